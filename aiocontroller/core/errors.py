@@ -1,0 +1,77 @@
+"""What can go wrong, in Kafka's words: the protocol's error codes and the few exceptions that the controller raises."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class KafkaErrorCode(IntEnum):
+    """Error codes of Kafka's protocol, as far as a controller meets them."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    REQUEST_TIMED_OUT = 7
+    BROKER_NOT_AVAILABLE = 8
+    STALE_CONTROLLER_EPOCH = 11
+    INVALID_TOPIC_EXCEPTION = 17
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_REPLICA_ASSIGNMENT = 39
+    INVALID_CONFIG = 40
+    NOT_CONTROLLER = 41
+    INVALID_REQUEST = 42
+    OPERATION_NOT_ATTEMPTED = 55
+    KAFKA_STORAGE_ERROR = 56
+    REASSIGNMENT_IN_PROGRESS = 60
+    FENCED_LEADER_EPOCH = 74
+    STALE_BROKER_EPOCH = 77
+    PREFERRED_LEADER_NOT_AVAILABLE = 80
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
+    ELECTION_NOT_NEEDED = 84
+    NO_REASSIGNMENT_IN_PROGRESS = 85
+    INVALID_UPDATE_VERSION = 95
+    FEATURE_UPDATE_FAILED = 96
+    UNKNOWN_TOPIC_ID = 100
+    BROKER_ID_NOT_REGISTERED = 102
+    INCONSISTENT_TOPIC_ID = 103
+    INELIGIBLE_REPLICA = 107
+
+    @property
+    def retriable(self) -> bool:
+        """Whether Kafka's clients try again on this code (its ``RetriableException``)."""
+        return self in _RETRIABLE
+
+
+_RETRIABLE = frozenset(
+    {
+        KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        KafkaErrorCode.REQUEST_TIMED_OUT,
+        KafkaErrorCode.NOT_CONTROLLER,
+        KafkaErrorCode.KAFKA_STORAGE_ERROR,
+        KafkaErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        KafkaErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        KafkaErrorCode.FENCED_LEADER_EPOCH,
+        KafkaErrorCode.UNKNOWN_TOPIC_ID,
+        KafkaErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+
+
+class AioControllerError(Exception):
+    """Root of what this package raises on purpose."""
+
+
+class ControllerMovedError(AioControllerError):
+    """The role is gone: ``/controller_epoch`` or ``/controller`` is no longer ours.  Unwinds to the consumer, which resigns."""
+
+
+class StateChangeError(AioControllerError):
+    """A batch was in an impossible state, or a transition was forced that the tables refuse: a bug, and a failover."""
+
+
+class BadInputError(AioControllerError):
+    """Something from outside could not be understood: names its subject, what was found and what was expected."""

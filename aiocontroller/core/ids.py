@@ -1,0 +1,115 @@
+"""The cluster's nouns: partitions, replica assignments, leadership, brokers, and the sentinels Kafka puts on the wire.
+
+All are immutable values.  Names and meanings are those of Kafka's ``ControllerContext``, ``ReplicaAssignment`` and
+``LeaderAndIsr``; where Kafka nests ``LeaderIsrAndControllerEpoch(LeaderAndIsr, epoch)``, one flat value serves here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+NO_LEADER = -1
+"""No replica leads the partition."""
+LEADER_DURING_DELETE = -2
+"""Leader in UpdateMetadata that makes brokers forget the partition."""
+EPOCH_DURING_DELETE = -2
+"""Leader epoch in StopReplica that lets a deletion pass any epoch check."""
+NO_EPOCH = -1
+"""Leader epoch in StopReplica when no leadership is known."""
+INITIAL_LEADER_EPOCH = 0
+UNKNOWN_BROKER_EPOCH = -1
+NO_TOPIC_ID = bytes(16)
+"""The zero UUID: the topic has no id, or the message does not carry it."""
+
+RECOVERED = 0
+RECOVERING = 1
+"""Leader recovery states (KIP-704): RECOVERING after an unclean election, until the leader says otherwise."""
+
+MAX_PARTITIONS_PER_TOPIC = 1 << 20
+"""A partition number from here on is taken for damage, not for a partition."""
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class ReplicaAssignment(NamedTuple):
+    """Broker ids of a partition's replicas, preferred leader first, and those a reassignment adds or removes."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def being_reassigned(self) -> bool:
+        return bool(self.adding or self.removing)
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """The replicas as they were before the reassignment."""
+        return tuple(r for r in self.replicas if r not in self.adding)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas as they will be after the reassignment."""
+        return tuple(r for r in self.replicas if r not in self.removing)
+
+    def reassign_to(self, target: Sequence[int]) -> ReplicaAssignment:
+        """The assignment in which a reassignment to ``target`` begins; overrides the one that runs."""
+        full = tuple(dict.fromkeys((*target, *self.origin)))
+        origin, wanted = set(self.origin), set(target)
+        return ReplicaAssignment(
+            full,
+            tuple(r for r in full if r not in origin),
+            tuple(r for r in full if r not in wanted),
+        )
+
+
+class LeaderAndIsr(msgspec.Struct, frozen=True, gc=False):
+    """One partition's leadership, as its state znode holds it; ``partition_epoch`` is that znode's version."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+    partition_epoch: int
+    recovery_state: int = RECOVERED
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """Where a broker listens: listener name, host, port, security protocol by name (``PLAINTEXT``, ``SSL``, …)."""
+
+    listener: str
+    host: str
+    port: int
+    security_protocol: str = "PLAINTEXT"
+
+
+class Broker(msgspec.Struct, frozen=True):
+    """A registered broker; ``epoch`` is the czxid of its registration, which tells its incarnations apart."""
+
+    id: int
+    epoch: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    features: tuple[tuple[str, int, int], ...] = ()
+    """(name, min version, max version) of each supported feature, sorted by name."""
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        return next((e for e in self.endpoints if e.listener == listener), None)
+
+
+class TopicAssignment(msgspec.Struct, frozen=True):
+    """A topic znode: its id (16 bytes, zero when it has none), each partition's replicas, and the znode's version."""
+
+    topic: str
+    topic_id: bytes
+    partitions: dict[int, ReplicaAssignment]
+    version: int = 0

@@ -1,0 +1,373 @@
+"""The partition table: every partition of the cluster, in columns.
+
+Theory.  Two million partitions do not fit a Python object each, and decisions repeat: there are few distinct replica
+lists and few distinct ISRs.  So a partition is a dense int (*pid*, a row), its numbers live in ``array`` columns, and
+its tuples are interned, one id per distinct value.  Whatever depends only on interned values is decided once per
+combination and batch, not once per partition.
+
+Rules.
+ * A pid is valid until its topic is removed; rows are then reused.
+ * Only the setters here write a column, since they keep three derived things true: the index from broker to
+   partitions, the number of partitions in each state, and the preferred-replica imbalance.
+ * Results come in ascending pid order: partitions of a topic stay together and nothing depends on hashing.
+
+The index goes broker -> assignment ids -> rows: a moved partition costs O(1), and a broker's partitions are found
+without looking at any other's.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Generic, TypeVar
+
+from aiocontroller.core.ids import (
+    NO_TOPIC_ID,
+    RECOVERED,
+    LeaderAndIsr,
+    ReplicaAssignment,
+    TopicPartition,
+)
+from aiocontroller.core.states import PartitionState, ReplicaState
+
+T = TypeVar("T")
+
+NO_ISR = -1
+"""``isr_of`` of a partition that has no leadership yet."""
+
+_NON_EXISTENT = int(PartitionState.NonExistentPartition)
+
+
+class Interner(Generic[T]):
+    """One small int for each distinct value, in order of first appearance; values are never forgotten."""
+
+    __slots__ = ("_ids", "values")
+
+    def __init__(self) -> None:
+        self.values: list[T] = []
+        self._ids: dict[T, int] = {}
+
+    def id(self, value: T) -> int:
+        known = self._ids.get(value)
+        if known is None:
+            known = self._ids[value] = len(self.values)
+            self.values.append(value)
+        return known
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+class Topic:
+    """A topic's row of the table: name, id (16 bytes) and its pids by partition number (-1 where there is none)."""
+
+    __slots__ = ("deleting", "id", "name", "number", "pids")
+
+    def __init__(self, number: int, name: str, topic_id: bytes) -> None:
+        self.number = number
+        self.name = name
+        self.id = topic_id
+        self.pids: array[int] = array("i")
+        self.deleting = False
+        """Queued for deletion: out of the gauges, and brokers are told to forget it."""
+
+    def partitions(self) -> list[int]:
+        """The pids of all partitions that exist, in order of partition number."""
+        return [pid for pid in self.pids if pid >= 0]
+
+
+class PartitionTable:
+    """See the module.  Columns are public to read: hot loops index them directly."""
+
+    def __init__(self) -> None:
+        self.topics: list[Topic | None] = []
+        self.topic_by_name: dict[str, Topic] = {}
+        self.topic_by_id: dict[bytes, Topic] = {}
+        self.assignments: Interner[ReplicaAssignment] = Interner()
+        self.isrs: Interner[tuple[int, ...]] = Interner()
+        self.replica_states: Interner[tuple[int, ...]] = Interner()
+
+        self.topic_of: array[int] = array("i")
+        self.index_of: array[int] = array("i")
+        self.assignment_of: array[int] = array("i")
+        self.isr_of: array[int] = array("i")
+        self.leader: array[int] = array("i")
+        self.leader_epoch: array[int] = array("i")
+        self.controller_epoch: array[int] = array("i")
+        self.partition_epoch: array[int] = array("i")
+        self.recovery_state: array[int] = array("b")
+        self.state: array[int] = array("b")
+        self.replica_states_of: array[int] = array("i")
+        """Interned tuple of ``ReplicaState``, parallel to the assignment's replicas."""
+
+        self.count_by_state = [0, 0, 0, 0]
+        """Partitions in each ``PartitionState``; topics being deleted are left out of it."""
+        self.leadership_count = 0
+        """Partitions that have leadership (Kafka's ``GlobalPartitionCount``)."""
+        self.preferred_replica_imbalance = 0
+        """Partitions not led by their first replica; topics being deleted are left out of it."""
+        self.not_online: dict[int, None] = {}
+        """The pids in NewPartition or OfflinePartition, in order of arrival: what an election may bring online."""
+
+        self._position: array[int] = array("i")
+        self._rows: list[array[int]] = []
+        self._assignments_of_broker: dict[int, list[int]] = {}
+        self._free_rows: list[int] = []
+        self._free_topics: list[int] = []
+
+    # -- looking up ------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.topic_of) - len(self._free_rows)
+
+    def pid(self, topic: str, partition: int) -> int:
+        """The partition's row, or -1."""
+        known = self.topic_by_name.get(topic)
+        if known is None or not 0 <= partition < len(known.pids):
+            return -1
+        return known.pids[partition]
+
+    def topic(self, pid: int) -> Topic:
+        topic = self.topics[self.topic_of[pid]]
+        assert topic is not None, pid
+        return topic
+
+    def topic_partition(self, pid: int) -> TopicPartition:
+        return TopicPartition(self.topic(pid).name, self.index_of[pid])
+
+    def assignment(self, pid: int) -> ReplicaAssignment:
+        return self.assignments.values[self.assignment_of[pid]]
+
+    def replicas(self, pid: int) -> tuple[int, ...]:
+        return self.assignments.values[self.assignment_of[pid]].replicas
+
+    def isr(self, pid: int) -> tuple[int, ...]:
+        isr = self.isr_of[pid]
+        return () if isr == NO_ISR else self.isrs.values[isr]
+
+    def leadership(self, pid: int) -> LeaderAndIsr | None:
+        isr = self.isr_of[pid]
+        if isr == NO_ISR:
+            return None
+        return LeaderAndIsr(
+            self.leader[pid],
+            self.leader_epoch[pid],
+            self.isrs.values[isr],
+            self.controller_epoch[pid],
+            self.partition_epoch[pid],
+            self.recovery_state[pid],
+        )
+
+    def pids(self) -> Iterator[int]:
+        """Every partition, in pid order."""
+        topic_of = self.topic_of
+        return (pid for pid in range(len(topic_of)) if topic_of[pid] >= 0)
+
+    def partitions_on_broker(self, broker: int) -> list[int]:
+        """The pids with a replica on the broker, ascending."""
+        return self.partitions_on_brokers((broker,))
+
+    def partitions_on_brokers(self, brokers: Iterable[int]) -> list[int]:
+        """The pids with a replica on any of the brokers, ascending, each once."""
+        wanted = dict.fromkeys(a for broker in brokers for a in self._assignments_of_broker.get(broker, ()))
+        found: list[int] = []
+        for assignment in wanted:
+            found.extend(self._rows[assignment])
+        found.sort()
+        return found
+
+    def brokers_with_replicas(self) -> list[int]:
+        """The ids of the brokers that some partition's assignment names, ascending."""
+        return sorted(b for b, used in self._assignments_of_broker.items() if any(self._rows[a] for a in used))
+
+    # -- topics ----------------------------------------------------------------------------------------------------
+
+    def add_topic(self, name: str, topic_id: bytes = NO_TOPIC_ID) -> Topic:
+        assert name not in self.topic_by_name, name
+        number = self._free_topics.pop() if self._free_topics else len(self.topics)
+        topic = Topic(number, name, topic_id)
+        if number == len(self.topics):
+            self.topics.append(topic)
+        else:
+            self.topics[number] = topic
+        self.topic_by_name[name] = topic
+        if topic_id != NO_TOPIC_ID:
+            self.topic_by_id[topic_id] = topic
+        return topic
+
+    def set_topic_id(self, topic: Topic, topic_id: bytes) -> None:
+        self.topic_by_id.pop(topic.id, None)
+        topic.id = topic_id
+        if topic_id != NO_TOPIC_ID:
+            self.topic_by_id[topic_id] = topic
+
+    def remove_topic(self, topic: Topic) -> None:
+        """Forget the topic and its partitions; their rows may be used again."""
+        self.set_topic_deleting(topic, True)
+        for pid in topic.partitions():
+            self._unlink(pid)
+            if self.isr_of[pid] != NO_ISR:
+                self.leadership_count -= 1
+            self.not_online.pop(pid, None)
+            self.topic_of[pid] = -1
+            self._free_rows.append(pid)
+        self._free_rows.sort(reverse=True)
+        self.topics[topic.number] = None
+        self._free_topics.append(topic.number)
+        del self.topic_by_name[topic.name]
+        self.topic_by_id.pop(topic.id, None)
+
+    def set_topic_deleting(self, topic: Topic, deleting: bool) -> None:
+        """Take the topic's partitions out of the gauges, or back in."""
+        if topic.deleting == deleting:
+            return
+        sign = -1 if deleting else 1
+        for pid in topic.partitions():
+            self.count_by_state[self.state[pid]] += sign
+            self.preferred_replica_imbalance += sign * self._imbalanced(pid)
+        topic.deleting = deleting
+
+    # -- partitions ------------------------------------------------------------------------------------------------
+
+    def add_partition(self, topic: Topic, partition: int, assignment: ReplicaAssignment) -> int:
+        """A new row: NonExistentPartition, all replicas NonExistentReplica, no leadership."""
+        while len(topic.pids) <= partition:
+            topic.pids.append(-1)
+        assert topic.pids[partition] == -1, (topic.name, partition)
+        if self._free_rows:
+            pid = self._free_rows.pop()
+        else:
+            pid = len(self.topic_of)
+            for column in (self.index_of, self.assignment_of, self.leader_epoch, self.controller_epoch):
+                column.append(0)
+            for column in (self.topic_of, self.isr_of, self.leader, self.partition_epoch, self.replica_states_of):
+                column.append(-1)
+            self.recovery_state.append(RECOVERED)
+            self.state.append(_NON_EXISTENT)
+            self._position.append(-1)
+        topic.pids[partition] = pid
+        self.topic_of[pid] = topic.number
+        self.index_of[pid] = partition
+        self.isr_of[pid] = NO_ISR
+        self.leader[pid] = self.partition_epoch[pid] = -1
+        self.leader_epoch[pid] = self.controller_epoch[pid] = 0
+        self.recovery_state[pid] = RECOVERED
+        self.state[pid] = _NON_EXISTENT
+        self.replica_states_of[pid] = self.replica_states.id(
+            (ReplicaState.NonExistentReplica,) * len(assignment.replicas)
+        )
+        self._link(pid, assignment)
+        if not topic.deleting:
+            self.count_by_state[_NON_EXISTENT] += 1
+        return pid
+
+    def set_assignment(self, pid: int, assignment: ReplicaAssignment) -> None:
+        """Replace the replicas; those that stay keep their state, new ones are NonExistentReplica."""
+        old = self.replicas(pid)
+        if old != assignment.replicas:
+            states = dict(zip(old, self.replica_states.values[self.replica_states_of[pid]], strict=True))
+            self.replica_states_of[pid] = self.replica_states.id(
+                tuple(states.get(r, ReplicaState.NonExistentReplica) for r in assignment.replicas)
+            )
+        counted = not self.topic(pid).deleting
+        self.preferred_replica_imbalance -= counted and self._imbalanced(pid)
+        self._unlink(pid)
+        self._link(pid, assignment)
+        self.preferred_replica_imbalance += counted and self._imbalanced(pid)
+
+    def set_leadership(self, pid: int, leadership: LeaderAndIsr) -> None:
+        self.set_leaderships(
+            (pid,),
+            (leadership.leader,),
+            (leadership.leader_epoch,),
+            (self.isrs.id(leadership.isr),),
+            (leadership.recovery_state,),
+            (leadership.controller_epoch,),
+            (leadership.partition_epoch,),
+        )
+
+    def set_leaderships(
+        self,
+        pids: Sequence[int],
+        leaders: Sequence[int],
+        leader_epochs: Sequence[int],
+        isr_ids: Sequence[int],
+        recovery_states: Sequence[int],
+        controller_epochs: Sequence[int],
+        partition_epochs: Sequence[int],
+    ) -> None:
+        """Parallel columns, one entry for each pid."""
+        topics, topic_of = self.topics, self.topic_of
+        for pid, leader, leader_epoch, isr, recovery, controller_epoch, partition_epoch in zip(
+            pids, leaders, leader_epochs, isr_ids, recovery_states, controller_epochs, partition_epochs, strict=True
+        ):
+            before = self._imbalanced(pid)
+            if self.isr_of[pid] == NO_ISR:
+                self.leadership_count += 1
+            self.leader[pid] = leader
+            self.leader_epoch[pid] = leader_epoch
+            self.isr_of[pid] = isr
+            self.recovery_state[pid] = recovery
+            self.controller_epoch[pid] = controller_epoch
+            self.partition_epoch[pid] = partition_epoch
+            change = self._imbalanced(pid) - before
+            if change:
+                topic = topics[topic_of[pid]]
+                if topic is not None and not topic.deleting:
+                    self.preferred_replica_imbalance += change
+
+    def set_state(self, pids: Iterable[int], state: PartitionState) -> None:
+        """Unchecked; ``partition_state_machine`` is who checks."""
+        counts, not_online, topics, topic_of = self.count_by_state, self.not_online, self.topics, self.topic_of
+        waiting = state in (PartitionState.NewPartition, PartitionState.OfflinePartition)
+        to = int(state)
+        for pid in pids:
+            topic = topics[topic_of[pid]]
+            if topic is not None and not topic.deleting:
+                counts[self.state[pid]] -= 1
+                counts[to] += 1
+            self.state[pid] = to
+            if waiting:
+                not_online[pid] = None
+            else:
+                not_online.pop(pid, None)
+
+    # -- replicas --------------------------------------------------------------------------------------------------
+
+    def replica_state(self, pid: int, broker: int) -> ReplicaState:
+        """NonExistentReplica where the broker holds none."""
+        replicas = self.replicas(pid)
+        if broker not in replicas:
+            return ReplicaState.NonExistentReplica
+        return ReplicaState(self.replica_states.values[self.replica_states_of[pid]][replicas.index(broker)])
+
+    # -- the derived things ----------------------------------------------------------------------------------------
+
+    def _imbalanced(self, pid: int) -> int:
+        """1 when the first replica does not lead; a first replica that is only being added counts once it is in the ISR."""
+        isr = self.isr_of[pid]
+        if isr == NO_ISR:
+            return 0
+        assignment = self.assignments.values[self.assignment_of[pid]]
+        if not assignment.replicas or self.leader[pid] == assignment.replicas[0]:
+            return 0
+        head = assignment.replicas[0]
+        return int(head not in assignment.adding or head in self.isrs.values[isr])
+
+    def _link(self, pid: int, assignment: ReplicaAssignment) -> None:
+        number = self.assignments.id(assignment)
+        if number == len(self._rows):
+            self._rows.append(array("i"))
+            for broker in dict.fromkeys(assignment.replicas):
+                self._assignments_of_broker.setdefault(broker, []).append(number)
+        rows = self._rows[number]
+        self.assignment_of[pid] = number
+        self._position[pid] = len(rows)
+        rows.append(pid)
+
+    def _unlink(self, pid: int) -> None:
+        rows = self._rows[self.assignment_of[pid]]
+        last = rows.pop()
+        if last != pid:
+            rows[self._position[pid]] = last
+            self._position[last] = self._position[pid]
