@@ -66,7 +66,10 @@ class AioControllerError(Exception):
 
 
 class ControllerMovedError(AioControllerError):
-    """The role is gone: ``/controller_epoch`` or ``/controller`` is no longer ours.  Unwinds to the consumer, which resigns."""
+    """The role is gone: ``/controller_epoch`` or ``/controller`` is no longer ours.
+
+    Unwinds to the consumer, which resigns.
+    """
 
 
 class StateChangeError(AioControllerError):

@@ -344,7 +344,7 @@ class PartitionTable:
     # -- the derived things ----------------------------------------------------------------------------------------
 
     def _imbalanced(self, pid: int) -> int:
-        """1 when the first replica does not lead; a first replica that is only being added counts once it is in the ISR."""
+        """1 when the first replica does not lead; one that is only being added counts once it is in the ISR."""
         isr = self.isr_of[pid]
         if isr == NO_ISR:
             return 0

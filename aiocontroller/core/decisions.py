@@ -1,0 +1,42 @@
+"""What the state machines decide to write, before anybody knows whether ZooKeeper takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.core.partitions import PartitionTable
+
+
+class Decisions(NamedTuple):
+    """Parallel columns, one entry for each partition whose state znode is to change."""
+
+    pids: list[int]
+    leaderships: list[LeaderAndIsr]
+    """What to write; ``partition_epoch`` is the version that the znode must still have (-1: it must not exist)."""
+    recipients: list[tuple[int, ...]]
+    """Who hears of it by LeaderAndIsr once it is written."""
+
+    @staticmethod
+    def none() -> Decisions:
+        return Decisions([], [], [])
+
+    def select(self, positions: Sequence[int]) -> Decisions:
+        if len(positions) == len(self.pids):
+            return self
+        return Decisions(*([column[i] for i in positions] for column in self))  # type: ignore[arg-type]
+
+
+def commit(table: PartitionTable, decisions: Decisions, versions: Sequence[int]) -> None:
+    """Make the table say what ZooKeeper now holds: every decision was written and got the given znode version."""
+    written = decisions.leaderships
+    table.set_leaderships(
+        decisions.pids,
+        [w.leader for w in written],
+        [w.leader_epoch for w in written],
+        [table.isrs.id(w.isr) for w in written],
+        [w.recovery_state for w in written],
+        [w.controller_epoch for w in written],
+        versions,
+    )

@@ -1,0 +1,181 @@
+"""Who leads: Kafka's four leader election strategies, over many partitions at once.
+
+Theory.  A strategy is a scalar rule over one partition's tuples (the four functions named as in Kafka's
+``PartitionLeaderElectionAlgorithms``).  ``elect`` applies it to a batch and remembers each answer by what it depends
+on: the interned assignment, the interned ISR, which replicas have failed directories, and whether an unclean choice
+is allowed.  A broker that dies leaves thousands of partitions but only dozens of such combinations.
+
+A replica is *online* when its broker is live (not shutting down) and its log directory works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.ids import RECOVERING, ReplicaAssignment
+
+Replicas = tuple[int, ...]
+
+
+class Strategy(Enum):
+    OFFLINE = "OfflinePartitionLeaderElectionStrategy"
+    REASSIGN = "ReassignPartitionLeaderElectionStrategy"
+    PREFERRED = "PreferredReplicaPartitionLeaderElectionStrategy"
+    CONTROLLED_SHUTDOWN = "ControlledShutdownPartitionLeaderElectionStrategy"
+
+
+class UncleanPolicy(NamedTuple):
+    """Which partitions may be led from outside their ISR when no member of it is online."""
+
+    default: bool = False
+    topics: dict[str, bool] | None = None
+    """Topics whose own ``unclean.leader.election.enable`` overrides the default."""
+
+    def allows(self, topic: str) -> bool:
+        return self.default if self.topics is None else self.topics.get(topic, self.default)
+
+
+NEVER_UNCLEAN = UncleanPolicy()
+
+
+class Outcome(NamedTuple):
+    """What a rule says for one partition."""
+
+    leader: int
+    isr: Replicas
+    recipients: Replicas
+    """Who hears of it by LeaderAndIsr."""
+    unclean: bool = False
+
+
+class Elections(NamedTuple):
+    """A batch's outcomes, in parallel columns; ``failed`` are the pids for which the strategy finds no leader."""
+
+    pids: list[int]
+    outcomes: list[Outcome]
+    failed: list[int]
+
+
+def offline_partition_leader_election(
+    replicas: Replicas, isr: Replicas, online: Collection[int], unclean_allowed: bool
+) -> Outcome | None:
+    """The first assigned replica that is online and in sync; without one, if allowed, the first that is online."""
+    alive = tuple(r for r in replicas if r in online)
+    for leader in alive:
+        if leader in isr:
+            return Outcome(leader, tuple(r for r in isr if r in online), alive)
+    if unclean_allowed and alive:
+        return Outcome(alive[0], (alive[0],), alive, unclean=True)
+    return None
+
+
+def reassign_partition_leader_election(target: Replicas, isr: Replicas, online: Collection[int]) -> Outcome | None:
+    """The first target replica that is online and in sync; the ISR stays."""
+    leader = next((r for r in target if r in online and r in isr), None)
+    return None if leader is None else Outcome(leader, isr, target)
+
+
+def preferred_replica_partition_leader_election(
+    replicas: Replicas, isr: Replicas, online: Collection[int]
+) -> Outcome | None:
+    """The head of the assignment, if it is online and in sync; the ISR stays."""
+    if not replicas or replicas[0] not in online or replicas[0] not in isr:
+        return None
+    return Outcome(replicas[0], isr, replicas)
+
+
+def controlled_shutdown_partition_leader_election(
+    replicas: Replicas, isr: Replicas, online_or_shutting_down: Collection[int], shutting_down: Collection[int]
+) -> Outcome | None:
+    """The first assigned replica in sync that stays; the ISR loses those that shut down, and they hear of it too."""
+    alive = tuple(r for r in replicas if r in online_or_shutting_down)
+    leader = next((r for r in alive if r in isr and r not in shutting_down), None)
+    if leader is None:
+        return None
+    return Outcome(leader, tuple(r for r in isr if r not in shutting_down), alive)
+
+
+def elect(
+    context: ControllerContext,
+    pids: Iterable[int],
+    strategy: Strategy,
+    unclean: UncleanPolicy = NEVER_UNCLEAN,
+) -> Elections:
+    """Apply the strategy to partitions that have leadership; reads the context, changes nothing."""
+    table = context.table
+    assignment_of, isr_of, topic_of = table.assignment_of, table.isr_of, table.topic_of
+    assignments, isrs = table.assignments.values, table.isrs.values
+    rule = _rule(context, strategy)
+    may_be_unclean = strategy is Strategy.OFFLINE and (unclean.default or bool(unclean.topics))
+    allowed_of_topic: dict[int, bool] = {}
+    memo: dict[tuple[int, int, Replicas, bool], Outcome | None] = {}
+    elections = Elections([], [], [])
+    for pid in pids:
+        failed_dirs = context.offline_dir_replicas(pid) if context.offline_dirs else ()
+        allowed = False
+        if may_be_unclean:
+            topic = topic_of[pid]
+            if topic not in allowed_of_topic:
+                allowed_of_topic[topic] = unclean.allows(table.topic(pid).name)
+            allowed = allowed_of_topic[topic]
+        key = (assignment_of[pid], isr_of[pid], failed_dirs, allowed)
+        if key in memo:
+            outcome = memo[key]
+        else:
+            outcome = memo[key] = rule(assignments[key[0]], isrs[key[1]], failed_dirs, allowed)
+        if outcome is None:
+            elections.failed.append(pid)
+        else:
+            elections.pids.append(pid)
+            elections.outcomes.append(outcome)
+    return elections
+
+
+_Rule = Callable[[ReplicaAssignment, Replicas, Replicas, bool], Outcome | None]
+
+
+def _rule(context: ControllerContext, strategy: Strategy) -> _Rule:
+    """The strategy's scalar rule, with who is alive now bound in."""
+    live = context.live
+    registered = frozenset(context.brokers)
+    shutting_down = frozenset(context.shutting_down)
+    match strategy:
+        case Strategy.OFFLINE:
+            return lambda a, isr, failed, unclean: offline_partition_leader_election(
+                a.replicas, isr, live.difference(failed), unclean
+            )
+        case Strategy.REASSIGN:
+            return lambda a, isr, failed, _: reassign_partition_leader_election(a.target, isr, live.difference(failed))
+        case Strategy.PREFERRED:
+            return lambda a, isr, failed, _: preferred_replica_partition_leader_election(
+                a.replicas, isr, live.difference(failed)
+            )
+        case Strategy.CONTROLLED_SHUTDOWN:
+            return lambda a, isr, failed, _: controlled_shutdown_partition_leader_election(
+                a.replicas, isr, registered.difference(failed), shutting_down
+            )
+
+
+def without_online_isr(context: ControllerContext, pids: Sequence[int]) -> list[int]:
+    """The partitions none of whose in-sync replicas is online: only these need the topic's unclean setting."""
+    table, memo = context.table, dict[int, bool]()
+    found = []
+    for pid in pids:
+        isr = table.isr_of[pid]
+        if context.offline_dirs:
+            dead = not any(context.is_replica_online(pid, r) for r in table.isr(pid))
+        elif isr in memo:
+            dead = memo[isr]
+        else:
+            dead = memo[isr] = context.live.isdisjoint(table.isrs.values[isr])
+        if dead:
+            found.append(pid)
+    return found
+
+
+def recovery_state_after(outcome: Outcome, current: int, recovery_supported: bool) -> int:
+    """RECOVERING after an unclean election where brokers know the state (inter.broker.protocol.version >= 3.2)."""
+    return RECOVERING if outcome.unclean and recovery_supported else current

@@ -1,0 +1,222 @@
+"""Everything that can happen to a controller, as typed events (Kafka's ``ControllerEvent``s, by their names).
+
+Three kinds.  A *signal* says that something changed and carries at most whose: its handler reads ZooKeeper again,
+which re-arms the watch, and while one waits an equal one is not queued.  A *request* carries a ``Reply`` and is always
+answered, with NOT_CONTROLLER when it is preempted.  A *response* brings what a broker answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, ClassVar
+
+import msgspec
+
+from aiocontroller.core.errors import KafkaErrorCode
+
+
+class ControllerState(IntEnum):
+    """What the controller is busy with: Kafka's byte values; ``timer`` is the metric that its time counts into."""
+
+    Idle = 0
+    ControllerChange = 1
+    BrokerChange = 2
+    TopicChange = 3
+    TopicDeletion = 4
+    AlterPartitionReassignment = 5
+    AutoLeaderBalance = 6
+    ManualLeaderBalance = 7
+    ControlledShutdown = 8
+    IsrChange = 9
+    LeaderAndIsrResponseReceived = 10
+    LogDirChange = 11
+    ControllerShutdown = 12
+    UncleanLeaderElectionEnable = 13
+    TopicUncleanLeaderElectionEnable = 14
+    ListPartitionReassignment = 15
+    UpdateMetadataResponseReceived = 16
+    UpdateFeatures = 17
+
+    @property
+    def timer(self) -> str | None:
+        """Name of the timer in ``kafka.controller:type=ControllerStats``; None where Kafka has none."""
+        if self in (ControllerState.Idle, ControllerState.UpdateMetadataResponseReceived):
+            return None
+        named = {
+            ControllerState.BrokerChange: "LeaderElection",
+            ControllerState.AlterPartitionReassignment: "PartitionReassignment",
+        }
+        return f"{named.get(self, self.name)}RateAndTimeMs"
+
+
+class Reply:
+    """The way back to whoever asked: takes one answer, whatever happens to the event.
+
+    ``callback`` gets the answer: the request's own result type, or a ``KafkaErrorCode`` that applies to all of it.
+    """
+
+    __slots__ = ("_callback",)
+
+    def __init__(self, callback: Callable[[Any], None]) -> None:
+        self._callback: Callable[[Any], None] | None = callback
+
+    @property
+    def answered(self) -> bool:
+        return self._callback is None
+
+    def answer(self, result: Any) -> None:
+        assert self._callback is not None, "a request is answered once"
+        callback, self._callback = self._callback, None
+        callback(result)
+
+    def ensure(self, result: Any) -> None:
+        """Answer, unless that was done."""
+        if self._callback is not None:
+            self.answer(result)
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    state: ClassVar[ControllerState]
+
+
+class Signal(Event, frozen=True, gc=False):
+    """Carries no data; equal ones that wait are one."""
+
+
+class Request(Event, frozen=True, gc=False, kw_only=True):
+    reply: Reply
+
+    def preempt(self) -> None:
+        self.reply.ensure(KafkaErrorCode.NOT_CONTROLLER)
+
+
+# -- the controller's own life -----------------------------------------------------------------------------------------
+
+
+class Startup(Signal, frozen=True, gc=False):
+    state = ControllerState.ControllerChange
+
+
+class ControllerChange(Signal, frozen=True, gc=False):
+    """``/controller`` was created or changed."""
+
+    state = ControllerState.ControllerChange
+
+
+class Reelect(Signal, frozen=True, gc=False):
+    """``/controller`` is gone."""
+
+    state = ControllerState.ControllerChange
+
+
+class Expire(Signal, frozen=True, gc=False):
+    """The ZooKeeper session is over, and with it ``/controller``; goes before everything that waits."""
+
+    state = ControllerState.ControllerChange
+
+
+class ShutdownEventThread(Signal, frozen=True, gc=False):
+    """The process ends; goes before everything that waits."""
+
+    state = ControllerState.ControllerShutdown
+
+
+# -- brokers -----------------------------------------------------------------------------------------------------------
+
+
+class BrokerChange(Signal, frozen=True, gc=False):
+    state = ControllerState.BrokerChange
+
+
+class BrokerModifications(Signal, frozen=True, gc=False):
+    state = ControllerState.BrokerChange
+    broker: int
+
+
+class ControlledShutdown(Request, frozen=True, gc=False, kw_only=True):
+    """Answered with a list of ``TopicPartition`` that the broker still leads."""
+
+    state = ControllerState.ControlledShutdown
+    broker: int
+    broker_epoch: int
+
+
+class LeaderAndIsrResponseReceived(Event, frozen=True, gc=False):
+    state = ControllerState.LeaderAndIsrResponseReceived
+    broker: int
+    broker_epoch: int
+    error_code: int
+    partitions: tuple[tuple[bytes | str, int, int], ...]
+    """(topic id, or name below version 5; partition; error code); may leave out those without an error."""
+
+
+class UpdateMetadataResponseReceived(Event, frozen=True, gc=False):
+    state = ControllerState.UpdateMetadataResponseReceived
+    broker: int
+    broker_epoch: int
+    error_code: int
+
+
+class StopReplicaResponseReceived(Event, frozen=True, gc=False):
+    state = ControllerState.TopicDeletion
+    broker: int
+    broker_epoch: int
+    error_code: int
+    partitions: tuple[tuple[str, int, int], ...]
+    """(topic, partition, error code)."""
+
+
+# -- topics ------------------------------------------------------------------------------------------------------------
+
+
+class TopicChange(Signal, frozen=True, gc=False):
+    state = ControllerState.TopicChange
+
+
+class PartitionModifications(Signal, frozen=True, gc=False):
+    state = ControllerState.TopicChange
+    topic: str
+
+
+# -- leadership and ISR ------------------------------------------------------------------------------------------------
+
+
+class AlterPartition(msgspec.Struct, frozen=True, gc=False):
+    """What a leader asks for one of its partitions; ``topic`` is a name or a 16-byte id."""
+
+    topic: str | bytes
+    partition: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    partition_epoch: int
+    recovery_state: int = 0
+
+
+class AlterPartitionReceived(Request, frozen=True, gc=False, kw_only=True):
+    """Answered with a list of ``AlterPartitionResult`` parallel to ``partitions``, or one error code for all."""
+
+    state = ControllerState.IsrChange
+    broker: int
+    broker_epoch: int
+    version: int
+    partitions: tuple[AlterPartition, ...]
+
+
+class IsrChangeNotification(Signal, frozen=True, gc=False):
+    state = ControllerState.IsrChange
+
+
+class AutoPreferredReplicaLeaderElection(Signal, frozen=True, gc=False):
+    state = ControllerState.AutoLeaderBalance
+
+
+# -- producer ids ------------------------------------------------------------------------------------------------------
+
+
+class AllocateProducerIds(Request, frozen=True, gc=False, kw_only=True):
+    """Answered with (first id, count)."""
+
+    state = ControllerState.Idle
+    broker: int
+    broker_epoch: int

@@ -1,0 +1,134 @@
+"""The partition state machine's decisions (Kafka's ``ZkPartitionStateMachine``).
+
+New -> Online *initialises* a partition: its first live replica leads, all live ones are in sync.  Offline and
+Online -> Online *elect* by a strategy.  Every other step is memory only.  Who writes and who applies is the
+controller's shell; here is only what to write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.decisions import Decisions
+from aiocontroller.core.election import (
+    NEVER_UNCLEAN,
+    Elections,
+    Strategy,
+    UncleanPolicy,
+    elect,
+    recovery_state_after,
+)
+from aiocontroller.core.ids import INITIAL_LEADER_EPOCH, RECOVERED, LeaderAndIsr
+from aiocontroller.core.partitions import NO_ISR, PartitionTable
+from aiocontroller.core.states import VALID_PREVIOUS_PARTITION_STATES, PartitionState
+
+
+class Checked(NamedTuple):
+    valid: list[int]
+    refused: list[int]
+
+
+def check_valid_previous_states(table: PartitionTable, pids: Sequence[int], target: PartitionState) -> Checked:
+    """Which partitions may go to the target state by the table of ``states``."""
+    allowed = {int(s) for s in VALID_PREVIOUS_PARTITION_STATES[target]}
+    state = table.state
+    valid = [pid for pid in pids if state[pid] in allowed]
+    if len(valid) == len(pids):
+        return Checked(valid, [])
+    return Checked(valid, [pid for pid in pids if state[pid] not in allowed])
+
+
+def initialize_partition_states(context: ControllerContext) -> None:
+    """States at failover: without leadership New, with an online leader Online, else Offline."""
+    table = context.table
+    by_state: dict[PartitionState, list[int]] = {s: [] for s in PartitionState}
+    live = context.live
+    for pid in table.pids():
+        if table.isr_of[pid] == NO_ISR:
+            by_state[PartitionState.NewPartition].append(pid)
+        elif table.leader[pid] in live and (
+            not context.offline_dirs or context.is_replica_online(pid, table.leader[pid])
+        ):
+            by_state[PartitionState.OnlinePartition].append(pid)
+        else:
+            by_state[PartitionState.OfflinePartition].append(pid)
+    for state, pids in by_state.items():
+        table.set_state(pids, state)
+
+
+def partitions_to_bring_online(context: ControllerContext, topic: str | None = None) -> list[int]:
+    """Every New or Offline partition, ascending, except of topics that are being deleted; or those of one topic."""
+    table = context.table
+    return sorted(
+        pid
+        for pid in table.not_online
+        if not table.topic(pid).deleting and (topic is None or table.topic(pid).name == topic)
+    )
+
+
+def partitions_with_offline_leader(context: ControllerContext, pids: Sequence[int]) -> list[int]:
+    """Those that have a leader which is not online; topics being deleted are left out."""
+    table = context.table
+    return [
+        pid
+        for pid in pids
+        if table.isr_of[pid] != NO_ISR
+        and not context.is_replica_online(pid, table.leader[pid])
+        and not table.topic(pid).deleting
+    ]
+
+
+def plan_initialization(context: ControllerContext, pids: Sequence[int]) -> tuple[Decisions, list[int]]:
+    """First leadership of New partitions; and those that have no live replica to give it to."""
+    table, live = context.table, context.live
+    decisions, failed = Decisions.none(), []
+    memo: dict[int, tuple[int, ...]] = {}
+    first: dict[tuple[int, ...], LeaderAndIsr] = {}
+    for pid in pids:
+        assignment = table.assignment_of[pid]
+        alive = memo.get(assignment)
+        if alive is None or context.offline_dirs:
+            alive = memo[assignment] = tuple(
+                r for r in table.replicas(pid) if r in live and context.is_replica_online(pid, r)
+            )
+        if not alive:
+            failed.append(pid)
+            continue
+        if alive not in first:
+            first[alive] = LeaderAndIsr(alive[0], INITIAL_LEADER_EPOCH, alive, context.epoch, -1, RECOVERED)
+        decisions.pids.append(pid)
+        decisions.leaderships.append(first[alive])
+        decisions.recipients.append(alive)
+    return decisions, failed
+
+
+def plan_elections(
+    context: ControllerContext,
+    pids: Sequence[int],
+    strategy: Strategy,
+    unclean: UncleanPolicy = NEVER_UNCLEAN,
+    *,
+    recovery_supported: bool = True,
+) -> tuple[Decisions, Elections]:
+    """New leadership by the strategy, leader epochs raised by one; ``Elections.failed`` keep what they have."""
+    table, epoch = context.table, context.epoch
+    leader_epoch, partition_epoch, recovery = table.leader_epoch, table.partition_epoch, table.recovery_state
+    elections = elect(context, pids, strategy, unclean)
+    decisions = Decisions(
+        elections.pids,
+        [
+            LeaderAndIsr(
+                outcome.leader,
+                leader_epoch[pid] + 1,
+                outcome.isr,
+                epoch,
+                partition_epoch[pid],
+                recovery_state_after(outcome, recovery[pid], recovery_supported),
+            )
+            for pid, outcome in zip(elections.pids, elections.outcomes, strict=True)
+        ],
+        [outcome.recipients for outcome in elections.outcomes],
+    )
+    return decisions, elections

@@ -1,0 +1,130 @@
+"""The replica state machine's decisions (Kafka's ``ZkReplicaStateMachine``).
+
+Replicas come as ``{broker: pids}``.  A partition's replica states are one interned tuple, so a step is decided once
+for each combination of assignment and states.
+
+Departure from Kafka: when several brokers go offline in one step, a partition's ISR shrinks once for all of them,
+with one rise of the leader epoch, where Kafka goes broker by broker.  And when nobody of the ISR is left, Kafka keeps
+the member that it happened to treat last; here the whole ISR stays, since each member of it still holds every
+acknowledged record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.decisions import Decisions
+from aiocontroller.core.ids import NO_LEADER, LeaderAndIsr
+from aiocontroller.core.partitions import NO_ISR, PartitionTable
+from aiocontroller.core.states import VALID_PREVIOUS_REPLICA_STATES, ReplicaState
+
+Replicas = Mapping[int, Sequence[int]]
+"""Broker id -> pids."""
+
+
+class CheckedReplicas(NamedTuple):
+    valid: dict[int, list[int]]
+    refused: dict[int, list[int]]
+
+
+def check_valid_previous_states(table: PartitionTable, replicas: Replicas, target: ReplicaState) -> CheckedReplicas:
+    """Which replicas may go to the target state by the table of ``states``; brokers without any are left out."""
+    allowed = VALID_PREVIOUS_REPLICA_STATES[target]
+    checked = CheckedReplicas({}, {})
+    for broker, pids in replicas.items():
+        memo: dict[tuple[int, int], bool] = {}
+        for pid in pids:
+            key = (table.assignment_of[pid], table.replica_states_of[pid])
+            if key not in memo:
+                memo[key] = table.replica_state(pid, broker) in allowed
+            (checked.valid if memo[key] else checked.refused).setdefault(broker, []).append(pid)
+    return checked
+
+
+def set_replica_states(table: PartitionTable, replicas: Replicas, target: ReplicaState) -> None:
+    """Unchecked; a broker that is not among a partition's replicas has no state to set there."""
+    values, states_of, assignment_of = table.replica_states.values, table.replica_states_of, table.assignment_of
+    for broker, pids in replicas.items():
+        memo: dict[tuple[int, int], int] = {}
+        for pid in pids:
+            key = (assignment_of[pid], states_of[pid])
+            changed = memo.get(key)
+            if changed is None:
+                states = tuple(
+                    target if replica == broker else ReplicaState(state)
+                    for replica, state in zip(table.replicas(pid), values[key[1]], strict=True)
+                )
+                changed = memo[key] = table.replica_states.id(states)
+            states_of[pid] = changed
+
+
+def initialize_replica_states(context: ControllerContext) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+    """States at failover: online replicas Online, the rest DeletionIneligible; returns both as {broker: pids}."""
+    table, live = context.table, context.live
+    online: dict[int, list[int]] = {}
+    offline: dict[int, list[int]] = {}
+    states_of_assignment: dict[int, int] = {}
+    for pid in table.pids():
+        assignment = table.assignment_of[pid]
+        if context.offline_dirs or assignment not in states_of_assignment:
+            states_of_assignment[assignment] = table.replica_states.id(
+                tuple(
+                    ReplicaState.OnlineReplica
+                    if r in live and context.is_replica_online(pid, r)
+                    else ReplicaState.ReplicaDeletionIneligible
+                    for r in table.replicas(pid)
+                )
+            )
+        table.replica_states_of[pid] = states_of_assignment[assignment]
+    for broker in table.brokers_with_replicas():
+        for pid in table.partitions_on_broker(broker):
+            (online if context.is_replica_online(pid, broker) else offline).setdefault(broker, []).append(pid)
+    return online, offline
+
+
+class OfflinePlan(NamedTuple):
+    """What OfflineReplica needs for the partitions concerned."""
+
+    shrink: Decisions
+    """ISRs to write without the replicas that go offline."""
+    unchanged: list[int]
+    """Partitions with leadership whose ISR did not hold the replica: others hear of it, nothing is written."""
+    without_leadership: list[int]
+
+
+def plan_offline(context: ControllerContext, replicas: Replicas) -> OfflinePlan:
+    """Take the replicas out of their partitions' ISRs; where the leader goes, none leads (elect first)."""
+    table = context.table
+    leaving: dict[int, list[int]] = {}
+    for broker, pids in replicas.items():
+        for pid in pids:
+            leaving.setdefault(pid, []).append(broker)
+    plan = OfflinePlan(Decisions.none(), [], [])
+    for pid in sorted(leaving):
+        if table.isr_of[pid] == NO_ISR:
+            plan.without_leadership.append(pid)
+            continue
+        gone = leaving[pid]
+        isr = table.isr(pid)
+        if not any(broker in isr for broker in gone):
+            plan.unchanged.append(pid)
+            continue
+        plan.shrink.pids.append(pid)
+        plan.shrink.leaderships.append(_without(context, pid, isr, gone))
+        plan.shrink.recipients.append(tuple(r for r in table.replicas(pid) if r not in gone))
+    return plan
+
+
+def _without(context: ControllerContext, pid: int, isr: tuple[int, ...], gone: Collection[int]) -> LeaderAndIsr:
+    table = context.table
+    leader = table.leader[pid]
+    return LeaderAndIsr(
+        NO_LEADER if leader in gone else leader,
+        table.leader_epoch[pid] + 1,
+        tuple(r for r in isr if r not in gone) or isr,
+        context.epoch,
+        table.partition_epoch[pid],
+        table.recovery_state[pid],
+    )

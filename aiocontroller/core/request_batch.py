@@ -1,0 +1,130 @@
+"""What a decision makes the controller tell the brokers (Kafka's ``AbstractControllerBrokerRequestBatch``).
+
+Rules, Kafka's:
+ * per broker the order is LeaderAndIsr, then UpdateMetadata, then StopReplica;
+ * a partition stands once in a request: *is new* and *delete* stick once said within a batch;
+ * whoever gets a LeaderAndIsr, all registered brokers get the partition by UpdateMetadata;
+ * an UpdateMetadata without partitions still carries the broker list;
+ * only registered brokers (also those shutting down) are written to.
+
+A batch is a value that is made, filled and taken by one step.  It cannot be left half full for the next term
+(KAFKA-12315), because no next step ever sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.ids import EPOCH_DURING_DELETE, NO_EPOCH
+from aiocontroller.core.partitions import NO_ISR
+
+
+class LeaderAndIsrRequest(NamedTuple):
+    broker: int
+    pids: list[int]
+    """Ascending."""
+    new: frozenset[int]
+    """Those whose replica on the broker may be created."""
+
+
+class UpdateMetadataRequest(NamedTuple):
+    """One for all ``brokers``: the content is the same but for the broker epoch."""
+
+    brokers: list[int]
+    pids: list[int]
+
+
+class StopReplicaRequest(NamedTuple):
+    broker: int
+    partitions: list[tuple[int, int, bool]]
+    """(pid, leader epoch, delete), ascending."""
+
+
+class Requests(NamedTuple):
+    leader_and_isr: list[LeaderAndIsrRequest]
+    update_metadata: UpdateMetadataRequest | None
+    stop_replica: list[StopReplicaRequest]
+
+
+class RequestBatch:
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+        self._clear()
+
+    def _clear(self) -> None:
+        self._leader_and_isr: dict[int, dict[int, bool]] = {}
+        self._update_metadata_brokers: dict[int, None] = {}
+        self._update_metadata_pids: dict[int, None] = {}
+        self._stop_replica: dict[int, dict[int, bool]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._leader_and_isr or self._update_metadata_brokers or self._stop_replica)
+
+    def add_leader_and_isr_request_for_brokers(
+        self, brokers: Iterable[int], pids: Sequence[int], *, is_new: bool
+    ) -> None:
+        """The partitions' leadership to each of the brokers, and to all metadata; those without any are left out."""
+        isr_of = self._context.table.isr_of
+        known = [pid for pid in pids if isr_of[pid] != NO_ISR]
+        if not known:
+            return
+        for broker in brokers:
+            if broker in self._context.brokers:
+                wanted = self._leader_and_isr.setdefault(broker, {})
+                if is_new:
+                    wanted.update(dict.fromkeys(known, True))
+                else:
+                    for pid in known:
+                        wanted.setdefault(pid, False)
+        self.add_update_metadata_request_for_brokers(self._context.brokers, known)
+
+    def add_leader_and_isr_requests(
+        self, pids: Sequence[int], recipients: Sequence[tuple[int, ...]], *, is_new: bool
+    ) -> None:
+        """Each partition's leadership to its own recipients, in parallel columns."""
+        by_recipients: dict[tuple[int, ...], list[int]] = {}
+        for pid, brokers in zip(pids, recipients, strict=True):
+            by_recipients.setdefault(brokers, []).append(pid)
+        for brokers, group in by_recipients.items():
+            self.add_leader_and_isr_request_for_brokers(brokers, group, is_new=is_new)
+
+    def add_update_metadata_request_for_brokers(self, brokers: Iterable[int], pids: Iterable[int]) -> None:
+        self._update_metadata_brokers.update((b, None) for b in brokers if b in self._context.brokers)
+        self._update_metadata_pids.update(dict.fromkeys(pids))
+
+    def add_stop_replica_request_for_brokers(
+        self, brokers: Iterable[int], pids: Sequence[int], *, delete: bool
+    ) -> None:
+        for broker in brokers:
+            if broker in self._context.brokers:
+                wanted = self._stop_replica.setdefault(broker, {})
+                for pid in pids:
+                    wanted[pid] = wanted.get(pid, False) or delete
+
+    def take(self) -> Requests:
+        """Everything that was added, ordered; the batch is empty afterwards."""
+        requests = Requests(
+            [
+                LeaderAndIsrRequest(broker, sorted(wanted), frozenset(pid for pid, new in wanted.items() if new))
+                for broker, wanted in sorted(self._leader_and_isr.items())
+            ],
+            UpdateMetadataRequest(sorted(self._update_metadata_brokers), sorted(self._update_metadata_pids))
+            if self._update_metadata_brokers
+            else None,
+            [
+                StopReplicaRequest(
+                    broker, [(pid, self._stop_epoch(pid), delete) for pid, delete in sorted(wanted.items())]
+                )
+                for broker, wanted in sorted(self._stop_replica.items())
+            ],
+        )
+        self._clear()
+        return requests
+
+    def _stop_epoch(self, pid: int) -> int:
+        table = self._context.table
+        if table.topic(pid).deleting:
+            return EPOCH_DURING_DELETE
+        return NO_EPOCH if table.isr_of[pid] == NO_ISR else table.leader_epoch[pid]
