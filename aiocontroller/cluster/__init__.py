@@ -1,0 +1,1 @@
+"""What a controller runs against on one machine: embedded ZooKeeper, simulated brokers, real Kafka broker processes."""

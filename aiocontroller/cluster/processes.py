@@ -1,0 +1,148 @@
+"""Child processes that never outlive us.
+
+Rules.
+ * A child runs in a session of its own, so that Ctrl-C in a terminal reaches only us, and we end the children in order.
+ * A child dies when the thread that started it dies, even by SIGKILL (Linux, ``PR_SET_PDEATHSIG``).  The request is
+   made by a tiny launcher that then becomes the child by ``exec``: unlike a ``preexec_fn`` that is safe in a process
+   with threads.  So start children from a thread that lives as long as they should (the main one).
+ * What a child prints goes to a file; errors quote its tail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from aiocontroller.core.errors import AioControllerError
+
+POLL_S = 0.02
+
+_LAUNCHER = """
+import ctypes, os, sys
+try:
+    ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)
+except (AttributeError, OSError):
+    pass
+if os.getppid() != int(sys.argv[1]):
+    sys.exit(1)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+class ChildFailedError(AioControllerError):
+    """A child did not start, ended too early or was not ready in time; the message quotes the end of its log."""
+
+
+class Child:
+    """One child process and the file that its output goes to.
+
+    ``argv[0]`` is a path.  ``name`` is for messages.  Raises ``OSError`` when the log cannot be written.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        argv: Sequence[str | Path],
+        *,
+        log: Path,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        self.log = log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        launcher = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid())]
+        with open(log, "ab") as out:
+            self._process = subprocess.Popen(
+                [*launcher, *map(str, argv)],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=None if env is None else {**os.environ, **env},
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative when a signal ended it."""
+        return self._process.poll()
+
+    @property
+    def running(self) -> bool:
+        return self.exit_code is None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Nothing happens when it has ended."""
+        if self.running:
+            self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for the end."""
+        self.signal(signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self, timeout_s: float) -> int:
+        """SIGTERM, then SIGKILL after ``timeout_s``; the exit code."""
+        self._ask_to_stop()
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return self._process.wait()
+
+    async def stop_async(self, timeout_s: float) -> int:
+        self._ask_to_stop()
+        if not await self.ended(timeout_s):
+            self.kill()
+        return self._process.wait()
+
+    async def ended(self, timeout_s: float) -> bool:
+        """Whether it ended within ``timeout_s``."""
+        deadline = time.monotonic() + timeout_s
+        while self.running:
+            if time.monotonic() >= deadline:
+                return False
+            await asyncio.sleep(POLL_S)
+        return True
+
+    def wait_until(self, ready: Callable[[], bool], timeout_s: float) -> None:
+        """Until ``ready()``; raises ``ChildFailedError`` when the child ends first or time is up."""
+        deadline = time.monotonic() + timeout_s
+        while not self._is_ready(ready, deadline, timeout_s):
+            time.sleep(POLL_S)
+
+    async def wait_until_async(self, ready: Callable[[], bool], timeout_s: float) -> None:
+        """As ``wait_until``; ``ready`` is called in a thread, since it may block for a moment."""
+        deadline = time.monotonic() + timeout_s
+        while not await asyncio.to_thread(self._is_ready, ready, deadline, timeout_s):  # noqa: ASYNC110 - no event
+            await asyncio.sleep(POLL_S)
+
+    def log_tail(self, lines: int = 12) -> str:
+        try:
+            text = self.log.read_bytes()[-16_384:].decode("utf-8", "replace")
+        except OSError as error:
+            return f"(no log: {error})"
+        return "\n".join(text.splitlines()[-lines:]) or "(it printed nothing)"
+
+    def _is_ready(self, ready: Callable[[], bool], deadline: float, timeout_s: float) -> bool:
+        code = self.exit_code
+        if code is not None:
+            raise ChildFailedError(f"{self.name} ended with {code} before it was ready; {self.log}:\n{self.log_tail()}")
+        if ready():
+            return True
+        if time.monotonic() >= deadline:
+            raise ChildFailedError(f"{self.name} was not ready in {timeout_s:g} s; {self.log}:\n{self.log_tail()}")
+        return False
+
+    def _ask_to_stop(self) -> None:
+        self.signal(signal.SIGTERM)
+        self.signal(signal.SIGCONT)  # a suspended child would only see SIGTERM when it goes on

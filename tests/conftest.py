@@ -1,0 +1,77 @@
+"""Fixtures that every ring shares: the real world's ports, one ZooKeeper, an empty chroot for each test."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
+from aiocontroller.cluster.java import JavaMissingError, find_java, zookeeper_class_path
+from aiocontroller.net.ports import World
+from aiocontroller.net.real import real_world
+
+_chroots = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever uses the server is marked for it, so that ``-m 'not zookeeper'`` needs no bookkeeping."""
+    for item in items:
+        if {"zookeeper", "zk_connect"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker("zookeeper")
+
+
+@pytest.fixture
+def world() -> World:
+    return real_world()
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
+    """One server for the whole session; a test that stops or suspends it must start one of its own instead."""
+    try:
+        find_java()
+        zookeeper_class_path()
+    except JavaMissingError as error:
+        pytest.skip(str(error))
+    folder: Path = tmp_path_factory.mktemp("zookeeper")
+    server = EmbeddedZooKeeper(folder)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def zk_connect(zookeeper: EmbeddedZooKeeper) -> str:
+    """``host:port/chroot``; the chroot exists, is empty, and is nobody else's."""
+    chroot = f"/test-{next(_chroots)}"
+    _create_znode(zookeeper.port, chroot)
+    return f"{zookeeper.address}{chroot}"
+
+
+def _create_znode(port: int, path: str) -> None:
+    """One persistent znode, by the protocol's own bytes: no client of ours has to work for this fixture."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        stream = connection.makefile("rb")
+
+        def call(payload: bytes) -> bytes:
+            connection.sendall(struct.pack(">i", len(payload)) + payload)
+            (length,) = struct.unpack(">i", stream.read(4))
+            return stream.read(length)
+
+        call(struct.pack(">iqiqi16s", 0, 0, 10_000, 0, 16, bytes(16)))
+        name = path.encode()
+        world_anyone = struct.pack(">ii", 1, 31) + _string(b"world") + _string(b"anyone")
+        answer = call(struct.pack(">ii", 1, 1) + _string(name) + _string(b"") + world_anyone + struct.pack(">i", 0))
+        (code,) = struct.unpack_from(">i", answer, 12)
+        assert code == 0, f"create {path}: code {code}"
+        call(struct.pack(">ii", 2, -11))
+        stream.close()
+
+
+def _string(value: bytes) -> bytes:
+    return struct.pack(">i", len(value)) + value
