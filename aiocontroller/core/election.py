@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import RECOVERING, ReplicaAssignment
+from aiocontroller.core.partitions import NO_ISR
 
 Replicas = tuple[int, ...]
 
@@ -104,7 +105,7 @@ def elect(
     strategy: Strategy,
     unclean: UncleanPolicy = NEVER_UNCLEAN,
 ) -> Elections:
-    """Apply the strategy to partitions that have leadership; reads the context, changes nothing."""
+    """Apply the strategy; reads the context, changes nothing.  A partition without leadership has no election."""
     table = context.table
     assignment_of, isr_of, topic_of = table.assignment_of, table.isr_of, table.topic_of
     assignments, isrs = table.assignments.values, table.isrs.values
@@ -114,6 +115,9 @@ def elect(
     memo: dict[tuple[int, int, Replicas, bool], Outcome | None] = {}
     elections = Elections([], [], [])
     for pid in pids:
+        if isr_of[pid] == NO_ISR:
+            elections.failed.append(pid)
+            continue
         failed_dirs = context.offline_dir_replicas(pid) if context.offline_dirs else ()
         allowed = False
         if may_be_unclean:
@@ -160,11 +164,13 @@ def _rule(context: ControllerContext, strategy: Strategy) -> _Rule:
 
 
 def without_online_isr(context: ControllerContext, pids: Sequence[int]) -> list[int]:
-    """The partitions none of whose in-sync replicas is online: only these need the topic's unclean setting."""
+    """The partitions with leadership none of whose in-sync replicas is online: only these need the unclean setting."""
     table, memo = context.table, dict[int, bool]()
     found = []
     for pid in pids:
         isr = table.isr_of[pid]
+        if isr == NO_ISR:
+            continue
         if context.offline_dirs:
             dead = not any(context.is_replica_online(pid, r) for r in table.isr(pid))
         elif isr in memo:

@@ -196,7 +196,7 @@ class PartitionTable:
         return topic
 
     def set_topic_id(self, topic: Topic, topic_id: bytes) -> None:
-        self.topic_by_id.pop(topic.id, None)
+        self._forget_topic_id(topic)
         topic.id = topic_id
         if topic_id != NO_TOPIC_ID:
             self.topic_by_id[topic_id] = topic
@@ -215,7 +215,12 @@ class PartitionTable:
         self.topics[topic.number] = None
         self._free_topics.append(topic.number)
         del self.topic_by_name[topic.name]
-        self.topic_by_id.pop(topic.id, None)
+        self._forget_topic_id(topic)
+
+    def _forget_topic_id(self, topic: Topic) -> None:
+        """Another topic may have come with the same id (damage in ZooKeeper); then the id is no longer this one's."""
+        if self.topic_by_id.get(topic.id) is topic:
+            del self.topic_by_id[topic.id]
 
     def set_topic_deleting(self, topic: Topic, deleting: bool) -> None:
         """Take the topic's partitions out of the gauges, or back in."""
@@ -356,10 +361,11 @@ class PartitionTable:
 
     def _link(self, pid: int, assignment: ReplicaAssignment) -> None:
         number = self.assignments.id(assignment)
-        if number == len(self._rows):
+        while number >= len(self._rows):  # others may intern assignments too, before any partition has them
+            unindexed = len(self._rows)
             self._rows.append(array("i"))
-            for broker in dict.fromkeys(assignment.replicas):
-                self._assignments_of_broker.setdefault(broker, []).append(number)
+            for broker in dict.fromkeys(self.assignments.values[unindexed].replicas):
+                self._assignments_of_broker.setdefault(broker, []).append(unindexed)
         rows = self._rows[number]
         self.assignment_of[pid] = number
         self._position[pid] = len(rows)
