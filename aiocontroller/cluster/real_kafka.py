@@ -1,0 +1,262 @@
+"""Unmodified Kafka brokers in ZooKeeper mode, as child processes on loopback.
+
+The jars come from ``scripts/kafka-jars``; the same class path holds Kafka's command line tools and Java clients.
+Settings keep a broker small and its shutdown quick; everything can be overridden.  A broker keeps its folder, so one
+that was killed comes back with its log and as a new incarnation (a new registration, so a new broker epoch).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from aiocontroller.cluster.embedded_zookeeper import LOOPBACK, free_port
+from aiocontroller.cluster.java import SMALL_JVM, find_java
+from aiocontroller.cluster.processes import Child
+from aiocontroller.core.errors import AioControllerError
+
+DEFAULT_VERSION = "3.9.1"
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+_SCRIPT = Path(__file__).parents[2] / "scripts" / "kafka-jars"
+
+_SETTINGS = {
+    "num.partitions": "1",
+    "offsets.topic.num.partitions": "5",
+    "group.initial.rebalance.delay.ms": "0",
+    "num.network.threads": "1",
+    "num.io.threads": "2",
+    "background.threads": "2",
+    "log.cleaner.dedupe.buffer.size": "2097152",  # the default takes 128 MiB of heap at once
+    "log.index.size.max.bytes": "65536",
+    "log.initial.task.delay.ms": "100",
+    "log.segment.delete.delay.ms": "1000",
+    "replica.lag.time.max.ms": "3000",
+    "controller.socket.timeout.ms": "5000",
+    "controlled.shutdown.retry.backoff.ms": "100",
+    "zookeeper.session.timeout.ms": "6000",
+    "zookeeper.connection.timeout.ms": "30000",
+}
+
+_LOG4J = """log4j.rootLogger=INFO, stdout
+log4j.appender.stdout=org.apache.log4j.ConsoleAppender
+log4j.appender.stdout.layout=org.apache.log4j.PatternLayout
+log4j.appender.stdout.layout.ConversionPattern=[%d] %p %m (%c)%n
+log4j.logger.org.apache.zookeeper=WARN
+"""
+
+
+class KafkaMissingError(AioControllerError):
+    """Kafka's jars are not here and could not be fetched; the message says what is missing."""
+
+
+def kafka_jars(version: str = DEFAULT_VERSION) -> Path:
+    """The folder with the release's jars; fetched by Maven at first (several seconds and a network)."""
+    if not _SCRIPT.is_file():
+        raise KafkaMissingError(f"{_SCRIPT} is not there: real Kafka brokers need a checkout, not an installed package")
+    run = subprocess.run([_SCRIPT, version], capture_output=True, text=True, check=False)
+    if run.returncode != 0:
+        raise KafkaMissingError(f"no jars of Kafka {version}: {run.stderr.strip()[-2000:]}")
+    return Path(run.stdout.strip())
+
+
+def kafka_missing(version: str = DEFAULT_VERSION) -> str | None:
+    """Why no real broker can run here, without fetching anything; None when one can."""
+    if (_SCRIPT.parent.parent / ".cache" / "kafka" / version / ".complete").is_file():
+        return None
+    return None if shutil.which("mvn") else f"no jars of Kafka {version} and no 'mvn' on PATH to fetch them"
+
+
+class RealKafkaBroker:
+    """One broker.  ``zookeeper`` is ``host:port/chroot``; ``port`` 0 takes a free one, kept over restarts.
+
+    ``replication_factor`` is that of the internal topics.  ``overrides`` are Kafka's properties and win.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        zookeeper: str,
+        data_dir: Path | str,
+        *,
+        version: str = DEFAULT_VERSION,
+        port: int = 0,
+        replication_factor: int = 1,
+        overrides: Mapping[str, str] | None = None,
+        heap_mb: int = 256,
+    ) -> None:
+        self.id = broker_id
+        self.zookeeper = zookeeper
+        self.data_dir = Path(data_dir)
+        self.version = version
+        self.port = port
+        self.replication_factor = replication_factor
+        self.overrides = dict(overrides or {})
+        self.heap_mb = heap_mb
+        self._child: Child | None = None
+
+    @property
+    def address(self) -> str:
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def log(self) -> Path:
+        return self.data_dir / "broker.log"
+
+    @property
+    def running(self) -> bool:
+        return self._child is not None and self._child.running
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid if self.running and self._child else None
+
+    def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Start and wait until it answers requests."""
+        self.launch().wait_until(self.answers, timeout_s)
+
+    async def start_async(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        await self.launch().wait_until_async(self.answers, timeout_s)
+
+    def launch(self) -> Child:
+        """Start without waiting."""
+        assert not self.running, f"broker {self.id} runs already"
+        if self.port == 0:
+            self.port = free_port()
+        self._child = Child(f"Kafka broker {self.id}", self._command(), log=self.log)
+        return self._child
+
+    def answers(self) -> bool:
+        """Whether it answers ApiVersions: it registers in ZooKeeper before it does."""
+        request = struct.pack(">hhih", 18, 0, 1, -1)
+        try:
+            with socket.create_connection((LOOPBACK, self.port), timeout=1) as connection:
+                connection.settimeout(2)
+                connection.sendall(struct.pack(">i", len(request)) + request)
+                return len(connection.recv(4)) == 4
+        except OSError:
+            return False
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for the end; its registration lives until its session expires."""
+        if self._child is not None:
+            self._child.kill()
+
+    def terminate(self) -> None:
+        """SIGTERM: a controlled shutdown begins; does not wait."""
+        if self._child is not None:
+            self._child.signal(signal.SIGTERM)
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """SIGTERM, then SIGKILL after ``timeout_s``."""
+        if self._child is not None:
+            self._child.stop(timeout_s)
+
+    async def stop_async(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        if self._child is not None:
+            await self._child.stop_async(timeout_s)
+
+    def suspend(self) -> None:
+        """SIGSTOP; for less than half the session timeout, else its session expires."""
+        if self._child is not None:
+            self._child.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        if self._child is not None:
+            self._child.signal(signal.SIGCONT)
+
+    def properties(self) -> dict[str, str]:
+        """The contents of its ``server.properties``."""
+        factor = str(self.replication_factor)
+        return {
+            "broker.id": str(self.id),
+            "listeners": f"PLAINTEXT://{self.address}",
+            "zookeeper.connect": self.zookeeper,
+            "log.dirs": str((self.data_dir / "logs").resolve()),
+            "offsets.topic.replication.factor": factor,
+            "transaction.state.log.num.partitions": "3",
+            "transaction.state.log.replication.factor": factor,
+            "transaction.state.log.min.isr": str(min(2, self.replication_factor)),
+            **_SETTINGS,
+            **self.overrides,
+        }
+
+    def _command(self) -> list[str]:
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        properties = self.data_dir / "server.properties"
+        properties.write_text("".join(f"{key}={value}\n" for key, value in self.properties().items()))
+        log4j = self.data_dir / "log4j.properties"
+        log4j.write_text(_LOG4J)
+        return [
+            str(find_java()),
+            *SMALL_JVM,
+            "-Xms64m",
+            f"-Xmx{self.heap_mb}m",
+            f"-Dlog4j.configuration=file:{log4j.resolve()}",
+            "-cp",
+            f"{kafka_jars(self.version)}/*",
+            "kafka.Kafka",
+            str(properties),
+        ]
+
+
+class RealKafkaCluster:
+    """Several real brokers with ids from 1; internal topics on ``min(3, size)`` of them."""
+
+    def __init__(
+        self,
+        size: int,
+        zookeeper: str,
+        data_dir: Path | str,
+        *,
+        version: str = DEFAULT_VERSION,
+        overrides: Mapping[str, str] | None = None,
+    ) -> None:
+        self.brokers = {
+            broker_id: RealKafkaBroker(
+                broker_id,
+                zookeeper,
+                Path(data_dir) / f"broker-{broker_id}",
+                version=version,
+                replication_factor=min(3, size),
+                overrides=overrides,
+            )
+            for broker_id in range(1, size + 1)
+        }
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(broker.address for broker in self.brokers.values())
+
+    def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Start all and wait until each answers.  The first goes ahead: it creates ZooKeeper's top-level paths."""
+        first, *others = self.brokers.values()
+        first.start(timeout_s)
+        _wait_for_all(others, [broker.launch() for broker in others], timeout_s)
+
+    async def start_async(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        first, *others = self.brokers.values()
+        await first.start_async(timeout_s)
+        children = [broker.launch() for broker in others]
+        await asyncio.to_thread(_wait_for_all, others, children, timeout_s)
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        for broker in self.brokers.values():
+            broker.terminate()
+        for broker in self.brokers.values():
+            broker.stop(timeout_s)
+
+    def kill(self) -> None:
+        for broker in self.brokers.values():
+            broker.kill()
+
+
+def _wait_for_all(brokers: Sequence[RealKafkaBroker], children: Sequence[Child], timeout_s: float) -> None:
+    for broker, child in zip(brokers, children, strict=True):
+        child.wait_until(broker.answers, timeout_s)
