@@ -1,0 +1,195 @@
+"""The replica state machine: all 49 steps, states at failover, and what a replica that leaves does to the ISR."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.decisions import Decisions
+from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.core.replica_state_machine import (
+    CheckedReplicas,
+    OfflinePlan,
+    check_valid_previous_states,
+    initialize_replica_states,
+    plan_offline,
+    set_replica_states,
+)
+from aiocontroller.core.states import VALID_PREVIOUS_REPLICA_STATES, ReplicaState
+from tests.builders import ctx, lead, leadership, pid, table
+
+Online = ReplicaState.OnlineReplica
+Offline = ReplicaState.OfflineReplica
+NonExistent = ReplicaState.NonExistentReplica
+
+# -- the 49 steps ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("before, after", list(product(ReplicaState, ReplicaState)))
+def test_every_transition(before: ReplicaState, after: ReplicaState) -> None:
+    """The new state, or refused and nothing changed; the partition's other replica keeps its own either way."""
+    made = table({"t": [[1, 2]]})
+    set_replica_states(made, {1: [0]}, before)
+    set_replica_states(made, {2: [0]}, Online)
+
+    checked = check_valid_previous_states(made, {1: [0]}, after)
+    set_replica_states(made, checked.valid, after)
+
+    allowed = before in VALID_PREVIOUS_REPLICA_STATES[after]
+    assert checked == (({1: [0]}, {}) if allowed else ({}, {1: [0]}))
+    assert made.replica_state(0, 1) is (after if allowed else before)
+    assert made.replica_state(0, 2) is Online
+
+
+def test_a_mixed_batch_is_sorted_out_by_broker() -> None:
+    made = table({"t": [[1, 2]] * 3})
+    set_replica_states(made, {1: [0, 2], 2: [1]}, Online)
+    assert check_valid_previous_states(made, {2: [2, 1, 0], 1: [0, 1, 2], 3: []}, Offline) == CheckedReplicas(
+        {2: [1], 1: [0, 2]}, {2: [2, 0], 1: [1]}
+    )
+
+
+def test_a_broker_without_a_replica_has_no_state() -> None:
+    made = table({"t": [[1, 2]]})
+    assert check_valid_previous_states(made, {3: [0]}, Online).refused == {3: [0]}
+    set_replica_states(made, {3: [0]}, Online)
+    assert [made.replica_state(0, b) for b in (1, 2, 3)] == [NonExistent] * 3
+
+
+# -- at failover (ReplicaStateMachineTest: testStartup…) ---------------------------------------------------------------
+
+
+def replica_states(context: ControllerContext, name: str) -> list[str]:
+    row = pid(context, name)
+    return [context.table.replica_state(row, r).name for r in context.table.replicas(row)]
+
+
+def test_startup_online_partition() -> None:
+    context = ctx(brokers=1, topics={"t": [[1]]})
+    assert initialize_replica_states(context) == ({1: [0]}, {})
+    assert replica_states(context, "t-0") == ["OnlineReplica"]
+
+
+def test_startup_offline_partition() -> None:
+    context = ctx(brokers=[], topics={"t": [[1]]})
+    assert initialize_replica_states(context) == ({}, {1: [0]})
+    assert replica_states(context, "t-0") == ["ReplicaDeletionIneligible"]
+
+
+def test_startup_with_replica_without_leader() -> None:
+    context = ctx(brokers=1, topics={"t": [[1, 2]]}, online=False)
+    assert initialize_replica_states(context) == ({1: [0]}, {2: [0]})
+    assert replica_states(context, "t-0") == ["OnlineReplica", "ReplicaDeletionIneligible"]
+
+
+def test_startup_tells_brokers_shutting_down_and_failed_directories_apart() -> None:
+    context = ctx(topics={"t": [[1, 2], [1, 2], [3, 1]]}, shutting_down=[3])
+    context.set_offline_dir_replicas(1, [1], [])
+    assert initialize_replica_states(context) == ({1: [0, 2], 2: [0, 1]}, {1: [1], 3: [2]})
+    assert [replica_states(context, f"t-{n}") for n in range(3)] == [
+        ["OnlineReplica", "OnlineReplica"],
+        ["ReplicaDeletionIneligible", "OnlineReplica"],
+        ["ReplicaDeletionIneligible", "OnlineReplica"],
+    ]
+
+
+# -- OfflineReplica ----------------------------------------------------------------------------------------------------
+
+
+def test_online_replica_to_offline_replica_transition() -> None:
+    """The leader goes: nobody leads, the ISR shrinks, the others hear of it."""
+    context = ctx(topics={"t": [[1, 2]]}, epoch=5)
+    lead(context, "t-0", 1, (1, 2), leader_epoch=3, partition_epoch=4)
+    assert plan_offline(context, {1: [0]}) == OfflinePlan(
+        Decisions([0], [leadership(-1, (2,), leader_epoch=4, partition_epoch=4, controller_epoch=5)], [(2,)]),
+        [],
+        [],
+    )
+
+
+@pytest.mark.parametrize(
+    "leader, isr, gone, after",
+    [
+        (1, (1, 2, 3), [2], (1, (1, 3))),  # a follower goes: the leader stays
+        (1, (1, 2, 3), [1], (-1, (2, 3))),
+        (1, (1,), [1], (-1, (1,))),  # the last member always stays in the ISR
+        (-1, (1,), [1], (-1, (1,))),
+        (2, (3, 2), [2], (-1, (3,))),
+        (1, (1, 2, 3), [1, 2], (-1, (3,))),
+        (1, (1, 2), [1, 2], (-1, (1, 2))),  # nobody is left: everybody who was in sync stays (not as Kafka)
+        (1, (1,), [2], None),  # it was not in sync: nothing to write
+    ],
+)
+def test_isr_without_the_replicas_that_go(
+    leader: int, isr: tuple[int, ...], gone: list[int], after: tuple[int, tuple[int, ...]] | None
+) -> None:
+    context = ctx(topics={"t": [[1, 2, 3]]})
+    lead(context, "t-0", leader, isr, leader_epoch=7, recovery_state=1)
+    plan = plan_offline(context, {broker: [0] for broker in gone})
+    if after is None:
+        assert plan == OfflinePlan(Decisions.none(), [0], [])
+        return
+    assert plan.shrink.leaderships == [leadership(*after, leader_epoch=8, recovery_state=1)]
+    assert plan.shrink.recipients == [tuple(r for r in (1, 2, 3) if r not in gone)]
+    assert (plan.unchanged, plan.without_leadership) == ([], [])
+
+
+def test_partitions_are_sorted_out_by_what_they_need() -> None:
+    context = ctx(topics={"t": [[1, 2]] * 4})
+    lead(context, "t-1", 2, (2,))
+    context.table.isr_of[2] = -1
+    plan = plan_offline(context, {1: [3, 2, 1, 0]})
+    assert (plan.shrink.pids, plan.unchanged, plan.without_leadership) == ([0, 3], [1], [2])
+
+
+@st.composite
+def departures(draw: st.DrawFn) -> tuple[ControllerContext, dict[int, list[int]]]:
+    ids = (1, 2, 3, 4)
+    some = st.lists(st.sampled_from(ids), unique=True, min_size=1)
+    context = ctx(brokers=ids, topics={"t": draw(st.lists(some, min_size=1, max_size=8))}, epoch=3)
+    for row in context.table.pids():
+        replicas = context.table.replicas(row)
+        isr = draw(st.lists(st.sampled_from(replicas), unique=True, min_size=1))
+        context.table.set_leadership(row, leadership(draw(st.sampled_from((-1, *isr))), isr, leader_epoch=row))
+    gone = draw(some)
+    return context, {b: context.table.partitions_on_broker(b) for b in gone}
+
+
+def one_by_one(before: LeaderAndIsr, gone: list[int]) -> tuple[int, tuple[int, ...]]:
+    """Kafka's way: one broker after the other; the last member of the ISR stays."""
+    leader, isr = before.leader, before.isr
+    for broker in gone:
+        if broker in isr:
+            leader = -1 if leader == broker else leader
+            isr = isr if len(isr) == 1 else tuple(r for r in isr if r != broker)
+    return leader, isr
+
+
+@settings(max_examples=200, deadline=None)
+@given(departures())
+def test_many_brokers_at_once_agree_with_one_after_the_other(
+    departure: tuple[ControllerContext, dict[int, list[int]]],
+) -> None:
+    """But for two things: one leader epoch in all, and the whole ISR stays when all of it goes."""
+    context, replicas = departure
+    plan = plan_offline(context, replicas)
+    assert plan.without_leadership == []
+    assert sorted(plan.shrink.pids + plan.unchanged) == sorted({p for pids in replicas.values() for p in pids})
+    for row in plan.unchanged:
+        assert not set(context.table.isr(row)) & set(replicas)
+    for row, after in zip(plan.shrink.pids, plan.shrink.leaderships, strict=True):
+        before = context.table.leadership(row)
+        assert before is not None
+        leader, isr = one_by_one(before, list(replicas))
+        if set(before.isr) <= set(replicas):
+            assert (after.leader, after.isr) == (-1, before.isr)
+            assert leader == -1
+            assert set(isr) <= set(after.isr)
+        else:
+            assert (after.leader, after.isr) == (leader, isr)
+        assert after.leader_epoch == before.leader_epoch + 1
+        assert (after.partition_epoch, after.controller_epoch) == (before.partition_epoch, 3)
