@@ -1,0 +1,166 @@
+"""Where Kafka keeps things in ZooKeeper: every path of a ZooKeeper-mode cluster, and nothing but paths.
+
+Source: Kafka 3.9, ``core/src/main/scala/kafka/zk/ZkData.scala``.  Only the zookeeper room builds paths; everyone else
+speaks of topics, partitions and brokers.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote, unquote
+
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+
+BROKERS = "/brokers"
+BROKER_IDS = "/brokers/ids"
+BROKER_SEQUENCE_ID = "/brokers/seqid"
+TOPICS = "/brokers/topics"
+
+ADMIN = "/admin"
+DELETE_TOPICS = "/admin/delete_topics"
+REASSIGN_PARTITIONS = "/admin/reassign_partitions"
+PREFERRED_REPLICA_ELECTION = "/admin/preferred_replica_election"
+
+ISR_CHANGE_NOTIFICATION = "/isr_change_notification"
+ISR_CHANGE_PREFIX = "isr_change_"
+LOG_DIR_EVENT_NOTIFICATION = "/log_dir_event_notification"
+LOG_DIR_EVENT_PREFIX = "log_dir_event_"
+
+CONFIG = "/config"
+CONFIG_CHANGES = "/config/changes"
+CONFIG_CHANGE_PREFIX = "config_change_"
+CONFIG_ENTITY_TYPES = ("topics", "clients", "users", "brokers", "ips")
+DEFAULT_ENTITY = "<default>"
+"""Entity name that stands for all brokers, users or clients without an entry of their own."""
+
+CLUSTER = "/cluster"
+CLUSTER_ID = "/cluster/id"
+LATEST_PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+FEATURE = "/feature"
+MIGRATION = "/migration"
+CONSUMERS = "/consumers"
+
+DELEGATION_TOKEN = "/delegation_token"
+DELEGATION_TOKENS = "/delegation_token/tokens"
+DELEGATION_TOKEN_CHANGES = "/delegation_token/token_changes"
+DELEGATION_TOKEN_CHANGE_PREFIX = "token_change_"
+
+ACL = "/kafka-acl"
+EXTENDED_ACL = "/kafka-acl-extended"
+ACL_CHANGES = "/kafka-acl-changes"
+EXTENDED_ACL_CHANGES = "/kafka-acl-extended-changes"
+ACL_CHANGE_PREFIX = "acl_changes_"
+
+
+def config_entities(entity_type: str) -> str:
+    """Parent of all configurations of one type (one of ``CONFIG_ENTITY_TYPES``)."""
+    return f"{CONFIG}/{entity_type}"
+
+
+TOP_LEVEL = (
+    CONSUMERS,
+    BROKER_IDS,
+    TOPICS,
+    CONFIG_CHANGES,
+    DELETE_TOPICS,
+    BROKER_SEQUENCE_ID,
+    ISR_CHANGE_NOTIFICATION,
+    LATEST_PRODUCER_ID_BLOCK,
+    LOG_DIR_EVENT_NOTIFICATION,
+    *(config_entities(entity_type) for entity_type in CONFIG_ENTITY_TYPES),
+)
+"""The persistent paths that a broker makes when it starts (Kafka's ``PersistentZkPaths``)."""
+
+SENSITIVE = (config_entities("users"), config_entities("brokers"), DELEGATION_TOKENS)
+"""Roots of what nobody but the brokers may read when ``zookeeper.set.acl`` is on."""
+
+SECURE_ROOTS = (
+    ADMIN,
+    BROKERS,
+    CLUSTER,
+    CONFIG,
+    CONTROLLER,
+    CONTROLLER_EPOCH,
+    ISR_CHANGE_NOTIFICATION,
+    LATEST_PRODUCER_ID_BLOCK,
+    LOG_DIR_EVENT_NOTIFICATION,
+    DELEGATION_TOKEN,
+    EXTENDED_ACL,
+    MIGRATION,
+    FEATURE,
+    ACL,
+    ACL_CHANGES,
+    EXTENDED_ACL_CHANGES,
+)
+"""Roots that only the brokers may write when ``zookeeper.set.acl`` is on."""
+
+
+def broker_id(broker: int) -> str:
+    return f"{BROKER_IDS}/{broker}"
+
+
+def topic(name: str) -> str:
+    return f"{TOPICS}/{name}"
+
+
+def topic_partitions(name: str) -> str:
+    return f"{TOPICS}/{name}/partitions"
+
+
+def topic_partition(name: str, partition: int) -> str:
+    return f"{TOPICS}/{name}/partitions/{partition}"
+
+
+def topic_partition_state(name: str, partition: int) -> str:
+    return f"{TOPICS}/{name}/partitions/{partition}/state"
+
+
+def delete_topics_topic(name: str) -> str:
+    return f"{DELETE_TOPICS}/{name}"
+
+
+def isr_change(name: str) -> str:
+    """``name`` is the child's name, prefix and sequence number (``isr_change_0000000012``)."""
+    return f"{ISR_CHANGE_NOTIFICATION}/{name}"
+
+
+def log_dir_event(name: str) -> str:
+    """``name`` is the child's name, prefix and sequence number."""
+    return f"{LOG_DIR_EVENT_NOTIFICATION}/{name}"
+
+
+def config_change(name: str) -> str:
+    """``name`` is the child's name, prefix and sequence number."""
+    return f"{CONFIG_CHANGES}/{name}"
+
+
+def config_entity(entity_type: str, entity_name: str) -> str:
+    """``entity_name`` is already sanitized where it may hold any character (users, clients)."""
+    return f"{CONFIG}/{entity_type}/{entity_name}"
+
+
+def delegation_token(token_id: str) -> str:
+    return f"{DELEGATION_TOKENS}/{token_id}"
+
+
+def delegation_token_change(name: str) -> str:
+    return f"{DELEGATION_TOKEN_CHANGES}/{name}"
+
+
+def acl(pattern_type: str, resource_type: str, resource_name: str) -> str:
+    """Rules of one resource; ``pattern_type`` is ``LITERAL`` or ``PREFIXED``, ``resource_type`` such as ``Topic``."""
+    root = ACL if pattern_type == "LITERAL" else f"{EXTENDED_ACL}/{pattern_type.lower()}"
+    return f"{root}/{resource_type}/{resource_name}"
+
+
+def is_sensitive(path: str) -> bool:
+    return path.startswith(SENSITIVE)
+
+
+def sanitize(name: str) -> str:
+    """A name that is safe as a path element: URL encoding as Kafka's ``Sanitizer`` does it."""
+    return quote(name, safe="-_.").replace("~", "%7E")
+
+
+def desanitize(name: str) -> str:
+    return unquote(name)

@@ -1,0 +1,113 @@
+"""How znodes are read: typed JSON decoding in which damage is a value.
+
+Rule.  What others wrote may be anything, so no decoder raises: one that cannot understand its bytes returns a
+``BadZNode`` that names the path, what was found and what was expected.  The caller counts it, reports it and goes on
+with the rest of the cluster.  Unknown keys are ignored, as Kafka does.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Iterable
+from typing import Annotated, TypeVar
+
+import msgspec
+
+from aiocontroller.core.ids import MAX_PARTITIONS_PER_TOPIC, NO_TOPIC_ID
+
+T = TypeVar("T")
+
+MAX_INT32 = 2**31 - 1
+EXCERPT_BYTES = 160
+
+Id = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT32)]
+"""A broker's id, or an epoch."""
+Leader = Annotated[int, msgspec.Meta(ge=-1, le=MAX_INT32)]
+PartitionNumber = Annotated[int, msgspec.Meta(ge=0, lt=MAX_PARTITIONS_PER_TOPIC)]
+TopicName = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class BadZNode(msgspec.Struct, frozen=True):
+    """A znode that could not be understood."""
+
+    path: str
+    found: str
+    """A short excerpt of what was there."""
+    expected: str
+    """What should have been there, and where it goes wrong."""
+
+    def __str__(self) -> str:
+        return f"{self.path} is unreadable: found {self.found}, expected {self.expected}"
+
+
+def excerpt(data: bytes | None) -> str:
+    """The beginning of ``data``, printable, on one line."""
+    if not data:
+        return "no data"
+    text = data[:EXCERPT_BYTES].decode("utf-8", "backslashreplace")
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    rest = len(data) - EXCERPT_BYTES
+    return f"{text}… ({rest} bytes more)" if rest > 0 else text
+
+
+def bad(path: str, data: bytes | None, expected: str, reason: object = None) -> BadZNode:
+    return BadZNode(path, excerpt(data), f"{expected} ({reason})" if reason is not None else expected)
+
+
+class Wrong(ValueError):
+    """Raised inside a codec for what the types cannot say; never leaves this room."""
+
+
+def reading(path: str, data: bytes | None, expected: str, read: Callable[[bytes], T]) -> T | BadZNode:
+    """``read(data)``, or a BadZNode if it cannot; RecursionError is JSON nested without end."""
+    if not data:
+        return bad(path, data, expected)
+    try:
+        return read(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        return bad(path, data, expected, error)
+
+
+def check_replicas(replicas: tuple[int, ...], what: str) -> None:
+    """Broker ids of one partition: at least one, none twice."""
+    if not replicas:
+        raise Wrong(f"{what} has no replicas")
+    check_distinct(replicas, what)
+
+
+def check_distinct(ids: tuple[int, ...], what: str) -> None:
+    if len(set(ids)) != len(ids):
+        raise Wrong(f"{what} names a broker twice: {list(ids)}")
+
+
+def topic_id_to_text(topic_id: bytes) -> str:
+    """Kafka's ``Uuid.toString``: url-safe base64 of the 16 bytes without padding, 22 characters."""
+    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
+
+
+def topic_id_from_text(text: str | None) -> bytes:
+    """16 bytes; the zero id for None or ''."""
+    if not text:
+        return NO_TOPIC_ID
+    if "+" in text or "/" in text:
+        raise Wrong(f"topic_id {text!r} is base64, but not its url-safe kind")
+    try:
+        topic_id = base64.b64decode(text.rstrip("=") + "==", altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise Wrong(f"topic_id {text!r} is not url-safe base64: {error}") from None
+    if len(topic_id) != 16:
+        raise Wrong(f"topic_id {text!r} has {len(topic_id)} bytes instead of 16")
+    return topic_id
+
+
+def int_from_text(text: str, what: str) -> int:
+    """A decimal number as Java's ``parseInt`` and ``parseLong`` take it: no spaces, no underscores."""
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 19:
+        raise Wrong(f"{what} is not a number: {text!r}")
+    return int(text)
+
+
+def ints_as_json(values: Iterable[int]) -> bytes:
+    return b"[%b]" % b",".join(b"%d" % value for value in values)

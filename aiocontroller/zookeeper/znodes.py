@@ -1,0 +1,512 @@
+"""What the controller's own znodes hold: bytes <-> values, in every JSON version that Kafka has written.
+
+Source: Kafka 3.9, ``core/src/main/scala/kafka/zk/ZkData.scala``.  Here are the znodes that the controller decides by:
+election, brokers, topics, partition states, the admin requests and the notifications.  Configuration, features,
+producer ids, tokens and ACLs are in ``cluster_znodes``.
+
+Rules.
+ * Decoders never raise; see ``znode_json``.
+ * Numbers from outside are bounded to what the partition table's columns hold (32 bits), partitions to
+   ``MAX_PARTITIONS_PER_TOPIC``: a damaged znode must not cost memory.
+ * Encoders write the newest form that 3.9 writes, with Kafka's key set: ``leader_recovery_state`` only when it is
+   not 0, ``topic_id`` only when there is one.
+
+Theory of the hot path.  A cluster of a million partitions has few distinct states: leaders, epochs and ISRs repeat.
+So decoding keeps a memo from bytes to the decoded state for the length of one call, and encoding one from ISR to its
+JSON; what is left per partition is one dict look-up and one struct.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from aiocontroller.core.ids import (
+    NO_TOPIC_ID,
+    Broker,
+    Endpoint,
+    LeaderAndIsr,
+    ReplicaAssignment,
+    TopicAssignment,
+    TopicPartition,
+)
+from aiocontroller.zookeeper import paths
+from aiocontroller.zookeeper.znode_json import (
+    MAX_INT32,
+    BadZNode,
+    Id,
+    Leader,
+    PartitionNumber,
+    TopicName,
+    Wrong,
+    check_distinct,
+    check_replicas,
+    int_from_text,
+    ints_as_json,
+    reading,
+    topic_id_from_text,
+    topic_id_to_text,
+)
+
+__all__ = [
+    "BadZNode",
+    "BrokerInfo",
+    "ControllerZNode",
+    "decode_broker",
+    "decode_broker_id",
+    "decode_controller",
+    "decode_controller_epoch",
+    "decode_log_dir_event",
+    "decode_partition_state",
+    "decode_partition_states",
+    "decode_partitions",
+    "decode_reassignment",
+    "decode_topic",
+    "encode_broker",
+    "encode_controller",
+    "encode_controller_epoch",
+    "encode_log_dir_event",
+    "encode_partition_states",
+    "encode_partitions",
+    "encode_reassignment",
+    "encode_topic",
+]
+
+_encode_json = msgspec.json.Encoder().encode
+
+# -- /controller ------------------------------------------------------------------------------------------------------
+
+SOFTWARE = "aiocontroller"
+"""Value of the extra key that tells our ``/controller`` from a broker's; Kafka ignores keys it does not know."""
+
+
+class ControllerZNode(msgspec.Struct, frozen=True):
+    """Who holds the role."""
+
+    controller_id: int
+    owner_session: int
+    """Session that the ephemeral znode belongs to; 0 when it is persistent (a KRaft controller in a migration)."""
+    created_ms: int
+    version: int
+    kraft_controller_epoch: int = -1
+    software: str = ""
+
+
+class _Controller(msgspec.Struct):
+    brokerid: Id
+    timestamp: str | int | None = None
+    kraft_controller_epoch: int | None = msgspec.field(default=None, name="kraftControllerEpoch")
+    software: str = ""
+
+
+_controller_decoder = msgspec.json.Decoder(_Controller | Id)
+
+
+def decode_controller(
+    data: bytes | None, *, owner_session: int = 0, created_ms: int = 0, version: int = 0
+) -> ControllerZNode | BadZNode:
+    """Version 1 (1.1 to 3.3), 2 (3.4 and later) and the bare number that 0.7 wrote.
+
+    ``created_ms`` is what to answer when the znode has no timestamp of its own.
+    """
+
+    def read(data: bytes) -> ControllerZNode:
+        found = _controller_decoder.decode(data)
+        if isinstance(found, int):
+            return ControllerZNode(found, owner_session, created_ms, version)
+        written = found.timestamp
+        if isinstance(written, str):
+            written = int_from_text(written, "timestamp")
+        kraft_epoch = -1 if found.kraft_controller_epoch is None else found.kraft_controller_epoch
+        return ControllerZNode(
+            found.brokerid,
+            owner_session,
+            created_ms if written is None else written,
+            version,
+            kraft_epoch,
+            found.software,
+        )
+
+    return reading(paths.CONTROLLER, data, 'a controller registration with "brokerid"', read)
+
+
+def encode_controller(controller_id: int, timestamp_ms: int, *, software: str = SOFTWARE) -> bytes:
+    """Version 2; the KRaft epoch is -1, without which brokers would refuse to change configurations."""
+    return _encode_json(
+        {
+            "version": 2,
+            "brokerid": controller_id,
+            "timestamp": str(timestamp_ms),
+            "kraftControllerEpoch": -1,
+            **({"software": software} if software else {}),
+        }
+    )
+
+
+def decode_controller_epoch(data: bytes | None) -> int | BadZNode:
+    def read(data: bytes) -> int:
+        epoch = int_from_text(data.decode(), "the epoch")
+        if not 0 <= epoch < MAX_INT32:
+            raise Wrong(f"the epoch {epoch} is out of range")
+        return epoch
+
+    return reading(paths.CONTROLLER_EPOCH, data, "the controller epoch as a decimal number from 0 to 2147483646", read)
+
+
+def encode_controller_epoch(epoch: int) -> bytes:
+    return b"%d" % epoch
+
+
+# -- /brokers/ids/N ---------------------------------------------------------------------------------------------------
+
+
+class BrokerInfo(msgspec.Struct, frozen=True):
+    """A registration as a broker writes it (Kafka's ``BrokerInfo``)."""
+
+    broker: Broker
+    """Its ``epoch`` is not written: it is the czxid that registering gives."""
+    timestamp_ms: int
+    version: int = 5
+    jmx_port: int = -1
+
+
+class _Broker(msgspec.Struct):
+    version: int
+    host: str | None = None
+    port: int | None = None
+    endpoints: list[str] | None = None
+    rack: str | None = None
+    listener_security_protocol_map: dict[str, str] | None = None
+    features: dict[str, dict[str, int]] | None = None
+
+
+_broker_decoder = msgspec.json.Decoder(_Broker)
+_ENDPOINT = re.compile(r"(?P<listener>.*)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>-?[0-9]+)")
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""Each is also the listener name that means it when a registration brings no map (versions 1 to 3)."""
+_BY_LISTENER = {protocol: protocol for protocol in SECURITY_PROTOCOLS}
+
+
+def _endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
+    match = _ENDPOINT.fullmatch(text)
+    if match is None:
+        raise Wrong(f"endpoint {text!r} is not LISTENER://host:port")
+    listener = match["listener"].upper()
+    protocol = protocols.get(listener)
+    if protocol is None:
+        raise Wrong(f"listener {listener!r} has no security protocol")
+    port = int_from_text(match["port"], "the port")
+    if not -1 <= port <= 65535:
+        raise Wrong(f"endpoint {text!r} has no such port")
+    return Endpoint(listener, match["host"], port, protocol)
+
+
+def _endpoints(found: _Broker) -> tuple[Endpoint, ...]:
+    if found.version < 1:
+        raise Wrong(f"version {found.version} is unknown")
+    if found.version == 1:
+        if found.host is None or found.port is None:
+            raise Wrong("version 1 needs host and port")
+        return (Endpoint("PLAINTEXT", found.host, found.port),)
+    if not found.endpoints:
+        raise Wrong(f"version {found.version} needs endpoints")
+    protocols: Mapping[str, str] = _BY_LISTENER
+    if found.listener_security_protocol_map is not None:
+        protocols = {name.upper(): protocol for name, protocol in found.listener_security_protocol_map.items()}
+        unknown = [protocol for protocol in protocols.values() if protocol not in SECURITY_PROTOCOLS]
+        if unknown:
+            raise Wrong(f"unknown security protocols {unknown}")
+    return tuple(_endpoint(text, protocols) for text in found.endpoints)
+
+
+def _features(features: Mapping[str, Mapping[str, int]] | None) -> tuple[tuple[str, int, int], ...]:
+    ranges = []
+    for name in sorted(features or ()):
+        versions = (features or {})[name]
+        if "min_version" not in versions or "max_version" not in versions:
+            raise Wrong(f"feature {name!r} needs min_version and max_version")
+        ranges.append((name, versions["min_version"], versions["max_version"]))
+    return tuple(ranges)
+
+
+def decode_broker(broker_id: int, data: bytes | None, epoch: int) -> Broker | BadZNode:
+    """Versions 1 to 5 (and later ones, as long as they keep these keys); ``epoch`` is the znode's czxid."""
+
+    def read(data: bytes) -> Broker:
+        found = _broker_decoder.decode(data)
+        return Broker(broker_id, epoch, _endpoints(found), found.rack, _features(found.features))
+
+    return reading(paths.broker_id(broker_id), data, "a broker registration of version 1 to 5", read)
+
+
+def decode_broker_id(name: str) -> int | BadZNode:
+    """A child of ``/brokers/ids``."""
+    if name.isascii() and name.isdigit() and len(name) <= 10 and int(name) <= MAX_INT32 and name == str(int(name)):
+        return int(name)
+    return BadZNode(f"{paths.BROKER_IDS}/{name}", f"the name {name!r}", "a broker id from 0 to 2147483647")
+
+
+def _address(endpoint: Endpoint) -> str:
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    return f"{endpoint.listener}://{host}:{endpoint.port}"
+
+
+def encode_broker(info: BrokerInfo) -> bytes:
+    """As a broker would; old clients find the first PLAINTEXT endpoint in host and port, or null and -1."""
+    broker = info.broker
+    plaintext = next((e for e in broker.endpoints if e.security_protocol == "PLAINTEXT"), None)
+    fields: dict[str, object] = {}
+    if info.version >= 5:
+        fields["features"] = {name: {"min_version": low, "max_version": high} for name, low, high in broker.features}
+    if info.version >= 4:
+        fields["listener_security_protocol_map"] = {e.listener: e.security_protocol for e in broker.endpoints}
+    if info.version >= 2:
+        fields["endpoints"] = [_address(e) for e in broker.endpoints]
+    if info.version >= 3 and broker.rack is not None:
+        fields["rack"] = broker.rack
+    fields["jmx_port"] = info.jmx_port
+    fields["port"] = plaintext.port if plaintext else -1
+    fields["host"] = plaintext.host if plaintext else None
+    fields["version"] = info.version
+    fields["timestamp"] = str(info.timestamp_ms)
+    return _encode_json(fields)
+
+
+# -- /brokers/topics/T ------------------------------------------------------------------------------------------------
+
+_Replicas = dict[PartitionNumber, tuple[Id, ...]]
+
+
+class _Topic(msgspec.Struct):
+    partitions: _Replicas
+    adding_replicas: _Replicas | None = None
+    removing_replicas: _Replicas | None = None
+    topic_id: str | None = None
+
+
+_topic_decoder = msgspec.json.Decoder(_Topic)
+_NO_REPLICAS: _Replicas = {}
+_TOPIC_EXPECTED = (
+    'a topic assignment: "partitions" from numbers to lists of distinct broker ids, '
+    'optionally "adding_replicas", "removing_replicas" and "topic_id"'
+)
+AssignmentMemo = dict[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]], ReplicaAssignment]
+
+
+def decode_topic(
+    topic: str, data: bytes | None, version: int = 0, memo: AssignmentMemo | None = None
+) -> TopicAssignment | BadZNode:
+    """JSON versions 1, 2 and 3; as in Kafka the number itself does not matter, and neither does the keys' order.
+
+    With a ``memo`` equal assignments, in one topic and between topics, become the same object.  Adding or removing
+    replicas of partitions that the topic does not have are ignored.
+    """
+    shared: AssignmentMemo = {} if memo is None else memo
+
+    def read(data: bytes) -> TopicAssignment:
+        found = _topic_decoder.decode(data)
+        adding, removing = found.adding_replicas or _NO_REPLICAS, found.removing_replicas or _NO_REPLICAS
+        partitions: dict[int, ReplicaAssignment] = {}
+        for partition in sorted(found.partitions):
+            key = found.partitions[partition], adding.get(partition, ()), removing.get(partition, ())
+            assignment = shared.get(key)
+            if assignment is None:
+                check_replicas(key[0], f"partition {partition}")
+                check_distinct(key[1], f"adding_replicas of partition {partition}")
+                check_distinct(key[2], f"removing_replicas of partition {partition}")
+                assignment = shared[key] = ReplicaAssignment(*key)
+            partitions[partition] = assignment
+        return TopicAssignment(topic, topic_id_from_text(found.topic_id), partitions, version)
+
+    return reading(paths.topic(topic), data, _TOPIC_EXPECTED, read)
+
+
+def encode_topic(assignment: TopicAssignment) -> bytes:
+    """Version 3, partitions in order."""
+
+    def replicas(field: int) -> dict[str, tuple[int, ...]]:
+        found = ((n, assignment.partitions[n][field]) for n in sorted(assignment.partitions))
+        return {str(n): ids for n, ids in found if ids or field == 0}
+
+    fields: dict[str, object] = {"removing_replicas": replicas(2), "partitions": replicas(0)}
+    if assignment.topic_id != NO_TOPIC_ID:
+        fields["topic_id"] = topic_id_to_text(assignment.topic_id)
+    fields["adding_replicas"] = replicas(1)
+    fields["version"] = 3
+    return _encode_json(fields)
+
+
+# -- /brokers/topics/T/partitions/N/state -----------------------------------------------------------------------------
+
+
+class _State(msgspec.Struct, gc=False):
+    leader: Leader
+    leader_epoch: Id
+    isr: tuple[Id, ...]
+    controller_epoch: Id
+    leader_recovery_state: int = 0
+
+
+_state_decoder = msgspec.json.Decoder(_State)
+_STATE_EXPECTED = (
+    'a partition state: "leader" (-1 or a broker id), "leader_epoch", "controller_epoch", '
+    '"isr" (distinct broker ids), optionally "leader_recovery_state" 0 or 1'
+)
+_MEMO_LIMIT = 1 << 16
+
+
+def _read_state(data: bytes) -> _State:
+    state = _state_decoder.decode(data)
+    check_distinct(state.isr, "isr")
+    if state.leader_recovery_state not in (0, 1):
+        raise Wrong(f"leader_recovery_state is {state.leader_recovery_state}")
+    return state
+
+
+def decode_partition_state(path: str, data: bytes | None, version: int) -> LeaderAndIsr | BadZNode:
+    """One state; ``version``, the znode's, is the partition epoch."""
+    state = reading(path, data, _STATE_EXPECTED, _read_state)
+    if isinstance(state, BadZNode):
+        return state
+    return LeaderAndIsr(
+        state.leader, state.leader_epoch, state.isr, state.controller_epoch, version, state.leader_recovery_state
+    )
+
+
+def decode_partition_states(
+    topics: Sequence[str], partitions: Sequence[int], datas: Sequence[bytes | None], versions: Sequence[int]
+) -> list[LeaderAndIsr | BadZNode]:
+    """Columns in, column out.  Equal bytes are parsed once, and equal ISRs are one object."""
+    memo: dict[bytes | None, _State] = {}
+    states: list[LeaderAndIsr | BadZNode] = []
+    append, known = states.append, memo.get
+    for index, (data, version) in enumerate(zip(datas, versions, strict=True)):
+        state = known(data)
+        if state is None:
+            path = paths.topic_partition_state(topics[index], partitions[index])
+            fresh = reading(path, data, _STATE_EXPECTED, _read_state)
+            if isinstance(fresh, BadZNode):
+                append(fresh)
+                continue
+            if len(memo) >= _MEMO_LIMIT:
+                memo.clear()
+            state = memo[data] = fresh
+        append(
+            LeaderAndIsr(
+                state.leader,
+                state.leader_epoch,
+                state.isr,
+                state.controller_epoch,
+                version,
+                state.leader_recovery_state,
+            )
+        )
+    return states
+
+
+def encode_partition_states(leaderships: Iterable[LeaderAndIsr]) -> list[bytes]:
+    """Version 1 with Kafka's key order; the partition epoch is not written: it is the znode's version."""
+    memo: dict[tuple[int, ...], bytes] = {}
+    encoded: list[bytes] = []
+    for state in leaderships:
+        isr = memo.get(state.isr)
+        if isr is None:
+            isr = memo[state.isr] = ints_as_json(state.isr)
+        head = b'{"controller_epoch":%d,"leader":%d,"version":1,"leader_epoch":%d,"isr":%b' % (
+            state.controller_epoch,
+            state.leader,
+            state.leader_epoch,
+            isr,
+        )
+        recovery = state.recovery_state
+        encoded.append(b'%b,"leader_recovery_state":%d}' % (head, recovery) if recovery else head + b"}")
+    return encoded
+
+
+# -- the admin requests and the notifications -------------------------------------------------------------------------
+
+
+class _Partition(msgspec.Struct):
+    topic: TopicName
+    partition: PartitionNumber
+
+
+class _Partitions(msgspec.Struct):
+    partitions: list[_Partition]
+
+
+class _Reassigned(msgspec.Struct):
+    topic: TopicName
+    partition: PartitionNumber
+    replicas: tuple[int, ...]
+
+
+class _Reassignment(msgspec.Struct):
+    partitions: list[_Reassigned]
+
+
+class _LogDirEvent(msgspec.Struct):
+    broker: Id
+
+
+_partitions_decoder = msgspec.json.Decoder(_Partitions)
+_reassignment_decoder = msgspec.json.Decoder(_Reassignment)
+_log_dir_event_decoder = msgspec.json.Decoder(_LogDirEvent)
+
+
+def decode_partitions(path: str, data: bytes | None) -> list[TopicPartition] | BadZNode:
+    """``/admin/preferred_replica_election`` and the ISR change notifications: each partition once, in their order."""
+
+    def read(data: bytes) -> list[TopicPartition]:
+        return list(
+            dict.fromkeys(TopicPartition(p.topic, p.partition) for p in _partitions_decoder.decode(data).partitions)
+        )
+
+    return reading(path, data, '"partitions": a list of {"topic", "partition"}', read)
+
+
+def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
+    """Version 1."""
+    return _encode_json(
+        {"version": 1, "partitions": [{"topic": topic, "partition": partition} for topic, partition in partitions]}
+    )
+
+
+def decode_reassignment(data: bytes | None) -> dict[TopicPartition, tuple[int, ...]] | BadZNode:
+    """``/admin/reassign_partitions``, in its order; the last entry for a partition wins, as in Kafka.
+
+    Replica lists are passed on as they are, wrong ones too: the reassignment refuses each by itself, which must not
+    cost the other partitions.  Unlike Kafka's decoder this one lives with unknown keys such as ``log_dirs``.
+    """
+
+    def read(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
+        entries = _reassignment_decoder.decode(data).partitions
+        return {TopicPartition(entry.topic, entry.partition): entry.replicas for entry in entries}
+
+    expected = '"partitions": a list of {"topic", "partition", "replicas"}'
+    return reading(paths.REASSIGN_PARTITIONS, data, expected, read)
+
+
+def encode_reassignment(reassignment: Mapping[TopicPartition, Sequence[int]]) -> bytes:
+    """Version 1."""
+    entries = [
+        {"topic": topic, "partition": partition, "replicas": list(replicas)}
+        for (topic, partition), replicas in reassignment.items()
+    ]
+    return _encode_json({"version": 1, "partitions": entries})
+
+
+def decode_log_dir_event(path: str, data: bytes | None) -> int | BadZNode:
+    """The broker that lost a log directory."""
+    return reading(
+        path, data, 'a log directory event with "broker"', lambda data: _log_dir_event_decoder.decode(data).broker
+    )
+
+
+LOG_DIR_FAILURE_EVENT = 1
+
+
+def encode_log_dir_event(broker_id: int) -> bytes:
+    return _encode_json({"version": 1, "broker": broker_id, "event": LOG_DIR_FAILURE_EVENT})
