@@ -1,1 +1,21 @@
-"""The append-only record of what was seen, decided, written, sent and acknowledged."""
+"""The append-only record of what was seen, decided, written, sent and acknowledged.
+
+``Journal`` is what the rest of the program knows; ``FileJournal`` writes JSON lines, ``MemoryJournal`` keeps records
+for tests and the simulation, ``NullJournal`` forgets them.
+"""
+
+from aiocontroller.journal.journal import Journal, JournalStatistics, MemoryJournal, NullJournal
+from aiocontroller.journal.records import FORMAT_VERSION, Record, decode_record, encode_records
+from aiocontroller.journal.writer import FileJournal
+
+__all__ = [
+    "FORMAT_VERSION",
+    "FileJournal",
+    "Journal",
+    "JournalStatistics",
+    "MemoryJournal",
+    "NullJournal",
+    "Record",
+    "decode_record",
+    "encode_records",
+]

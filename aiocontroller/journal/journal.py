@@ -1,0 +1,103 @@
+"""The journal as its writers see it: ``append`` is a plain call that costs about a microsecond and never fails.
+
+Everything slow (encoding, writing, syncing) happens elsewhere and later.  Whoever appends very many records at once
+does ``await drain()`` now and then: that is the back-pressure.  Only when nobody does, and the hard bound is reached,
+records are dropped; then they are counted and the gap in ``seq`` shows which.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from aiocontroller.journal.records import FORMAT_VERSION, Record, encode_records
+from aiocontroller.net.ports import Clock
+
+
+class JournalStatistics(msgspec.Struct, frozen=True):
+    """``pending`` records wait to be written; ``failures`` counts write attempts that the operating system refused."""
+
+    appended: int = 0
+    written: int = 0
+    dropped: int = 0
+    pending: int = 0
+    written_bytes: int = 0
+    failures: int = 0
+    segments: int = 0
+
+
+class Journal:
+    """Numbers and stamps records; what happens to them is the subclass's matter."""
+
+    enabled: bool = True
+    """False when records go nowhere, so that a caller may skip building many of them."""
+
+    def __init__(self, node: int, clock: Clock) -> None:
+        self.node = node
+        self.epoch = 0
+        """The controller epoch that goes into records from now on."""
+        self._seq = 0
+        self._wall_time_us = clock.wall_time_us
+
+    def append(self, kind: str, **fields: Any) -> None:
+        """Record something; ``fields`` are those of ``Record``.  TypeError for a name that it does not have."""
+        self._seq += 1
+        self._put(Record(FORMAT_VERSION, self._seq, self.epoch, self.node, self._wall_time_us(), kind, **fields))
+
+    def _put(self, record: Record) -> None:
+        raise NotImplementedError
+
+    @property
+    def pending(self) -> int:
+        """Records that are not durable yet."""
+        return 0
+
+    async def start(self) -> None:
+        """Make ready; records appended before are kept."""
+
+    async def drain(self) -> None:
+        """Wait until little is pending; returns at once when that is so."""
+
+    async def flush(self) -> None:
+        """Wait until all that was appended so far is durable (or was given up and counted)."""
+
+    async def close(self) -> None:
+        """Flush and end; idempotent.  Later appends are counted as dropped."""
+
+    def statistics(self) -> JournalStatistics:
+        return JournalStatistics(appended=self._seq)
+
+
+class NullJournal(Journal):
+    """Forgets everything."""
+
+    enabled = False
+
+    def append(self, kind: str, **fields: Any) -> None:
+        pass
+
+    def __init__(self, node: int = 0, clock: Clock | None = None) -> None:
+        self.node = node
+        self.epoch = 0
+        self._seq = 0
+
+
+class MemoryJournal(Journal):
+    """Keeps the records, for tests and the simulation; ``content()`` is what a file would hold."""
+
+    def __init__(self, node: int, clock: Clock) -> None:
+        super().__init__(node, clock)
+        self.records: list[Record] = []
+
+    def _put(self, record: Record) -> None:
+        self.records.append(record)
+
+    def content(self) -> bytes:
+        return encode_records(self.records)
+
+    def of_kind(self, kind: str) -> list[Record]:
+        return [r for r in self.records if r.kind == kind]
+
+    def statistics(self) -> JournalStatistics:
+        return JournalStatistics(appended=self._seq, written=len(self.records))

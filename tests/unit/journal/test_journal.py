@@ -1,0 +1,320 @@
+"""The journal: what is in a line, when a file gets its final name, what a crash or a full disk leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from aiocontroller.journal import FileJournal, MemoryJournal, NullJournal, Record, decode_record, encode_records
+from aiocontroller.journal.segments import Segment, SegmentName, SegmentWriter, adopt_leftovers
+from aiocontroller.net.ports import World
+from aiocontroller.net.real import RealNetwork
+
+
+class ManualTimer:
+    def __init__(self, due_s: float, callback: Callable[[], object]) -> None:
+        self.due_s, self.callback = due_s, callback
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class ManualClock:
+    """Moves only when told to; wall time one microsecond further at each look."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.wall_us = 1_700_000_000_000_000
+        self.timers: list[ManualTimer] = []
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def wall_time_us(self) -> int:
+        self.wall_us += 1
+        return self.wall_us
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> ManualTimer:
+        self.timers.append(ManualTimer(self.now_s + delay_s, callback))
+        return self.timers[-1]
+
+    async def sleep(self, delay_s: float) -> None:
+        raise NotImplementedError
+
+    def advance(self, seconds: float) -> None:
+        self.now_s += seconds
+        due = [t for t in self.timers if t.due_s <= self.now_s and not t.cancelled]
+        self.timers = [t for t in self.timers if t.due_s > self.now_s and not t.cancelled]
+        for timer in due:
+            timer.callback()
+
+
+class NoChance:
+    def random(self) -> float:
+        raise NotImplementedError
+
+    def randrange(self, stop: int, /) -> int:
+        raise NotImplementedError
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+def file_journal(directory: Path, clock: ManualClock, **options: float) -> FileJournal:
+    return FileJournal(directory, 7, world=World(RealNetwork(), clock, NoChance()), **options)  # type: ignore[arg-type]
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(p.name for p in directory.iterdir())
+
+
+def lines(directory: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for p in sorted(directory.iterdir()) for line in p.read_text().splitlines()]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+def test_a_record_holds_what_was_given_and_nothing_else(clock: ManualClock) -> None:
+    journal = MemoryJournal(7, clock)
+    journal.epoch = 3
+    journal.append("partition_state", topic="t", partition=0, from_state="NewPartition", isr=(1, 2), code=0)
+    assert json.loads(journal.content()) == {
+        "v": 1, "seq": 1, "epoch": 3, "node": 7, "ts": 1_700_000_000_000_001, "kind": "partition_state",
+        "topic": "t", "partition": 0, "from_state": "NewPartition", "isr": [1, 2], "code": 0,
+    }  # fmt: skip
+
+
+def test_a_line_decodes_to_its_record_and_a_torn_one_does_not(clock: ManualClock) -> None:
+    journal = MemoryJournal(7, clock)
+    journal.append("event", event="BrokerChange", queue_us=5, processing_us=70)
+    (line,) = journal.content().splitlines()
+    assert decode_record(line) == journal.records[0]
+    assert decode_record(line[:-1] + b',"from_the_future":1}') == journal.records[0]
+    with pytest.raises(msgspec.DecodeError):
+        decode_record(line[:-4])
+
+
+def test_an_unknown_field_is_the_callers_error(clock: ManualClock) -> None:
+    with pytest.raises(TypeError, match="tpoic"):
+        MemoryJournal(7, clock).append("event", tpoic="t")
+
+
+@pytest.mark.parametrize("detail", ["\ud800", {(1, 2): 3}], ids=["surrogate", "key"])
+def test_what_json_cannot_hold_becomes_a_record_that_says_so(clock: ManualClock, detail: object) -> None:
+    journal = MemoryJournal(7, clock)
+    journal.append("first")
+    journal.append("event", detail=detail)
+    journal.append("last")
+    decoded = [decode_record(line) for line in journal.content().splitlines()]
+    assert [(r.seq, r.kind) for r in decoded] == [(1, "first"), (2, "unencodable"), (3, "last")]
+
+
+def test_objects_without_json_form_are_written_as_they_print() -> None:
+    line = encode_records([Record(1, 1, 0, 7, 0, "event", detail={"error": KeyError("x")})])
+    assert json.loads(line)["detail"] == {"error": "KeyError('x')"}
+
+
+def test_the_null_journal_takes_everything() -> None:
+    journal = NullJournal()
+    journal.append("event", topic="t")
+    assert not journal.enabled
+    assert journal.pending == 0
+
+
+async def test_files_are_open_under_a_hidden_name_and_complete_under_the_final_one(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    journal = file_journal(tmp_path / "new", clock)
+    start_us = clock.wall_us
+    await journal.start()
+    journal.append("event")
+    await journal.flush()
+    assert names(tmp_path / "new") == [f"_journal-7-0-{start_us}-000001.jsonl"]
+    assert len(lines(tmp_path / "new")) == 1  # durable already
+    await journal.close()
+    await journal.close()
+    assert names(tmp_path / "new") == [f"journal-7-0-{start_us}-000001.jsonl"]
+    journal.append("late")
+    assert journal.statistics().dropped == 1
+
+
+async def test_same_clock_same_bytes(tmp_path: Path) -> None:
+    contents = []
+    for run in ("a", "b"):
+        journal = file_journal(tmp_path / run, ManualClock())
+        await journal.start()
+        for i in range(2000):
+            journal.epoch = i // 700
+            journal.append("event", event="TopicChange", partition=i, isr=(1, 2, 3))
+        await journal.close()
+        contents.append({p.name: p.read_bytes() for p in (tmp_path / run).iterdir()})
+    assert contents[0] == contents[1]
+    assert len(contents[0]) == 3  # one for each epoch
+
+
+async def test_nothing_is_lost_or_reordered_over_rotations(tmp_path: Path, clock: ManualClock) -> None:
+    journal = file_journal(tmp_path, clock, rotate_bytes=20_000)
+    journal.append("before start")
+    await journal.start()
+    for burst in range(20):
+        for i in range(150):
+            journal.epoch = burst // 5
+            journal.append("event", partition=i)
+        if burst % 3 == 0:
+            await journal.flush()
+    await journal.close()
+    assert [r["seq"] for r in lines(tmp_path)] == list(range(1, 3002))
+    statistics = journal.statistics()
+    assert (statistics.written, statistics.dropped, statistics.pending) == (3001, 0, 0)
+    assert statistics.segments == len(names(tmp_path)) > 5
+    for path in tmp_path.iterdir():
+        epochs = {json.loads(line)["epoch"] for line in path.read_text().splitlines()}
+        assert epochs == {int(path.name.split("-")[2])}
+
+
+async def test_a_quiet_segment_is_completed_by_time(tmp_path: Path, clock: ManualClock) -> None:
+    journal = file_journal(tmp_path, clock, rotate_s=300)
+    await journal.start()
+    journal.append("event")
+    await journal.flush()
+    clock.advance(299)
+    assert names(tmp_path)[0].startswith("_")
+    clock.advance(2)
+    await until(lambda: names(tmp_path)[0].startswith("journal-"))
+    journal.append("event")
+    await journal.close()
+    assert [name[-12:] for name in names(tmp_path)] == ["000001.jsonl", "000002.jsonl"]
+
+
+async def test_what_a_crashed_process_left_is_completed_and_what_is_in_use_stays(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    (tmp_path / "_journal-1-4-99-000002.jsonl").write_text('{"v":1,"seq":1')
+    (tmp_path / "_journal-1-4-99-000003.jsonl").write_text("")
+    (tmp_path / "_other.jsonl").write_text("mine")
+    holder = open(tmp_path / "_journal-2-4-99-000001.jsonl", "w")  # noqa: SIM115  # held over the whole test
+    holder.write("x\n")
+    holder.flush()
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    journal = file_journal(tmp_path, clock)
+    await journal.start()
+    await journal.close()
+    holder.close()
+    assert names(tmp_path) == ["_journal-2-4-99-000001.jsonl", "_other.jsonl", "journal-1-4-99-000002.jsonl"]
+    assert adopt_leftovers(tmp_path) == ["journal-2-4-99-000001.jsonl"]
+
+
+def test_a_killed_process_leaves_its_records_and_its_file_can_be_completed(tmp_path: Path) -> None:
+    program = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from aiocontroller.journal import FileJournal
+from aiocontroller.net.real import real_world
+
+async def main():
+    journal = FileJournal(Path(sys.argv[1]), 7, world=real_world())
+    await journal.start()
+    for i in range(1000):
+        journal.append("event", partition=i)
+    await journal.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+    assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False).returncode == -9
+    (name,) = adopt_leftovers(tmp_path)
+    assert len((tmp_path / name).read_text().splitlines()) == 1000
+
+
+async def test_a_refusing_disk_is_logged_once_counted_and_loses_nothing_when_it_comes_back(
+    tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = tmp_path / "journal"
+    journal = file_journal(directory, clock)
+    await journal.start()
+    directory.rmdir()
+    journal.append("event", partition=1)
+    for attempt in range(1, 4):
+        await until(lambda attempt=attempt: journal.statistics().failures == attempt and bool(clock.timers))
+        await journal.flush()  # returns though nothing could be written
+        journal.append("event", partition=1 + attempt)
+        if attempt == 3:
+            directory.mkdir()
+        clock.advance(60)
+    await until(lambda: journal.pending == 0)
+    await journal.close()
+    assert [r["partition"] for r in lines(directory)] == [1, 2, 3, 4]
+    errors = [r for r in caplog.records if r.levelno >= logging.ERROR]
+    assert len(errors) == 1
+    assert str(directory) in errors[0].getMessage()
+
+
+async def test_memory_is_bounded_while_the_disk_refuses(tmp_path: Path, clock: ManualClock) -> None:
+    directory = tmp_path / "journal"
+    journal = file_journal(directory, clock, max_pending_when_failing=10)
+    await journal.start()
+    directory.rmdir()
+    journal.append("event")
+    await until(lambda: journal.statistics().failures == 1)
+    for _ in range(50):
+        journal.append("event")
+    assert journal.pending <= 11
+    async with asyncio.timeout(5):
+        await journal.close()
+    statistics = journal.statistics()
+    assert (statistics.written, statistics.dropped, statistics.pending) == (0, 51, 0)
+
+
+def test_a_write_that_fails_half_way_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    segment = Segment(tmp_path, SegmentName(1, 1, 1, 1))
+    segment.write(b"one\n")
+    real_write = os.write
+    answers = [lambda fd, data: real_write(fd, bytes(data)[:3])]
+
+    def full(fd: int, data: memoryview) -> int:
+        if answers:
+            return answers.pop()(fd, data)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space"):
+        segment.write(b"second\n")
+    monkeypatch.undo()
+    segment.write(b"third\n")
+    segment.complete()
+    assert (tmp_path / SegmentName(1, 1, 1, 1).complete).read_text() == "one\nthird\n"
+
+
+def test_a_file_taken_away_before_its_lock_is_not_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = SegmentWriter(tmp_path, 1, 1, 1 << 20)
+    real_flock = fcntl.flock
+    taken = []
+
+    def slow_flock(fd: int, operation: int) -> None:
+        if not taken:
+            taken.append(tmp_path / "_journal-1-0-1-000001.jsonl")
+            taken[0].unlink()
+        real_flock(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", slow_flock)
+    writer.write([Record(1, 1, 0, 1, 0, "event")])
+    writer.complete()
+    assert names(tmp_path) == ["journal-1-0-1-000002.jsonl"]
