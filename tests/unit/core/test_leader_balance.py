@@ -1,0 +1,105 @@
+"""Auto leader balance: the arithmetic of Kafka's ``checkAndTriggerAutoLeaderRebalance``."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.leader_balance import Imbalance, leader_imbalance, partitions_to_rebalance
+from tests.builders import ctx, lead, leadership, pid
+
+
+def preferred(count: int, elsewhere: int) -> ControllerContext:
+    """``count`` partitions that prefer broker 1, of which broker 2 leads the first ``elsewhere``."""
+    context = ctx(2, {"t": [[1, 2]] * count})
+    for number in range(elsewhere):
+        lead(context, f"t-{number}", 2, (2, 1))
+    return context
+
+
+@pytest.mark.parametrize(
+    "count, elsewhere, percentage, moved",
+    [
+        (10, 0, 0, 0),
+        (10, 1, 10, 0),  # exactly the allowed share is allowed
+        (10, 2, 10, 2),
+        (100, 10, 10, 0),
+        (100, 11, 10, 11),
+        (3, 1, 33, 1),  # 33.3 % > 33 %
+        (3, 1, 34, 0),
+        (5, 5, 100, 0),  # never more than 100 %
+        (1, 1, 0, 1),
+    ],
+)
+def test_more_than_the_allowed_share_is_moved_back(count: int, elsewhere: int, percentage: int, moved: int) -> None:
+    assert partitions_to_rebalance(preferred(count, elsewhere), percentage) == list(range(moved))
+
+
+def test_each_preferred_broker_has_its_own_share() -> None:
+    context = ctx(3, {"t": [[1, 2], [2, 1], [2, 3], [3, 1]]})
+    lead(context, "t-1", 1, (1, 2))
+    lead(context, "t-3", -1, (3,))
+    assert leader_imbalance(context) == [Imbalance(1, 1, []), Imbalance(2, 2, [1]), Imbalance(3, 1, [3])]
+    assert [i.ratio for i in leader_imbalance(context)] == [0.0, 0.5, 1.0]
+    assert partitions_to_rebalance(context, 10) == [1, 3]
+    assert partitions_to_rebalance(context, 50) == [3]
+
+
+def test_a_group_counts_partitions_without_leadership_but_does_not_move_them() -> None:
+    context = preferred(4, 1)
+    context.table.isr_of[3] = -1
+    context.table.leader[3] = -1
+    assert leader_imbalance(context) == [Imbalance(1, 4, [0])]
+
+
+def test_only_a_preferred_replica_that_is_online_and_in_sync_gets_its_partitions_back() -> None:
+    context = ctx(4, {"t": [[1, 2]] * 4, "u": [[3, 2]], "v": [[4, 2]]}, dead=[3], shutting_down=[4])
+    for name, isr in (("t-0", (2, 1)), ("t-1", (2,)), ("t-2", (2, 1)), ("u-0", (2,)), ("v-0", (2, 4))):
+        lead(context, name, 2, isr)
+    context.set_offline_dir_replicas(1, [pid(context, "t-2")], [])
+    assert [(i.broker, len(i.not_led)) for i in leader_imbalance(context)] == [(1, 3), (3, 1), (4, 1)]
+    assert partitions_to_rebalance(context, 10) == [pid(context, "t-0")]
+
+
+def test_topics_being_deleted_do_not_count() -> None:
+    context = ctx(2, {"t": [[1, 2]], "u": [[1, 2]]})
+    lead(context, "t-0", 2, (2, 1))
+    context.table.set_topic_deleting(context.table.topic_by_name["t"], True)
+    assert leader_imbalance(context) == [Imbalance(1, 1, [])]
+    assert partitions_to_rebalance(context, 0) == []
+
+
+def test_removed_topics_and_gaps_between_partitions_are_passed_over() -> None:
+    context = ctx(2, {"t": [[1, 2]], "u": [[1, 2]]})
+    context.table.remove_topic(context.table.topic_by_name["t"])
+    context.table.add_partition(context.table.topic_by_name["u"], 3, context.table.assignment(1))
+    assert leader_imbalance(context) == [Imbalance(1, 2, [])]
+
+
+def test_no_partitions_no_ratio() -> None:
+    assert leader_imbalance(ctx()) == []
+    assert Imbalance(1, 0, []).ratio == 0.0
+
+
+def test_an_empty_assignment_prefers_nobody() -> None:
+    assert leader_imbalance(ctx(2, {"t": [[]]}, online=False)) == []
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.permutations((1, 2, 3)), st.sampled_from((-1, 1, 2, 3))), max_size=20),
+    st.sampled_from((0, 10, 33, 50, 99)),
+)
+def test_after_the_move_nobody_is_over_the_share(partitions: list[tuple[list[int], int]], percentage: int) -> None:
+    """With everybody online and in sync, one pass is enough, and it moves nothing where the share is kept."""
+    context = ctx(3, {"t": [replicas for replicas, _ in partitions]})
+    for row, (_, leader) in enumerate(partitions):
+        context.table.set_leadership(row, leadership(leader, (1, 2, 3)))
+    before = {i.broker: i for i in leader_imbalance(context)}
+    moved = partitions_to_rebalance(context, percentage)
+    assert moved == sorted(p for i in before.values() if i.ratio > percentage / 100 for p in i.not_led)
+    for row in moved:
+        context.table.set_leadership(row, leadership(context.table.replicas(row)[0], (1, 2, 3)))
+    assert all(i.ratio <= percentage / 100 for i in leader_imbalance(context))

@@ -1,0 +1,223 @@
+"""The request batch: what Kafka's ``ControllerChannelManagerTest`` pins about who hears what, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.request_batch import (
+    LeaderAndIsrRequest,
+    RequestBatch,
+    Requests,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+)
+from tests.builders import ctx, lead, pid
+
+
+def cluster(*, shutting_down: Sequence[int] = (), dead: Sequence[int] = ()) -> ControllerContext:
+    """Brokers 1 to 3; foo-0, foo-1, bar-0, bar-1 with three replicas each, all led."""
+    topics = {"foo": [[1, 2, 3], [2, 3, 1]], "bar": [[3, 1, 2], [1, 3, 2]]}
+    context = ctx(3, topics, shutting_down=shutting_down, dead=dead)
+    lead(context, "foo-0", 1, (1, 2), leader_epoch=10)
+    lead(context, "foo-1", 2, (2, 3), leader_epoch=11)
+    lead(context, "bar-1", 3, (1, 3), leader_epoch=13)
+    return context
+
+
+def pids(context: ControllerContext, *names: str) -> list[int]:
+    return [pid(context, name) for name in names]
+
+
+# -- LeaderAndIsr ------------------------------------------------------------------------------------------------------
+
+
+def test_leader_and_isr_request_sent() -> None:
+    """One request for the broker, and the same partitions by UpdateMetadata for all of them."""
+    context = cluster()
+    batch = RequestBatch(context)
+    for name in ("bar-1", "foo-0", "foo-1"):
+        batch.add_leader_and_isr_request_for_brokers([2], pids(context, name), is_new=False)
+    rows = sorted(pids(context, "foo-0", "foo-1", "bar-1"))
+    assert batch.take() == Requests(
+        [LeaderAndIsrRequest(2, rows, frozenset())], UpdateMetadataRequest([1, 2, 3], rows), []
+    )
+
+
+@pytest.mark.parametrize("flags", [(True, False), (False, True), (True, True)])
+def test_leader_and_isr_request_is_new(flags: tuple[bool, ...]) -> None:
+    context = cluster()
+    batch = RequestBatch(context)
+    for flag in flags:
+        batch.add_leader_and_isr_request_for_brokers([2], [0], is_new=flag)
+    batch.add_leader_and_isr_request_for_brokers([2], [1], is_new=False)
+    assert batch.take().leader_and_isr == [LeaderAndIsrRequest(2, [0, 1], frozenset({0}))]
+
+
+def test_is_new_sticks_to_one_broker_only() -> None:
+    context = cluster()
+    batch = RequestBatch(context)
+    batch.add_leader_and_isr_request_for_brokers([2], [0], is_new=True)
+    batch.add_leader_and_isr_request_for_brokers([1, 2], [0], is_new=False)
+    assert batch.take().leader_and_isr == [
+        LeaderAndIsrRequest(1, [0], frozenset()),
+        LeaderAndIsrRequest(2, [0], frozenset({0})),
+    ]
+
+
+def test_leader_and_isr_request_sent_to_live_or_shutting_down_brokers() -> None:
+    context = cluster(shutting_down=[2], dead=[3])
+    batch = RequestBatch(context)
+    batch.add_leader_and_isr_request_for_brokers([1, 2, 3, -1], [0], is_new=False)
+    assert batch.take() == Requests(
+        [LeaderAndIsrRequest(1, [0], frozenset()), LeaderAndIsrRequest(2, [0], frozenset())],
+        UpdateMetadataRequest([1, 2], [0]),
+        [],
+    )
+
+
+def test_all_hear_of_a_leadership_even_when_none_of_its_recipients_is_there() -> None:
+    context = cluster(dead=[3])
+    batch = RequestBatch(context)
+    batch.add_leader_and_isr_request_for_brokers([3], [0], is_new=False)
+    assert batch.take() == Requests([], UpdateMetadataRequest([1, 2], [0]), [])
+
+
+def test_a_partition_without_leadership_is_left_out() -> None:
+    context = cluster()
+    context.table.isr_of[0] = -1
+    batch = RequestBatch(context)
+    batch.add_leader_and_isr_request_for_brokers([1], [0], is_new=True)
+    assert not batch
+    batch.add_leader_and_isr_request_for_brokers([1], [0, 1], is_new=True)
+    assert batch.take() == Requests(
+        [LeaderAndIsrRequest(1, [1], frozenset({1}))], UpdateMetadataRequest([1, 2, 3], [1]), []
+    )
+
+
+def test_each_partition_to_its_own_recipients() -> None:
+    context = cluster()
+    batch = RequestBatch(context)
+    batch.add_leader_and_isr_requests([0, 1, 2], [(1, 2), (3,), (1, 2)], is_new=True)
+    batch.add_leader_and_isr_requests([3], [()], is_new=True)
+    assert batch.take() == Requests(
+        [
+            LeaderAndIsrRequest(1, [0, 2], frozenset({0, 2})),
+            LeaderAndIsrRequest(2, [0, 2], frozenset({0, 2})),
+            LeaderAndIsrRequest(3, [1], frozenset({1})),
+        ],
+        UpdateMetadataRequest([1, 2, 3], [0, 1, 2, 3]),
+        [],
+    )
+
+
+# -- UpdateMetadata ----------------------------------------------------------------------------------------------------
+
+
+def test_update_metadata_request_sent() -> None:
+    context = cluster()
+    batch = RequestBatch(context)
+    batch.add_update_metadata_request_for_brokers([2], pids(context, "bar-1", "foo-1", "foo-0"))
+    assert batch.take() == Requests([], UpdateMetadataRequest([2], pids(context, "foo-0", "foo-1", "bar-1")), [])
+
+
+def test_update_metadata_without_partitions_still_goes_out() -> None:
+    batch = RequestBatch(cluster())
+    batch.add_update_metadata_request_for_brokers([3, 1], [])
+    assert batch
+    assert batch.take() == Requests([], UpdateMetadataRequest([1, 3], []), [])
+
+
+def test_update_metadata_only_to_live_or_shutting_down_brokers() -> None:
+    batch = RequestBatch(cluster(shutting_down=[2], dead=[3]))
+    batch.add_update_metadata_request_for_brokers([1, 2, 3], [])
+    assert batch.take().update_metadata == UpdateMetadataRequest([1, 2], [])
+
+
+def test_one_union_of_partitions_for_all_brokers() -> None:
+    batch = RequestBatch(cluster())
+    batch.add_update_metadata_request_for_brokers([3], [2, 1])
+    batch.add_update_metadata_request_for_brokers([1, 3], [0, 1])
+    assert batch.take().update_metadata == UpdateMetadataRequest([1, 3], [0, 1, 2])
+
+
+def test_update_metadata_to_nobody_is_none() -> None:
+    batch = RequestBatch(cluster(dead=[3]))
+    batch.add_update_metadata_request_for_brokers([3], [])
+    assert not batch
+    assert batch.take() == Requests([], None, [])
+
+
+# -- StopReplica -------------------------------------------------------------------------------------------------------
+
+
+def test_stop_replica_request_sent() -> None:
+    """With the partition's leader epoch; nobody else hears of it."""
+    context = cluster()
+    batch = RequestBatch(context)
+    batch.add_stop_replica_request_for_brokers([2], pids(context, "bar-1", "foo-0"), delete=False)
+    assert batch.take() == Requests([], None, [StopReplicaRequest(2, [(0, 10, False), (3, 13, False)])])
+
+
+@pytest.mark.parametrize("flags", [(True, False), (False, True)])
+def test_stop_replica_request_with_already_defined_deleted_partition(flags: tuple[bool, ...]) -> None:
+    batch = RequestBatch(cluster())
+    for delete in flags:
+        batch.add_stop_replica_request_for_brokers([2], [0], delete=delete)
+    assert batch.take().stop_replica == [StopReplicaRequest(2, [(0, 10, True)])]
+
+
+def test_stop_replica_requests_while_topic_queued_for_deletion() -> None:
+    """Only the topic that is being deleted gets the epoch that passes every check."""
+    context = cluster()
+    context.table.set_topic_deleting(context.table.topic_by_name["foo"], True)
+    batch = RequestBatch(context)
+    batch.add_stop_replica_request_for_brokers([2], pids(context, "foo-0", "foo-1", "bar-1"), delete=True)
+    assert batch.take().stop_replica == [StopReplicaRequest(2, [(0, -2, True), (1, -2, True), (3, 13, True)])]
+
+
+def test_stop_replica_without_leadership_says_no_epoch() -> None:
+    context = cluster()
+    context.table.isr_of[0] = -1
+    batch = RequestBatch(context)
+    batch.add_stop_replica_request_for_brokers([2], [0], delete=False)
+    assert batch.take().stop_replica == [StopReplicaRequest(2, [(0, -1, False)])]
+
+
+def test_mixed_delete_and_not_delete_stop_replica_requests() -> None:
+    """One request for the broker; to split it for old versions is the encoder's part."""
+    context = cluster()
+    batch = RequestBatch(context)
+    batch.add_stop_replica_request_for_brokers([2], pids(context, "foo-0"), delete=True)
+    batch.add_stop_replica_request_for_brokers([2], pids(context, "bar-1"), delete=False)
+    assert batch.take().stop_replica == [StopReplicaRequest(2, [(0, 10, True), (3, 13, False)])]
+
+
+def test_stop_replica_groups_by_broker() -> None:
+    batch = RequestBatch(cluster())
+    for row in (1, 0):
+        batch.add_stop_replica_request_for_brokers([3, 2], [row], delete=False)
+    partitions = [(0, 10, False), (1, 11, False)]
+    assert batch.take().stop_replica == [StopReplicaRequest(2, partitions), StopReplicaRequest(3, partitions)]
+
+
+def test_stop_replica_sent_only_to_live_and_shutting_down_brokers() -> None:
+    batch = RequestBatch(cluster(shutting_down=[2], dead=[3]))
+    batch.add_stop_replica_request_for_brokers([2, 3], [0], delete=False)
+    assert batch.take().stop_replica == [StopReplicaRequest(2, [(0, 10, False)])]
+
+
+# -- the batch as a whole ----------------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_empty_until_filled_and_after_it_was_taken() -> None:
+    batch = RequestBatch(cluster())
+    assert not batch
+    batch.add_stop_replica_request_for_brokers([2], [0], delete=False)
+    batch.add_leader_and_isr_request_for_brokers([1], [0], is_new=False)
+    assert batch
+    assert batch.take() != Requests([], None, [])
+    assert not batch
+    assert batch.take() == Requests([], None, [])
