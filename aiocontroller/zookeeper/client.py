@@ -1,0 +1,347 @@
+"""``ZooKeeperClient``: aiozk's client on a connection and a session that a controller can rely on.
+
+What is inherited (get, set, create, delete, exists, get_children, ACLs, transactions, recipes) works through our session:
+reads are repeated over lost connections, writes are not (NotSentError, MaybeAppliedError).  There is no stat cache:
+``delete`` and ``set_data`` without a version are unconditional.
+
+What is added works on many znodes at once and returns columns; see ``reads.py`` and ``writes.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from ssl import SSLContext
+from typing import Any
+
+import msgspec
+from aiozk import ZKClient, exc, protocol
+from aiozk.features import Features
+from aiozk.recipes.proxy import RecipeProxy
+
+from aiocontroller.net.ports import World
+from aiocontroller.zookeeper import codec
+from aiocontroller.zookeeper.addresses import parse_connect_string
+from aiocontroller.zookeeper.codec import Check, Create, Delete, Op, OpResult, SetData
+from aiocontroller.zookeeper.connection import Connection, Counters, Progress
+from aiocontroller.zookeeper.errors import Code, MaybeAppliedError, response_error
+from aiocontroller.zookeeper.reads import BulkReader, Children, Exists, Reads
+from aiocontroller.zookeeper.session import SessionEvent, SessionHandler, ZooKeeperSession
+from aiocontroller.zookeeper.writes import BulkWriter, WriteOp, Writes
+
+__all__ = [
+    "Check",
+    "Children",
+    "Create",
+    "Delete",
+    "Exists",
+    "OpResult",
+    "Reads",
+    "SessionEvent",
+    "SetData",
+    "Statistics",
+    "Writes",
+    "ZooKeeperClient",
+]
+
+CONTROLLER_EPOCH_PATH = "/controller_epoch"
+MAX_DELETE_ROUNDS = 100
+
+
+class Statistics(msgspec.Struct, frozen=True):
+    """A snapshot of the client's life so far; sizes in bytes."""
+
+    state: str
+    session_id: int
+    session_epoch: int
+    session_timeout_s: float
+    connects: int
+    suspensions: int
+    expiries: int
+    failed_attempts: int
+    in_flight: int
+    bytes_in_flight: int
+    waiting: int
+    requests: int
+    replies: int
+    events: int
+    bytes_sent: int
+    bytes_received: int
+    writes_to_socket: int
+    watches: int
+    znodes_read: int
+    znodes_written: int
+    conflicts: int
+    lost_answers: int
+
+
+class ZooKeeperClient(ZKClient):  # type: ignore[misc]
+    def __init__(
+        self,
+        connect: str,
+        *,
+        world: World,
+        session_timeout_s: float = 18.0,
+        metrics: Any = None,
+        ssl: SSLContext | None = None,
+        default_acl: Sequence[Any] | None = None,
+    ) -> None:
+        """``connect``: ``host:port,[ipv6]:port/chroot``; BadInputError when it cannot be understood."""
+        hosts, chroot = parse_connect_string(connect)
+        self.chroot = chroot or None
+        self._world = world
+        self._ssl = ssl
+        self.session = self._session = ZooKeeperSession(hosts, session_timeout_s, world, ssl=ssl)
+        self._session.on_watch = self._watch_fired
+        self.default_acl = list(default_acl) if default_acl else [protocol.UNRESTRICTED_ACCESS]
+        self.stat_cache: dict[str, Any] = {}
+        self.recipes = RecipeProxy(self)
+        self._prefix = chroot
+        self._reader = BulkReader(self._session)
+        self._writer = BulkWriter(self._session, self._reader, lambda: codec.encode_acl(self.default_acl))
+        self.on_watch: Callable[[int, str], None] | None = None
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    async def start(self, timeout_s: float | None = None) -> None:
+        """Open a session (and make the chroot); keeps trying.  TimeoutError, which names the addresses, after ``timeout_s``."""
+        await self._session.start(timeout_s)
+        if self._prefix:
+            await self._ensure_full(self._prefix, None)
+
+    async def close(self) -> None:
+        """Close the session, so that its ephemerals go at once; always ends; a second call does nothing."""
+        await self._session.close()
+
+    @property
+    def session_id(self) -> int:
+        """0 while there is none."""
+        return self._session.session_id
+
+    @property
+    def session_password(self) -> bytes:
+        return self._session.password
+
+    @property
+    def session_epoch(self) -> int:
+        """Number of sessions opened so far: one more whenever the session id is a new one."""
+        return self._session.epoch
+
+    @property
+    def session_timeout_s(self) -> float:
+        """As negotiated."""
+        return float(self._session.timeout)
+
+    @property
+    def connected(self) -> bool:
+        return self._session.conn is not None
+
+    @property
+    def on_session(self) -> SessionHandler | None:
+        """Called with each SessionEvent; for EXPIRED an awaitable answer is awaited before a new session is opened."""
+        return self._session.on_session
+
+    @on_session.setter
+    def on_session(self, handler: SessionHandler | None) -> None:
+        self._session.on_session = handler
+
+    @property
+    def features(self) -> Features:
+        # nothing probes the version; 3.5 is the oldest that Kafka 3 supports.  Container znodes stay off: ours must not vanish
+        return Features((3, 5, 0))
+
+    async def add_auth(self, scheme: str, credential: bytes) -> None:
+        """Authenticate (``digest``, ``b"user:password"``) now and after each reconnect; AuthFailedError when refused."""
+        await self._session.add_auth(scheme, credential)
+
+    # -- paths ---------------------------------------------------------------------------------------------------------
+
+    def normalize_path(self, path: str) -> str:
+        return "/" + "/".join(name for name in f"{self._prefix}/{path}".split("/") if name)
+
+    def denormalize_path(self, path: str) -> str:
+        prefix = self._prefix
+        if prefix and (path == prefix or path.startswith(prefix + "/")):
+            return path[len(prefix) :] or "/"
+        return path
+
+    def _full(self, path: str) -> str:
+        return (self._prefix + path if path != "/" else self._prefix) if self._prefix else path
+
+    def _full_all(self, paths: Sequence[str]) -> Sequence[str]:
+        return [self._full(path) for path in paths] if self._prefix else paths
+
+    def _fence(self, fence: int | None) -> tuple[str, int] | None:
+        return None if fence is None else (self._full(CONTROLLER_EPOCH_PATH), fence)
+
+    def _watch_fired(self, kind: int, path: str) -> None:
+        if self.on_watch is not None:
+            self.on_watch(kind, self.denormalize_path(path))
+
+    # -- single operations ---------------------------------------------------------------------------------------------
+
+    async def send(self, request: Any) -> Any:
+        """An aiozk request object; raises aiozk's exception for the server's code."""
+        return await self._session.send(request)
+
+    async def ensure_path(self, path: str, acl: Sequence[Any] | None = None) -> None:
+        """Create the path and its parents as persistent znodes where they are missing."""
+        await self._ensure_full(self.normalize_path(path), acl)
+
+    async def _ensure_full(self, full: str, acl: Sequence[Any] | None) -> None:
+        names = [name for name in full.split("/") if name]
+        ops = [Create("/" + "/".join(names[: i + 1]), acl=acl) for i in range(len(names))]
+        found = await self._reader.exists_many([op.path for op in ops], watch=False)
+        missing = [op for op, code in zip(ops, found.code, strict=True) if code != codec.OK]
+        writes = await self._writer.write_many(missing, [op.path.encode() for op in missing], None)
+        for op, code in zip(missing, writes.code, strict=True):
+            if code not in (codec.OK, codec.NODE_EXISTS):
+                raise response_error(code) from ValueError(f"could not create {op.path}")
+
+    async def sync(self, path: str = "/") -> None:
+        """Wait until the connected server has caught up with the leader."""
+        await self._ask(codec.pack_int(codec.SYNC) + codec.ustring(self._full(path)))
+
+    async def ephemerals(self, prefix: str = "") -> list[str]:
+        """Paths of this session's ephemeral znodes that begin with ``prefix``, sorted."""
+        payload = await self._ask(codec.pack_int(codec.GET_EPHEMERALS) + codec.ustring(self._prefix + prefix))
+        return sorted(map(self.denormalize_path, codec.parse_strings(payload)[0]))
+
+    async def all_children_number(self, path: str) -> int:
+        """Number of all descendants."""
+        payload = await self._ask(codec.pack_int(codec.GET_ALL_CHILDREN_NUMBER) + codec.ustring(self._full(path)))
+        return int(codec.unpack_int(payload, 0)[0])
+
+    async def _ask(self, body: bytes) -> bytes:
+        [(code, payload)] = await self._session.exchange([body], retry=True)
+        if code != codec.OK:
+            raise response_error(code)
+        return payload
+
+    # -- bulk ----------------------------------------------------------------------------------------------------------
+
+    async def get_many(self, paths: Sequence[str], *, watch: bool = False) -> Reads:
+        """Data of many znodes; ``watch`` arms data watches, and creation watches where there is no znode."""
+        return await self._reader.get_many(self._full_all(paths), watch=watch)
+
+    async def children_many(self, paths: Sequence[str], *, watch: bool = False) -> Children:
+        """Children's names of many znodes; ``watch`` arms child watches where there is a znode."""
+        return await self._reader.children_many(self._full_all(paths), watch=watch)
+
+    async def exists_many(self, paths: Sequence[str], *, watch: bool = False) -> Exists:
+        """Stats of many znodes; ``watch`` as for ``get_many``."""
+        return await self._reader.exists_many(self._full_all(paths), watch=watch)
+
+    async def set_many(
+        self, paths: Sequence[str], datas: Sequence[bytes], versions: Sequence[int], *, fence: int | None = None
+    ) -> Writes:
+        """Conditional, fenced SetData of many znodes, each independent of the others and applied at most once.
+
+        ``fence`` is the expected version of ``/controller_epoch``; ControllerMovedError when it is another.
+        """
+        prefix = self._prefix
+        raw = [(prefix + path).encode() for path in paths]
+        return await self._writer.set_many(raw, datas, versions, self._fence(fence))
+
+    async def write_many(self, ops: Sequence[WriteOp], *, fence: int | None) -> Writes:
+        """Fenced writes of any kind, each independent of the others and applied at most once.
+
+        Operations are sent in their order, so a parent may come before its child; where a parent's creation is refused,
+        the child's code is NoNode.  Sequential creates are not taken: a lost answer could not be resolved.
+        """
+        if any(isinstance(op, Create) and op.sequential for op in ops):
+            raise ValueError("write_many cannot create sequential znodes; use multi or create")
+        raw = [self._full(op.path).encode() for op in ops]
+        return await self._writer.write_many(ops, raw, self._fence(fence))
+
+    async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
+        """One atomic multi as it is, never repeated; NotSentError, MaybeAppliedError.
+
+        When it fails, nothing was applied: the culprit has its code, those before it 0, those after it -2.
+        """
+        acl = codec.encode_acl(self.default_acl)
+        encoded = [codec.encode_op(op, self._full(op.path).encode(), acl, with_stat=True) for op in ops]
+        [(code, payload)] = await self._session.exchange([codec.multi(encoded)], retry=False)
+        if code != codec.OK and not payload:
+            raise response_error(code)
+        results = codec.parse_multi(payload)
+        if not self._prefix:
+            return results
+        return [OpResult(r.code, r.stat, None if r.path is None else self.denormalize_path(r.path)) for r in results]
+
+    async def delete_recursive(self, path: str, fence: int | None = None) -> int:
+        """Delete a znode and all below it, deepest first; returns how many.  Children that appear meanwhile are deleted too."""
+        deleted = 0
+        for _ in range(MAX_DELETE_ROUNDS):
+            levels = [[path]]
+            while levels[-1]:
+                found = await self.children_many(levels[-1])
+                pairs = zip(levels[-1], found.names, strict=True)
+                levels.append([f"{parent.rstrip('/')}/{name}" for parent, names in pairs for name in names or ()])
+            for level in reversed(levels):
+                writes = await self.write_many([Delete(p) for p in level if p != "/"], fence=fence)
+                deleted += writes.code.count(codec.OK)
+                if refused := next(
+                    (c for c in writes.code if c not in (codec.OK, codec.NO_NODE, Code.NOT_EMPTY)), None
+                ):
+                    raise response_error(refused)
+            if path == "/" or writes.code[0] != Code.NOT_EMPTY:
+                return deleted
+        raise exc.NotEmpty(f"{path} got new children in each of {MAX_DELETE_ROUNDS} rounds of deletion")
+
+    def forget_watches(self) -> None:
+        """Do not arm again, after a reconnect, what is armed now.  What the server holds may still fire, once each."""
+        self._session.registry.clear()
+
+    # -- looking at it -------------------------------------------------------------------------------------------------
+
+    def statistics(self) -> Statistics:
+        session, counters = self._session, self._session.counters
+        conn = session.conn
+        return Statistics(
+            state=session.state.current_state,
+            session_id=session.session_id,
+            session_epoch=session.epoch,
+            session_timeout_s=session.timeout,
+            connects=session.connects,
+            suspensions=session.suspensions,
+            expiries=session.expiries,
+            failed_attempts=session.failed_attempts,
+            in_flight=conn.in_flight if conn is not None else 0,
+            bytes_in_flight=conn.bytes_in_flight if conn is not None else 0,
+            waiting=session.waiting,
+            requests=counters.requests,
+            replies=counters.replies,
+            events=counters.events,
+            bytes_sent=counters.bytes_sent,
+            bytes_received=counters.bytes_received,
+            writes_to_socket=counters.writes_to_socket,
+            watches=len(session.registry),
+            znodes_read=self._reader.znodes_read,
+            znodes_written=self._writer.znodes_written,
+            conflicts=self._writer.conflicts,
+            lost_answers=self._writer.lost_answers,
+        )
+
+    async def expire_session_for_test(self) -> None:
+        """End this session behind its own back, as a test's or demonstration's way to an expiry.
+
+        A second connection takes over the session by its id and password, and closes it.
+        """
+        session = self._session
+        host, port = session.hosts[0] if session.connected_to is None else session.connected_to
+        _, conn = await self._world.network.connect(
+            lambda: Connection(self._world.clock, Progress(), Counters(), lambda *_: None, lambda: None),
+            host,
+            port,
+            timeout_s=5.0,
+            ssl=self._ssl,
+        )
+        try:
+            await conn.shake_hands(
+                codec.connect_frame(0, round(session.timeout * 1000), session.session_id, session.password)
+            )
+            await conn.submit([codec.pack_int(codec.CLOSE_SESSION)])
+        except MaybeAppliedError:
+            pass  # the end of the session ends this connection too, with or without an answer
+        finally:
+            conn.abort("done")

@@ -1,0 +1,310 @@
+"""One TCP (or TLS) connection to one ZooKeeper server, as an asyncio Protocol.
+
+Rules
+  * Replies come in the order of requests (ZooKeeper guarantees it), so the pending ones are a deque; a reply with another
+    xid than the oldest pending one means a damaged stream, and the connection is given up.
+  * Frames of one loop turn leave in one write.
+  * When the connection ends, for whatever reason, everything pending fails at once: with NotSentError what was never
+    handed to the transport, with MaybeAppliedError the rest.
+  * Watch events are passed on as they are read, hence before any later reply's future wakes its waiter.
+  * Nothing that a server sends raises out of ``data_received``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from struct import Struct
+
+from aiocontroller.net.ports import Clock
+from aiocontroller.zookeeper import codec
+from aiocontroller.zookeeper.errors import MaybeAppliedError, NotSentError, ZooKeeperError
+
+log = logging.getLogger(__name__)
+
+MAX_REPLY_BYTES = 256 << 20
+"""A longer frame is taken for damage."""
+WRITE_BUFFER_BYTES = 1 << 20
+
+_FRAME_HEAD = Struct(">ii")
+_REPLY_HEAD = Struct(">iqi")
+_EVENT_HEAD = Struct(">iii")
+
+Reply = tuple[int, bytes]
+"""(error code, payload behind the reply header)"""
+Hook = Callable[[int], None]
+"""Called with a reply's code while it is read, before any later frame is looked at."""
+
+
+class Progress:
+    """How far this session has seen the ensemble's history; outlives connections.
+
+    ``replied_zxid`` counts replies only: events of one transaction may be cut off half way, so an event's zxid does not
+    prove that the others with the same zxid have arrived, and SetWatches must ask from before it.  ``seen_zxid`` counts
+    events too: no server that is behind it may serve this session, or it would go back in time.
+    """
+
+    __slots__ = ("replied_zxid", "seen_zxid")
+
+    def __init__(self) -> None:
+        self.replied_zxid = 0
+        self.seen_zxid = 0
+
+
+class Counters:
+    """Running totals of a client, over all its connections."""
+
+    __slots__ = ("bytes_received", "bytes_sent", "events", "replies", "requests", "writes_to_socket")
+
+    def __init__(self) -> None:
+        self.requests = self.replies = self.events = 0
+        self.bytes_sent = self.bytes_received = self.writes_to_socket = 0
+
+
+class Batch:
+    """Requests sent together; the future gets all their replies, or the error that ended the connection."""
+
+    __slots__ = ("future", "left", "replies")
+
+    def __init__(self, future: asyncio.Future[list[Reply]], count: int) -> None:
+        self.future = future
+        self.left = count
+        self.replies: list[Reply] = []
+
+
+class Connection(asyncio.Protocol):
+    def __init__(
+        self,
+        clock: Clock,
+        progress: Progress,
+        counters: Counters,
+        on_event: Callable[[int, int, str], None],
+        on_room: Callable[[], None],
+    ) -> None:
+        """``on_event`` gets (type, keeper state, full path); ``on_room`` is called after each batch of replies read."""
+        self._clock = clock
+        self._progress = progress
+        self._counters = counters
+        self._on_event = on_event
+        self._on_room = on_room
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._pending: deque[tuple[int, Batch | None, Hook | None, int]] = deque()
+        self._out: list[bytes] = []
+        self._unsent = 0
+        self._flushing = False
+        self._paused = False
+        self._tail = bytearray()
+        self._needed = 0
+        self._handshake: asyncio.Future[bytes] | None = None
+        self._auth: deque[asyncio.Future[int] | None] = deque()
+        self._xid = 0
+        self.bytes_in_flight = 0
+        self.lost: asyncio.Future[str] = self._loop.create_future()
+        self.last_received = self.last_sent = clock.monotonic()
+
+    # -- state ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that wait for their reply."""
+        return len(self._pending)
+
+    @property
+    def alive(self) -> bool:
+        return not self.lost.done()
+
+    # -- sending -------------------------------------------------------------------------------------------------------
+
+    def shake_hands(self, frame: bytes) -> asyncio.Future[bytes]:
+        """Write the connect frame; the future gets the answer's payload."""
+        self._handshake = self._loop.create_future()
+        if not self.alive:
+            self._handshake.set_exception(NotSentError(self.lost.result()))
+            return self._handshake
+        self._queue(frame)
+        return self._handshake
+
+    def submit(
+        self, bodies: Sequence[bytes], hooks: Sequence[Hook | None] | None = None
+    ) -> asyncio.Future[list[Reply]]:
+        """Send requests in order; the future gets (code, payload) of each."""
+        batch = Batch(self._loop.create_future(), len(bodies))
+        if not self.alive:
+            batch.future.set_exception(NotSentError(self.lost.result()))
+            return batch.future
+        for i, body in enumerate(bodies):
+            self._enqueue(body, batch, hooks[i] if hooks is not None else None)
+        return batch.future
+
+    def post(self, body: bytes, hook: Hook | None = None) -> None:
+        """Send a request whose reply nobody awaits."""
+        if self.alive:
+            self._enqueue(body, None, hook)
+
+    def ping(self) -> None:
+        self._queue(_FRAME_HEAD.pack(8, codec.PING_XID) + codec.pack_int(codec.PING))
+
+    def authenticate(self, body: bytes, *, wait: bool) -> asyncio.Future[int] | None:
+        """Send an auth request; its reply (a code) may overtake others."""
+        future: asyncio.Future[int] | None = self._loop.create_future() if wait else None
+        self._auth.append(future)
+        self._queue(_FRAME_HEAD.pack(len(body) + 4, codec.AUTH_XID) + body)
+        return future
+
+    def _enqueue(self, body: bytes, batch: Batch | None, hook: Hook | None) -> None:
+        self._xid = xid = self._xid % 0x7FFFFFFF + 1
+        size = len(body) + 8
+        self._pending.append((xid, batch, hook, size))
+        self._unsent += 1
+        self.bytes_in_flight += size
+        self._counters.requests += 1
+        self._queue(_FRAME_HEAD.pack(size - 4, xid) + body)
+
+    def _queue(self, frame: bytes) -> None:
+        self._out.append(frame)
+        if not self._flushing and not self._paused:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if self._paused or not self._out or self._transport is None or not self.alive:
+            return
+        data = b"".join(self._out)
+        self._out.clear()
+        self._unsent = 0
+        self._counters.bytes_sent += len(data)
+        self._counters.writes_to_socket += 1
+        self.last_sent = self._clock.monotonic()
+        self._transport.write(data)
+
+    # -- asyncio's side ------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
+        self._transport = transport  # type: ignore[assignment]
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self.last_received = self._clock.monotonic()
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._flush()
+
+    def eof_received(self) -> None:
+        self._lose("the server closed the connection")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._lose(f"the connection was lost: {error}" if error else "the connection was closed")
+
+    def abort(self, reason: str) -> None:
+        """End the connection now; pending requests fail before this returns."""
+        self._lose(reason)
+
+    def _lose(self, reason: str) -> None:
+        if self.lost.done():
+            return
+        self.lost.set_result(reason)
+        if self._transport is not None:
+            self._transport.abort()
+        if self._handshake is not None and not self._handshake.done():
+            self._handshake.set_exception(MaybeAppliedError(reason))
+        for auth in self._auth:
+            if auth is not None and not auth.done():
+                auth.set_exception(MaybeAppliedError(reason))
+        sent = len(self._pending) - self._unsent
+        pending, self._pending = self._pending, deque()
+        self._out.clear()
+        self._auth.clear()
+        self.bytes_in_flight = 0
+        for i, (_, batch, _, _) in enumerate(pending):
+            if batch is not None and not batch.future.done():
+                error = MaybeAppliedError if i < sent else NotSentError
+                batch.future.set_exception(error(reason))
+
+    # -- receiving -----------------------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        self.last_received = self._clock.monotonic()
+        self._counters.bytes_received += len(data)
+        if self._tail:
+            self._tail += data
+            if len(self._tail) < self._needed:
+                return
+            data = bytes(self._tail)
+            self._tail.clear()
+        try:
+            self._frames(data)
+        except Exception as error:
+            if not isinstance(error, ZooKeeperError):
+                log.exception("Could not read what ZooKeeper sent")
+            self._lose(f"the stream from the server is damaged: {error}")
+        if self.alive:
+            self._on_room()
+
+    def _frames(self, data: bytes) -> None:
+        at, end = 0, len(data)
+        while self.alive:
+            if end - at < 4:
+                self._keep(data, at, 4)
+                return
+            size = codec.unpack_int(data, at)[0]
+            if not 0 <= size <= MAX_REPLY_BYTES:
+                raise ZooKeeperError(f"a frame claims {size} bytes, expected 0 to {MAX_REPLY_BYTES}")
+            stop = at + 4 + size
+            if stop > end:
+                self._keep(data, at, 4 + size)
+                return
+            self._frame(data, at + 4, stop)
+            at = stop
+
+    def _keep(self, data: bytes, at: int, needed: int) -> None:
+        self._tail += memoryview(data)[at:]
+        self._needed = needed
+
+    def _frame(self, data: bytes, at: int, stop: int) -> None:
+        if self._handshake is not None and not self._handshake.done():
+            self._handshake.set_result(data[at:stop])
+            return
+        if stop - at < 16:
+            raise ZooKeeperError(f"a reply has {stop - at} bytes, expected at least 16")
+        xid, zxid, code = _REPLY_HEAD.unpack_from(data, at)
+        if zxid > self._progress.seen_zxid:
+            self._progress.seen_zxid = zxid
+        if xid >= 0:
+            self._reply(xid, zxid, code, data[at + 16 : stop])
+        elif xid == codec.WATCH_XID:
+            kind, state, length = _EVENT_HEAD.unpack_from(data, at + 16)
+            self._counters.events += 1
+            self._on_event(kind, state, data[at + 28 : at + 28 + max(length, 0)].decode())
+        elif xid == codec.AUTH_XID:
+            waiter = self._auth.popleft() if self._auth else None
+            if waiter is not None and not waiter.done():
+                waiter.set_result(code)
+            elif code != codec.OK:
+                log.error("ZooKeeper refused credentials that it had accepted before (code %d)", code)
+        elif xid != codec.PING_XID:
+            raise ZooKeeperError(f"a reply has the xid {xid}, which no request had")
+
+    def _reply(self, xid: int, zxid: int, code: int, payload: bytes) -> None:
+        expected = self._pending[0][0] if self._pending else None
+        if xid != expected:
+            raise ZooKeeperError(f"a reply has the xid {xid}, expected {expected}")
+        _, batch, hook, size = self._pending.popleft()
+        self.bytes_in_flight -= size
+        self._counters.replies += 1
+        if zxid > self._progress.replied_zxid:
+            self._progress.replied_zxid = zxid
+        if hook is not None:
+            hook(code)
+        if batch is None:
+            return
+        batch.replies.append((code, payload))
+        batch.left -= 1
+        if not batch.left and not batch.future.done():
+            batch.future.set_result(batch.replies)

@@ -1,0 +1,118 @@
+"""What can go wrong between us and ZooKeeper.
+
+Error codes that a server sends for one operation stay values in bulk results; the single-operation methods inherited
+from aiozk raise ``aiozk.exc`` classes for them.  The classes here are about the connection and the session: whether a
+request may have been carried out, and whether the session (with its ephemerals and watches) still exists.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from aiozk import exc
+
+from aiocontroller.core.errors import AioControllerError
+
+
+class Code(IntEnum):
+    """ZooKeeper's error codes (``KeeperException.Code``)."""
+
+    OK = 0
+    SYSTEM_ERROR = -1
+    RUNTIME_INCONSISTENCY = -2
+    DATA_INCONSISTENCY = -3
+    CONNECTION_LOSS = -4
+    MARSHALLING_ERROR = -5
+    UNIMPLEMENTED = -6
+    OPERATION_TIMEOUT = -7
+    BAD_ARGUMENTS = -8
+    UNKNOWN_SESSION = -12
+    NEW_CONFIG_NO_QUORUM = -13
+    RECONFIG_IN_PROGRESS = -14
+    API_ERROR = -100
+    NO_NODE = -101
+    NO_AUTH = -102
+    BAD_VERSION = -103
+    NO_CHILDREN_FOR_EPHEMERALS = -108
+    NODE_EXISTS = -110
+    NOT_EMPTY = -111
+    SESSION_EXPIRED = -112
+    INVALID_CALLBACK = -113
+    INVALID_ACL = -114
+    AUTH_FAILED = -115
+    SESSION_MOVED = -118
+    NOT_READ_ONLY = -119
+    EPHEMERAL_ON_LOCAL_SESSION = -120
+    NO_WATCHER = -121
+    REQUEST_TIMEOUT = -122
+    RECONFIG_DISABLED = -123
+    SESSION_CLOSED_REQUIRE_SASL_AUTH = -124
+    QUOTA_EXCEEDED = -125
+    THROTTLED_OP = -127
+
+
+# aiozk lacks these; defining a subclass registers it, so that its own lookup finds it too.
+class RequestTimeout(exc.ResponseError):  # type: ignore[misc]
+    error_code = -122
+
+
+class ReconfigDisabled(exc.ResponseError):  # type: ignore[misc]
+    error_code = -123
+
+
+class SessionClosedRequireSaslAuth(exc.ResponseError):  # type: ignore[misc]
+    error_code = -124
+
+
+class QuotaExceeded(exc.ResponseError):  # type: ignore[misc]
+    error_code = -125
+
+
+class ThrottledOp(exc.ResponseError):  # type: ignore[misc]
+    error_code = -127
+
+
+class ZooKeeperError(AioControllerError, exc.ZKError):  # type: ignore[misc]
+    """Root of the errors below."""
+
+
+class NotSentError(ZooKeeperError):
+    """The request never left this process, or the server refused it unread: it was certainly not applied."""
+
+
+class ClientClosedError(NotSentError):
+    """The client was closed, or never started."""
+
+
+class MaybeAppliedError(ZooKeeperError):
+    """The connection was lost after the request was written: it may or may not have been applied; read to find out."""
+
+
+class SessionExpiredError(ZooKeeperError):
+    """The session in which the call began is gone, by the server's word; so are its ephemerals and watches."""
+
+
+class RequestTooLargeError(ZooKeeperError):
+    """The request exceeds what the server accepts (``jute.maxbuffer``); it was not sent."""
+
+
+class AuthFailedError(ZooKeeperError):
+    """The server refused the credentials."""
+
+
+class BadReplyError(ZooKeeperError):
+    """A reply's bytes do not mean what they should."""
+
+
+class UnknownCodeError(ZooKeeperError):
+    """The server answered with an error code that this client does not know."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"ZooKeeper answered with the unknown error code {code}")
+        self.error_code = code
+
+
+def response_error(code: int) -> Exception:
+    """The exception for a server's error code: aiozk's class where there is one."""
+    found = exc.response_error_xref.get(code)
+    return found() if found is not None else UnknownCodeError(code)

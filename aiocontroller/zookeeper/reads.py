@@ -1,0 +1,316 @@
+"""Bulk reads: columns of results, hundreds of znodes per request.
+
+getData goes out as multiRead (ZooKeeper 3.6 and later; a server that answers Unimplemented gets pipelined getData from
+then on); exists and getChildren2 have no place in a multiRead and are pipelined.  Everything is repeated over lost
+connections.
+
+Watches after a multiRead are armed by SetWatches, relative to the highest mzxid that the batch itself showed.  One server
+carries out a multiRead with no write in between, so a znode that changes later has a higher mzxid and fires at once: no
+change is missed and nothing fires without one.  Only the data of the same batch may be used for that: two batches
+can have a change between them.
+"""
+
+from __future__ import annotations
+
+import functools
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Sequence
+from struct import error as struct_error
+from typing import Any
+
+import anyio
+import anyio.abc
+
+from aiocontroller.zookeeper import codec
+from aiocontroller.zookeeper.connection import Hook
+from aiocontroller.zookeeper.errors import BadReplyError, Code, response_error
+from aiocontroller.zookeeper.session import ZooKeeperSession
+from aiocontroller.zookeeper.watches import set_watches_bodies
+
+MAX_READS = 1000
+FIRST_READS = 250
+"""How many znodes the first requests of a call ask for, before their size is known."""
+WANTED_REPLY_BYTES = 2 << 20
+MAX_REQUEST_BYTES = 400_000
+PIPELINED = 250
+WINDOW = 4
+"""Requests of one bulk call in flight together."""
+
+
+class Reads:
+    """What getData found, as columns in the order of the paths.
+
+    ``data``: bytes, or None where there is no data or no znode; ``version``: -1 where there is no znode; ``code``: 0 or
+    ZooKeeper's code (-101 NoNode, -102 NoAuth, …).
+    """
+
+    __slots__ = ("_at", "_payloads", "_starts", "code", "data", "version")
+
+    def __init__(self) -> None:
+        self.data: list[bytes | None] = []
+        self.version: list[int] = []
+        self.code: list[int] = []
+        self._at: list[int] = []
+        self._starts: list[int] = []
+        self._payloads: list[bytes] = []
+
+    def __len__(self) -> int:
+        return len(self.code)
+
+    def stat(self, i: int) -> Any:
+        """The i-th znode's Stat (aiozk's class), or None; parsed when asked for."""
+        at = self._at[i]
+        return codec.parse_stat(self._payload(i), at) if at >= 0 else None
+
+    def mzxid(self, i: int) -> int:
+        return self._long(i, codec.STAT_MZXID)
+
+    def czxid(self, i: int) -> int:
+        return self._long(i, 0)
+
+    def ephemeral_owner(self, i: int) -> int:
+        return self._long(i, codec.STAT_OWNER)
+
+    def _long(self, i: int, offset: int) -> int:
+        at = self._at[i]
+        return int(codec.unpack_long(self._payload(i), at + offset)[0]) if at >= 0 else 0
+
+    def _payload(self, i: int) -> bytes:
+        return self._payloads[bisect_right(self._starts, i) - 1]
+
+    def parse(self, payload: bytes, count: int) -> None:
+        """Append the results of one multiRead."""
+        self._starts.append(len(self.code))
+        self._payloads.append(payload)
+        try:
+            codec.parse_multi_read(payload, count, self.data, self.version, self.code, self._at)
+        except (struct_error, IndexError) as error:
+            raise BadReplyError(
+                f"the answer to a multiRead of {count} has {len(payload)} bytes and ends too early"
+            ) from error
+
+    def add(self, code: int, payload: bytes) -> None:
+        """Append the reply of one getData."""
+        self._starts.append(len(self.code))
+        self._payloads.append(payload)
+        self.code.append(code)
+        if code != codec.OK:
+            self.data.append(None)
+            self.version.append(-1)
+            self._at.append(-1)
+            return
+        length = codec.unpack_int(payload, 0)[0]
+        at = 4 + max(length, 0)
+        self.data.append(payload[4:at] if length >= 0 else None)
+        self.version.append(codec.unpack_int(payload, at + codec.STAT_VERSION)[0])
+        self._at.append(at)
+
+    def extend(self, other: Reads) -> None:
+        start = len(self.code)
+        self._starts += [start + s for s in other._starts]
+        self._payloads += other._payloads
+        self.data += other.data
+        self.version += other.version
+        self.code += other.code
+        self._at += other._at
+
+    def max_mzxid(self) -> int:
+        """The highest mzxid among them; 0 when none was found."""
+        highest = 0
+        bounds = [*self._starts[1:], len(self.code)]
+        for payload, start, end in zip(self._payloads, self._starts, bounds, strict=True):
+            for at in self._at[start:end]:
+                if at >= 0 and (mzxid := codec.unpack_long(payload, at + 8)[0]) > highest:
+                    highest = mzxid
+        return highest
+
+
+class Children:
+    """What getChildren found: ``names`` (sorted; None where ``code`` is not 0) and ``stat(i)``."""
+
+    __slots__ = ("_stats", "code", "names")
+
+    def __init__(self) -> None:
+        self.names: list[list[str] | None] = []
+        self.code: list[int] = []
+        self._stats: list[bytes] = []
+
+    def stat(self, i: int) -> Any:
+        return codec.parse_stat(self._stats[i], 0) if self._stats[i] else None
+
+    def add(self, code: int, payload: bytes) -> None:
+        self.code.append(code)
+        if code != codec.OK:
+            self.names.append(None)
+            self._stats.append(b"")
+            return
+        names, at = codec.parse_strings(payload)
+        # the server's order is that of a hash set
+        self.names.append(sorted(names))
+        self._stats.append(payload[at:])
+
+
+class Exists:
+    """What exists found: ``code`` (0, -101, …) and ``stat(i)``, None where there is no znode."""
+
+    __slots__ = ("_stats", "code")
+
+    def __init__(self) -> None:
+        self.code: list[int] = []
+        self._stats: list[bytes] = []
+
+    def stat(self, i: int) -> Any:
+        return codec.parse_stat(self._stats[i], 0) if self._stats[i] else None
+
+    def add(self, code: int, payload: bytes) -> None:
+        self.code.append(code)
+        self._stats.append(payload if code == codec.OK else b"")
+
+
+async def in_window(workers: int, work: Callable[[], Awaitable[None]]) -> None:
+    """Run ``work`` (which ends when nothing is left to do) several times at once; the first error ends all."""
+    if workers <= 1:
+        await work()
+        return
+    errors: list[Exception] = []
+
+    async def run(group: anyio.abc.TaskGroup) -> None:
+        try:
+            await work()
+        except Exception as error:
+            errors.append(error)
+            group.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        for _ in range(workers):
+            group.start_soon(run, group)
+    if errors:
+        raise errors[0]
+
+
+class BulkReader:
+    """Bulk reads over one session; paths here are full paths."""
+
+    def __init__(self, session: ZooKeeperSession) -> None:
+        self._session = session
+        self.multi_read_supported = True
+        self.znodes_read = 0
+
+    async def get_many(self, paths: Sequence[str], *, watch: bool) -> Reads:
+        raw = [path.encode() for path in paths]
+        found: dict[int, Reads] = {}
+        generation = self._session.generation
+        position, wanted = 0, FIRST_READS
+
+        async def work() -> None:
+            nonlocal position, wanted
+            while position < len(raw):
+                start = position
+                position = self._end_of_batch(raw, start, wanted)
+                batch = raw[start:position]
+                reads, size = await self._read_batch(batch, paths[start : start + len(batch)], watch, generation)
+                found[start] = reads
+                wanted = min(MAX_READS, max(1, WANTED_REPLY_BYTES * len(batch) // max(size, 1)))
+
+        await in_window(min(WINDOW, -(-len(raw) // FIRST_READS)), work)
+        self.znodes_read += len(raw)
+        return _merge(found)
+
+    def _end_of_batch(self, raw: Sequence[bytes], start: int, wanted: int) -> int:
+        end = min(start + wanted, len(raw))
+        size = 0
+        for i in range(start, end):
+            size += len(raw[i]) + 14
+            if size > MAX_REQUEST_BYTES:
+                return max(i, start + 1)
+        return end
+
+    async def _read_batch(
+        self, raw: Sequence[bytes], paths: Sequence[str], watch: bool, generation: int
+    ) -> tuple[Reads, int]:
+        """One batch and the bytes that it took."""
+        while self.multi_read_supported:
+            [(code, payload)] = await self._session.exchange([codec.multi_read(raw)], retry=True, generation=generation)
+            if code == Code.UNIMPLEMENTED:
+                self.multi_read_supported = False
+                break
+            if code != codec.OK:
+                raise response_error(code)
+            reads = Reads()
+            reads.parse(payload, len(raw))
+            if watch:
+                await self._arm(reads, paths, generation)
+            return reads, len(payload)
+        reads = Reads()
+        await self._pipelined(codec.GET_DATA, paths, watch, reads.add, generation)
+        return reads, sum(len(data or b"") + 100 for data in reads.data)
+
+    async def _arm(self, reads: Reads, paths: Sequence[str], generation: int) -> None:
+        """Watch what was just read: data where there is a znode, creation where there is none.
+
+        Repeating it over a lost connection is safe: it stays relative to the data of this batch.
+        """
+        present = [path for path, code in zip(paths, reads.code, strict=True) if code == codec.OK]
+        absent = [path for path, code in zip(paths, reads.code, strict=True) if code == codec.NO_NODE]
+        registry = self._session.registry
+        # before the frame is written: its events come before its reply
+        registry.data.update(dict.fromkeys(present))
+        registry.exist.update(dict.fromkeys(absent))
+        bodies = list(set_watches_bodies(reads.max_mzxid(), present, absent))
+        for code, _ in await self._session.exchange(bodies, retry=True, generation=generation):
+            if code != codec.OK:
+                raise response_error(code)
+
+    async def read_raw(self, raw: Sequence[bytes], generation: int) -> Reads:
+        """One batch of encoded paths, without watches."""
+        reads, _ = await self._read_batch(raw, [path.decode() for path in raw], False, generation)
+        return reads
+
+    async def exists_many(self, paths: Sequence[str], *, watch: bool) -> Exists:
+        found = Exists()
+        await self._pipelined(codec.EXISTS, paths, watch, found.add, self._session.generation)
+        return found
+
+    async def children_many(self, paths: Sequence[str], *, watch: bool) -> Children:
+        found = Children()
+        await self._pipelined(codec.GET_CHILDREN2, paths, watch, found.add, self._session.generation)
+        return found
+
+    async def _pipelined(
+        self, opcode: int, paths: Sequence[str], watch: bool, add: Callable[[int, bytes], None], generation: int
+    ) -> None:
+        """One request per path, many in flight; ``add`` gets the replies in order."""
+        found: dict[int, list[tuple[int, bytes]]] = {}
+        position = 0
+
+        async def work() -> None:
+            nonlocal position
+            while position < len(paths):
+                start = position
+                batch = paths[start : start + PIPELINED]
+                position = start + len(batch)
+                hooks: list[Hook | None] | None = None
+                if watch:
+                    hooks = [functools.partial(self._session.registry.armed, opcode, path) for path in batch]
+                bodies = [codec.path_and_watch(opcode, path, watch) for path in batch]
+                found[start] = await self._session.exchange(bodies, retry=True, hooks=hooks, generation=generation)
+
+        await in_window(min(2, -(-len(paths) // PIPELINED)), work)
+        self.znodes_read += len(paths)
+        for start in sorted(found):
+            for code, payload in found[start]:
+                try:
+                    add(code, payload)
+                except (struct_error, IndexError, UnicodeDecodeError) as error:
+                    raise BadReplyError(
+                        f"the answer to an operation {opcode} has {len(payload)} bytes, which end too early"
+                    ) from error
+
+
+def _merge(found: dict[int, Reads]) -> Reads:
+    if len(found) == 1:
+        return next(iter(found.values()))
+    merged = Reads()
+    for start in sorted(found):
+        merged.extend(found[start])
+    return merged

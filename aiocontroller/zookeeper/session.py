@@ -1,0 +1,569 @@
+"""A ZooKeeper session that survives its connections.
+
+Theory
+  * One task (``_run``) opens connections, one after the other, until the client is closed.  It never waits for a reply of
+    an operation, so nothing that a connection does can block it.
+  * The session is dropped on the server's word only: a handshake answered with id 0 (or a reply SESSION_EXPIRED, which
+    the next handshake confirms).  A refused, cut or timed-out handshake says nothing about the session.
+  * The first frames of a resumed connection are the credentials and SetWatches for everything in the registry, relative to
+    the last zxid that a reply showed.  Their replies are pending like any other; nobody awaits them.
+  * A peer that is silent for a third of the timeout is pinged, after two thirds it is given up: that leaves a third to
+    find another server before the session expires.
+  * A call belongs to the session in which it began.  If that one is lost for good, the call ends with
+    SessionExpiredError: a controller's write must not slip into the next session.
+
+Sessions of aiozk are the base for its state machine and watch callbacks; all that moves bytes is replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import functools
+import inspect
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from ssl import SSLContext
+from typing import Any
+
+from aiozk import protocol
+from aiozk.session import Session
+from aiozk.states import States
+
+from aiocontroller.net.ports import Timer, World
+from aiocontroller.zookeeper import codec
+from aiocontroller.zookeeper.addresses import format_address
+from aiocontroller.zookeeper.connection import Connection, Counters, Hook, Progress, Reply
+from aiocontroller.zookeeper.errors import (
+    AuthFailedError,
+    ClientClosedError,
+    Code,
+    MaybeAppliedError,
+    NotSentError,
+    RequestTooLargeError,
+    SessionExpiredError,
+    ZooKeeperError,
+    response_error,
+)
+from aiocontroller.zookeeper.watches import WatchRegistry
+
+log = logging.getLogger(__name__)
+
+MAX_REQUEST_BYTES = 1_048_575
+"""``jute.maxbuffer``'s default; a server closes the connection on anything longer."""
+MIN_BACKOFF_S, MAX_BACKOFF_S = 0.025, 1.0
+MIN_ATTEMPT_TIMEOUT_S = 0.2
+STABLE_AFTER_S = 1.0
+"""A connection that lived this long ends the growth of the back-off."""
+LATE_TIMER_S = 0.05
+CLOSE_GRACE_S = 1.0
+
+
+class SessionEvent(enum.Enum):
+    CONNECTED = "connected"
+    """The first session is open."""
+    SUSPENDED = "suspended"
+    """The connection is lost; the session may live on."""
+    RECONNECTED = "reconnected"
+    """Connected again, same session; watches are armed again."""
+    EXPIRED = "expired"
+    """The session is gone by the server's word; reported, and awaited, before a new one is opened."""
+    NEW_SESSION = "new_session"
+    """A session after an expired one is open."""
+
+
+SessionHandler = Callable[[SessionEvent], Awaitable[None] | None]
+
+
+class _OrderedCallbacks(dict[Any, None]):
+    """aiozk keeps watch callbacks in a set; ours are called in the order of registration."""
+
+    add = dict.setdefault
+
+    def discard(self, item: Any) -> None:
+        self.pop(item, None)
+
+
+class _CallbackTable(dict[Any, _OrderedCallbacks]):
+    def __missing__(self, key: Any) -> _OrderedCallbacks:
+        self[key] = found = _OrderedCallbacks()
+        return found
+
+
+class ZooKeeperSession(Session):  # type: ignore[misc]
+    def __init__(
+        self,
+        hosts: Sequence[tuple[str, int]],
+        timeout_s: float,
+        world: World,
+        *,
+        ssl: SSLContext | None = None,
+        max_in_flight: int = 1000,
+        max_bytes_in_flight: int = 4 << 20,
+    ) -> None:
+        super().__init__("localhost", timeout_s, None, False, None)
+        self.hosts = list(hosts)
+        self.watch_callbacks = _CallbackTable()
+        self.session_id = 0
+        self.password = bytes(16)
+        self.epoch = 0
+        self.progress = Progress()
+        self.counters = Counters()
+        self.registry = WatchRegistry()
+        self.credentials: list[bytes] = []
+        self.on_watch: Callable[[int, str], None] | None = None
+        self.on_session: SessionHandler | None = None
+        self.suspensions = self.expiries = self.connects = self.failed_attempts = 0
+        self.last_failure = "no attempt was made yet"
+        self._world = world
+        self._clock = world.clock
+        self._ssl = ssl
+        self._requested_timeout_s = timeout_s
+        self._max_in_flight = max_in_flight
+        self._max_bytes_in_flight = max_bytes_in_flight
+        self._generation = 0
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._opening: Connection | None = None
+        self._run_task: asyncio.Task[None] | None = None
+        self._closed = False
+        self._ping_timer: Timer | None = None
+        self._tick_due = 0.0
+        self._next_host = 0
+        self.connected_to: tuple[str, int] | None = None
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    async def start(self, timeout_s: float | None = None) -> None:
+        """Open the first session.  TimeoutError names the addresses and the last failure."""
+        if self._closed:
+            raise ClientClosedError("this ZooKeeper client was closed; make a new one")
+        if self._run_task is None:
+            self.started = True
+            self._next_host = self._world.random.randrange(len(self.hosts))
+            self._run_task = asyncio.create_task(self._run(), name="zookeeper-session")
+        waiting = asyncio.ensure_future(self._turn(0, 0, self._generation))
+        timer = self._clock.call_later(timeout_s, waiting.cancel) if timeout_s is not None else None
+        try:
+            await waiting
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if timeout_s is None or (task is not None and task.cancelling()):
+                waiting.cancel()
+                raise
+            names = ", ".join(format_address(*host) for host in self.hosts)
+            raise TimeoutError(
+                f"no session with ZooKeeper at {names} within {timeout_s} s; last failure: {self.last_failure}"
+            ) from None
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    async def close(self) -> None:
+        """Close the session where a server can be told; end in any case."""
+        if self._closed:
+            return
+        self.closing = self._closed = True
+        conn = await self._connection_for_close()
+        if conn is not None:
+            await self._say_goodbye(conn)
+        if self._run_task is not None:
+            self._run_task.cancel()
+            await asyncio.wait([self._run_task])
+        self._drop_connection("the client was closed")
+        if self._opening is not None:
+            self._opening.abort("the client was closed")
+        if self.state.current_state != States.LOST:
+            self.state.transition_to(States.LOST)
+        self.registry.clear()
+        self._wake_all()
+        self.started = self.closing = False
+
+    async def _connection_for_close(self) -> Connection | None:
+        """The live connection; a suspended session gets a moment to come back, so that its ephemerals go at once."""
+        if self.conn is None and self.session_id and self._run_task is not None and not self._run_task.done():
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(future)
+            await self._bounded(future, min(CLOSE_GRACE_S, self.timeout / 3))
+        return self.conn if isinstance(self.conn, Connection) and self.conn.alive else None
+
+    async def _say_goodbye(self, conn: Connection) -> None:
+        future = conn.submit([codec.pack_int(codec.CLOSE_SESSION)])
+        await self._bounded(future, min(self.timeout / 3, 5.0))
+        if future.done() and not future.cancelled():
+            future.exception()  # an EOF in place of the answer is as good
+
+    async def _bounded(self, future: asyncio.Future[Any], timeout_s: float) -> None:
+        """Wait for a future, at most so long; its outcome is left in it."""
+        gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def opened(_: object = None) -> None:
+            if not gate.done():
+                gate.set_result(None)
+
+        future.add_done_callback(opened)
+        timer = self._clock.call_later(timeout_s, opened)
+        try:
+            await gate
+        finally:
+            timer.cancel()
+            future.remove_done_callback(opened)
+
+    # -- the one task --------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        failures = 0
+        while True:
+            try:
+                conn = await self._open_round()
+            except Exception:
+                log.exception("Opening a ZooKeeper session failed in a way that nobody foresaw; trying again")
+                conn = None
+            if conn is None:
+                await self._clock.sleep(self._backoff_s(failures))
+                failures += 1
+                continue
+            since = self._clock.monotonic()
+            reason = await conn.lost
+            await self._suspend(conn, reason)
+            if self._clock.monotonic() - since >= STABLE_AFTER_S:
+                failures = 0
+            elif failures:
+                await self._clock.sleep(self._backoff_s(failures))
+                failures += 1
+            else:
+                failures = 1
+
+    def _backoff_s(self, failures: int) -> float:
+        return float(
+            min(MAX_BACKOFF_S, MIN_BACKOFF_S * 2 ** min(failures, 10)) * (0.5 + self._world.random.random() / 2)
+        )
+
+    async def _open_round(self) -> Connection | None:
+        """Try each server once; None when none would have us."""
+        for _ in self.hosts:
+            host, port = self.hosts[self._next_host]
+            self._next_host = (self._next_host + 1) % len(self.hosts)
+            try:
+                conn = await self._open(host, port)
+            except (OSError, ValueError, ZooKeeperError) as error:
+                self.failed_attempts += 1
+                self.last_failure = f"{format_address(host, port)}: {error or type(error).__name__}"
+                log.info("No session through ZooKeeper server %s", self.last_failure)
+                continue
+            if conn is not None:
+                return conn
+        return None
+
+    def _attempt_timeout_s(self) -> float:
+        return float(max(self.timeout / 3 / len(self.hosts), MIN_ATTEMPT_TIMEOUT_S))
+
+    async def _open(self, host: str, port: int) -> Connection | None:
+        """Connect and shake hands; None when the server's word is that the session is gone."""
+        timeout_s = self._attempt_timeout_s()
+        _, conn = await self._world.network.connect(
+            lambda: Connection(self._clock, self.progress, self.counters, self._event, self._room),
+            host,
+            port,
+            timeout_s=timeout_s,
+            ssl=self._ssl,
+        )
+        self._opening = conn
+        try:
+            frame = codec.connect_frame(
+                self.progress.seen_zxid, round(self._requested_timeout_s * 1000), self.session_id, self.password
+            )
+            answer = conn.shake_hands(frame)
+            timer = self._clock.call_later(
+                timeout_s, lambda: conn.abort(f"no answer to the handshake within {timeout_s:.3f} s")
+            )
+            try:
+                timeout_ms, session_id, password = codec.decode_connect_reply(await answer)
+            finally:
+                timer.cancel()
+            if not session_id:
+                conn.abort("the server says that the session has expired")
+                await self._expire()
+                return None
+            self.connected_to = (host, port)
+            await self._establish(conn, timeout_ms, session_id, password)
+            return conn
+        except BaseException:
+            conn.abort("the handshake failed")
+            raise
+        finally:
+            self._opening = None
+
+    async def _establish(self, conn: Connection, timeout_ms: int, session_id: int, password: bytes) -> None:
+        if self.session_id and session_id != self.session_id:
+            await self._expire()
+        resumed = session_id == self.session_id
+        self.session_id, self.password, self.timeout = session_id, password, timeout_ms / 1000
+        for body in self.credentials:
+            conn.authenticate(body, wait=False)
+        if resumed:
+            for body in self.registry.frames(self.progress.replied_zxid):
+                conn.post(body, self._rearmed)
+            event = SessionEvent.RECONNECTED
+        else:
+            self.epoch += 1
+            event = SessionEvent.CONNECTED if self.epoch == 1 else SessionEvent.NEW_SESSION
+        self.connects += 1
+        self.conn = conn
+        self._schedule_tick(conn)
+        self.state.transition_to(States.CONNECTED)
+        log.info("ZooKeeper session 0x%x %s, timeout %d ms", session_id, event.value, timeout_ms)
+        await self._report(event)
+        self._wake_next()
+
+    def _rearmed(self, code: int) -> None:
+        if code != codec.OK:
+            log.error("ZooKeeper refused to arm watches again (code %d)", code)
+
+    async def _suspend(self, conn: Connection, reason: str) -> None:
+        if self.conn is conn:
+            self.conn = None
+        self._stop_tick()
+        self.suspensions += 1
+        log.info("ZooKeeper session 0x%x suspended: %s", self.session_id, reason)
+        if self.state.current_state == States.CONNECTED:
+            self.state.transition_to(States.SUSPENDED)
+        await self._report(SessionEvent.SUSPENDED)
+
+    async def _expire(self) -> None:
+        log.warning("ZooKeeper session 0x%x has expired", self.session_id)
+        self.expiries += 1
+        self._generation += 1
+        self.session_id, self.password = 0, bytes(16)
+        self.timeout = self._requested_timeout_s
+        self.registry.clear()
+        if self.state.current_state != States.LOST:
+            self.state.transition_to(States.LOST)
+        self._wake_all()
+        await self._report(SessionEvent.EXPIRED)
+
+    async def _report(self, event: SessionEvent) -> None:
+        """Tell the owner.  Only EXPIRED is awaited (for at most one session timeout), as Kafka does before it reconnects."""
+        if self.on_session is None:
+            return
+        try:
+            answer = self.on_session(event)
+            if inspect.isawaitable(answer):
+                task = asyncio.ensure_future(answer)
+                task.add_done_callback(_log_failure)
+                if event is SessionEvent.EXPIRED:
+                    await self._bounded(task, self._requested_timeout_s)
+        except Exception:
+            log.exception("The handler of ZooKeeper session events failed on %s", event.name)
+
+    # -- heartbeat -----------------------------------------------------------------------------------------------------
+
+    def _schedule_tick(self, conn: Connection, delay_s: float | None = None) -> None:
+        delay_s = self.timeout / 6 if delay_s is None else delay_s
+        self._tick_due = self._clock.monotonic() + delay_s
+        self._ping_timer = self._clock.call_later(delay_s, lambda: self._tick(conn))
+
+    def _stop_tick(self) -> None:
+        if self._ping_timer is not None:
+            self._ping_timer.cancel()
+            self._ping_timer = None
+
+    def _tick(self, conn: Connection) -> None:
+        if conn is not self.conn or not conn.alive:
+            return
+        now = self._clock.monotonic()
+        silent_s = now - conn.last_received
+        if silent_s >= self.timeout * 2 / 3:
+            if now - self._tick_due > LATE_TIMER_S:
+                # we were the ones who slept: let the socket be read before anybody is blamed
+                self._schedule_tick(conn, LATE_TIMER_S / 2)
+                return
+            conn.abort(f"the server was silent for {silent_s:.3f} s")
+            return
+        if max(silent_s, now - conn.last_sent) >= self.timeout / 3 - 0.001:
+            conn.ping()
+        self._schedule_tick(conn)
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    def _event(self, kind: int, state: int, path: str) -> None:
+        if kind <= 0:
+            log.info("ZooKeeper session event, state %d", state)
+            return
+        self.registry.fired(kind, path)
+        if self.on_watch is not None:
+            try:
+                self.on_watch(kind, path)
+            except Exception:
+                log.exception("The handler of watch events failed on %s", path)
+        callbacks = self.watch_callbacks.get((kind, path))
+        if callbacks:
+            loop = asyncio.get_running_loop()
+            for callback in list(callbacks):
+                loop.call_soon(callback, path)
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    async def exchange(
+        self,
+        bodies: Sequence[bytes],
+        *,
+        retry: bool,
+        hooks: Sequence[Hook | None] | None = None,
+        generation: int | None = None,
+    ) -> list[Reply]:
+        """Send requests together and return (code, payload) of each.
+
+        ``retry`` repeats them all until a connection lasts: for reads.  Without it NotSentError or MaybeAppliedError is
+        raised.  ``generation`` (see ``generation``) binds the call to an earlier session.  SessionExpiredError,
+        ClientClosedError, RequestTooLargeError.
+        """
+        if generation is None:
+            generation = self._generation
+        size = 0
+        for body in bodies:
+            if len(body) + 4 > MAX_REQUEST_BYTES:
+                raise RequestTooLargeError(
+                    f"a request has {len(body) + 4} bytes, the server accepts {MAX_REQUEST_BYTES}"
+                )
+            size += len(body) + 8
+        while True:
+            conn = await self._turn(len(bodies), size, generation)
+            try:
+                replies = await conn.submit(bodies, hooks)
+            except (NotSentError, MaybeAppliedError):
+                if retry:
+                    continue
+                raise
+            if not self._refused(conn, replies):
+                return replies
+            if not retry:
+                raise NotSentError("the server refused the request: the session is attached to another connection")
+
+    def _refused(self, conn: Connection, replies: Iterable[Reply]) -> bool:
+        """Whether the server will not serve this session on this connection (then nothing was applied)."""
+        for code, _ in replies:
+            if code == Code.SESSION_EXPIRED:
+                conn.abort("the server says that the session has expired")
+                raise SessionExpiredError(f"ZooKeeper session 0x{self.session_id:x} has expired")
+            if code in (Code.SESSION_MOVED, Code.CONNECTION_LOSS):
+                conn.abort(f"the server refused a request with code {code}")
+                return True
+        return False
+
+    @property
+    def waiting(self) -> int:
+        """Calls that wait for a connection or for room in its window."""
+        return len(self._waiters)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def generation(self) -> int:
+        """Number of sessions lost so far; what a call is bound to."""
+        return self._generation
+
+    async def _turn(self, frames: int, size: int, generation: int) -> Connection:
+        """Wait, first come first served, for a connection with room in its window."""
+        woken = False
+        while True:
+            if generation != self._generation:
+                self._wake_next()
+                raise SessionExpiredError("the ZooKeeper session in which this call began has expired")
+            if self._closed or not self.started:
+                self._wake_next()
+                raise ClientClosedError("the ZooKeeper client is closed or was not started")
+            conn = self.conn
+            if conn is not None and conn.alive and (woken or not self._waiters) and self._has_room(conn, frames, size):
+                if woken:
+                    self._wake_next()
+                return conn  # type: ignore[no-any-return]
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            (self._waiters.appendleft if woken else self._waiters.append)(future)
+            try:
+                await future
+                woken = True
+            except asyncio.CancelledError:
+                if future.done() and not future.cancelled():
+                    self._wake_next()
+                elif future in self._waiters:
+                    self._waiters.remove(future)
+                raise
+
+    def _has_room(self, conn: Connection, frames: int, size: int) -> bool:
+        if not conn.in_flight or not frames:
+            return True
+        return (
+            conn.in_flight + frames <= self._max_in_flight and conn.bytes_in_flight + size <= self._max_bytes_in_flight
+        )
+
+    def _room(self) -> None:
+        if self._waiters:
+            self._wake_next()
+
+    def _wake_next(self) -> None:
+        while self._waiters:
+            future = self._waiters.popleft()
+            if not future.done():
+                future.set_result(None)
+                return
+
+    def _wake_all(self) -> None:
+        # after an expiry or a close each waiter has to hear of it; otherwise one wakes the next
+        waiters, self._waiters = self._waiters, deque()
+        for future in waiters:
+            if not future.done():
+                future.set_result(None)
+
+    def _drop_connection(self, reason: str) -> None:
+        self._stop_tick()
+        conn, self.conn = self.conn, None
+        if conn is not None:
+            conn.abort(reason)
+
+    async def add_auth(self, scheme: str, credential: bytes) -> None:
+        """Authenticate this session, now and on every later connection.  AuthFailedError when the server refuses."""
+        body = codec.pack_int(codec.AUTH) + codec.pack_int(0) + codec.ustring(scheme) + codec.buffer(credential)
+        while True:
+            conn = await self._turn(1, len(body), self._generation)
+            future = conn.authenticate(body, wait=True)
+            assert future is not None
+            try:
+                code = await future
+            except MaybeAppliedError:
+                continue
+            if code != codec.OK:
+                raise AuthFailedError(f"ZooKeeper refused the credentials of scheme {scheme!r} (code {code})")
+            if body not in self.credentials:
+                self.credentials.append(body)
+            return
+
+    # -- what aiozk's recipes call -------------------------------------------------------------------------------------
+
+    async def send(self, request: Any) -> Any:
+        """Serve an aiozk request object; raises aiozk's exception for the server's code.
+
+        Reads are repeated over lost connections, writes are not (NotSentError, MaybeAppliedError).
+        """
+        opcode = request.opcode
+        if opcode == codec.CLOSE_SESSION:
+            return await self.close()
+        if opcode == codec.AUTH:
+            return await self.add_auth(request.scheme, request.auth)
+        hook: Hook | None = None
+        if getattr(request, "watch", False):
+            hook = functools.partial(self.registry.armed, opcode, request.path)
+        [(code, payload)] = await self.exchange([request.serialize()], retry=opcode in codec.READ_OPCODES, hooks=[hook])
+        if code != codec.OK:
+            raise response_error(code)
+        return protocol.response_xref[opcode].deserialize(payload)
+
+    async def ensure_safe_state(self, writing: bool = False) -> None:
+        await self._turn(0, 0, self._generation)
+
+
+def _log_failure(task: asyncio.Future[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("The handler of ZooKeeper session events failed", exc_info=error)

@@ -1,0 +1,74 @@
+"""Which one-shot watches this session has armed, so that a new connection can arm them again.
+
+Rules: an entry appears when the request that arms it is answered (or, for SetWatches, written) and disappears with the
+event that uses it up; a session's end empties the registry, since the watches die with it.  Paths are full paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from aiocontroller.zookeeper import codec
+
+CREATED, DELETED, CHANGED, CHILD = 1, 2, 3, 4
+"""Types of watch events, as aiozk's ``WatchEvent`` and the server number them."""
+
+MAX_SET_WATCHES_BYTES = 500_000
+"""Well below ``jute.maxbuffer`` (1 MiB), beyond which the server closes the connection."""
+
+
+class WatchRegistry:
+    def __init__(self) -> None:
+        # dicts, not sets: the order of arming is the order of re-arming
+        self.data: dict[str, None] = {}
+        self.exist: dict[str, None] = {}
+        self.child: dict[str, None] = {}
+
+    def __len__(self) -> int:
+        return len(self.data) + len(self.exist) + len(self.child)
+
+    def clear(self) -> None:
+        self.data.clear()
+        self.exist.clear()
+        self.child.clear()
+
+    def armed(self, opcode: int, path: str, code: int) -> None:
+        """A request with its watch flag set was answered with ``code``."""
+        if opcode in (codec.GET_CHILDREN, codec.GET_CHILDREN2):
+            if code == codec.OK:
+                self.child[path] = None
+        elif code == codec.OK:
+            self.data[path] = None
+        elif code == codec.NO_NODE and opcode == codec.EXISTS:
+            self.exist[path] = None
+
+    def fired(self, kind: int, path: str) -> None:
+        if kind == CHILD:
+            self.child.pop(path, None)
+            return
+        self.data.pop(path, None)
+        self.exist.pop(path, None)
+        if kind == DELETED:
+            self.child.pop(path, None)
+
+    def frames(self, relative_zxid: int) -> Iterator[bytes]:
+        """SetWatches bodies that arm everything again."""
+        return set_watches_bodies(relative_zxid, self.data, self.exist, self.child)
+
+
+def set_watches_bodies(
+    relative_zxid: int, data: Iterable[str] = (), exist: Iterable[str] = (), child: Iterable[str] = ()
+) -> Iterator[bytes]:
+    """SetWatches split by size; each body arms a part of the paths."""
+    lists: tuple[list[str], list[str], list[str]] = ([], [], [])
+    size = 0
+    for which, paths in enumerate((data, exist, child)):
+        for path in paths:
+            size += 4 + len(path) * (1 if path.isascii() else 4)
+            if size > MAX_SET_WATCHES_BYTES and any(lists):
+                yield codec.set_watches(relative_zxid, lists)
+                lists = ([], [], [])
+                size = 4 + len(path) * (1 if path.isascii() else 4)
+            lists[which].append(path)
+    if any(lists):
+        yield codec.set_watches(relative_zxid, lists)

@@ -1,0 +1,366 @@
+"""Bulk writes: hundreds of fenced, independent writes per multi, each applied exactly once.
+
+A batch is one multi: first the fence (a check of ``/controller_epoch``), then up to 500 operations or 400 KB.  A multi is
+all or nothing, so what can come back is one of
+
+  applied        every operation has its result.
+  fenced         the check failed: ControllerMovedError; nothing of this batch was applied.
+  conflict       one operation, the first that failed, is named, and nothing was applied.  Going round once for each would
+                 cost a multi per conflict; instead one read of what follows it finds all that cannot succeed, and the
+                 rest is sent again.  One conflict or two hundred: one more read and one more multi.
+  nothing heard  the connection was lost.  The batch may have been applied, so it is never just sent again:
+                   1. ``sync``: the server that we now talk to may not have heard yet of what the last one accepted;
+                   2. read every path;
+                   3. SetData: version = expected + 1 and equal data: ours.  Version still as expected: send again.
+                      Otherwise a conflict.  (Create and Delete alike, by czxid: see ``_verdict_on_lost``.)
+                 Since step 3 reads after the sync, and this session's requests are carried out in order, a batch that is
+                 not visible then never will be.
+
+Limits: NotSent batches are sent again at once; a batch whose answer is lost ``MAX_LOST`` times in a row gives up with
+MaybeAppliedError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from struct import error as struct_error
+
+from aiocontroller.core.errors import BadInputError, ControllerMovedError
+from aiocontroller.zookeeper import codec
+from aiocontroller.zookeeper.codec import BAD_VERSION, NO_NODE, NODE_EXISTS, OK, Create, Delete, OpResult, SetData
+from aiocontroller.zookeeper.errors import BadReplyError, Code, MaybeAppliedError, NotSentError, response_error
+from aiocontroller.zookeeper.reads import BulkReader, Reads, in_window
+from aiocontroller.zookeeper.session import ZooKeeperSession
+
+MAX_OPS = 500
+MAX_BYTES = 400_000
+WINDOW = 4
+MAX_LOST = 20
+
+WriteOp = Create | SetData | Delete
+
+
+class Writes:
+    """What became of each write, as columns in the order of the operations.
+
+    ``code``: 0 applied; -101 NoNode, -103 BadVersion, -110 NodeExists, -111 NotEmpty, … refused; -4 ConnectionLoss where a
+    lost answer could not be resolved (only a Delete or SetData of any version, see ``_verdict_on_lost``).
+    ``version``: the new version after SetData, 0 after Create; -1 where not applied and after Delete.
+    """
+
+    __slots__ = ("code", "version")
+
+    def __init__(self, count: int) -> None:
+        self.code: list[int] = [Code.CONNECTION_LOSS.value] * count
+        self.version: list[int] = [-1] * count
+
+    def __len__(self) -> int:
+        return len(self.code)
+
+    @property
+    def ok(self) -> bool:
+        return not any(self.code)
+
+
+class _Batch:
+    """One multi's worth of operations, and which of them are still open."""
+
+    __slots__ = ("lost", "ops", "open", "out", "raw", "since_zxid", "start")
+
+    def __init__(self, start: int, ops: Sequence[WriteOp], raw: list[bytes], out: Writes, since_zxid: int) -> None:
+        self.start = start
+        self.ops = ops
+        self.raw = raw
+        self.out = out
+        self.open = list(range(len(ops)))
+        self.lost = 0
+        self.since_zxid = since_zxid
+        """What was created later than this zxid was not there when the batch was first sent."""
+
+    def settle(self, i: int, code: int, version: int = -1) -> None:
+        self.out.code[self.start + i] = code
+        self.out.version[self.start + i] = version
+
+
+class BulkWriter:
+    """Bulk writes over one session; paths here are full paths."""
+
+    def __init__(self, session: ZooKeeperSession, reader: BulkReader, default_acl: Callable[[], bytes]) -> None:
+        self._session = session
+        self._reader = reader
+        self._default_acl = default_acl
+        self.znodes_written = 0
+        self.conflicts = 0
+        self.lost_answers = 0
+
+    # -- the hot path: SetData only ------------------------------------------------------------------------------------
+
+    async def set_many(
+        self, paths: Sequence[bytes], datas: Sequence[bytes], versions: Sequence[int], fence: tuple[str, int] | None
+    ) -> Writes:
+        """Conditional SetData of each path, columns in, columns out."""
+        if not len(paths) == len(datas) == len(versions):
+            raise BadInputError(
+                f"set_many: {len(paths)} paths, {len(datas)} data, {len(versions)} versions; expected equal"
+            )
+        out = Writes(len(paths))
+        check = codec.check_op(*fence) if fence is not None else None
+        generation = self._session.generation
+        position = 0
+
+        async def work() -> None:
+            nonlocal position
+            while position < len(paths):
+                start = position
+                end = position = _end_of_sets(paths, datas, start)
+                await self._set_batch(start, end, paths, datas, versions, check, fence, out, generation)
+
+        await in_window(min(WINDOW, -(-len(paths) // MAX_OPS)), work)
+        self.znodes_written += len(paths)
+        return out
+
+    async def _set_batch(
+        self,
+        start: int,
+        end: int,
+        paths: Sequence[bytes],
+        datas: Sequence[bytes],
+        versions: Sequence[int],
+        check: bytes | None,
+        fence: tuple[str, int] | None,
+        out: Writes,
+        generation: int,
+    ) -> None:
+        count = end - start
+        encoded = list(map(codec.set_op, paths[start:end], datas[start:end], versions[start:end]))
+        if check is not None:
+            encoded.insert(0, check)
+        since = self._session.progress.replied_zxid
+        code, payload, lost = OK, b"", False
+        try:
+            [(code, payload)] = await self._session.exchange([codec.multi(encoded)], retry=False, generation=generation)
+        except MaybeAppliedError:
+            lost = True
+        except NotSentError:
+            if self._session.closed:
+                raise
+        if code == OK and payload:
+            new = codec.parse_set_results(payload, 0 if check is None else 1, count)
+            if new is not None:
+                out.code[start:end] = [OK] * count
+                out.version[start:end] = new
+                return
+        ops = [
+            SetData(p.decode(), d, v)
+            for p, d, v in zip(paths[start:end], datas[start:end], versions[start:end], strict=True)
+        ]
+        batch = _Batch(start, ops, list(paths[start:end]), out, since)
+        if lost:
+            await self._resolve_lost(batch, generation)
+        elif payload or code != OK:
+            await self._resolve_conflict(batch, code, _parse(payload), fence, generation)
+        await self._write_batch(batch, fence, generation)
+
+    # -- any operation -------------------------------------------------------------------------------------------------
+
+    async def write_many(self, ops: Sequence[WriteOp], raw: Sequence[bytes], fence: tuple[str, int] | None) -> Writes:
+        """Independent writes; ``raw`` are their full paths."""
+        out = Writes(len(ops))
+        generation = self._session.generation
+        position = 0
+
+        async def work() -> None:
+            nonlocal position
+            while position < len(ops):
+                start = position
+                end = position = _end_of_ops(ops, raw, start)
+                batch = _Batch(start, ops[start:end], list(raw[start:end]), out, self._session.progress.replied_zxid)
+                await self._write_batch(batch, fence, generation)
+
+        await in_window(min(WINDOW, -(-len(ops) // MAX_OPS)), work)
+        self.znodes_written += len(ops)
+        return out
+
+    async def _write_batch(self, batch: _Batch, fence: tuple[str, int] | None, generation: int) -> None:
+        """Send what is open until nothing is."""
+        while batch.open:
+            body = self._encode(batch, fence)
+            try:
+                [(code, payload)] = await self._session.exchange([body], retry=False, generation=generation)
+            except MaybeAppliedError:
+                await self._resolve_lost(batch, generation)
+                continue
+            except NotSentError:
+                if self._session.closed:
+                    raise
+                continue
+            await self._resolve_conflict(batch, code, _parse(payload) if code == OK else [], fence, generation)
+
+    def _encode(self, batch: _Batch, fence: tuple[str, int] | None) -> bytes:
+        acl = self._default_acl()
+        encoded = [codec.check_op(*fence)] if fence is not None else []
+        encoded += [codec.encode_op(batch.ops[i], batch.raw[i], acl, with_stat=False) for i in batch.open]
+        return codec.multi(encoded)
+
+    async def _resolve_conflict(
+        self, batch: _Batch, code: int, results: list[OpResult], fence: tuple[str, int] | None, generation: int
+    ) -> None:
+        """Settle what a reply decides: everything, or the culprit and all that a read shows to be hopeless."""
+        if code != OK:
+            raise response_error(code)
+        first = 0 if fence is None else 1
+        if len(results) != first + len(batch.open):
+            raise BadReplyError(f"a multi of {first + len(batch.open)} operations has {len(results)} results")
+        culprit = next(
+            (at for at, result in enumerate(results) if result.code not in (OK, Code.RUNTIME_INCONSISTENCY)), None
+        )
+        if culprit is None:
+            for at, i in enumerate(batch.open):
+                batch.settle(i, OK, _new_version(batch.ops[i], results[first + at]))
+            batch.open = []
+            return
+        if fence is not None and culprit == 0:
+            raise ControllerMovedError(
+                f"{fence[0]} is no longer at version {fence[1]} (code {results[0].code}): another controller has been elected"
+            )
+        self.conflicts += 1
+        await self._settle_hopeless(batch, culprit - first, results[culprit].code, generation)
+
+    async def _settle_hopeless(self, batch: _Batch, at: int, code: int, generation: int) -> None:
+        """The open operation ``at`` was refused: settle it and, by one read, all later ones that would be refused too."""
+        culprit, rest = batch.open[at], batch.open[at + 1 :]
+        batch.settle(culprit, code)
+        reads = await self._read(batch, rest, generation) if rest else Reads()
+        counts: dict[bytes, int] = {}
+        for i in batch.open:
+            counts[batch.raw[i]] = counts.get(batch.raw[i], 0) + 1
+        missing = {batch.raw[culprit]} if code == NO_NODE and isinstance(batch.ops[culprit], Create) else set()
+        created = {batch.raw[i] for i in batch.open[:at] if isinstance(batch.ops[i], Create)}
+        # creating beside a node whose parent is missing is as hopeless
+        if missing and _parent(batch.raw[culprit]) not in created:
+            missing.add(_parent(batch.raw[culprit]))
+        still_open = batch.open[:at]
+        for position, i in enumerate(rest):
+            verdict = OK
+            if counts[batch.raw[i]] == 1:  # what an earlier operation of the batch changes cannot be judged by reading
+                verdict = _verdict(batch.ops[i], reads, position)
+            if verdict == OK and isinstance(batch.ops[i], Create) and _parent(batch.raw[i]) in missing:
+                verdict = NO_NODE
+                missing.add(batch.raw[i])
+            if isinstance(batch.ops[i], Create) and verdict in (OK, NODE_EXISTS):
+                missing.discard(batch.raw[i])
+            if verdict == OK:
+                still_open.append(i)
+            else:
+                batch.settle(i, verdict)
+        batch.open = still_open
+
+    async def _resolve_lost(self, batch: _Batch, generation: int) -> None:
+        """The answer to what is open was lost: find out which of it was applied, and settle what was or cannot be."""
+        self.lost_answers += 1
+        batch.lost += 1
+        if batch.lost > MAX_LOST:
+            raise MaybeAppliedError(
+                f"the answer to a batch of {len(batch.open)} writes was lost {batch.lost} times in a row"
+            )
+        await self._session.exchange(
+            [codec.pack_int(codec.SYNC) + codec.ustring("/")], retry=True, generation=generation
+        )
+        reads = await self._read(batch, batch.open, generation)
+        still_open = []
+        for position, i in enumerate(batch.open):
+            verdict = _verdict_on_lost(batch.ops[i], reads, position, batch.since_zxid, self._session.session_id)
+            if verdict is None:
+                still_open.append(i)
+            else:
+                batch.settle(i, *verdict)
+        batch.open = still_open
+
+    async def _read(self, batch: _Batch, which: Sequence[int], generation: int) -> Reads:
+        return await self._reader.read_raw([batch.raw[i] for i in which], generation)
+
+
+def _parse(payload: bytes) -> list[OpResult]:
+    try:
+        return codec.parse_multi(payload)
+    except (struct_error, IndexError, UnicodeDecodeError) as error:
+        raise BadReplyError(f"the answer to a multi has {len(payload)} bytes and ends too early") from error
+
+
+def _parent(raw: bytes) -> bytes:
+    return raw[: raw.rindex(b"/")] or b"/"
+
+
+def _new_version(op: WriteOp, result: OpResult) -> int:
+    if isinstance(op, SetData):
+        return result.version
+    return 0 if isinstance(op, Create) else -1
+
+
+def _verdict(op: WriteOp, reads: Reads, i: int) -> int:
+    """The code with which the server would refuse ``op`` now, as far as reading its znode tells; 0 otherwise."""
+    code = reads.code[i]
+    if isinstance(op, Create):
+        return NODE_EXISTS if code == OK else OK
+    if code == NO_NODE:
+        return NO_NODE
+    if code == OK and op.version not in (-1, reads.version[i]):
+        return BAD_VERSION
+    return OK
+
+
+def _verdict_on_lost(op: WriteOp, reads: Reads, i: int, since_zxid: int, session_id: int) -> tuple[int, int] | None:
+    """(code, version) of an operation whose answer was lost, or None: certainly not applied, send it again.
+
+    A SetData of any version (-1) counts as applied when the data is equal, and is harmless to repeat otherwise.  A Delete
+    counts as applied when the znode is gone or was created anew since.
+    """
+    code = reads.code[i]
+    if isinstance(op, SetData):
+        if code != OK:
+            return (code, -1)
+        version, equal = reads.version[i], reads.data[i] == op.data
+        if equal and (version == op.version + 1 or op.version == -1):
+            return (OK, version)
+        return None if op.version in (-1, version) else (BAD_VERSION, -1)
+    if isinstance(op, Create):
+        if code == NO_NODE:
+            return None
+        if code != OK:
+            return (code, -1)
+        owner = session_id if op.ephemeral else 0
+        ours = (
+            reads.czxid(i) > since_zxid
+            and (reads.data[i] or b"") == (op.data or b"")
+            and reads.ephemeral_owner(i) == owner
+        )
+        return (OK, 0) if ours else (NODE_EXISTS, -1)
+    if code == NO_NODE or (code == OK and reads.czxid(i) > since_zxid):
+        return (OK, -1)
+    if code != OK:
+        return (code, -1)
+    return None if op.version in (-1, reads.version[i]) else (BAD_VERSION, -1)
+
+
+def _end_of_sets(paths: Sequence[bytes], datas: Sequence[bytes], start: int) -> int:
+    end = min(start + MAX_OPS, len(paths))
+    # one sum for the usual case of small znodes; element by element only where that is too much
+    if sum(map(len, paths[start:end])) + sum(map(len, datas[start:end])) + 21 * (end - start) <= MAX_BYTES:
+        return end
+    size = 0
+    for i in range(start, end):
+        size += len(paths[i]) + len(datas[i]) + 21
+        if size > MAX_BYTES:
+            return max(i, start + 1)
+    return end
+
+
+def _end_of_ops(ops: Sequence[WriteOp], raw: Sequence[bytes], start: int) -> int:
+    end = min(start + MAX_OPS, len(ops))
+    size = 0
+    for i in range(start, end):
+        op = ops[i]
+        size += len(raw[i]) + 80 + (0 if isinstance(op, Delete) else len(op.data or b""))
+        if size > MAX_BYTES:
+            return max(i, start + 1)
+    return end
