@@ -27,6 +27,8 @@ DRAIN_ABOVE = 50_000
 """``drain`` waits while more than this is pending: about 20 MB of memory and a quarter of a second of work."""
 RETRY_FIRST_S, RETRY_LONGEST_S = 1.0, 30.0
 
+__all__ = ["FileJournal", "Journal"]
+
 T = TypeVar("T")
 
 

@@ -117,7 +117,13 @@ def test_an_unknown_field_is_the_callers_error(clock: ManualClock) -> None:
         MemoryJournal(7, clock).append("event", tpoic="t")
 
 
-@pytest.mark.parametrize("detail", ["\ud800", {(1, 2): 3}], ids=["surrogate", "key"])
+def _endless() -> list[object]:
+    knot: list[object] = []
+    knot.append(knot)
+    return knot
+
+
+@pytest.mark.parametrize("detail", ["\ud800", _endless()], ids=["surrogate", "endless"])
 def test_what_json_cannot_hold_becomes_a_record_that_says_so(clock: ManualClock, detail: object) -> None:
     journal = MemoryJournal(7, clock)
     journal.append("first")
