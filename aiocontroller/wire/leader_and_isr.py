@@ -1,0 +1,204 @@
+"""LeaderAndIsr (API key 4), versions 0 to 7: our own encoder of the request and decoder of the answer.
+
+version  adds
+0        one flat list of partitions, each with its topic's name
+1        is new
+2        broker epoch; partitions grouped by topic
+3        adding and removing replicas
+4        flexible
+5        type (always 0, unknown, as Kafka's controller says) and topic ids; the answer is by topic id
+6        leader recovery state
+7        is a KRaft controller (never)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from struct import Struct
+
+import msgspec
+
+from aiocontroller.core.ids import RECOVERED
+from aiocontroller.core.partitions import PartitionTable
+from aiocontroller.wire.apis import ApiKey, check_supported, is_flexible
+from aiocontroller.wire.primitives import INT32, NO_TAGS, Buffer, Cursor, array_length, int32_array, string
+from aiocontroller.wire.topic_states import STEP_PARTITIONS, ControlRequestBody, InternedBytes, TopicStatesEncoder
+
+_KEY = ApiKey.LEADER_AND_ISR
+_START = Struct(">iBi")
+_START_WITHOUT_KRAFT = Struct(">ii")
+
+LiveLeader = tuple[int, str, int]
+"""(broker id, host, port) on the inter-broker listener."""
+
+
+class LeaderAndIsrEncoder(TopicStatesEncoder):
+    """Encodes in steps (see ``topic_states``): ``while encoder.step(): …``, then ``body``.
+
+    ``new``: the pids whose replica the broker may create even where a log directory is offline.  Every pid must have
+    leadership.  ``live_leaders`` are the registered brokers that lead something in the request.
+    """
+
+    def __init__(
+        self,
+        version: int,
+        *,
+        controller_id: int,
+        controller_epoch: int,
+        table: PartitionTable,
+        pids: Sequence[int],
+        new: Collection[int] = (),
+        live_leaders: Sequence[LiveLeader] = (),
+    ) -> None:
+        check_supported(_KEY, version)
+        flexible = is_flexible(_KEY, version)
+        super().__init__(
+            table,
+            pids,
+            flexible=flexible,
+            grouped=version >= 2,
+            with_topic_ids=version >= 5,
+            skip_without_leadership=False,
+        )
+        self._version = version
+        self._new = new if isinstance(new, set | frozenset | dict) else frozenset(new)
+        self._head = (
+            _START.pack(controller_id, 0, controller_epoch)
+            if version >= 7
+            else _START_WITHOUT_KRAFT.pack(controller_id, controller_epoch)
+        )
+        self._end = b"".join(
+            (
+                array_length(len(live_leaders), flexible=flexible),
+                *(self._live_leader(*leader) for leader in live_leaders),
+                NO_TAGS if flexible else b"",
+            )
+        )
+        self._plain_flags = self._flags(new=False, recovery_state=RECOVERED)
+        self._tails = InternedBytes(self._tail)
+
+    def _live_leader(self, broker: int, host: str, port: int) -> bytes:
+        flexible = self._flexible
+        end = NO_TAGS if flexible else b""
+        return INT32.pack(broker) + string(host, flexible=flexible) + INT32.pack(port) + end
+
+    def _tail(self, number: int) -> bytes:
+        replicas, adding, removing = self._table.assignments.values[number]
+        parts = (replicas, adding, removing) if self._version >= 3 else (replicas,)
+        return b"".join([int32_array(part, flexible=self._flexible) for part in parts]) + self._plain_flags
+
+    def _flags(self, *, new: bool, recovery_state: int) -> bytes:
+        version = self._version
+        flags = bytes((new,)) if version >= 1 else b""
+        if version >= 6:
+            flags += bytes((recovery_state,))
+        return flags + (NO_TAGS if self._flexible else b"")
+
+    def _fragments(self, pids: list[int]) -> list[bytes]:
+        fragments = self._pack(pids, self._tails)
+        new, recovery_state = self._new, self._table.recovery_state
+        length = len(self._plain_flags)
+        recovering = self._version >= 6 and any(recovery_state[pid] for pid in pids)
+        if (new or recovering) and length:
+            # The rare flags are the last bytes; patching those few keeps them out of the hot loop.
+            flags = {
+                (is_new, state): self._flags(new=is_new, recovery_state=state)
+                for is_new in (False, True)
+                for state in (0, 1)
+            }
+            for at, pid in enumerate(pids):
+                is_new, state = pid in new, recovery_state[pid]
+                if is_new or state:
+                    fragments[at] = fragments[at][:-length] + flags[is_new, state]
+        return fragments
+
+    def body(self) -> ControlRequestBody:
+        """Does the steps that are left."""
+        states = self._states()
+        if self._version < 2:
+            return ControlRequestBody(b"".join((self._head, *states, self._end)), None)
+        type_unknown = b"\x00" if self._version >= 5 else b""
+        return ControlRequestBody(self._head, b"".join((type_unknown, *states, self._end)))
+
+
+def encode_leader_and_isr(
+    version: int,
+    *,
+    controller_id: int,
+    controller_epoch: int,
+    broker_epoch: int,
+    table: PartitionTable,
+    pids: Sequence[int],
+    new: Collection[int] = (),
+    live_leaders: Sequence[LiveLeader] = (),
+) -> bytes:
+    """The body in one go; the arguments are the encoder's."""
+    encoder = LeaderAndIsrEncoder(
+        version,
+        controller_id=controller_id,
+        controller_epoch=controller_epoch,
+        table=table,
+        pids=pids,
+        new=new,
+        live_leaders=live_leaders,
+    )
+    return encoder.body().for_broker(broker_epoch)
+
+
+class LeaderAndIsrResponse(msgspec.Struct, frozen=True):
+    error_code: int
+    partitions: tuple[tuple[bytes | str, int, int], ...]
+    """(topic id, or name below version 5; partition; error code) of those with an error; the others are left out."""
+
+
+_PARTITION = Struct(">ih")
+_TAGGED_PARTITION_BYTES = 7
+
+
+def decode_leader_and_isr_response(version: int, body: Buffer) -> LeaderAndIsrResponse:
+    """Only the errors.  FrameError when the body is cut short, too long or garbled."""
+    check_supported(_KEY, version)
+    subject = f"LEADER_AND_ISR(4) version {version} response"
+    cursor = Cursor(subject, body, flexible=is_flexible(_KEY, version))
+    error_code = cursor.int16("error code")
+    errors: list[tuple[bytes | str, int, int]] = []
+    if version >= 5:
+        for _ in range(cursor.array_length("topics", 18)):
+            topic_id = cursor.uuid("topic id")
+            _read_partition_errors(cursor, topic_id, errors)
+            cursor.tags()
+    else:
+        for _ in range(cursor.array_length("partitions", 8)):
+            topic = cursor.string("topic")
+            partition, code = cursor.unpack(_PARTITION, "partition and error code")
+            cursor.tags()
+            if code:
+                errors.append((topic, partition, code))
+    cursor.tags()
+    cursor.end()
+    return LeaderAndIsrResponse(error_code, tuple(errors))
+
+
+def _read_partition_errors(cursor: Cursor, topic_id: bytes, errors: list[tuple[bytes | str, int, int]]) -> None:
+    count = cursor.array_length("partitions", _TAGGED_PARTITION_BYTES)
+    width, first = _TAGGED_PARTITION_BYTES, cursor.at
+    rows = bytes(cursor.data[first : first + width * count])
+    # All codes and tag counts are zero nearly always: three strided looks instead of a loop.
+    if not (any(rows[4::width]) or any(rows[5::width]) or any(rows[6::width])):
+        cursor.at = first + width * count
+        return
+    for _ in range(count):
+        partition, code = cursor.unpack(_PARTITION, "partition and error code")
+        cursor.tags()
+        if code:
+            errors.append((topic_id, partition, code))
+
+
+__all__ = [
+    "STEP_PARTITIONS",
+    "LeaderAndIsrEncoder",
+    "LeaderAndIsrResponse",
+    "LiveLeader",
+    "decode_leader_and_isr_response",
+    "encode_leader_and_isr",
+]

@@ -1,0 +1,196 @@
+"""The protocol's building blocks: lengths, strings, arrays; writing as functions, reading by a checked cursor.
+
+Two dialects.  *Legacy*: a string has an int16 length, an array an int32 one, -1 is null.  *Flexible* (KIP-482): both
+have an unsigned varint of length + 1, 0 is null, and structs end with tagged fields (one zero byte for none).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct, error, unpack_from
+
+from aiocontroller.core.errors import BadInputError
+from aiocontroller.wire.errors import FrameError
+
+Buffer = bytes | memoryview
+
+INT8 = Struct(">b")
+INT16 = Struct(">h")
+INT32 = Struct(">i")
+INT64 = Struct(">q")
+
+NO_TAGS = b"\x00"
+MAX_LEGACY_STRING_BYTES = (1 << 15) - 1
+
+_ONE_BYTE = tuple(bytes((n,)) for n in range(128))
+_MAX_VARINT_BYTES = 5
+
+
+def unsigned_varint(n: int) -> bytes:
+    """Seven bits a byte, lowest first."""
+    if n < 128:
+        return _ONE_BYTE[n]
+    out = bytearray()
+    while n >= 128:
+        out.append(n & 0x7F | 0x80)
+        n >>= 7
+    out.append(n)
+    return bytes(out)
+
+
+def string(text: str, *, flexible: bool) -> bytes:
+    """BadInputError when it is longer than the legacy dialect can say."""
+    data = text.encode()
+    if flexible:
+        return unsigned_varint(len(data) + 1) + data
+    if len(data) > MAX_LEGACY_STRING_BYTES:
+        raise BadInputError(
+            f"string {text[:40]!r}…: found {len(data)} bytes, expected at most {MAX_LEGACY_STRING_BYTES}"
+        )
+    return INT16.pack(len(data)) + data
+
+
+def nullable_string(text: str | None, *, flexible: bool) -> bytes:
+    if text is None:
+        return NO_TAGS if flexible else b"\xff\xff"
+    return string(text, flexible=flexible)
+
+
+def array_length(n: int, *, flexible: bool) -> bytes:
+    return unsigned_varint(n + 1) if flexible else INT32.pack(n)
+
+
+class Int32ArrayWriter(dict[int, Struct]):
+    """Writes tuples of int32 as arrays of one dialect; keeps one compiled form for each length."""
+
+    def __init__(self, *, flexible: bool) -> None:
+        super().__init__()
+        self._flexible = flexible
+
+    def __missing__(self, n: int) -> Struct:
+        length = array_length(n, flexible=self._flexible)
+        form = self[n] = Struct(f">{len(length)}s{n}i")
+        return form
+
+    def __call__(self, values: Sequence[int]) -> bytes:
+        n = len(values)
+        if n < 127 and self._flexible:
+            return self[n].pack(_ONE_BYTE[n + 1], *values)
+        return self[n].pack(array_length(n, flexible=self._flexible), *values)
+
+
+COMPACT_INT32_ARRAY = Int32ArrayWriter(flexible=True)
+LEGACY_INT32_ARRAY = Int32ArrayWriter(flexible=False)
+
+
+def int32_array(values: Sequence[int], *, flexible: bool) -> bytes:
+    return COMPACT_INT32_ARRAY(values) if flexible else LEGACY_INT32_ARRAY(values)
+
+
+class Cursor:
+    """Reads a message from front to back; what does not fit is a FrameError that names message and place."""
+
+    __slots__ = ("at", "data", "flexible", "subject")
+
+    def __init__(self, subject: str, data: Buffer, *, flexible: bool, at: int = 0) -> None:
+        self.subject = subject
+        self.data = data
+        self.flexible = flexible
+        self.at = at
+
+    def error(self, what: str, found: object, expected: object) -> FrameError:
+        return FrameError(f"{self.subject}, byte {self.at}: {what}: found {found}, expected {expected}")
+
+    def _need(self, what: str, n: int) -> int:
+        """Where the next n bytes begin; moves past them."""
+        at, left = self.at, len(self.data) - self.at
+        if n > left:
+            raise self.error(what, f"{left} bytes left", f"{n}")
+        self.at = at + n
+        return at
+
+    def unpack(self, form: Struct, what: str) -> tuple[int, ...]:
+        at = self._need(what, form.size)
+        return form.unpack_from(self.data, at)
+
+    def int8(self, what: str) -> int:
+        return self.unpack(INT8, what)[0]
+
+    def int16(self, what: str) -> int:
+        return self.unpack(INT16, what)[0]
+
+    def int32(self, what: str) -> int:
+        return self.unpack(INT32, what)[0]
+
+    def int64(self, what: str) -> int:
+        return self.unpack(INT64, what)[0]
+
+    def raw(self, n: int, what: str) -> bytes:
+        at = self._need(what, n)
+        return bytes(self.data[at : at + n])
+
+    def uuid(self, what: str) -> bytes:
+        return self.raw(16, what)
+
+    def varint(self, what: str) -> int:
+        value = 0
+        for shift in range(0, 7 * _MAX_VARINT_BYTES, 7):
+            byte = self.data[self._need(what, 1)]
+            value |= (byte & 0x7F) << shift
+            if byte < 128:
+                return value
+        raise self.error(what, f"a varint of more than {_MAX_VARINT_BYTES} bytes", "a shorter one")
+
+    def nullable_string(self, what: str) -> str | None:
+        n = self.varint(what) - 1 if self.flexible else self.int16(what)
+        if n == -1:
+            return None
+        if n < 0:
+            raise self.error(what, f"length {n}", "a length of -1 or more")
+        at = self._need(what, n)
+        try:
+            return str(self.data[at : at + n], "utf-8")
+        except UnicodeDecodeError as broken:
+            raise self.error(what, f"bytes that are not UTF-8 ({broken.reason})", "UTF-8") from None
+
+    def string(self, what: str) -> str:
+        text = self.nullable_string(what)
+        if text is None:
+            raise self.error(what, "null", "a string")
+        return text
+
+    def array_length(self, what: str, least_bytes_each: int) -> int:
+        """Elements that follow; checked against the bytes left, so that a lie allocates nothing."""
+        n = self.varint(what) - 1 if self.flexible else self.int32(what)
+        left = len(self.data) - self.at
+        if n < 0 or n * least_bytes_each > left:
+            raise self.error(what, f"{n} elements in {left} bytes", f"0 to {left // least_bytes_each}")
+        return n
+
+    def int32_array(self, what: str) -> tuple[int, ...]:
+        n = self.array_length(what, 4)
+        at = self._need(what, 4 * n)
+        return unpack_from(f">{n}i", self.data, at)
+
+    def tags(self, what: str = "tagged fields") -> None:
+        """Step over tagged fields, which nobody here knows; nothing in the legacy dialect."""
+        if not self.flexible:
+            return
+        for _ in range(self.varint(what)):
+            self.varint(what)
+            self._need(what, self.varint(what))
+
+    def end(self) -> None:
+        """Nothing may be left over."""
+        if self.at != len(self.data):
+            raise self.error("end of message", f"{len(self.data) - self.at} bytes more", "none")
+
+
+def pack_or_explain(form: Struct, subject: str, *values: int | bytes) -> bytes:
+    """Struct.pack whose complaint names the subject."""
+    try:
+        return form.pack(*values)
+    except error as wrong:
+        raise BadInputError(
+            f"{subject}: found {values!r}, expected numbers of the protocol's width ({wrong})"
+        ) from None

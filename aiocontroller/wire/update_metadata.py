@@ -1,0 +1,216 @@
+"""UpdateMetadata (API key 6), versions 0 to 8: our own encoder of the request and decoder of the answer.
+
+version  adds
+0        one flat list of partitions, each with its topic's name; a broker is host and port of its PLAINTEXT listener
+1        endpoints with a security protocol
+2        rack
+3        listener names
+4        offline replicas
+5        broker epoch; partitions grouped by topic
+6        flexible
+7        topic ids
+8        is a KRaft controller (never), and a tagged type that stays unsaid
+
+Rules, Kafka's: a partition without leadership is left out; one of a topic that is being deleted has leader -2, leader
+epoch 0 and partition epoch 0 and keeps its ISR; a replica is offline when its broker is not live or the log directory
+that holds it is gone.  The request is the same for all brokers but for the broker epoch: it is encoded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from struct import Struct
+
+from aiocontroller.core.errors import BadInputError
+from aiocontroller.core.ids import INITIAL_LEADER_EPOCH, LEADER_DURING_DELETE, Broker, Endpoint
+from aiocontroller.core.partitions import PartitionTable
+from aiocontroller.wire.apis import ApiKey, check_supported, is_flexible
+from aiocontroller.wire.primitives import (
+    INT16,
+    INT32,
+    NO_TAGS,
+    Buffer,
+    Cursor,
+    array_length,
+    int32_array,
+    nullable_string,
+    string,
+)
+from aiocontroller.wire.topic_states import ControlRequestBody, InternedBytes, TopicStatesEncoder
+
+_KEY = ApiKey.UPDATE_METADATA
+_START = Struct(">iBi")
+_START_WITHOUT_KRAFT = Struct(">ii")
+
+SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+"""Kafka's ids; brokers that speak UpdateMetadata below version 3 take these names for listener names."""
+
+UpdateMetadataBody = ControlRequestBody
+
+
+class UpdateMetadataEncoder(TopicStatesEncoder):
+    """Encodes in steps (see ``topic_states``): ``while encoder.step(): …``, then ``body().for_broker(epoch)``.
+
+    ``live_brokers``: all registered brokers, with their endpoints, whatever the pids.  ``live``: the ids of brokers
+    whose replicas count as online.  ``offline_dirs``: by broker, the pids in its failed log directories.
+    BadInputError for a broker whose endpoints the version cannot express.
+    """
+
+    def __init__(
+        self,
+        version: int,
+        *,
+        controller_id: int,
+        controller_epoch: int,
+        table: PartitionTable,
+        pids: Sequence[int],
+        live_brokers: Sequence[Broker],
+        live: Collection[int],
+        offline_dirs: Mapping[int, Collection[int]] | None = None,
+    ) -> None:
+        check_supported(_KEY, version)
+        flexible = is_flexible(_KEY, version)
+        super().__init__(
+            table,
+            pids,
+            flexible=flexible,
+            grouped=version >= 5,
+            with_topic_ids=version >= 7,
+            skip_without_leadership=True,
+        )
+        self._version = version
+        self._live = frozenset(live)
+        self._offline_dirs = offline_dirs or {}
+        self._in_offline_dir = frozenset().union(*self._offline_dirs.values())
+        self._head = (
+            _START.pack(controller_id, 0, controller_epoch)
+            if version >= 8
+            else _START_WITHOUT_KRAFT.pack(controller_id, controller_epoch)
+        )
+        self._end = b"".join(
+            (
+                array_length(len(live_brokers), flexible=flexible),
+                *(encode_live_broker(version, broker) for broker in live_brokers),
+                NO_TAGS if flexible else b"",
+            )
+        )
+        self._tails = InternedBytes(self._tail)
+
+    def _tail(self, number: int, pid: int = -1) -> bytes:
+        """Replicas and those of them that are offline; for one partition in particular where ``pid`` is given."""
+        flexible, live = self._flexible, self._live
+        replicas = self._table.assignments.values[number].replicas
+        encoded = int32_array(replicas, flexible=flexible)
+        if self._version < 4:
+            return encoded
+        offline: Sequence[int] = ()
+        if pid >= 0:
+            dirs = self._offline_dirs
+            offline = [r for r in replicas if r not in live or pid in dirs.get(r, ())]
+        elif not live.issuperset(replicas):
+            offline = [r for r in replicas if r not in live]
+        return encoded + int32_array(offline, flexible=flexible) + (NO_TAGS if flexible else b"")
+
+    def _fragments(self, pids: list[int]) -> list[bytes]:
+        fragments = self._pack(pids, self._tails)
+        if self._in_offline_dir and self._version >= 4:
+            table, damaged = self._table, self._in_offline_dir
+            for at, pid in enumerate(pids):
+                if pid in damaged:
+                    tail = self._tail(table.assignment_of[pid], pid)
+                    fragments[at] = self._pack_one(
+                        pid, table.leader[pid], table.leader_epoch[pid], table.partition_epoch[pid], tail
+                    )
+        return fragments
+
+    def _mark_deleting(self, pieces: list[tuple[int, list[int], int]], fragments: list[bytes]) -> None:
+        at = 0
+        for number, pids, _ in pieces:
+            if self._topic(number).deleting:
+                for place, pid in enumerate(pids, at):
+                    tail = self._tail(self._table.assignment_of[pid], pid)
+                    fragments[place] = self._pack_one(pid, LEADER_DURING_DELETE, INITIAL_LEADER_EPOCH, 0, tail)
+            at += len(pids)
+
+    def body(self) -> UpdateMetadataBody:
+        """Does the steps that are left."""
+        states = self._states()
+        if self._version < 5:
+            return UpdateMetadataBody(b"".join((self._head, *states, self._end)), None)
+        return UpdateMetadataBody(self._head, b"".join((*states, self._end)))
+
+
+def encode_live_broker(version: int, broker: Broker) -> bytes:
+    flexible = is_flexible(_KEY, version)
+    end = NO_TAGS if flexible else b""
+    parts = [INT32.pack(broker.id)]
+    if version == 0:
+        plain = next((e for e in broker.endpoints if _security_protocol(broker, e) == 0), None)
+        if plain is None:
+            raise _inexpressible(version, broker, "no PLAINTEXT endpoint", "one")
+        return parts[0] + string(plain.host, flexible=False) + INT32.pack(plain.port)
+    parts.append(array_length(len(broker.endpoints), flexible=flexible))
+    for endpoint in broker.endpoints:
+        protocol = _security_protocol(broker, endpoint)
+        parts += (INT32.pack(endpoint.port), string(endpoint.host, flexible=flexible))
+        if version >= 3:
+            parts.append(string(endpoint.listener, flexible=flexible))
+        elif endpoint.listener != endpoint.security_protocol:
+            raise _inexpressible(version, broker, f"listener {endpoint.listener}", endpoint.security_protocol)
+        parts += (INT16.pack(protocol), end)
+    if version >= 2:
+        parts.append(nullable_string(broker.rack, flexible=flexible))
+    parts.append(end)
+    return b"".join(parts)
+
+
+def _security_protocol(broker: Broker, endpoint: Endpoint) -> int:
+    protocol = SECURITY_PROTOCOLS.get(endpoint.security_protocol)
+    if protocol is None:
+        raise BadInputError(
+            f"broker {broker.id}, listener {endpoint.listener}: found security protocol "
+            f"{endpoint.security_protocol!r}, expected one of {', '.join(SECURITY_PROTOCOLS)}"
+        )
+    return protocol
+
+
+def _inexpressible(version: int, broker: Broker, found: str, expected: str) -> BadInputError:
+    return BadInputError(
+        f"broker {broker.id} in UPDATE_METADATA(6) version {version}: found {found}, expected {expected}"
+    )
+
+
+def encode_update_metadata(
+    version: int,
+    *,
+    controller_id: int,
+    controller_epoch: int,
+    broker_epoch: int,
+    table: PartitionTable,
+    pids: Sequence[int],
+    live_brokers: Sequence[Broker],
+    live: Collection[int],
+    offline_dirs: Mapping[int, Collection[int]] | None = None,
+) -> bytes:
+    """The body in one go for one broker; the arguments are the encoder's."""
+    encoder = UpdateMetadataEncoder(
+        version,
+        controller_id=controller_id,
+        controller_epoch=controller_epoch,
+        table=table,
+        pids=pids,
+        live_brokers=live_brokers,
+        live=live,
+        offline_dirs=offline_dirs,
+    )
+    return encoder.body().for_broker(broker_epoch)
+
+
+def decode_update_metadata_response(version: int, body: Buffer) -> int:
+    """The error code.  FrameError when the body is cut short or too long."""
+    check_supported(_KEY, version)
+    cursor = Cursor(f"UPDATE_METADATA(6) version {version} response", body, flexible=is_flexible(_KEY, version))
+    error_code = cursor.int16("error code")
+    cursor.tags()
+    cursor.end()
+    return error_code

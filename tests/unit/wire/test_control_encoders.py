@@ -1,0 +1,439 @@
+"""LeaderAndIsr, UpdateMetadata, StopReplica: byte for byte what kio writes, for every version."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import typing
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kio.index import load_request_schema
+from kio.serial import entity_writer
+
+from aiocontroller.core.errors import BadInputError
+from aiocontroller.core.ids import Broker, Endpoint, LeaderAndIsr, ReplicaAssignment
+from aiocontroller.core.partitions import NO_ISR, PartitionTable
+from aiocontroller.wire.apis import SUPPORTED, ApiKey, UnsupportedApiError
+from aiocontroller.wire.leader_and_isr import LeaderAndIsrEncoder, encode_leader_and_isr
+from aiocontroller.wire.stop_replica import encode_stop_replica
+from aiocontroller.wire.update_metadata import SECURITY_PROTOCOLS, UpdateMetadataEncoder, encode_update_metadata
+
+Fields = Mapping[str, Any]
+
+
+# -- the other side: kio -----------------------------------------------------------------------------------------------
+
+
+def entity(kind: type[Any], fields: Fields) -> Any:
+    """A kio entity from nested mappings; fields that this version does not have are left out."""
+    hints = typing.get_type_hints(kind)
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(kind):
+        nested = next((t for t in typing.get_args(hints[field.name]) if dataclasses.is_dataclass(t)), None)
+        if field.name in fields:
+            value = fields[field.name]
+            values[field.name] = tuple(entity(nested, v) for v in value) if nested else value  # type: ignore[arg-type]
+    return kind(**values)
+
+
+def kio_bytes(api: ApiKey, version: int, fields: Fields) -> bytes:
+    kind = load_request_schema(api, version)
+    out = io.BytesIO()
+    entity_writer(kind)(out, entity(kind, fields))
+    return out.getvalue()
+
+
+def grouped(table: PartitionTable, pids: Sequence[int]) -> dict[int, list[int]]:
+    """The dumb twin of the encoders' gathering."""
+    topics: dict[int, list[int]] = {}
+    for pid in pids:
+        topics.setdefault(table.topic_of[pid], []).append(pid)
+    return topics
+
+
+def topic_fields(table: PartitionTable, topic: int) -> dict[str, Any]:
+    known = table.topics[topic]
+    assert known is not None
+    topic_id = uuid.UUID(bytes=known.id)
+    return {"topic_name": known.name, "name": known.name, "topic_id": topic_id}
+
+
+def states(table: PartitionTable, pids: Sequence[int], fields: Any) -> dict[str, Any]:
+    """Both forms, grouped and flat; each version takes the one that it has."""
+    topics = grouped(table, pids)
+    return {
+        "topic_states": [
+            {**topic_fields(table, topic), "partition_states": [fields(pid) for pid in members]}
+            for topic, members in topics.items()
+        ],
+        "ungrouped_partition_states": [
+            {**topic_fields(table, topic), **fields(pid)} for topic, members in topics.items() for pid in members
+        ],
+    }
+
+
+# -- generated clusters ------------------------------------------------------------------------------------------------
+
+names = st.one_of(
+    st.text("abcXYZ.-_019", min_size=1, max_size=20),
+    st.text(st.characters(codec="utf-8"), min_size=1, max_size=6),
+    st.sampled_from(["n" * 126, "n" * 127, "n" * 128, "ü" * 100, "n" * 249, ""]),
+)
+int32 = st.integers(-(2**31), 2**31 - 1)
+epochs = st.one_of(st.integers(0, 5), int32)
+int64 = st.integers(-(2**63), 2**63 - 1)
+
+
+@st.composite
+def assignments(draw: st.DrawFn) -> ReplicaAssignment:
+    if draw(st.integers(0, 30)) == 0:
+        return ReplicaAssignment(tuple(range(draw(st.sampled_from([126, 127, 128, 200])))))
+    replicas = draw(st.lists(st.integers(0, 9), max_size=5, unique=True))
+    adding = tuple(r for r in replicas if draw(st.integers(0, 5)) == 0)
+    removing = tuple(r for r in replicas if draw(st.integers(0, 5)) == 0)
+    return ReplicaAssignment(tuple(replicas), adding, removing)
+
+
+@st.composite
+def leaderships(draw: st.DrawFn, replicas: tuple[int, ...]) -> LeaderAndIsr:
+    isr = tuple(r for r in replicas if draw(st.booleans())) if len(replicas) < 10 else replicas
+    return LeaderAndIsr(
+        draw(st.sampled_from([-1, *isr])), draw(epochs), isr, draw(epochs), draw(epochs), draw(st.integers(0, 1))
+    )
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[PartitionTable, list[int]]:
+    """A table whose topics' rows are interleaved, some without leadership or being deleted, and pids in some order."""
+    table = PartitionTable()
+    topics = [
+        table.add_topic(name, draw(st.binary(min_size=16, max_size=16)) if draw(st.booleans()) else bytes(16))
+        for name in draw(st.lists(names, max_size=5, unique=True))
+    ]
+    if topics:
+        for _ in range(draw(st.integers(0, 12))):
+            topic = draw(st.sampled_from(topics))
+            pid = table.add_partition(topic, len(topic.pids), draw(assignments()))
+            if draw(st.integers(0, 4)):
+                table.set_leadership(pid, draw(leaderships(table.replicas(pid))))
+    for topic in topics:
+        if draw(st.integers(0, 4)) == 0:
+            table.set_topic_deleting(topic, True)
+    pids = list(table.pids())
+    return table, draw(st.permutations(pids)) if draw(st.booleans()) else pids
+
+
+hosts = st.sampled_from(["h", "127.0.0.1", "kafka-ü.example", "x" * 130])
+protocols = st.sampled_from(list(SECURITY_PROTOCOLS))
+endpoints = st.builds(Endpoint, st.sampled_from(["PLAINTEXT", "REPLICATION", "外"]), hosts, int32, protocols)
+plain_endpoints = hosts.map(lambda host: Endpoint("PLAINTEXT", host, 9092, "PLAINTEXT"))
+
+
+def brokers(version: int) -> st.SearchStrategy[list[Broker]]:
+    if version == 0:
+        own = st.tuples(plain_endpoints)
+    elif version < 3:
+        own = st.lists(st.builds(lambda host, p: Endpoint(p, host, 1, p), hosts, protocols), max_size=3).map(tuple)
+    else:
+        own = st.lists(endpoints, max_size=3).map(tuple)
+    racks = st.one_of(st.none(), st.sampled_from(["", "eu-1a", "r" * 127]))
+    return st.lists(st.builds(Broker, st.integers(0, 9), st.just(1), own, racks), max_size=4)
+
+
+def versions(api: ApiKey) -> range:
+    return range(SUPPORTED[api].min, SUPPORTED[api].max + 1)
+
+
+# -- LeaderAndIsr ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.LEADER_AND_ISR))
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_leader_and_isr_as_kio_writes_it(version: int, data: st.DataObject) -> None:
+    table, pids = data.draw(tables())
+    pids = [pid for pid in pids if table.isr_of[pid] != NO_ISR]
+    new = {pid for pid in pids if data.draw(st.integers(0, 3)) == 0}
+    live = data.draw(st.lists(st.tuples(st.integers(0, 2**31 - 1), hosts, int32), max_size=3))
+    controller_id, controller_epoch, broker_epoch = data.draw(int32), data.draw(epochs), data.draw(int64)
+
+    def fields(pid: int) -> dict[str, Any]:
+        assignment = table.assignment(pid)
+        return {
+            "partition_index": table.index_of[pid],
+            "controller_epoch": table.controller_epoch[pid],
+            "leader": table.leader[pid],
+            "leader_epoch": table.leader_epoch[pid],
+            "isr": table.isr(pid),
+            "partition_epoch": table.partition_epoch[pid],
+            "replicas": assignment.replicas,
+            "adding_replicas": assignment.adding,
+            "removing_replicas": assignment.removing,
+            "is_new": pid in new,
+            "leader_recovery_state": table.recovery_state[pid],
+        }
+
+    expected = kio_bytes(
+        ApiKey.LEADER_AND_ISR,
+        version,
+        {
+            "controller_id": controller_id,
+            "is_k_raft_controller": False,
+            "controller_epoch": controller_epoch,
+            "broker_epoch": broker_epoch,
+            "type_": 0,
+            **states(table, pids, fields),
+            "live_leaders": [{"broker_id": b, "host_name": host, "port": port} for b, host, port in live],
+        },
+    )
+    common: dict[str, Any] = {
+        "controller_id": controller_id,
+        "controller_epoch": controller_epoch,
+        "table": table,
+        "pids": pids,
+        "new": new,
+        "live_leaders": live,
+    }
+    assert encode_leader_and_isr(version, broker_epoch=broker_epoch, **common) == expected
+    encoder = LeaderAndIsrEncoder(version, **common)
+    while encoder.step(data.draw(st.integers(1, 5))):
+        pass
+    assert encoder.body().for_broker(broker_epoch) == expected
+
+
+def test_a_partition_without_leadership_cannot_be_sent() -> None:
+    table = PartitionTable()
+    pid = table.add_partition(table.add_topic("t"), 0, ReplicaAssignment((1,)))
+    with pytest.raises(AssertionError, match="without leadership"):
+        encode_leader_and_isr(7, controller_id=1, controller_epoch=1, broker_epoch=1, table=table, pids=[pid])
+
+
+# -- UpdateMetadata ----------------------------------------------------------------------------------------------------
+
+
+def live_broker_fields(broker: Broker) -> dict[str, Any]:
+    first = broker.endpoints[0] if broker.endpoints else Endpoint("", "", 0)
+    return {
+        "id_": broker.id,
+        "v0_host": first.host,
+        "v0_port": first.port,
+        "endpoints": [
+            {
+                "port": e.port,
+                "host": e.host,
+                "listener": e.listener,
+                "security_protocol": SECURITY_PROTOCOLS[e.security_protocol],
+            }
+            for e in broker.endpoints
+        ],
+        "rack": broker.rack,
+    }
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.UPDATE_METADATA))
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_update_metadata_as_kio_writes_it(version: int, data: st.DataObject) -> None:
+    table, pids = data.draw(tables())
+    live_brokers = data.draw(brokers(version))
+    live = {b for b in range(10) if data.draw(st.integers(0, 3))} | set(range(10, 200))
+    offline_dirs = {
+        b: {pid for pid in pids if data.draw(st.integers(0, 3)) == 0} for b in range(3) if data.draw(st.booleans())
+    }
+    controller_id, controller_epoch, broker_epoch = data.draw(int32), data.draw(epochs), data.draw(int64)
+
+    def fields(pid: int) -> dict[str, Any]:
+        deleting = table.topic(pid).deleting
+        replicas = table.replicas(pid)
+        return {
+            "partition_index": table.index_of[pid],
+            "controller_epoch": table.controller_epoch[pid],
+            "leader": -2 if deleting else table.leader[pid],
+            "leader_epoch": 0 if deleting else table.leader_epoch[pid],
+            "isr": table.isr(pid),
+            "zk_version": 0 if deleting else table.partition_epoch[pid],
+            "replicas": replicas,
+            "offline_replicas": tuple(r for r in replicas if r not in live or pid in offline_dirs.get(r, ())),
+        }
+
+    expected = kio_bytes(
+        ApiKey.UPDATE_METADATA,
+        version,
+        {
+            "controller_id": controller_id,
+            "is_k_raft_controller": False,
+            "controller_epoch": controller_epoch,
+            "broker_epoch": broker_epoch,
+            **states(table, [pid for pid in pids if table.isr_of[pid] != NO_ISR], fields),
+            "live_brokers": [live_broker_fields(b) for b in live_brokers],
+        },
+    )
+    common: dict[str, Any] = {
+        "controller_id": controller_id,
+        "controller_epoch": controller_epoch,
+        "table": table,
+        "pids": pids,
+        "live_brokers": live_brokers,
+        "live": live,
+        "offline_dirs": offline_dirs,
+    }
+    assert encode_update_metadata(version, broker_epoch=broker_epoch, **common) == expected
+    encoder = UpdateMetadataEncoder(version, **common)
+    while encoder.step(data.draw(st.integers(1, 5))):
+        pass
+    body = encoder.body()
+    assert body.for_broker(broker_epoch) == expected
+    assert b"".join(body.pieces_for_broker(broker_epoch)) == expected
+    assert len(body) == len(expected)
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.UPDATE_METADATA))
+def test_only_the_broker_epoch_differs_between_brokers(version: int) -> None:
+    encoder = UpdateMetadataEncoder(
+        version, controller_id=1, controller_epoch=2, table=PartitionTable(), pids=(), live_brokers=(), live=()
+    )
+    body = encoder.body()
+    one, two = body.for_broker(1), body.for_broker(2)
+    assert [n for n, (a, b) in enumerate(zip(one, two, strict=True)) if a != b] == (
+        [] if version < 5 else [8 + 7 + (version >= 8)]
+    )
+
+
+def test_many_topics_and_partitions_cross_the_two_byte_lengths() -> None:
+    table = PartitionTable()
+    pids = []
+    for t in range(200):
+        topic = table.add_topic(f"topic-{t}")
+        for p in range(1 if t else 300):
+            pid = table.add_partition(topic, p, ReplicaAssignment((1, 2)))
+            table.set_leadership(pid, LeaderAndIsr(1, 0, (1, 2), 1, 0))
+            pids.append(pid)
+    arguments: dict[str, Any] = {
+        "controller_id": 1,
+        "controller_epoch": 1,
+        "broker_epoch": 1,
+        "table": table,
+        "live_brokers": (),
+        "live": {1, 2},
+    }
+    fields = {
+        "controller_id": 1,
+        "is_k_raft_controller": False,
+        "controller_epoch": 1,
+        "broker_epoch": 1,
+        "live_brokers": (),
+        **states(
+            table,
+            pids,
+            lambda pid: {
+                "partition_index": table.index_of[pid],
+                "controller_epoch": 1,
+                "leader": 1,
+                "leader_epoch": 0,
+                "isr": (1, 2),
+                "zk_version": 0,
+                "replicas": (1, 2),
+                "offline_replicas": (),
+            },
+        ),
+    }
+    assert encode_update_metadata(8, pids=pids, **arguments) == kio_bytes(ApiKey.UPDATE_METADATA, 8, fields)
+
+
+@pytest.mark.parametrize(
+    "version, endpoint, complaint",
+    [
+        (0, Endpoint("SSL", "h", 1, "SSL"), "broker 7 .*version 0: found no PLAINTEXT endpoint"),
+        (2, Endpoint("INTERNAL", "h", 1, "PLAINTEXT"), "broker 7 .*version 2: found listener INTERNAL"),
+        (8, Endpoint("INTERNAL", "h", 1, "TELNET"), "broker 7, listener INTERNAL: found security protocol 'TELNET'"),
+    ],
+)
+def test_a_broker_that_a_version_cannot_express(version: int, endpoint: Endpoint, complaint: str) -> None:
+    with pytest.raises(BadInputError, match=complaint):
+        UpdateMetadataEncoder(
+            version,
+            controller_id=1,
+            controller_epoch=1,
+            table=PartitionTable(),
+            pids=(),
+            live_brokers=[Broker(7, 1, (endpoint,))],
+            live=(),
+        )
+
+
+# -- StopReplica -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.STOP_REPLICA))
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_stop_replica_as_kio_writes_it(version: int, data: st.DataObject) -> None:
+    table, pids = data.draw(tables())
+    partitions = [(pid, data.draw(epochs), data.draw(st.booleans())) for pid in pids]
+    controller_id, controller_epoch, broker_epoch = data.draw(int32), data.draw(epochs), data.draw(int64)
+    by_pid = {pid: (epoch, delete) for pid, epoch, delete in partitions}
+
+    def expected(chosen: Sequence[int], delete: bool) -> bytes:
+        topics = grouped(table, chosen)
+        return kio_bytes(
+            ApiKey.STOP_REPLICA,
+            version,
+            {
+                "controller_id": controller_id,
+                "is_k_raft_controller": False,
+                "controller_epoch": controller_epoch,
+                "broker_epoch": broker_epoch,
+                "delete_partitions": delete,
+                "ungrouped_partitions": [
+                    {**topic_fields(table, topic), "partition_index": table.index_of[pid]}
+                    for topic, members in topics.items()
+                    for pid in members
+                ],
+                "topics": [
+                    {**topic_fields(table, topic), "partition_indexes": tuple(table.index_of[pid] for pid in members)}
+                    for topic, members in topics.items()
+                ],
+                "topic_states": [
+                    {
+                        **topic_fields(table, topic),
+                        "partition_states": [
+                            {
+                                "partition_index": table.index_of[pid],
+                                "leader_epoch": by_pid[pid][0],
+                                "delete_partition": by_pid[pid][1],
+                            }
+                            for pid in members
+                        ],
+                    }
+                    for topic, members in topics.items()
+                ],
+            },
+        )
+
+    bodies = encode_stop_replica(
+        version,
+        controller_id=controller_id,
+        controller_epoch=controller_epoch,
+        broker_epoch=broker_epoch,
+        table=table,
+        partitions=partitions,
+    )
+    if version >= 3:
+        assert bodies == [expected(pids, False)]
+    else:
+        by_flag = [(flag, [pid for pid in pids if by_pid[pid][1] == flag]) for flag in (True, False)]
+        assert bodies == [expected(chosen, flag) for flag, chosen in by_flag if chosen]
+
+
+# -- versions ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [-1, 8])
+def test_an_unknown_version_is_named_with_its_api(version: int) -> None:
+    with pytest.raises(UnsupportedApiError, match=rf"LEADER_AND_ISR\(4\) version {version}: expected 0 to 7"):
+        LeaderAndIsrEncoder(version, controller_id=1, controller_epoch=1, table=PartitionTable(), pids=())
