@@ -1,0 +1,120 @@
+"""docs/state-machines.md from the tables: `_make_diagrams.py` writes it, `--check` says whether it is current."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Set
+from enum import IntEnum
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from aiocontroller.core.states import (  # noqa: E402  # the path comes first
+    VALID_PREVIOUS_PARTITION_STATES,
+    VALID_PREVIOUS_REPLICA_STATES,
+    PartitionState,
+    ReplicaState,
+)
+
+TARGET = ROOT / "docs" / "state-machines.md"
+
+# What entering a state does; a test fails when a state has no words here.
+PARTITION_STATES = {
+    PartitionState.NewPartition: "Known, with an assignment, never led. Memory only.",
+    PartitionState.OnlinePartition: "Led. From New: the first live replica leads, all live ones are in sync, the state "
+    "znode is created. From Offline or Online: an election by one of the four strategies, written on condition of the "
+    "znode's version. LeaderAndIsr to the replicas concerned, UpdateMetadata to all brokers.",
+    PartitionState.OfflinePartition: "Its leader is gone. Memory only; a leader of -1 is written when the replica goes "
+    "offline.",
+    PartitionState.NonExistentPartition: "Not yet known, or being deleted. Memory only.",
+}
+REPLICA_STATES = {
+    ReplicaState.NewReplica: "The broker may create it: LeaderAndIsr with *is new* where the partition has leadership; "
+    "refused for the leader.",
+    ReplicaState.OnlineReplica: "LeaderAndIsr to its broker where the partition has leadership, unless it comes from "
+    "New.",
+    ReplicaState.OfflineReplica: "StopReplica without deletion; taken out of the ISR (the last member stays), leader "
+    "-1 if it led; LeaderAndIsr to the others.",
+    ReplicaState.ReplicaDeletionStarted: "StopReplica with deletion.",
+    ReplicaState.ReplicaDeletionSuccessful: "The broker has deleted it. Memory only.",
+    ReplicaState.ReplicaDeletionIneligible: "Cannot be deleted now: its broker or log directory is gone, or deleting "
+    "it failed. Memory only.",
+    ReplicaState.NonExistentReplica: "Out of the assignment in memory.",
+}
+
+HEAD = """\
+# The state machines
+
+Generated from the tables in `aiocontroller/core/states.py` by `scripts/make-diagrams`; do not edit. States, byte values
+and steps are Kafka's (`PartitionStateMachine`, `ReplicaStateMachine`). A step that is not drawn is refused, reported
+with subject, state and target, and changes nothing.
+"""
+
+
+def diagram(table: Mapping[IntEnum, Set[IntEnum]], start: IntEnum) -> str:
+    """A mermaid state diagram, steps in order of the states they leave."""
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {start.name}"]
+    for before in type(start):
+        lines += [f"    {before.name} --> {after.name}" for after in type(start) if before in table[after]]
+    return "\n".join([*lines, "```"])
+
+
+def matrix(table: Mapping[IntEnum, Set[IntEnum]], states: type[IntEnum]) -> str:
+    """The same as a table: rows leave, columns enter."""
+    lines = ["| from \\ to |" + "".join(f" {s.name} |" for s in states), "|---|" + "---|" * len(states)]
+    for before in states:
+        marks = "".join(" yes |" if before in table[after] else " · |" for after in states)
+        lines.append(f"| **{before.name}** |{marks}")
+    return "\n".join(lines)
+
+
+def words(meanings: Mapping[IntEnum, str], states: type[IntEnum]) -> str:
+    lines = ["| state | byte | on entering it |", "|---|---|---|"]
+    lines += [f"| {s.name} | {int(s)} | {meanings[s]} |" for s in states]
+    return "\n".join(lines)
+
+
+def section(title: str, table: Mapping[IntEnum, Set[IntEnum]], meanings: Mapping[IntEnum, str], start: IntEnum) -> str:
+    states = type(start)
+    return "\n\n".join([f"## {title}", diagram(table, start), words(meanings, states), matrix(table, states)])
+
+
+def page() -> str:
+    return "\n".join(
+        [
+            HEAD,
+            section(
+                "Partitions",
+                VALID_PREVIOUS_PARTITION_STATES,  # type: ignore[arg-type]  # Mapping is invariant in its key
+                PARTITION_STATES,  # type: ignore[arg-type]
+                PartitionState.NonExistentPartition,
+            ),
+            "",
+            section(
+                "Replicas",
+                VALID_PREVIOUS_REPLICA_STATES,  # type: ignore[arg-type]
+                REPLICA_STATES,  # type: ignore[arg-type]
+                ReplicaState.NonExistentReplica,
+            ),
+            "",
+        ]
+    )
+
+
+def main(arguments: list[str]) -> int:
+    wanted = page()
+    if arguments == ["--check"]:
+        if TARGET.exists() and TARGET.read_text(encoding="utf-8") == wanted:
+            return 0
+        print(f"{TARGET.relative_to(ROOT)} is not what the tables say: run scripts/make-diagrams", file=sys.stderr)
+        return 1
+    if arguments:
+        print("usage: scripts/make-diagrams [--check]", file=sys.stderr)
+        return 2
+    TARGET.write_text(wanted, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
