@@ -9,7 +9,8 @@ Rules.
  * A pid is valid until its topic is removed; rows are then reused.
  * Only the setters here write a column, since they keep three derived things true: the index from broker to
    partitions, the number of partitions in each state, and the preferred-replica imbalance.
- * Results come in ascending pid order: partitions of a topic stay together and nothing depends on hashing.
+ * Results come in ascending pid order, so nothing depends on hashing.  Rows are used again: a topic's partitions mostly
+   stand together, but whoever groups by topic must not count on it.
 
 The index goes broker -> assignment ids -> rows: a moved partition costs O(1), and a broker's partitions are found
 without looking at any other's.
