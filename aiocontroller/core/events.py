@@ -7,7 +7,7 @@ answered, with NOT_CONTROLLER when it is preempted.  A *response* brings what a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, ClassVar
 
@@ -56,10 +56,12 @@ class Reply:
     ``callback`` gets the answer: the request's own result type, or a ``KafkaErrorCode`` that applies to all of it.
     """
 
-    __slots__ = ("_callback",)
+    __slots__ = ("_callback", "deferred")
 
     def __init__(self, callback: Callable[[Any], None]) -> None:
         self._callback: Callable[[Any], None] | None = callback
+        self.deferred = False
+        """The answer comes after the event is done with; somebody holds a timer that makes sure of it."""
 
     @property
     def answered(self) -> bool:
@@ -69,6 +71,9 @@ class Reply:
         assert self._callback is not None, "a request is answered once"
         callback, self._callback = self._callback, None
         callback(result)
+
+    def defer(self) -> None:
+        self.deferred = True
 
     def ensure(self, result: Any) -> None:
         """Answer, unless that was done."""
@@ -147,8 +152,10 @@ class LeaderAndIsrResponseReceived(Event, frozen=True, gc=False):
     broker: int
     broker_epoch: int
     error_code: int
-    partitions: tuple[tuple[bytes | str, int, int], ...]
-    """(topic id, or name below version 5; partition; error code); may leave out those without an error."""
+    errors: tuple[tuple[bytes | str, int, int], ...]
+    """(topic id, or name below version 5; partition; error code) of those that have an error."""
+    pids: Sequence[int]
+    """What the request was about."""
 
 
 class UpdateMetadataResponseReceived(Event, frozen=True, gc=False):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.decisions import Decisions
-from aiocontroller.core.ids import NO_LEADER, LeaderAndIsr
+from aiocontroller.core.ids import NO_LEADER, LeaderAndIsr, ReplicaAssignment
 from aiocontroller.core.partitions import NO_ISR, PartitionTable
 from aiocontroller.core.states import VALID_PREVIOUS_REPLICA_STATES, ReplicaState
 
@@ -128,3 +128,18 @@ def _without(context: ControllerContext, pid: int, isr: tuple[int, ...], gone: C
         table.partition_epoch[pid],
         table.recovery_state[pid],
     )
+
+
+def drop_replicas(table: PartitionTable, replicas: Replicas) -> None:
+    """Take replicas that no longer exist out of their partitions' assignments."""
+    for broker, pids in replicas.items():
+        for pid in pids:
+            old = table.assignment(pid)
+            table.set_assignment(
+                pid,
+                ReplicaAssignment(
+                    tuple(r for r in old.replicas if r != broker),
+                    tuple(r for r in old.adding if r != broker),
+                    tuple(r for r in old.removing if r != broker),
+                ),
+            )

@@ -1,0 +1,65 @@
+"""One TCP connection to a broker that takes one request at a time."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiocontroller.wire.frames import FrameError, FrameReader
+
+MAX_RESPONSE_BYTES = 100 * 1024 * 1024
+
+
+class BrokerConnection(asyncio.Protocol):
+    """Frames out, frames in.  At most one request waits for its response; the loss of the connection ends the wait."""
+
+    def __init__(self) -> None:
+        self._reader = FrameReader(MAX_RESPONSE_BYTES)
+        self._transport: asyncio.Transport | None = None
+        self._waiting: asyncio.Future[bytes] | None = None
+        self.bytes_sent = 0
+
+    @property
+    def open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            frames = self._reader.feed(data)
+        except FrameError as error:
+            self._fail(ConnectionError(str(error)))
+            self.close()
+            return
+        for frame in frames:
+            waiting, self._waiting = self._waiting, None
+            if waiting is None:
+                self.close()  # nobody asked: the stream is not what we think it is
+            elif not waiting.done():
+                waiting.set_result(bytes(frame))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._fail(ConnectionResetError(f"the broker closed the connection: {exc or 'end of stream'}"))
+
+    async def request(self, parts: list[bytes]) -> bytes:
+        """Send one frame (its length is put before it) and wait for the next one; OSError when the connection goes."""
+        if not self.open:
+            raise ConnectionResetError("the connection is closed")
+        assert self._waiting is None and self._transport is not None
+        size = sum(map(len, parts))
+        self._waiting = asyncio.get_running_loop().create_future()
+        self._transport.writelines([size.to_bytes(4, "big"), *parts])
+        self.bytes_sent += size + 4
+        return await self._waiting
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _fail(self, error: Exception) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and not waiting.done():
+            waiting.set_exception(error)

@@ -1,0 +1,139 @@
+"""Brokers come, go, bounce and change: ``BrokerChange``, ``BrokerModifications`` and what follows from them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+
+from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.controller.state_changes import (
+    handle_partition_state_changes,
+    handle_replica_state_changes,
+)
+from aiocontroller.core import partition_state_machine as psm
+from aiocontroller.core.election import Strategy
+from aiocontroller.core.events import BrokerChange, BrokerModifications
+from aiocontroller.core.ids import Broker
+from aiocontroller.core.partitions import NO_ISR
+from aiocontroller.core.states import PartitionState, ReplicaState
+from aiocontroller.zookeeper.znodes import BadZNode
+
+log = logging.getLogger(__name__)
+
+
+async def load_brokers(shell: ControllerShell) -> None:
+    """Who is registered, at failover; starts their senders."""
+    found, bad = await shell.zk.get_all_brokers_in_cluster(watch=True)
+    shell.report_bad_znodes(bad)
+    shell.context.add_brokers(found)
+    assert shell.channels is not None
+    shell.channels.add_brokers(found)
+
+
+async def broker_change(shell: ControllerShell, event: BrokerChange) -> None:
+    """Compare the registrations with what we know: a later epoch of a known id is a broker that died and came back."""
+    context = shell.context
+    found, bad = await shell.zk.get_all_brokers_in_cluster(watch=True)
+    shell.report_bad_znodes(bad)
+    current = {broker.id: broker for broker in found}
+    known = context.brokers
+    unreadable = {int(znode.path.rsplit("/", 1)[1]) for znode in bad if znode.path.rsplit("/", 1)[1].isdecimal()}
+    new = [b for b in found if b.id not in known]
+    bounced = [b for b in found if b.id in known and b.epoch > known[b.id].epoch]
+    dead = [b for b in known if b not in current and b not in unreadable]
+    if not (new or bounced or dead):
+        return
+    log.info(
+        "Newly added brokers: %s, deleted brokers: %s, bounced brokers: %s, all live brokers: %s",
+        [b.id for b in new],
+        dead,
+        [b.id for b in bounced],
+        sorted(current),
+    )
+    for kind, ids in (("added", [b.id for b in new]), ("bounced", [b.id for b in bounced]), ("dead", dead)):
+        for broker in ids:
+            shell.journal.append("broker", broker=broker, detail=kind)
+    channels = shell.channels
+    assert channels is not None
+    channels.add_brokers(new)
+    channels.remove_brokers([b.id for b in bounced])
+    channels.remove_brokers(dead)
+    if new:
+        context.add_brokers(new)
+        await on_broker_startup(shell, [b.id for b in new])
+    if bounced:
+        context.remove_brokers([b.id for b in bounced])
+        await on_broker_failure(shell, [b.id for b in bounced])
+        channels.add_brokers(bounced)
+        context.add_brokers(bounced)
+        await on_broker_startup(shell, [b.id for b in bounced])
+    if dead:
+        context.remove_brokers(dead)
+        await on_broker_failure(shell, dead)
+
+
+async def on_broker_startup(shell: ControllerShell, ids: Sequence[int]) -> None:
+    """Everybody learns who is new, the new ones learn everything, elections are tried again."""
+    context, table = shell.context, shell.context.table
+    log.info("New broker startup callback for %s", list(ids))
+    for broker in ids:
+        context.offline_dirs.pop(broker, None)
+    await shell.send_update_metadata([b for b in context.brokers if b not in ids])
+    await shell.send_update_metadata(ids, [pid for pid in table.pids() if table.isr_of[pid] != NO_ISR])
+    batch = shell.new_batch()
+    replicas = {broker: table.partitions_on_broker(broker) for broker in ids}
+    await handle_replica_state_changes(shell, replicas, ReplicaState.OnlineReplica, batch=batch)
+    to_bring_online = psm.partitions_to_bring_online(context)
+    if to_bring_online:
+        await handle_partition_state_changes(
+            shell, to_bring_online, PartitionState.OnlinePartition, Strategy.OFFLINE, batch=batch
+        )
+    await shell.send(batch)
+
+
+async def on_broker_failure(shell: ControllerShell, ids: Sequence[int]) -> None:
+    log.info("Broker failure callback for %s", list(ids))
+    table = shell.context.table
+    await on_replicas_become_offline(shell, {broker: table.partitions_on_broker(broker) for broker in ids})
+
+
+async def on_replicas_become_offline(shell: ControllerShell, replicas: dict[int, list[int]]) -> None:
+    """Elect where the leader went, then take the replicas out of the ISRs; one request to each broker for both."""
+    context, table = shell.context, shell.context.table
+    batch = shell.new_batch()
+    affected = sorted({pid for pids in replicas.values() for pid in pids})
+    leaderless = psm.partitions_with_offline_leader(context, affected)
+    await handle_partition_state_changes(shell, leaderless, PartitionState.OfflinePartition)
+    to_bring_online = psm.partitions_to_bring_online(context)
+    if to_bring_online:
+        await handle_partition_state_changes(
+            shell, to_bring_online, PartitionState.OnlinePartition, Strategy.OFFLINE, batch=batch
+        )
+    staying = {b: [pid for pid in pids if not table.topic(pid).deleting] for b, pids in replicas.items()}
+    await handle_replica_state_changes(shell, staying, ReplicaState.OfflineReplica, batch=batch)
+    batch.add_update_metadata_request_for_brokers(context.brokers, ())  # everybody learns the broker list
+    await shell.send(batch)
+
+
+async def broker_modifications(shell: ControllerShell, event: BrokerModifications) -> None:
+    """Endpoints, features or rack changed: all are told; the sender follows the endpoint (Kafka's does not)."""
+    context = shell.context
+    old = context.brokers.get(event.broker)
+    found = await shell.zk.get_broker(event.broker, watch=True)
+    if isinstance(found, BadZNode):
+        shell.report_bad_znodes([found])
+        return
+    if old is None or found is None or found.epoch != old.epoch or found == old:
+        return  # BrokerChange is what treats comers, goers and new incarnations
+    log.info("Broker %d changed from %s to %s", event.broker, _shown(old), _shown(found))
+    moved = shell.endpoint_of(old) != shell.endpoint_of(found)
+    context.add_brokers([found])
+    if moved and shell.channels is not None:
+        shell.channels.remove_brokers([event.broker])
+        shell.channels.add_brokers([found])
+    await shell.send_update_metadata(context.brokers)
+
+
+def _shown(broker: Broker) -> str:
+    listeners: Iterable[str] = (f"{e.listener}://{e.host}:{e.port}" for e in broker.endpoints)
+    return f"{', '.join(listeners)} rack {broker.rack}"

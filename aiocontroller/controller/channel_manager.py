@@ -1,0 +1,318 @@
+"""One sender for each broker: requests in order, one in flight, until they arrive (``ControllerChannelManager``).
+
+Rules.
+ * A sender belongs to one incarnation of a broker (its epoch).  When the broker dies or registers anew, the sender
+   goes, and with it whatever it still had queued: nothing addressed to an old incarnation reaches the new one.
+ * A request that fails is sent again after a pause, before all later ones, as long as the broker is registered.
+ * Versions are asked from the broker by ApiVersions at the start of each connection, where Kafka derives them from a
+   setting.  A request queued before the first answer is encoded when it is sent: its partitions then show their
+   newest state, which is what the broker is to have.
+ * An UpdateMetadata is encoded once for each version and shared; brokers differ only in their epoch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import anyio
+import anyio.abc
+
+from aiocontroller.controller.broker_connection import BrokerConnection
+from aiocontroller.core.ids import Broker, Endpoint
+from aiocontroller.journal.journal import Journal
+from aiocontroller.metrics import Metrics
+from aiocontroller.net.ports import World
+from aiocontroller.wire.apis import ApiKey, negotiate_api
+from aiocontroller.wire.frames import FrameError, UnsupportedApiError, decode_response_header, encode_request_header
+
+log = logging.getLogger(__name__)
+
+RETRY_BACKOFF_S = 0.1
+CLIENT_ID = "aiocontroller"
+SENT = (ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA, ApiKey.STOP_REPLICA)
+"""The requests that a controller sends."""
+
+Body = Sequence[bytes]
+"""One request's body, in pieces that may be shared with other brokers' requests."""
+Encode = Callable[[int, int], Sequence[Body]]
+"""(version, broker epoch) -> bodies, each sent as a request of its own; none where there is nothing left to say."""
+Versions = dict[int, int]
+"""Api key -> the version to use with a broker."""
+
+
+class Outgoing(NamedTuple):
+    """A request that waits in a sender's queue."""
+
+    api: ApiKey
+    encode: Encode
+    pids: Sequence[int]
+    """Whose partitions it is about, for whoever gets the response."""
+    enqueued_s: float
+    done: Callable[[], None] | None
+    """Called once: answered, or given up because the broker is gone."""
+
+
+class Response(NamedTuple):
+    broker: int
+    broker_epoch: int
+    api: ApiKey
+    version: int
+    body: bytes
+    pids: Sequence[int]
+
+
+class SenderStatistics(NamedTuple):
+    broker: int
+    queued: int
+    in_flight: bool
+    sent: int
+    retries: int
+    bytes_sent: int
+
+
+class ControllerChannelManager:
+    def __init__(
+        self,
+        world: World,
+        tasks: anyio.abc.TaskGroup,
+        on_response: Callable[[Response], None],
+        *,
+        endpoint_of: Callable[[Broker], Endpoint | None],
+        connect_timeout_s: float,
+        request_timeout_s: float,
+        metrics: Metrics,
+        journal: Journal,
+    ) -> None:
+        self.world = world
+        self.on_response = on_response
+        self.endpoint_of = endpoint_of
+        self.connect_timeout_s = connect_timeout_s
+        self.request_timeout_s = request_timeout_s
+        self.metrics = metrics
+        self.journal = journal
+        self._tasks = tasks
+        self._senders: dict[int, RequestSender] = {}
+        metrics.gauge("kafka.controller", "ControllerChannelManager", "TotalQueueSize", self._total_queue_size)
+
+    def add_brokers(self, brokers: Iterable[Broker]) -> None:
+        for broker in brokers:
+            assert broker.id not in self._senders, broker.id
+            sender = self._senders[broker.id] = RequestSender(self, broker)
+            self._tasks.start_soon(sender.run, name=f"sender to broker {broker.id}")
+
+    def remove_brokers(self, ids: Iterable[int]) -> None:
+        for broker in ids:
+            sender = self._senders.pop(broker, None)
+            if sender is not None:
+                sender.stop()
+
+    def shutdown(self) -> None:
+        self.remove_brokers(list(self._senders))
+
+    async def wait_until_connected(self, timeout_s: float) -> None:
+        """Give new senders a moment to connect and learn versions; those that do not make it go on by themselves."""
+        with anyio.move_on_after(timeout_s):
+            for sender in list(self._senders.values()):
+                await sender.connected_once.wait()
+
+    def versions(self, broker: int) -> Versions | None:
+        sender = self._senders.get(broker)
+        return None if sender is None else sender.versions
+
+    def send(
+        self,
+        broker: int,
+        api: ApiKey,
+        encode: Encode,
+        pids: Sequence[int],
+        done: Callable[[], None] | None = None,
+    ) -> None:
+        """Queue a request; when the broker's versions are known it is encoded now, and holds the state of now."""
+        sender = self._senders.get(broker)
+        if sender is None:
+            if done is not None:
+                done()
+            return
+        if sender.versions is not None:
+            bodies = encode(sender.versions[api], sender.broker.epoch)
+            version = sender.versions[api]
+            fixed = encode
+            encode = lambda v, e: bodies if v == version else fixed(v, e)  # noqa: E731
+        sender.put(Outgoing(api, encode, pids, self.world.clock.monotonic(), done))
+
+    def statistics(self) -> list[SenderStatistics]:
+        return [sender.statistics() for sender in self._senders.values()]
+
+    def _total_queue_size(self) -> int:
+        return sum(len(sender.queue) for sender in self._senders.values())
+
+
+class RequestSender:
+    """Kafka's ``RequestSendThread``."""
+
+    def __init__(self, manager: ControllerChannelManager, broker: Broker) -> None:
+        self.broker = broker
+        self.versions: Versions | None = None
+        self.connected_once = anyio.Event()
+        self.queue: deque[Outgoing] = deque()
+        self._manager = manager
+        self._connection: BrokerConnection | None = None
+        self._wakeup = anyio.Event()
+        self._scope = anyio.CancelScope()
+        self._correlation_id = 0
+        self._sent = self._retries = self._bytes = 0
+        self._in_flight = False
+        self._reported = False
+        manager.metrics.gauge(
+            "kafka.controller",
+            "ControllerChannelManager",
+            "QueueSize",
+            lambda: len(self.queue),
+            tags={"broker-id": str(broker.id)},
+        )
+        self._timer = manager.metrics.timer(
+            "kafka.controller",
+            "ControllerChannelManager",
+            "RequestRateAndQueueTimeMs",
+            tags={"broker-id": str(broker.id)},
+        )
+
+    def put(self, outgoing: Outgoing) -> None:
+        self.queue.append(outgoing)
+        self._wakeup.set()
+
+    def stop(self) -> None:
+        """Forget everything that waits; the connection goes with it."""
+        self._scope.cancel()
+        self._disconnect()
+        waiting, self.queue = list(self.queue), deque()
+        for outgoing in waiting:
+            if outgoing.done is not None:
+                outgoing.done()
+        for name in ("QueueSize", "RequestRateAndQueueTimeMs"):
+            self._manager.metrics.remove(
+                "kafka.controller", "ControllerChannelManager", name, tags={"broker-id": str(self.broker.id)}
+            )
+
+    def statistics(self) -> SenderStatistics:
+        return SenderStatistics(
+            self.broker.id, len(self.queue), self._in_flight, self._sent, self._retries, self._bytes
+        )
+
+    async def run(self) -> None:
+        with self._scope:
+            await self._until_it_works(self._ensure_connected)
+            while True:
+                while not self.queue:
+                    self._wakeup = anyio.Event()
+                    await self._wakeup.wait()
+                outgoing = self.queue[0]
+                await self._until_it_works(lambda outgoing=outgoing: self._deliver(outgoing))  # type: ignore[misc]
+                self.queue.popleft()
+                if outgoing.done is not None:
+                    outgoing.done()
+
+    async def _until_it_works(self, attempt: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await attempt()
+            except (OSError, FrameError, UnsupportedApiError) as error:
+                self._report(error)
+                self._disconnect()
+                self._retries += 1
+                await self._manager.world.clock.sleep(RETRY_BACKOFF_S)
+            else:
+                return
+
+    async def _deliver(self, outgoing: Outgoing) -> None:
+        await self._ensure_connected()
+        assert self.versions is not None
+        version = self.versions[outgoing.api]
+        for body in outgoing.encode(version, self.broker.epoch):
+            queued_s = self._manager.world.clock.monotonic() - outgoing.enqueued_s
+            self._timer.observe(queued_s)
+            answer = await self._request(outgoing.api, version, body, len(outgoing.pids), queued_s)
+            self._manager.on_response(
+                Response(self.broker.id, self.broker.epoch, outgoing.api, version, answer, outgoing.pids)
+            )
+
+    async def _ensure_connected(self) -> None:
+        if self._connection is not None and self._connection.open:
+            return
+        self._disconnect()
+        endpoint = self._manager.endpoint_of(self.broker)
+        if endpoint is None:
+            raise ConnectionError("it has no endpoint that the controller can use")
+        _, self._connection = await self._manager.world.network.connect(
+            BrokerConnection, endpoint.host, endpoint.port, timeout_s=self._manager.connect_timeout_s
+        )
+        offered = cold.decode_api_versions_response(await self._request(ApiKey.API_VERSIONS, 0, ()))
+        self.versions = {api: negotiate_api(api, offered) for api in SENT}
+        if self._reported:
+            log.info("Broker %d can be reached again", self.broker.id)
+            self._reported = False
+        self.connected_once.set()
+
+    async def _request(
+        self, api: ApiKey, version: int, body: Body, partitions: int = 0, queued_s: float = 0.0
+    ) -> bytes:
+        """One request and its response body; OSError where the broker is silent for too long, too."""
+        connection = self._connection
+        assert connection is not None
+        clock = self._manager.world.clock
+        self._correlation_id += 1
+        header = encode_request_header(api, version, self._correlation_id, CLIENT_ID)
+        silence = clock.call_later(self._manager.request_timeout_s, connection.close)
+        started_s = clock.monotonic()
+        self._in_flight = True
+        size = len(header) + sum(map(len, body))
+        self._journal_request(api, version, size, partitions, queued_s)
+        try:
+            frame = await connection.request([header, *body])
+        finally:
+            silence.cancel()
+            self._in_flight = False
+        self._sent += 1
+        self._bytes += size + 4
+        correlation_id, answer = decode_response_header(api, version, frame)
+        if correlation_id != self._correlation_id:
+            raise FrameError(
+                f"broker {self.broker.id} answered request {correlation_id}, expected {self._correlation_id}"
+            )
+        self._manager.journal.append(
+            "response",
+            broker=self.broker.id,
+            broker_epoch=self.broker.epoch,
+            api=api.name,
+            api_version=version,
+            correlation_id=self._correlation_id,
+            bytes=len(frame),
+            duration_us=int((clock.monotonic() - started_s) * 1e6),
+        )
+        return bytes(answer)
+
+    def _journal_request(self, api: ApiKey, version: int, size: int, partitions: int, queued_s: float) -> None:
+        self._manager.journal.append(
+            "request",
+            broker=self.broker.id,
+            broker_epoch=self.broker.epoch,
+            api=api.name,
+            api_version=version,
+            correlation_id=self._correlation_id,
+            partitions=partitions,
+            bytes=size,
+            queue_us=int(queued_s * 1e6),
+        )
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _report(self, error: Exception) -> None:
+        if not self._reported:  # once per outage: a dead broker is retried ten times a second
+            log.warning("Broker %d cannot be reached, retrying while it is registered: %s", self.broker.id, error)
+            self._reported = True

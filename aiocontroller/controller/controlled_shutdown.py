@@ -1,0 +1,60 @@
+"""A broker asks to leave: its leaders move first, then it is taken out of the ISRs (``ControlledShutdown``)."""
+
+from __future__ import annotations
+
+import logging
+
+from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.controller.state_changes import handle_partition_state_changes, handle_replica_state_changes
+from aiocontroller.core.election import Strategy
+from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.events import ControlledShutdown
+from aiocontroller.core.ids import UNKNOWN_BROKER_EPOCH
+from aiocontroller.core.partitions import NO_ISR
+from aiocontroller.core.states import PartitionState, ReplicaState
+
+log = logging.getLogger(__name__)
+
+ANSWER_WITHIN_S = 2.0
+"""The broker stops serving once it is answered, so it is told when the others have heard; but not later than this."""
+
+
+async def controlled_shutdown(shell: ControllerShell, event: ControlledShutdown) -> None:
+    """Answered with the partitions that the broker still leads; empty lets it go."""
+    context, table = shell.context, shell.context.table
+    known = context.brokers.get(event.broker)
+    if known is None:
+        event.reply.answer(KafkaErrorCode.BROKER_NOT_AVAILABLE)
+        return
+    if event.broker_epoch != UNKNOWN_BROKER_EPOCH and event.broker_epoch < known.epoch:
+        event.reply.answer(KafkaErrorCode.STALE_BROKER_EPOCH)
+        return
+    log.info("Shutting down broker %d", event.broker)
+    shell.journal.append("broker", broker=event.broker, detail="controlled shutdown")
+    context.begin_shutdown(event.broker)
+    affected = [
+        pid
+        for pid in table.partitions_on_broker(event.broker)
+        if table.isr_of[pid] != NO_ISR and len(table.replicas(pid)) > 1 and not table.topic(pid).deleting
+    ]
+    batch = shell.new_batch()
+    led = [pid for pid in affected if table.leader[pid] == event.broker]
+    await handle_partition_state_changes(
+        shell, led, PartitionState.OnlinePartition, Strategy.CONTROLLED_SHUTDOWN, batch=batch
+    )
+    followed = [pid for pid in affected if table.leader[pid] != event.broker]
+    if followed:
+        await handle_replica_state_changes(shell, {event.broker: followed}, ReplicaState.OfflineReplica, batch=batch)
+    remaining = [table.topic_partition(pid) for pid in affected if table.leader[pid] == event.broker]
+    if remaining:
+        log.warning("Broker %d still leads %d partitions, the first is %s", event.broker, len(remaining), remaining[0])
+    acknowledgements = await shell.send(batch)
+    reply = event.reply
+    reply.defer()
+    timer = shell.world.clock.call_later(ANSWER_WITHIN_S, lambda: reply.ensure(remaining))
+
+    def all_heard() -> None:
+        timer.cancel()
+        reply.ensure(remaining)
+
+    acknowledgements.when_all(all_heard)

@@ -1,0 +1,119 @@
+"""Who is the controller: winning the role, noticing its loss, giving it back (``elect``, ``maybeResign``).
+
+The role is held by the session that owns ``/controller``, not by the id in it: two instances of this program may share
+an id.  One multi creates ``/controller`` and raises ``/controller_epoch``; the version of the latter is the fence of
+every later write, so that a controller which has been deposed without knowing can write nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from aiocontroller.controller.failover import on_controller_failover, on_controller_resignation
+from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.core.errors import ControllerMovedError
+from aiocontroller.zookeeper.znodes import BadZNode, ControllerZNode
+
+log = logging.getLogger(__name__)
+
+
+class ControllerElection:
+    def __init__(self, shell: ControllerShell) -> None:
+        self._shell = shell
+        self.active = False
+        self.since_us = 0
+        """Wall time at which this term began; 0 when not in office."""
+        self.holder: ControllerZNode | None = None
+        """Who held the role when we last looked."""
+
+    async def startup(self) -> None:
+        """Stand for election; with the policy ``takeover`` also against a controller in office."""
+        holder = await self._look()
+        if holder is not None and self._shell.config.aiocontroller_takeover_policy == "takeover":
+            await self._win(takeover=True)
+        else:
+            await self.elect()
+
+    async def elect(self) -> None:
+        if await self._look() is None:
+            await self._win(takeover=False)
+
+    async def maybe_resign(self) -> None:
+        """Look who has the role, which re-arms the watch; resign if it was ours and is no longer."""
+        holder = await self._look()
+        if self.active and (holder is None or not self._is_ours(holder)):
+            await self._resign()
+            await self._look()  # resigning forgets all watches; this one stays
+
+    async def step_down(self) -> None:
+        """A fenced write was refused: whatever ``/controller`` says, this term is over; stand again.
+
+        Kafka stays in office with a dead fence when ``/controller`` still names it.
+        """
+        if self.active:
+            await self._resign()
+        holder = await self._look()
+        if holder is None:
+            await self._win(takeover=False)
+        elif self._is_ours(holder):
+            await self._win(takeover=True)
+
+    async def expire(self) -> None:
+        """The session is over and ``/controller`` with it."""
+        self.holder = None
+        if self.active:
+            await self._resign()
+
+    async def trigger_controller_move(self) -> None:
+        """Resign and delete ``/controller``, so that everybody contends."""
+        if not self.active:
+            return
+        fence = self._shell.context.epoch_zk_version
+        await self._resign()
+        try:
+            await self._shell.zk.delete_controller(fence)
+        except ControllerMovedError:
+            log.info("Another controller has taken over already")
+
+    async def shutdown(self) -> None:
+        await self.trigger_controller_move()
+
+    async def _look(self) -> ControllerZNode | None:
+        found = await self._shell.zk.get_controller(watch=True)
+        if isinstance(found, BadZNode):
+            # Somebody holds the role who cannot be named: stand by, as brokers do.
+            self._shell.report_bad_znodes([found])
+            found = ControllerZNode(-1, 0, 0, 0, -1)
+        if found is not None and (self.holder is None or found.owner_session != self.holder.owner_session):
+            log.info(
+                "Controller %d is in office%s", found.controller_id, " (this process)" if self._is_ours(found) else ""
+            )
+        self.holder = found
+        return found
+
+    def _is_ours(self, holder: ControllerZNode) -> bool:
+        return holder.owner_session == self._shell.zk.client.session_id
+
+    async def _win(self, *, takeover: bool) -> None:
+        shell = self._shell
+        try:
+            epoch, epoch_zk_version = await shell.zk.register_controller_and_increment_controller_epoch(
+                shell.id, shell.world.clock.wall_time_us() // 1000, takeover=takeover
+            )
+        except ControllerMovedError as error:
+            log.info("Another was elected first: %s", error)
+            await self._look()
+            return
+        shell.begin_term(epoch, epoch_zk_version)
+        self.active = True
+        self.since_us = shell.world.clock.wall_time_us()
+        log.info("%d successfully elected as the controller, epoch %d", shell.id, epoch)
+        shell.journal.append("elected", controller_epoch=epoch)
+        await self._look()  # arms the watch
+        await on_controller_failover(shell)
+
+    async def _resign(self) -> None:
+        self._shell.journal.append("resigned", controller_epoch=self._shell.context.epoch)
+        self.active = False
+        self.since_us = 0
+        await on_controller_resignation(self._shell)

@@ -1,0 +1,111 @@
+"""Into office and out of it: ``onControllerFailover`` and ``onControllerResignation``, in Kafka's order."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from aiocontroller.controller import brokers, leader_elections, topics
+from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.controller.state_changes import (
+    handle_replica_state_changes,
+    trigger_online_partition_state_change,
+)
+from aiocontroller.core import partition_state_machine as psm
+from aiocontroller.core import replica_state_machine as rsm
+from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.core.states import ReplicaState
+from aiocontroller.zookeeper.znodes import BadZNode
+
+log = logging.getLogger(__name__)
+
+READ_CHUNK = 20_000
+"""Partition states that are read before the next are asked for."""
+CONNECT_GRACE_S = 0.5
+"""How long senders may take to connect before the first requests are queued; slower ones get theirs when they do."""
+
+
+async def on_controller_failover(shell: ControllerShell) -> None:
+    """Load the cluster and take charge.  The watches of every list are armed by the reads that fill the context.
+
+    Every broker hears of the new epoch, by an UpdateMetadata without partitions, before the topics are read: what an
+    earlier controller still has in its queues is refused from then on.
+    """
+    context = shell.context
+    await brokers.load_brokers(shell)
+    await shell.send_update_metadata(context.brokers)
+    await _discard_notifications(shell)
+    await topics.load_topics(shell)
+    await load_partition_states(shell)
+    await shell.zk.get_topic_deletions(watch=True)  # deletion itself has its place here
+    online, offline = rsm.initialize_replica_states(context)
+    psm.initialize_partition_states(context)
+    shell.journal.append(
+        "loaded",
+        partitions=len(context.table),
+        detail=f"{len(context.brokers)} brokers, {len(topics.names(shell))} topics",
+    )
+    await _send_broker_list(shell)
+    await _startup_replicas(shell, online, offline)
+    await trigger_online_partition_state_change(shell)
+    leader_elections.schedule_auto_leader_rebalance(shell, leader_elections.FIRST_RUN_S)
+    log.info(
+        "Ready to serve as the new controller with epoch %d: %d brokers, %d partitions",
+        context.epoch,
+        len(context.brokers),
+        len(context.table),
+    )
+
+
+async def on_controller_resignation(shell: ControllerShell) -> None:
+    """Leave nothing behind: no watch, no timer, no sender, no state."""
+    shell.zk.forget_watches()
+    shell.queue.cancel_all()
+    epoch = shell.context.epoch
+    shell.end_term()
+    log.info("Resigned as the controller of epoch %d", epoch)
+
+
+async def load_partition_states(shell: ControllerShell) -> None:
+    """The leadership of every partition; those without a state znode have none yet."""
+    table = shell.context.table
+    pids = list(table.pids())
+    for start in range(0, len(pids), READ_CHUNK):
+        chunk = pids[start : start + READ_CHUNK]
+        names = [table.topics[table.topic_of[pid]].name for pid in chunk]  # type: ignore[union-attr]
+        states = await shell.zk.get_topic_partition_states(names, [table.index_of[pid] for pid in chunk])
+        _take(shell, chunk, states)
+
+
+def _take(shell: ControllerShell, pids: Sequence[int], states: Sequence[LeaderAndIsr | BadZNode | None]) -> None:
+    table = shell.context.table
+    found = [(pid, s) for pid, s in zip(pids, states, strict=True) if isinstance(s, LeaderAndIsr)]
+    table.set_leaderships(
+        [pid for pid, _ in found],
+        [s.leader for _, s in found],
+        [s.leader_epoch for _, s in found],
+        [table.isrs.id(s.isr) for _, s in found],
+        [s.recovery_state for _, s in found],
+        [s.controller_epoch for _, s in found],
+        [s.partition_epoch for _, s in found],
+    )
+    shell.report_bad_znodes([s for s in states if isinstance(s, BadZNode)])
+
+
+async def _discard_notifications(shell: ControllerShell) -> None:
+    """What they tell is part of the full read that follows; reading the lists arms their watches."""
+    fence = shell.context.epoch_zk_version
+    await shell.zk.delete_log_dir_event_notifications(await shell.zk.get_all_log_dir_event_notifications(), fence=fence)
+    await shell.zk.delete_isr_change_notifications(await shell.zk.get_all_isr_change_notifications(), fence=fence)
+
+
+async def _send_broker_list(shell: ControllerShell) -> None:
+    """Followers find their leader in the metadata: the brokers must be known before any LeaderAndIsr."""
+    if shell.channels is not None:
+        await shell.channels.wait_until_connected(CONNECT_GRACE_S)
+    await shell.send_update_metadata(shell.context.brokers)
+
+
+async def _startup_replicas(shell: ControllerShell, online: rsm.Replicas, offline: rsm.Replicas) -> None:
+    await handle_replica_state_changes(shell, online, ReplicaState.OnlineReplica)
+    await handle_replica_state_changes(shell, offline, ReplicaState.OfflineReplica)

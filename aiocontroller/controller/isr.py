@@ -1,0 +1,165 @@
+"""ISRs change: by a leader's ``AlterPartition`` request, or by notification znodes of older inter-broker protocols."""
+
+from __future__ import annotations
+
+import logging
+
+from aiocontroller.controller.brokers import on_replicas_become_offline
+from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.core.alter_partition import AlterPartitionResult, Verdict, check_partition, check_request, resolve
+from aiocontroller.core.decisions import Decisions, commit
+from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.events import (
+    AlterPartitionReceived,
+    IsrChangeNotification,
+    LeaderAndIsrResponseReceived,
+    StopReplicaResponseReceived,
+    UpdateMetadataResponseReceived,
+)
+from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.zookeeper.errors import Code
+
+log = logging.getLogger(__name__)
+
+
+async def alter_partition(shell: ControllerShell, event: AlterPartitionReceived) -> None:
+    """Write the changes that hold good, tell all metadata caches, answer each partition by itself."""
+    context = shell.context
+    error = check_request(context, event)
+    if error:
+        event.reply.answer(error)
+        return
+    verdicts = [check_partition(context, change, event.version) for change in event.partitions]
+    outcome = await _write(shell, verdicts)
+    results = [
+        _result(shell, change.topic, change.partition, verdict, outcome.get(verdict.pid))
+        for change, verdict in zip(event.partitions, verdicts, strict=True)
+    ]
+    known = [v.pid for v in verdicts if v.pid >= 0]
+    if known:
+        await shell.send_update_metadata(context.brokers, known)
+    event.reply.answer(results)
+
+
+async def _write(shell: ControllerShell, verdicts: list[Verdict]) -> dict[int, KafkaErrorCode]:
+    """Write what may be written, each partition once; returns pid -> how that went."""
+    accepted = {v.pid: v.write for v in verdicts if v.write is not None}
+    if not accepted:
+        return {}
+    context, table = shell.context, shell.context.table
+    decisions = Decisions(list(accepted), list(accepted.values()), [()] * len(accepted))
+    names = [table.topic_partition(pid) for pid in decisions.pids]
+    writes = await shell.zk.set_topic_partition_states(
+        [n.topic for n in names],
+        [n.partition for n in names],
+        decisions.leaderships,
+        fence=context.epoch_zk_version,
+    )
+    ok = [i for i, code in enumerate(writes.code) if code == Code.OK]
+    commit(table, decisions.select(ok), [writes.version[i] for i in ok])
+    for i in ok:
+        pid = decisions.pids[i]
+        shell.journal.append(
+            "isr",
+            topic=names[i].topic,
+            partition=names[i].partition,
+            leader=table.leader[pid],
+            leader_epoch=table.leader_epoch[pid],
+            isr=table.isr(pid),
+            controller_epoch=context.epoch,
+            partition_epoch=table.partition_epoch[pid],
+        )
+    await refresh(shell, [pid for pid, code in zip(decisions.pids, writes.code, strict=True) if code != Code.OK])
+    return {
+        pid: KafkaErrorCode.NONE
+        if code == Code.OK
+        else KafkaErrorCode.INVALID_UPDATE_VERSION
+        if code == Code.BAD_VERSION
+        else KafkaErrorCode.UNKNOWN_SERVER_ERROR
+        for pid, code in zip(decisions.pids, writes.code, strict=True)
+    }
+
+
+def _result(
+    shell: ControllerShell, topic: str | bytes, partition: int, verdict: Verdict, written: KafkaErrorCode | None
+) -> AlterPartitionResult:
+    error = verdict.error_code if written is None else written
+    leadership = shell.context.table.leadership(verdict.pid) if error == KafkaErrorCode.NONE else None
+    return AlterPartitionResult(topic, partition, error, leadership)
+
+
+async def refresh(shell: ControllerShell, pids: list[int]) -> list[int]:
+    """Take the partitions' states from ZooKeeper as they are; returns those that were found."""
+    if not pids:
+        return []
+    table = shell.context.table
+    names = [table.topic_partition(pid) for pid in pids]
+    states = await shell.zk.get_topic_partition_states([n.topic for n in names], [n.partition for n in names])
+    found = []
+    for pid, state in zip(pids, states, strict=True):
+        if isinstance(state, LeaderAndIsr):
+            table.set_leadership(pid, state)
+            found.append(pid)
+        elif state is not None:
+            shell.report_bad_znodes([state])
+    return found
+
+
+async def isr_change_notification(shell: ControllerShell, event: IsrChangeNotification) -> None:
+    """Leaders of inter.broker.protocol.version < 2.7 write their ISRs themselves and say here for which partitions."""
+    names = await shell.zk.get_all_isr_change_notifications(watch=True)
+    if not names:
+        return
+    partitions, bad = await shell.zk.get_partitions_from_isr_change_notifications(names)
+    shell.report_bad_znodes(bad)
+    table = shell.context.table
+    pids = sorted({pid for tp in partitions if (pid := table.pid(tp.topic, tp.partition)) >= 0})
+    found = await refresh(shell, pids)
+    if found:
+        await shell.send_update_metadata(shell.context.brokers, found)
+    await shell.zk.delete_isr_change_notifications(names, fence=shell.context.epoch_zk_version)
+
+
+async def leader_and_isr_response_received(shell: ControllerShell, event: LeaderAndIsrResponseReceived) -> None:
+    """A replica whose log directory has failed goes offline; every other error is normal or the broker's to repair.
+
+    After a failover brokers answer STALE_CONTROLLER_EPOCH for each partition whose leader epoch they know already.
+    """
+    context = shell.context
+    broker = context.brokers.get(event.broker)
+    if broker is None or broker.epoch != event.broker_epoch:
+        return
+    if event.error_code:
+        log.error("Broker %d refused LeaderAndIsr with %s", event.broker, _named(event.error_code))
+        return
+    offline: list[int] = []
+    refused: set[int] = set()
+    for topic, partition, code in event.errors:
+        pid, _ = resolve(context, topic, partition)
+        if pid >= 0 and code == KafkaErrorCode.KAFKA_STORAGE_ERROR:
+            offline.append(pid)
+        elif pid >= 0:
+            refused.add(pid)
+    before = context.offline_dirs.get(event.broker, ())
+    online = [pid for pid in event.pids if pid in before and pid not in refused] if before else []
+    newly = context.set_offline_dir_replicas(event.broker, offline, online)
+    if newly:
+        log.error("Log directory failures on broker %d: %s", event.broker, shell.sample(newly))
+        await on_replicas_become_offline(shell, {event.broker: newly})
+
+
+async def update_metadata_response_received(shell: ControllerShell, event: UpdateMetadataResponseReceived) -> None:
+    if event.error_code:
+        log.error("Broker %d refused UpdateMetadata with %s", event.broker, _named(event.error_code))
+
+
+def _named(code: int) -> str:
+    try:
+        return KafkaErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
+
+
+async def stop_replica_response_received(shell: ControllerShell, event: StopReplicaResponseReceived) -> None:
+    if event.error_code:
+        log.error("Broker %d refused StopReplica with %s", event.broker, _named(event.error_code))

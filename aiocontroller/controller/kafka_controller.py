@@ -1,0 +1,271 @@
+"""The consumer: takes one event at a time and gives it to its handler (Kafka's ``KafkaController``).
+
+Everything that may go wrong with an event ends here, in one place:
+ * the role is gone (``ControllerMovedError``): resign, and look who has it;
+ * the session is gone (``SessionExpiredError``): nothing to do, ``Expire`` is the next event;
+ * anything else is a bug.  It costs a failover, never a silent divergence: recorded with its event, the role is given
+   back, and everybody contends again, this process too.  When that repeats, the process gives up with an error.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from aiocontroller.controller import (
+    brokers,
+    controlled_shutdown,
+    isr,
+    leader_elections,
+    producer_ids,
+    topics,
+)
+from aiocontroller.controller.channel_manager import Response
+from aiocontroller.controller.controller_election import ControllerElection
+from aiocontroller.controller.event_queue import QueuedEvent
+from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.core import events as ev
+from aiocontroller.core.errors import AioControllerError, ControllerMovedError, KafkaErrorCode
+from aiocontroller.core.states import PartitionState
+from aiocontroller.wire.apis import ApiKey
+from aiocontroller.wire.leader_and_isr import decode_leader_and_isr_response
+from aiocontroller.wire.stop_replica import decode_stop_replica_response
+from aiocontroller.wire.update_metadata import decode_update_metadata_response
+from aiocontroller.zookeeper.client import SessionEvent
+from aiocontroller.zookeeper.errors import SessionExpiredError
+from aiocontroller.zookeeper.kafka_zk_client import Change
+
+log = logging.getLogger(__name__)
+
+FAULTS_TO_GIVE_UP = 3
+FAULT_WINDOW_S = 60.0
+EVENTS_REMEMBERED = 20
+
+Handler = Callable[[ControllerShell, Any], Awaitable[None]]
+
+HANDLERS: dict[type[ev.Event], Handler] = {
+    ev.BrokerChange: brokers.broker_change,
+    ev.BrokerModifications: brokers.broker_modifications,
+    ev.TopicChange: topics.topic_change,
+    ev.PartitionModifications: topics.partition_modifications,
+    ev.AlterPartitionReceived: isr.alter_partition,
+    ev.IsrChangeNotification: isr.isr_change_notification,
+    ev.LeaderAndIsrResponseReceived: isr.leader_and_isr_response_received,
+    ev.UpdateMetadataResponseReceived: isr.update_metadata_response_received,
+    ev.StopReplicaResponseReceived: isr.stop_replica_response_received,
+    ev.AutoPreferredReplicaLeaderElection: leader_elections.auto_preferred_replica_leader_election,
+    ev.ControlledShutdown: controlled_shutdown.controlled_shutdown,
+    ev.AllocateProducerIds: producer_ids.allocate_producer_ids,
+}
+"""What only the active controller does; while standing by these events are dropped, requests among them refused."""
+
+SIGNALS: dict[Change, Callable[[str], ev.Event]] = {
+    Change.CONTROLLER_CHANGED: lambda _: ev.ControllerChange(),
+    Change.CONTROLLER_DELETED: lambda _: ev.Reelect(),
+    Change.BROKER_IDS: lambda _: ev.BrokerChange(),
+    Change.BROKER: lambda name: ev.BrokerModifications(int(name)),
+    Change.TOPICS: lambda _: ev.TopicChange(),
+    Change.TOPIC: ev.PartitionModifications,
+    Change.ISR_CHANGE: lambda _: ev.IsrChangeNotification(),
+}
+"""What a change in ZooKeeper puts into the queue."""
+
+
+class GivingUpError(AioControllerError):
+    """Handlers failed too often in too short a time: a bug that a failover does not cure."""
+
+
+class RecentEvent(msgspec.Struct, frozen=True):
+    event: str
+    state: str
+    at_us: int
+    queue_us: int
+    processing_us: int
+    detail: str = ""
+
+
+class KafkaController:
+    def __init__(self, shell: ControllerShell) -> None:
+        self.shell = shell
+        self.election = ControllerElection(shell)
+        self.recent: deque[RecentEvent] = deque(maxlen=EVENTS_REMEMBERED)
+        self.state = ev.ControllerState.Idle
+        self._faults: deque[float] = deque()
+        self._stopping = False
+        self._queue_time = shell.metrics.histogram("kafka.controller", "ControllerEventManager", "EventQueueTimeMs")
+        self._timers = {
+            state: shell.metrics.timer("kafka.controller", "ControllerStats", state.timer)
+            for state in ev.ControllerState
+            if state.timer is not None
+        }
+        self._register_gauges()
+        shell.zk.on_change = self._on_change
+
+    # -- inputs: each does nothing but enqueue ---------------------------------------------------------------------
+
+    def _on_change(self, change: Change, name: str) -> None:
+        signal = SIGNALS.get(change)
+        if signal is not None:
+            self.shell.queue.append(signal(name))
+
+    def on_session(self, event: SessionEvent) -> None:
+        if event is SessionEvent.EXPIRED:
+            self.shell.queue.clear_and_put(ev.Expire())
+        elif event is SessionEvent.NEW_SESSION:
+            self.shell.queue.append(ev.Reelect())
+
+    def on_response(self, response: Response) -> None:
+        """Called by senders; a broker's malformed answer raises FrameError, which costs it its connection."""
+        who = (response.broker, response.broker_epoch)
+        match response.api:
+            case ApiKey.LEADER_AND_ISR:
+                answer = decode_leader_and_isr_response(response.version, response.body)
+                self.shell.queue.append(
+                    ev.LeaderAndIsrResponseReceived(*who, answer.error_code, answer.partitions, response.pids)
+                )
+            case ApiKey.UPDATE_METADATA:
+                code = decode_update_metadata_response(response.version, response.body)
+                self.shell.queue.append(ev.UpdateMetadataResponseReceived(*who, code))
+            case ApiKey.STOP_REPLICA:
+                stopped = decode_stop_replica_response(response.version, response.body)
+                self.shell.queue.append(ev.StopReplicaResponseReceived(*who, stopped.error_code, stopped.partitions))
+
+    # -- the consumer ----------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Process events until ``ShutdownEventThread``; GivingUpError when bugs repeat."""
+        self.shell.queue.append(ev.Startup())
+        while not self._stopping:
+            await self._process(await self.shell.queue.get())
+
+    async def _process(self, queued: QueuedEvent) -> None:
+        clock = self.shell.world.clock
+        event, state = queued.event, queued.event.state
+        started_s = clock.monotonic()
+        self.state = state
+        self._queue_time.observe(started_s - queued.enqueued_s)
+        detail = ""
+        try:
+            await self._handle(event)
+        except ControllerMovedError as error:
+            detail = "controller moved"
+            log.info("Controller moved while processing %s: %s", type(event).__name__, error)
+            self._refuse(event)
+            await self._survive(self.election.step_down)
+        except SessionExpiredError:
+            detail = "session expired"
+            self._refuse(event)
+        except Exception as error:
+            detail = f"fault: {error!r}"
+            self._refuse(event)
+            await self._fault(event, error)
+        finally:
+            self.state = ev.ControllerState.Idle
+        if isinstance(event, ev.Request) and not event.reply.deferred:
+            event.reply.ensure(KafkaErrorCode.UNKNOWN_SERVER_ERROR)
+        self._account(queued, started_s, clock.monotonic(), detail)
+
+    async def _handle(self, event: ev.Event) -> None:
+        match event:
+            case ev.Startup():
+                await self.election.startup()
+            case ev.ControllerChange():
+                await self.election.maybe_resign()
+            case ev.Reelect():
+                await self.election.maybe_resign()
+                await self.election.elect()
+            case ev.Expire():
+                await self.election.expire()
+            case ev.ShutdownEventThread():
+                self._stopping = True
+                await self.election.shutdown()
+            case _ if self.election.active:
+                await HANDLERS[type(event)](self.shell, event)
+            case _:
+                self._refuse(event)
+
+    @staticmethod
+    def _refuse(event: ev.Event) -> None:
+        if isinstance(event, ev.Request):
+            event.preempt()
+
+    async def _fault(self, event: ev.Event, error: Exception) -> None:
+        now_s = self.shell.world.clock.monotonic()
+        log.error("Bug while processing %s: giving the role back", event, exc_info=error)
+        self.shell.journal.append("fault", event=type(event).__name__, detail=repr(error))
+        self._faults.append(now_s)
+        while self._faults[0] < now_s - FAULT_WINDOW_S:
+            self._faults.popleft()
+        await self._survive(self.election.trigger_controller_move)
+        if len(self._faults) >= FAULTS_TO_GIVE_UP:
+            raise GivingUpError(
+                f"{len(self._faults)} faults within {FAULT_WINDOW_S:.0f} s, the last: {error!r}"
+            ) from error
+        self.shell.queue.append(ev.Reelect())
+
+    async def _survive(self, step: Callable[[], Awaitable[None]]) -> None:
+        """A step out of office; a session that ends meanwhile has brought its own event."""
+        try:
+            await step()
+        except SessionExpiredError:
+            pass
+
+    # -- what others see -------------------------------------------------------------------------------------------
+
+    def _account(self, queued: QueuedEvent, started_s: float, ended_s: float, detail: str) -> None:
+        state = queued.event.state
+        if state in self._timers:
+            self._timers[state].observe(ended_s - started_s)
+        name = type(queued.event).__name__
+        queue_us, processing_us = int((started_s - queued.enqueued_s) * 1e6), int((ended_s - started_s) * 1e6)
+        self.shell.journal.append(
+            "event", event=name, state=state.name, queue_us=queue_us, processing_us=processing_us, detail=detail or None
+        )
+        self.recent.append(
+            RecentEvent(name, state.name, self.shell.world.clock.wall_time_us(), queue_us, processing_us, detail)
+        )
+
+    def status(self) -> dict[str, Any]:
+        """For people and programs; numbers of this term only."""
+        shell, table = self.shell, self.shell.context.table
+        return {
+            "id": shell.id,
+            "active": self.election.active,
+            "epoch": shell.context.epoch,
+            "since_us": self.election.since_us,
+            "live_brokers": sorted(shell.context.live),
+            "shutting_down": list(shell.context.shutting_down),
+            "queue_size": len(shell.queue),
+            "topics": len(table.topic_by_name),
+            "partitions": len(table),
+            "offline_partitions": self._offline_partitions(),
+            "preferred_replica_imbalance": table.preferred_replica_imbalance,
+            "events": [msgspec.structs.asdict(event) for event in self.recent],
+        }
+
+    def _offline_partitions(self) -> int:
+        """Kafka's ``OfflinePartitionsCount``: those that are New count too, nobody leads them."""
+        counts = self.shell.context.table.count_by_state
+        return counts[PartitionState.OfflinePartition] + counts[PartitionState.NewPartition]
+
+    def _register_gauges(self) -> None:
+        shell = self.shell
+        gauges: dict[str, Callable[[], float]] = {
+            "ActiveControllerCount": lambda: int(self.election.active),
+            "OfflinePartitionsCount": self._offline_partitions,
+            "PreferredReplicaImbalanceCount": lambda: shell.context.table.preferred_replica_imbalance,
+            "ControllerState": lambda: int(self.state),
+            "GlobalTopicCount": lambda: len(shell.context.table.topic_by_name),
+            "GlobalPartitionCount": lambda: shell.context.table.leadership_count,
+            "TopicsToDeleteCount": lambda: len(shell.context.topics_to_be_deleted),
+            "TopicsIneligibleToDeleteCount": lambda: len(shell.context.topics_ineligible_for_deletion),
+            "ActiveBrokerCount": lambda: len(shell.context.brokers),
+            "FencedBrokerCount": lambda: 0,
+        }
+        for name, read in gauges.items():
+            shell.metrics.gauge("kafka.controller", "KafkaController", name, read)
+        shell.metrics.gauge("kafka.controller", "ControllerEventManager", "EventQueueSize", lambda: len(shell.queue))

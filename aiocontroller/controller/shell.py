@@ -1,0 +1,132 @@
+"""What every handler works with: the context, the ports to ZooKeeper and the brokers, and the two state machines.
+
+A handler has three beats: *decide* (core functions over the context), *make durable* (a fenced, batched write), *apply*
+(change the context by what ZooKeeper accepted, fill the request batch).  The state machines below are those beats for
+partitions and replicas; handlers in the neighbouring modules compose them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from aiocontroller.config import Config
+from aiocontroller.controller.broker_requests import Acknowledgements, BrokerRequestSender
+from aiocontroller.controller.channel_manager import ControllerChannelManager
+from aiocontroller.controller.event_queue import EventQueue
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.ids import Broker, Endpoint, TopicPartition
+from aiocontroller.core.request_batch import RequestBatch
+from aiocontroller.journal.journal import Journal
+from aiocontroller.metrics import Metrics
+from aiocontroller.net.ports import World
+from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+from aiocontroller.zookeeper.znodes import BadZNode
+
+log = logging.getLogger(__name__)
+
+
+class ControllerShell:
+    """Owned by the consumer coroutine; nobody else touches ``context``."""
+
+    def __init__(
+        self,
+        config: Config,
+        world: World,
+        zk: KafkaZkClient,
+        queue: EventQueue,
+        metrics: Metrics,
+        journal: Journal,
+        new_channels: Callable[[ControllerShell], ControllerChannelManager],
+        own_endpoint: Callable[[], tuple[str, int]],
+    ) -> None:
+        self.config = config
+        self.id = config.aiocontroller_id
+        self.world = world
+        self.zk = zk
+        self.queue = queue
+        self.metrics = metrics
+        self.journal = journal
+        self.own_endpoint = own_endpoint
+        self._new_channels = new_channels
+        self.context = ControllerContext()
+        self.channels: ControllerChannelManager | None = None
+        self._requests: BrokerRequestSender | None = None
+        self.bad_znodes = metrics.counter("aiocontroller", "ZooKeeper", "BadZNodes")
+        self.unclean_elections = metrics.meter("kafka.controller", "ControllerStats", "UncleanLeaderElectionsPerSec")
+
+    # -- terms of office -------------------------------------------------------------------------------------------
+
+    def begin_term(self, epoch: int, epoch_zk_version: int) -> None:
+        """A new, empty context and new channels: nothing of an earlier term can be in them."""
+        self.end_term()
+        self.context = ControllerContext(epoch, epoch_zk_version)
+        self.channels = self._new_channels(self)
+        self._requests = BrokerRequestSender(self.context, self.channels, self.world.clock, self.id, self.own_entry)
+        self.journal.epoch = epoch
+
+    def end_term(self) -> None:
+        if self.channels is not None:
+            self.channels.shutdown()
+            self.channels = None
+        self._requests = None
+        self.context = ControllerContext()
+
+    # -- brokers ---------------------------------------------------------------------------------------------------
+
+    def endpoint_of(self, broker: Broker) -> Endpoint | None:
+        """Where the controller talks to a broker: its control-plane listener, else its inter-broker listener."""
+        for listener in (self.config.control_plane_listener_name, self.config.inter_broker_listener_name):
+            if listener:
+                found = broker.endpoint(listener)
+                if found is not None:
+                    return found
+        plaintext = next((e for e in broker.endpoints if e.security_protocol == "PLAINTEXT"), None)
+        return plaintext or (broker.endpoints[0] if broker.endpoints else None)
+
+    def own_entry(self) -> Broker | None:
+        """How brokers find the controller: as one more live broker, under each listener name that they use.
+
+        Where all brokers have a rack it takes the first broker's: brokers refuse to place replicas when only some
+        have one, and a rack of its own would attract a replica of every partition.
+        """
+        brokers = self.context.brokers.values()
+        listeners = dict.fromkeys(
+            e.listener for b in brokers for e in b.endpoints if e.security_protocol == "PLAINTEXT"
+        )
+        host, port = self.own_endpoint()
+        racks = [b.rack for b in brokers]
+        rack = racks[0] if racks and all(r is not None for r in racks) else None
+        return Broker(self.id, 0, tuple(Endpoint(name, host, port) for name in listeners), rack)
+
+    # -- telling the brokers ---------------------------------------------------------------------------------------
+
+    def new_batch(self) -> RequestBatch:
+        return RequestBatch(self.context)
+
+    async def send(self, batch: RequestBatch) -> Acknowledgements:
+        """Encode what the batch holds and queue it to the brokers; empties the batch."""
+        assert self._requests is not None
+        return await self._requests.send(batch.take())
+
+    async def send_update_metadata(self, brokers: Iterable[int], pids: Iterable[int] = ()) -> None:
+        batch = self.new_batch()
+        batch.add_update_metadata_request_for_brokers(brokers, pids)
+        await self.send(batch)
+
+    # -- what went wrong -------------------------------------------------------------------------------------------
+
+    def report_bad_znodes(self, bad: Sequence[BadZNode]) -> None:
+        """Named, counted, left out; the rest of the cluster goes on."""
+        for znode in bad:
+            self.bad_znodes.inc()
+            self.journal.append("bad_znode", detail=f"{znode.path}: found {znode.found}, expected {znode.expected}")
+            log.error("Left out %s: found %s, expected %s", znode.path, znode.found, znode.expected)
+
+    def sample(self, pids: Sequence[int], most: int = 5) -> str:
+        """Names a few partitions of many, for one log line."""
+        names = ", ".join(str(self.context.table.topic_partition(pid)) for pid in pids[:most])
+        return f"{names}, … ({len(pids)} in all)" if len(pids) > most else names
+
+    def topic_partition(self, pid: int) -> TopicPartition:
+        return self.context.table.topic_partition(pid)

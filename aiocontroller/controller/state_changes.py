@@ -1,0 +1,364 @@
+"""Both state machines in action: plan, write under the fence, apply, tell the brokers.
+
+``handle_partition_state_changes`` and ``handle_replica_state_changes`` are Kafka's ``handleStateChanges`` of
+``PartitionStateMachine`` and ``ReplicaStateMachine``.  Illegal steps are logged and left out, like Kafka's.
+
+Nothing is read before the first write: what the context holds is written conditionally on the version it came with.
+Where ZooKeeper says that the version has moved on (a broker of an old protocol version writes ISRs itself), the
+state is read again and decided anew, a bounded number of times.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.core import partition_state_machine as psm
+from aiocontroller.core import replica_state_machine as rsm
+from aiocontroller.core.decisions import Decisions, commit
+from aiocontroller.core.election import NEVER_UNCLEAN, Strategy, UncleanPolicy, without_online_isr
+from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.core.partitions import NO_ISR
+from aiocontroller.core.request_batch import RequestBatch
+from aiocontroller.core.states import PartitionState, ReplicaState
+from aiocontroller.zookeeper.errors import Code
+
+log = logging.getLogger(__name__)
+
+MAX_ATTEMPTS = 16
+CHUNK = 20_000
+"""Partitions decided and written at a time, so that no pass holds the loop for long."""
+
+
+class ElectionResult(NamedTuple):
+    elected: list[int]
+    failed: dict[int, str]
+    """pid -> why it has no new leader."""
+
+
+class Written(NamedTuple):
+    done: list[int]
+    conflicts: list[int]
+    """Pids whose znode had another version: the context now holds what is there, decide again."""
+    failed: dict[int, str]
+
+
+# -- partitions --------------------------------------------------------------------------------------------------------
+
+
+async def handle_partition_state_changes(
+    shell: ControllerShell,
+    pids: Sequence[int],
+    target: PartitionState,
+    strategy: Strategy | None = None,
+    *,
+    force_unclean: bool = False,
+    batch: RequestBatch | None = None,
+) -> ElectionResult:
+    """Move the partitions to ``target``; to OnlinePartition with an election by ``strategy`` where they had a leader.
+
+    The requests go out at the end, or stay in ``batch`` if one is given.
+    """
+    checked = psm.check_valid_previous_states(shell.context.table, pids, target)
+    if checked.refused:
+        log.error("Partitions that may not become %s stay as they are: %s", target.name, shell.sample(checked.refused))
+    if target is not PartitionState.OnlinePartition:
+        _move(shell, checked.valid, target)
+        return ElectionResult([], {})
+    assert strategy is not None
+    own = shell.new_batch() if batch is None else batch
+    result = ElectionResult([], {})
+    for start in range(0, len(checked.valid), CHUNK):
+        chunk = checked.valid[start : start + CHUNK]
+        new = [pid for pid in chunk if shell.context.table.state[pid] == PartitionState.NewPartition]
+        found = await _initialize(shell, new, own) if new else []
+        led = [pid for pid in chunk if shell.context.table.isr_of[pid] != NO_ISR and pid not in set(new)]
+        await _elect(shell, led + found, strategy, force_unclean, own, result)
+    if batch is None:
+        await shell.send(own)
+    if result.failed:
+        some = list(result.failed)
+        log.warning("No leader elected for %s: %s", shell.sample(some), result.failed[some[0]])
+    return result
+
+
+async def trigger_online_partition_state_change(shell: ControllerShell, topic: str | None = None) -> ElectionResult:
+    """Try to bring every New and Offline partition online (``triggerOnlinePartitionStateChange``)."""
+    pids = psm.partitions_to_bring_online(shell.context, topic)
+    if not pids:
+        return ElectionResult([], {})
+    return await handle_partition_state_changes(shell, pids, PartitionState.OnlinePartition, Strategy.OFFLINE)
+
+
+def _move(shell: ControllerShell, pids: Sequence[int], target: PartitionState) -> None:
+    table = shell.context.table
+    for pid in pids:
+        _journal(shell, pid, PartitionState(table.state[pid]), target)
+    table.set_state(pids, target)
+
+
+async def _initialize(shell: ControllerShell, pids: Sequence[int], batch: RequestBatch) -> list[int]:
+    """First leaders of New partitions.  Returns those that turn out to have had one: they are to be elected instead."""
+    context = shell.context
+    decisions, leaderless = psm.plan_initialization(context, pids)
+    if leaderless:
+        log.warning("No live replica to lead the new partitions %s", shell.sample(leaderless))
+    if not decisions.pids:
+        return []
+    topics, numbers = _names(shell, decisions.pids)
+    writes = await shell.zk.create_topic_partition_states(
+        topics, numbers, decisions.leaderships, fence=context.epoch_zk_version
+    )
+    ok = [i for i, code in enumerate(writes.code) if code == Code.OK]
+    done = decisions.select(ok)
+    commit(context.table, done, [0] * len(ok))
+    _online(shell, done.pids, "initialized")
+    batch.add_leader_and_isr_requests(done.pids, done.recipients, is_new=True)
+    # A state that exists already was written by an earlier attempt of ours whose answer was lost, or by an earlier
+    # term: Kafka leaves such a partition New and leaderless until the next failover; it is adopted here.
+    existing = [pid for pid, code in zip(decisions.pids, writes.code, strict=True) if code == Code.NODE_EXISTS]
+    lost = [
+        pid for pid, code in zip(decisions.pids, writes.code, strict=True) if code not in (Code.OK, Code.NODE_EXISTS)
+    ]
+    if lost:
+        log.error("Could not create the state of the new partitions %s", shell.sample(lost))
+    failed = await _read_again(shell, existing)
+    return [pid for pid in existing if pid not in failed]
+
+
+async def _elect(
+    shell: ControllerShell,
+    pids: Sequence[int],
+    strategy: Strategy,
+    force_unclean: bool,
+    batch: RequestBatch,
+    result: ElectionResult,
+) -> None:
+    context = shell.context
+    for _attempt in range(MAX_ATTEMPTS):
+        if not pids:
+            return
+        unclean = await _unclean_policy(shell, pids, strategy, force_unclean)
+        decisions, elections = psm.plan_elections(
+            context, pids, strategy, unclean, recovery_supported=shell.config.leader_recovery_supported
+        )
+        result.failed.update(dict.fromkeys(elections.failed, f"the {strategy.value} finds none"))
+        recipients = dict(zip(decisions.pids, decisions.recipients, strict=True))
+        for outcome in elections.outcomes:
+            if outcome.unclean:
+                shell.unclean_elections.mark()
+        written = await _write(shell, decisions)
+        _online(shell, written.done, strategy.value)
+        batch.add_leader_and_isr_requests(written.done, [recipients[pid] for pid in written.done], is_new=False)
+        result.elected.extend(written.done)
+        result.failed.update(written.failed)
+        pids = written.conflicts
+    result.failed.update(dict.fromkeys(pids, f"its state znode changed {MAX_ATTEMPTS} times meanwhile"))
+
+
+async def _unclean_policy(
+    shell: ControllerShell, pids: Sequence[int], strategy: Strategy, force: bool
+) -> UncleanPolicy:
+    """Topic settings are read only for partitions that would need an unclean leader."""
+    if strategy is not Strategy.OFFLINE:
+        return NEVER_UNCLEAN
+    if force:
+        return UncleanPolicy(True)
+    needy = without_online_isr(shell.context, pids)
+    if not needy:
+        return NEVER_UNCLEAN
+    table = shell.context.table
+    topics = list(dict.fromkeys(table.topic(pid).name for pid in needy))
+    configs = await shell.zk.get_topic_configs(topics)
+    overrides = {
+        topic: config["unclean.leader.election.enable"].strip().lower() == "true"
+        for topic, config in configs.items()
+        if "unclean.leader.election.enable" in config
+    }
+    return UncleanPolicy(shell.config.unclean_leader_election_enable, overrides)
+
+
+def _online(shell: ControllerShell, pids: Sequence[int], why: str) -> None:
+    table = shell.context.table
+    for pid in pids:
+        _journal(shell, pid, PartitionState(table.state[pid]), PartitionState.OnlinePartition, why)
+    table.set_state(pids, PartitionState.OnlinePartition)
+
+
+# -- replicas ----------------------------------------------------------------------------------------------------------
+
+
+async def handle_replica_state_changes(
+    shell: ControllerShell,
+    replicas: rsm.Replicas,
+    target: ReplicaState,
+    *,
+    batch: RequestBatch | None = None,
+) -> None:
+    """Move replicas, ``{broker: pids}``, to ``target``; the requests go out at the end, or stay in ``batch``."""
+    table = shell.context.table
+    valid, refused = rsm.check_valid_previous_states(table, replicas, target)
+    for broker, pids in refused.items():
+        log.error(
+            "Replicas on broker %d that may not become %s stay as they are: %s", broker, target.name, shell.sample(pids)
+        )
+    own = shell.new_batch() if batch is None else batch
+    match target:
+        case ReplicaState.NewReplica:
+            _new_replicas(shell, valid, own)
+        case ReplicaState.OnlineReplica:
+            _online_replicas(shell, valid, own)
+        case ReplicaState.OfflineReplica:
+            await _offline_replicas(shell, valid, own)
+        case ReplicaState.ReplicaDeletionStarted:
+            for broker, pids in valid.items():
+                own.add_stop_replica_request_for_brokers((broker,), pids, delete=True)
+            rsm.set_replica_states(table, valid, target)
+        case ReplicaState.ReplicaDeletionSuccessful | ReplicaState.ReplicaDeletionIneligible:
+            rsm.set_replica_states(table, valid, target)
+        case ReplicaState.NonExistentReplica:
+            rsm.set_replica_states(table, valid, target)
+            rsm.drop_replicas(table, valid)
+    if batch is None:
+        await shell.send(own)
+
+
+def _new_replicas(shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch) -> None:
+    table = shell.context.table
+    for broker, pids in replicas.items():
+        leading = [pid for pid in pids if table.isr_of[pid] != NO_ISR and table.leader[pid] == broker]
+        if leading:
+            log.error("Replicas on broker %d that lead cannot be new: %s", broker, shell.sample(leading))
+        fresh = [pid for pid in pids if pid not in set(leading)] if leading else list(pids)
+        batch.add_leader_and_isr_request_for_brokers((broker,), fresh, is_new=True)
+        rsm.set_replica_states(table, {broker: fresh}, ReplicaState.NewReplica)
+
+
+def _online_replicas(shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch) -> None:
+    table = shell.context.table
+    for broker, pids in replicas.items():
+        # A new replica has had its request (is_new) from whoever made it new.
+        known = [pid for pid in pids if table.replica_state(pid, broker) is not ReplicaState.NewReplica]
+        batch.add_leader_and_isr_request_for_brokers((broker,), known, is_new=False)
+    rsm.set_replica_states(table, replicas, ReplicaState.OnlineReplica)
+
+
+async def _offline_replicas(shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch) -> None:
+    """Stop them, take them out of the ISRs, tell the other replicas."""
+    table = shell.context.table
+    for broker, pids in replicas.items():
+        batch.add_stop_replica_request_for_brokers((broker,), pids, delete=False)
+    failed: dict[int, str] = {}
+    plan = rsm.plan_offline(shell.context, replicas)
+    told = list(plan.unchanged)
+    batch.add_update_metadata_request_for_brokers(shell.context.brokers, plan.without_leadership)
+    for _attempt in range(MAX_ATTEMPTS):
+        conflicts: list[int] = []
+        for start in range(0, len(plan.shrink.pids), CHUNK):
+            written = await _write(shell, plan.shrink.select(range(start, min(start + CHUNK, len(plan.shrink.pids)))))
+            told += written.done
+            conflicts += written.conflicts
+            failed |= written.failed
+            for pid in written.done:
+                state = PartitionState(table.state[pid])
+                _journal(shell, pid, state, state, "OfflineReplica")
+        if not conflicts:
+            break
+        again = set(conflicts)
+        plan = rsm.plan_offline(
+            shell.context, {broker: [p for p in pids if p in again] for broker, pids in replicas.items()}
+        )
+        told += plan.unchanged
+    else:
+        failed |= dict.fromkeys(plan.shrink.pids, f"its state znode changed {MAX_ATTEMPTS} times meanwhile")
+    if failed:
+        log.error("Replicas stay in the ISR of %s: %s", shell.sample(list(failed)), next(iter(failed.values())))
+    gone = {broker: frozenset(pids) for broker, pids in replicas.items()}
+    told = [pid for pid in told if not table.topic(pid).deleting]
+    others = [tuple(r for r in table.replicas(pid) if pid not in gone.get(r, ())) for pid in told]
+    batch.add_leader_and_isr_requests(told, others, is_new=False)
+    rsm.set_replica_states(
+        table,
+        {broker: [p for p in pids if p not in failed] if failed else pids for broker, pids in replicas.items()},
+        ReplicaState.OfflineReplica,
+    )
+
+
+# -- the write beat ----------------------------------------------------------------------------------------------------
+
+
+async def _write(shell: ControllerShell, decisions: Decisions) -> Written:
+    """Write the decisions under the fence and commit what ZooKeeper took."""
+    if not decisions.pids:
+        return Written([], [], {})
+    started_s = shell.world.clock.monotonic()
+    topics, numbers = _names(shell, decisions.pids)
+    writes = await shell.zk.set_topic_partition_states(
+        topics, numbers, decisions.leaderships, fence=shell.context.epoch_zk_version
+    )
+    ok = [i for i, code in enumerate(writes.code) if code == Code.OK]
+    done = decisions.select(ok)
+    commit(shell.context.table, done, [writes.version[i] for i in ok])
+    conflicts = [pid for pid, code in zip(decisions.pids, writes.code, strict=True) if code == Code.BAD_VERSION]
+    failed = {
+        pid: "its state znode is gone" if code == Code.NO_NODE else f"ZooKeeper answered {code}"
+        for pid, code in zip(decisions.pids, writes.code, strict=True)
+        if code not in (Code.OK, Code.BAD_VERSION)
+    }
+    failed |= await _read_again(shell, conflicts)
+    shell.journal.append(
+        "write",
+        partitions=len(decisions.pids),
+        conflicts=len(conflicts),
+        duration_us=int((shell.world.clock.monotonic() - started_s) * 1e6),
+    )
+    return Written(done.pids, [pid for pid in conflicts if pid not in failed], failed)
+
+
+async def _read_again(shell: ControllerShell, pids: Sequence[int]) -> dict[int, str]:
+    """Take what ZooKeeper holds into the context; returns why not, where that cannot be."""
+    if not pids:
+        return {}
+    failed: dict[int, str] = {}
+    states = await shell.zk.get_topic_partition_states(*_names(shell, pids))
+    for pid, state in zip(pids, states, strict=True):
+        if state is None:
+            failed[pid] = "its state znode is gone"
+        elif not isinstance(state, LeaderAndIsr):
+            shell.report_bad_znodes([state])
+            failed[pid] = "its state znode cannot be read"
+        elif state.controller_epoch > shell.context.epoch:
+            failed[pid] = f"controller epoch {state.controller_epoch} wrote its state, later than ours"
+        else:
+            shell.context.table.set_leadership(pid, state)
+    return failed
+
+
+def _names(shell: ControllerShell, pids: Sequence[int]) -> tuple[list[str], list[int]]:
+    """Topic names and partition numbers, as the port takes them."""
+    table = shell.context.table
+    topics, topic_of, index_of = table.topics, table.topic_of, table.index_of
+    return [topics[topic_of[pid]].name for pid in pids], [index_of[pid] for pid in pids]  # type: ignore[union-attr]
+
+
+def _journal(
+    shell: ControllerShell, pid: int, before: PartitionState, after: PartitionState, why: str | None = None
+) -> None:
+    table = shell.context.table
+    topic, partition = table.topic_partition(pid)
+    led = table.isr_of[pid] != NO_ISR
+    shell.journal.append(
+        "partition",
+        topic=topic,
+        partition=partition,
+        from_state=before.name,
+        to_state=after.name,
+        leader=table.leader[pid] if led else None,
+        leader_epoch=table.leader_epoch[pid] if led else None,
+        isr=table.isr(pid) if led else None,
+        controller_epoch=table.controller_epoch[pid] if led else None,
+        partition_epoch=table.partition_epoch[pid] if led else None,
+        detail=why,
+    )

@@ -1,0 +1,94 @@
+"""May this ISR change be written?  The checks of Kafka's ``AlterPartitionReceived``, in its order.
+
+Kafka does not check that the sender leads the partition; the leader epoch does that work, and so it is here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.events import AlterPartition, AlterPartitionReceived
+from aiocontroller.core.ids import NO_TOPIC_ID, RECOVERED, RECOVERING, LeaderAndIsr
+
+
+class AlterPartitionResult(msgspec.Struct, frozen=True, gc=False):
+    """One partition's answer: an error, or the leadership that now holds."""
+
+    topic: str | bytes
+    """As the request named it."""
+    partition: int
+    error_code: int
+    leadership: LeaderAndIsr | None = None
+
+
+class Verdict(NamedTuple):
+    """``write`` is what is to be written; without it ``error_code`` is the answer (NONE: it holds already)."""
+
+    pid: int
+    error_code: KafkaErrorCode
+    write: LeaderAndIsr | None = None
+
+
+def resolve(context: ControllerContext, topic: str | bytes, partition: int) -> tuple[int, KafkaErrorCode]:
+    """The pid of a partition named by topic name or id, or -1 and the error that tells which of them is unknown."""
+    table = context.table
+    if isinstance(topic, bytes):
+        known = table.topic_by_id.get(topic) if topic != NO_TOPIC_ID else None
+        if known is None:
+            return -1, KafkaErrorCode.UNKNOWN_TOPIC_ID
+        topic = known.name
+    pid = table.pid(topic, partition)
+    return pid, KafkaErrorCode.NONE if pid >= 0 else KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def check_request(context: ControllerContext, request: AlterPartitionReceived) -> KafkaErrorCode:
+    """What is wrong with the request as a whole."""
+    broker = context.brokers.get(request.broker)
+    if broker is None or broker.epoch != request.broker_epoch:
+        return KafkaErrorCode.STALE_BROKER_EPOCH
+    return KafkaErrorCode.NONE
+
+
+def check_partition(context: ControllerContext, change: AlterPartition, version: int) -> Verdict:
+    """The verdict on one partition; ``version`` is the request's, which decides how an ineligible replica is named."""
+    pid, error = resolve(context, change.topic, change.partition)
+    current = context.table.leadership(pid) if pid >= 0 else None
+    if current is None:
+        return Verdict(pid, error or KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if change.partition_epoch > current.partition_epoch or change.leader_epoch > current.leader_epoch:
+        return Verdict(pid, KafkaErrorCode.NOT_CONTROLLER)  # the broker knows more than we do: we are stale
+    if change.leader_epoch < current.leader_epoch:
+        return Verdict(pid, KafkaErrorCode.FENCED_LEADER_EPOCH)
+    if change.isr == current.isr and change.recovery_state == current.recovery_state:
+        return Verdict(pid, KafkaErrorCode.NONE)  # a repeated request whose answer was lost
+    if change.partition_epoch < current.partition_epoch:
+        return Verdict(pid, KafkaErrorCode.INVALID_UPDATE_VERSION)
+    if not _recovery_is_consistent(change, current):
+        return Verdict(pid, KafkaErrorCode.INVALID_REQUEST)
+    if not change.isr or len(set(change.isr)) != len(change.isr) or current.leader not in change.isr:
+        return Verdict(pid, KafkaErrorCode.INVALID_REQUEST)  # never written: an ISR holds its leader
+    if not all(replica in context.live for replica in change.isr):
+        ineligible = KafkaErrorCode.INELIGIBLE_REPLICA if version >= 2 else KafkaErrorCode.OPERATION_NOT_ATTEMPTED
+        return Verdict(pid, ineligible)
+    return Verdict(
+        pid,
+        KafkaErrorCode.NONE,
+        LeaderAndIsr(
+            current.leader,
+            current.leader_epoch,
+            change.isr,
+            context.epoch,
+            current.partition_epoch,
+            change.recovery_state,
+        ),
+    )
+
+
+def _recovery_is_consistent(change: AlterPartition, current: LeaderAndIsr) -> bool:
+    if change.recovery_state == RECOVERING:
+        return len(change.isr) == 1 and current.recovery_state == RECOVERING
+    return change.recovery_state == RECOVERED

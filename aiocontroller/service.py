@@ -1,0 +1,178 @@
+"""A controller as a running process: everything put together, started in order, ended in the reverse order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.abc
+
+from aiocontroller.config import Config
+from aiocontroller.controller.channel_manager import ControllerChannelManager
+from aiocontroller.controller.event_queue import EventQueue
+from aiocontroller.controller.kafka_controller import GivingUpError, KafkaController
+from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.core.events import ShutdownEventThread
+from aiocontroller.journal.journal import Journal, NullJournal
+from aiocontroller.journal.writer import FileJournal
+from aiocontroller.metrics import Metrics
+from aiocontroller.net.ports import Listener, World
+from aiocontroller.net.real import real_world
+from aiocontroller.server import http
+from aiocontroller.server.kafka_listener import KafkaListener
+from aiocontroller.zookeeper.client import SessionEvent, ZooKeeperClient
+from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+
+log = logging.getLogger(__name__)
+
+Ready = Callable[["Service"], None]
+
+
+class Service:
+    """One controller, in office or standing by.  ``run`` ends after ``stop``, or with GivingUpError."""
+
+    def __init__(
+        self, config: Config, world: World, *, journal_dir: Path | None = None, allow_session_expiry: bool = False
+    ) -> None:
+        self.config = config
+        self.world = world
+        self.metrics = Metrics()
+        self.journal: Journal = (
+            NullJournal() if journal_dir is None else FileJournal(journal_dir, config.aiocontroller_id, world=world)
+        )
+        self.queue = EventQueue(world.clock)
+        self.client = ZooKeeperClient(
+            config.zookeeper_connect,
+            world=world,
+            session_timeout_s=config.zookeeper_session_timeout_ms / 1000,
+            metrics=self.metrics,
+        )
+        self.zk = KafkaZkClient(self.client)
+        self.http_port = 0
+        self.port = 0
+        self._allow_session_expiry = allow_session_expiry
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._listener: Listener | None = None
+        self.shell = ControllerShell(
+            config, world, self.zk, self.queue, self.metrics, self.journal, self._new_channels, self._own_endpoint
+        )
+        self.controller = KafkaController(self.shell)
+
+    async def run(self, on_ready: Ready | None = None) -> None:
+        """``on_ready`` is called when the ports are open and ZooKeeper is connected; the role may come later."""
+        await self.journal.start()
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                await self._open()
+                if on_ready is not None:
+                    on_ready(self)
+                await self.controller.run()
+                tasks.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._close()
+
+    def stop(self) -> None:
+        """Give the role back and end; what waits in the queue is preempted, requests among it are answered."""
+        self.queue.clear_and_put(ShutdownEventThread())
+
+    async def _open(self) -> None:
+        config = self.config
+        kafka = KafkaListener(self.shell, self.controller)
+        self._listener = await self.world.network.serve(kafka.connection, config.listen_host, config.listen_port)
+        self.port = self._listener.port
+        self._http = await http.serve(
+            self.world,
+            config.aiocontroller_http_host,
+            config.aiocontroller_http_port,
+            metrics=self.metrics,
+            ready=lambda: self.client.connected,
+            alive=lambda: True,
+            status=self.controller.status,
+            debug=self._debug_handlers(),
+        )
+        self.http_port = self._http.port
+        log.info("Waiting for ZooKeeper at %s", config.zookeeper_connect)
+        self.client.on_session = self._on_session
+        bound_ms = config.zookeeper_connection_timeout_ms
+        await self.client.start(bound_ms / 1000 if bound_ms else None)
+        log.info("Connected to ZooKeeper at %s, session 0x%x", config.zookeeper_connect, self.client.session_id)
+
+    async def _close(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        await self.client.close()
+        await self.journal.close()
+        http_server = getattr(self, "_http", None)
+        if http_server is not None:
+            await http_server.close()
+
+    def _on_session(self, event: SessionEvent) -> None:
+        log.log(
+            logging.INFO if event is SessionEvent.CONNECTED else logging.WARNING, "ZooKeeper session: %s", event.name
+        )
+        self.journal.append("session", detail=event.name)
+        self.controller.on_session(event)
+
+    def _new_channels(self, shell: ControllerShell) -> ControllerChannelManager:
+        assert self._tasks is not None
+        return ControllerChannelManager(
+            self.world,
+            self._tasks,
+            self.controller.on_response,
+            endpoint_of=shell.endpoint_of,
+            connect_timeout_s=self.config.controller_socket_timeout_ms / 1000,
+            request_timeout_s=self.config.request_timeout_ms / 1000,
+            metrics=self.metrics,
+            journal=self.journal,
+        )
+
+    def _own_endpoint(self) -> tuple[str, int]:
+        return self.config.advertised_host, self.config.advertised_port or self.port
+
+    def _debug_handlers(self) -> dict[str, Callable[[], Awaitable[Any]]]:
+        if not self._allow_session_expiry:
+            return {}
+        return {"expire-session": self.client.expire_session_for_test}
+
+
+def run_service(
+    config: Config,
+    *,
+    data: Path | None = None,
+    allow_session_expiry: bool = False,
+    on_ready: Ready | None = None,
+) -> int:
+    """Run until SIGTERM or SIGINT; the process's exit code."""
+
+    async def main() -> int:
+        journal = config.aiocontroller_journal_dir
+        journal_dir = Path(journal) if journal else data / "journal" if data is not None else None
+        service = Service(config, real_world(), journal_dir=journal_dir, allow_session_expiry=allow_session_expiry)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, service.stop)
+        try:
+            await service.run(on_ready)
+        except* GivingUpError as errors:
+            log.critical("Giving up: %s", errors.exceptions[0])
+            return 1
+        return 0
+
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(main())
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where it can be had."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
