@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from aiocontroller.core.ids import Broker
-from aiocontroller.core.partitions import PartitionTable
+from aiocontroller.core.partitions import PartitionTable, Topic
 
 
 class ControllerContext:
@@ -52,6 +52,19 @@ class ControllerContext:
     def _brokers_changed(self) -> None:
         self.brokers = dict(sorted(self.brokers.items()))
         self.live = frozenset(b for b in self.brokers if b not in self.shutting_down)
+
+    # -- topics ----------------------------------------------------------------------------------------------------
+
+    def remove_topic(self, topic: Topic) -> None:
+        """Forget the topic and all that is known by its pids, since their rows are used again."""
+        gone = topic.partitions()
+        for pid in gone:
+            self.partitions_being_reassigned.pop(pid, None)
+        for broker in list(self.offline_dirs):
+            self.set_offline_dir_replicas(broker, (), gone)
+        for names in (self.topics_to_be_deleted, self.topics_with_deletion_started, self.topics_ineligible_for_deletion):
+            names.pop(topic.name, None)
+        self.table.remove_topic(topic)
 
     # -- replicas --------------------------------------------------------------------------------------------------
 

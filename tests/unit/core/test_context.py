@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aiocontroller.core.ids import ReplicaAssignment
 from tests.builders import broker, ctx
 
 
@@ -54,3 +55,25 @@ def test_terms_do_not_leak() -> None:
     context = ctx(epoch=3)
     assert (context.epoch, context.epoch_zk_version) == (3, 3)
     assert len(context.table) == 0
+
+
+def test_a_removed_topic_leaves_nothing_to_those_who_get_its_rows() -> None:
+    context = ctx(3, {"t": [[1, 2]] * 2, "u": [[1, 2]]})
+    for row in (0, 1, 2):
+        context.set_offline_dir_replicas(1, [row], [])
+        context.partitions_being_reassigned[row] = None
+    context.set_offline_dir_replicas(2, [0], [])
+    for names in (
+        context.topics_to_be_deleted,
+        context.topics_with_deletion_started,
+        context.topics_ineligible_for_deletion,
+    ):
+        names.update({"t": None, "u": None})
+    context.remove_topic(context.table.topic_by_name["t"])
+    assert context.offline_dirs == {1: {2}}
+    assert list(context.partitions_being_reassigned) == [2]
+    assert list(context.topics_to_be_deleted) == ["u"]
+    assert list(context.topics_with_deletion_started) == ["u"]
+    assert list(context.topics_ineligible_for_deletion) == ["u"]
+    context.table.add_partition(context.table.add_topic("v"), 0, ReplicaAssignment((1, 2)))
+    assert context.is_replica_online(0, 1)
