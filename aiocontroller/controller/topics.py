@@ -32,7 +32,7 @@ async def topic_change(shell: ControllerShell, event: TopicChange) -> None:
     gone = [topic for topic in table.topic_by_name if topic not in present]
     found = await _read(shell, [topic for topic in topics if topic not in table.topic_by_name])
     for topic in gone:
-        table.remove_topic(table.topic_by_name[topic])
+        shell.context.remove_topic(table.topic_by_name[topic])
     if found or gone:
         log.info("New topics: %s, deleted topics: %s", [a.topic for a in found][:10], gone[:10])
     created = [pid for assignment in found for pid in _add(shell, assignment)]

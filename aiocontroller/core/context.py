@@ -62,7 +62,11 @@ class ControllerContext:
             self.partitions_being_reassigned.pop(pid, None)
         for broker in list(self.offline_dirs):
             self.set_offline_dir_replicas(broker, (), gone)
-        for names in (self.topics_to_be_deleted, self.topics_with_deletion_started, self.topics_ineligible_for_deletion):
+        for names in (
+            self.topics_to_be_deleted,
+            self.topics_with_deletion_started,
+            self.topics_ineligible_for_deletion,
+        ):
             names.pop(topic.name, None)
         self.table.remove_topic(topic)
 
