@@ -1,0 +1,132 @@
+"""HTTP for people and their tools: ``/metrics``, ``/healthz``, ``/readyz``, ``/status``, and what debugging adds.
+
+``/healthz`` answers 200 while the process can do its work, ``/readyz`` while it does it (active, or standing by in
+good order); otherwise 503.  All answers are made from what is in memory, so that a look never waits for the cluster.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from aiocontroller.metrics import Metrics
+from aiocontroller.net.ports import Listener, World
+
+log = logging.getLogger("aiocontroller.http")
+
+DebugHandler = Callable[[Mapping[str, str]], Awaitable[object]]
+"""Gets the query's parameters; what it returns is answered as JSON, a ValueError as 400 with its text."""
+
+SHUTDOWN_TIMEOUT_S = 1.0
+_encoder = msgspec.json.Encoder(enc_hook=repr)
+
+
+class HttpServer:
+    """A running server."""
+
+    def __init__(self, host: str, listener: Listener, runner: web.AppRunner) -> None:
+        self.host = host
+        self._listener = listener
+        self._runner = runner
+
+    @property
+    def port(self) -> int:
+        return self._listener.port
+
+    @property
+    def url(self) -> str:
+        """For messages and for whoever connects; a wildcard address is shown as loopback."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(self.host, self.host)
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    async def close(self) -> None:
+        """Stop listening; requests that run get a second to finish.  Idempotent."""
+        self._listener.close()
+        await self._runner.cleanup()
+
+
+async def serve(
+    world: World,
+    host: str,
+    port: int,
+    *,
+    metrics: Metrics,
+    ready: Callable[[], bool],
+    status: Callable[[], Mapping[str, Any]],
+    alive: Callable[[], bool] = lambda: True,
+    debug: Mapping[str, DebugHandler] | None = None,
+) -> HttpServer:
+    """Listen on ``host:port`` (0: a free one).  ``debug`` handlers answer ``POST /debug/{name}``.  OSError when the
+    address cannot be had."""
+    application = web.Application()
+    application.router.add_get("/", _index(debug or {}))
+    application.router.add_get("/metrics", _metrics(metrics))
+    application.router.add_get("/healthz", _probe(alive))
+    application.router.add_get("/readyz", _probe(ready))
+    application.router.add_get("/status", _status(status))
+    for name, handler in sorted((debug or {}).items()):
+        application.router.add_post(f"/debug/{name}", _debug(name, handler))
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
+    await runner.setup()
+    assert runner.server is not None
+    try:
+        listener = await world.network.serve(runner.server, host, port)
+    except BaseException:
+        await runner.cleanup()
+        raise
+    return HttpServer(host, listener, runner)
+
+
+_Handler = Callable[[web.Request], Awaitable[web.Response]]
+
+
+def _json(value: object, status: int = 200) -> web.Response:
+    return web.Response(body=_encoder.encode(value) + b"\n", content_type="application/json", status=status)
+
+
+def _index(debug: Mapping[str, DebugHandler]) -> _Handler:
+    pages = ["GET /metrics", "GET /healthz", "GET /readyz", "GET /status", *(f"POST /debug/{n}" for n in sorted(debug))]
+
+    async def handle(request: web.Request) -> web.Response:
+        return web.Response(text="aiocontroller\n\n" + "\n".join(pages) + "\n")
+
+    return handle
+
+
+def _metrics(metrics: Metrics) -> _Handler:
+    async def handle(request: web.Request) -> web.Response:
+        headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        return web.Response(body=metrics.render().encode(), headers=headers)
+
+    return handle
+
+
+def _probe(holds: Callable[[], bool]) -> _Handler:
+    async def handle(request: web.Request) -> web.Response:
+        return web.Response(text="ok\n") if holds() else web.Response(text="not ok\n", status=503)
+
+    return handle
+
+
+def _status(status: Callable[[], Mapping[str, Any]]) -> _Handler:
+    async def handle(request: web.Request) -> web.Response:
+        return _json(status())
+
+    return handle
+
+
+def _debug(name: str, handler: DebugHandler) -> _Handler:
+    async def handle(request: web.Request) -> web.Response:
+        try:
+            return _json(await handler(dict(request.query)))
+        except ValueError as error:
+            return _json({"error": str(error)}, 400)
+        except Exception as error:
+            log.exception("debug handler %s failed", name)
+            return _json({"error": repr(error)}, 500)
+
+    return handle

@@ -1,0 +1,112 @@
+"""HTTP: what each page answers, and that looking never breaks anything."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import aiohttp
+import pytest
+
+from aiocontroller.metrics import Metrics
+from aiocontroller.net.real import real_world
+from aiocontroller.server.http import HttpServer, serve
+
+
+class Service:
+    def __init__(self) -> None:
+        self.ready = self.alive = True
+        self.metrics = Metrics()
+        self.status: dict[str, Any] = {"id": 1, "events": [{"event": "Startup"}]}
+
+
+async def double(query: Mapping[str, str]) -> object:
+    if not query.get("n", "").isdigit():
+        raise ValueError(f"n: found {query.get('n')!r}, expected a whole number")
+    return {"twice": 2 * int(query["n"])}
+
+
+async def broken(query: Mapping[str, str]) -> object:
+    raise RuntimeError("bug")
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+@pytest.fixture
+async def server(service: Service) -> AsyncIterator[HttpServer]:
+    server = await serve(
+        real_world(),
+        "127.0.0.1",
+        0,
+        metrics=service.metrics,
+        ready=lambda: service.ready,
+        alive=lambda: service.alive,
+        status=lambda: service.status,
+        debug={"double": double, "broken": broken},
+    )
+    yield server
+    await server.close()
+    await server.close()
+
+
+@pytest.fixture
+async def http(server: HttpServer) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(server.url) as session:
+        yield session
+
+
+async def test_metrics(service: Service, http: aiohttp.ClientSession) -> None:
+    service.metrics.gauge("kafka.controller", "KafkaController", "ActiveControllerCount", 1)
+    async with http.get("/metrics") as answer:
+        assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        assert "kafka_controller_kafkacontroller_activecontrollercount 1\n" in await answer.text()
+
+
+@pytest.mark.parametrize("page,attribute", [("/healthz", "alive"), ("/readyz", "ready")])
+async def test_probes(service: Service, http: aiohttp.ClientSession, page: str, attribute: str) -> None:
+    async with http.get(page) as answer:
+        assert (answer.status, await answer.text()) == (200, "ok\n")
+    setattr(service, attribute, False)
+    async with http.get(page) as answer:
+        assert (answer.status, await answer.text()) == (503, "not ok\n")
+
+
+async def test_status_is_json_whatever_it_holds(service: Service, http: aiohttp.ClientSession) -> None:
+    service.status["odd"] = KeyError("x")
+    async with http.get("/status") as answer:
+        assert answer.content_type == "application/json"
+        assert await answer.json() == {"id": 1, "events": [{"event": "Startup"}], "odd": "KeyError('x')"}
+
+
+async def test_debug_handlers_answer_to_post_only(http: aiohttp.ClientSession) -> None:
+    async with http.post("/debug/double?n=21") as answer:
+        assert await answer.json() == {"twice": 42}
+    async with http.post("/debug/double") as answer:
+        assert answer.status == 400
+        assert "expected a whole number" in (await answer.json())["error"]
+    async with http.post("/debug/broken") as answer:
+        assert answer.status == 500
+    async with http.get("/debug/double?n=21") as answer:
+        assert answer.status == 405
+    async with http.post("/debug/none") as answer:
+        assert answer.status == 404
+
+
+async def test_a_taken_port_is_an_error_that_names_it() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match=str(port)):
+            await serve(real_world(), "127.0.0.1", port, metrics=Metrics(), ready=lambda: True, status=dict)
+
+
+async def test_closed_means_closed(server: HttpServer) -> None:
+    port = server.port
+    await server.close()
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port)) != 0

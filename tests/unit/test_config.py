@@ -1,0 +1,139 @@
+"""Configuration: Kafka's names and defaults, and errors that name the property."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiocontroller.config import (
+    PROPERTIES,
+    Config,
+    ConfigError,
+    environment_name,
+    load_config,
+    parse_properties,
+    split_host_port,
+)
+from aiocontroller.core.ids import Endpoint
+
+
+def test_every_property_has_its_field_and_every_field_its_property() -> None:
+    assert sorted(key.replace(".", "_") for key in PROPERTIES) == sorted(Config.__struct_fields__)
+
+
+def test_kafkas_defaults() -> None:
+    config, warnings = load_config()
+    assert config == Config()
+    assert warnings == []
+    assert config.zookeeper_session_timeout_ms == 18_000
+    assert (config.leader_imbalance_per_broker_percentage, config.leader_imbalance_check_interval_seconds) == (10, 300)
+
+
+def test_command_line_over_environment_over_file(tmp_path: Path) -> None:
+    file = tmp_path / "kafka.properties"
+    file.write_text(
+        "zookeeper.connect=file:1\nrequest.timeout.ms=1\ncontroller.socket.timeout.ms=1\naiocontroller.id=5\n"
+    )
+    environ = {"AIOCONTROLLER_REQUEST_TIMEOUT_MS": "2", "AIOCONTROLLER_CONTROLLER_SOCKET_TIMEOUT_MS": "2"}
+    config, _ = load_config(file, environ, {"request.timeout.ms": "3"})
+    assert config.zookeeper_connect == "file:1"
+    assert config.controller_socket_timeout_ms == 2
+    assert config.request_timeout_ms == 3
+    assert config.aiocontroller_id == 5
+
+
+def test_environment_names() -> None:
+    assert environment_name("zookeeper.connect") == "AIOCONTROLLER_ZOOKEEPER_CONNECT"
+    assert environment_name("aiocontroller.http.port") == "AIOCONTROLLER_HTTP_PORT"
+    assert len({environment_name(key) for key in PROPERTIES}) == len(PROPERTIES)
+
+
+@pytest.mark.parametrize(
+    "key,value,expected",
+    [
+        ("zookeeper.session.timeout.ms", "soon", "a whole number of milliseconds, at least 1"),
+        ("zookeeper.session.timeout.ms", "0", "a whole number of milliseconds, at least 1"),
+        ("zookeeper.connect", "host:port", "host:port,host:port/chroot"),
+        ("zookeeper.connect", "", "host:port,host:port/chroot"),
+        ("unclean.leader.election.enable", "yes", "true or false"),
+        ("listeners", "localhost:9092", "NAME://host:port"),
+        ("listeners", "A://h:1,A://h:2", "each name once"),
+        ("aiocontroller.http.port", "70000", "0 to 65535"),
+        ("aiocontroller.takeover.policy", "grab", "one of wait, takeover, observe"),
+        ("inter.broker.protocol.version", "latest", "a Kafka version such as 3.9"),
+    ],
+)
+def test_a_bad_value_names_property_value_and_expectation(key: str, value: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_config(overrides={key: value})
+    message = str(error.value)
+    assert message.startswith(f"{key} (the command line): found {value!r}, expected ")
+    assert expected in message
+
+
+def test_all_errors_at_once_with_their_lines(tmp_path: Path) -> None:
+    file = tmp_path / "k.properties"
+    file.write_text("# comment\nrequest.timeout.ms=x\n\naiocontroller.htp.port=1\n")
+    with pytest.raises(ConfigError) as error:
+        load_config(file)
+    assert str(error.value).splitlines() == [
+        "request.timeout.ms (k.properties line 2): found 'x', expected a whole number of milliseconds, at least 1",
+        "aiocontroller.htp.port (k.properties line 4): no such property; did you mean aiocontroller.http.port?",
+    ]
+
+
+def test_what_kafka_knows_and_we_do_not_use_is_one_warning_and_a_slip_another() -> None:
+    overrides = {"log.dirs": "/x", "num.partitions": "3", "zookeper.connect": "h:1", "AIO": "1"}
+    config, warnings = load_config(overrides=overrides, environ={"AIOCONTROLLER_NONE": "1", "PATH": "x"})
+    assert config == Config()
+    assert warnings == [
+        "environment variable AIOCONTROLLER_NONE: no property belongs to it; ignored",
+        "zookeper.connect (the command line): neither Kafka nor aiocontroller has it; "
+        "did you mean zookeeper.connect?; ignored",
+        "AIO (the command line): neither Kafka nor aiocontroller has it; ignored",
+        "properties that Kafka knows and aiocontroller does not use: log.dirs, num.partitions",
+    ]
+
+
+def test_properties_as_java_reads_them() -> None:
+    text = "a = 1\nb:2\nc 3\n  ! no\nd=x\\\n   y\\\\\ne\\:f=g\\u0041\\t\nempty=\nalone\n"
+    assert [(s.key, s.value) for s in parse_properties(text, "f")] == [
+        ("a", "1"), ("b", "2"), ("c", "3"), ("d", "xy\\"), ("e:f", "gA\t"), ("empty", ""), ("alone", ""),
+    ]  # fmt: skip
+
+
+@given(st.text())
+def test_any_text_is_read_without_a_crash(text: str) -> None:
+    for setting in parse_properties(text, "f"):
+        assert isinstance(setting.value, str)
+
+
+def test_listeners() -> None:
+    config, _ = load_config(overrides={"listeners": "INTERNAL://[::1]:1, ssl://:9093"})
+    assert config.listeners == (Endpoint("INTERNAL", "::1", 1, "PLAINTEXT"), Endpoint("SSL", "0.0.0.0", 9093, "SSL"))
+
+
+@pytest.mark.parametrize("text", ["", ":1", "h", "h:", "h:99999", "a b:1", "[::1", "h:1:2"])
+def test_no_host_and_port(text: str) -> None:
+    with pytest.raises(ValueError):
+        split_host_port(text)
+
+
+@pytest.mark.parametrize(
+    "version,ids,recovery,alter",
+    [
+        ("2.6", False, False, False),
+        ("2.7-IV1", False, False, False),
+        ("2.7", False, False, True),
+        ("2.8-IV0", True, False, True),
+        ("3.2", True, True, True),
+        ("3.9-IV0", True, True, True),
+    ],
+)
+def test_what_the_protocol_version_brings(version: str, ids: bool, recovery: bool, alter: bool) -> None:
+    config = Config(inter_broker_protocol_version=version)
+    found = (config.topic_ids_supported, config.leader_recovery_supported, config.alter_partition_supported)
+    assert found == (ids, recovery, alter)
