@@ -22,7 +22,7 @@ from aiocontroller.core.ids import RECOVERED
 from aiocontroller.core.partitions import PartitionTable
 from aiocontroller.wire.apis import ApiKey, check_supported, is_flexible
 from aiocontroller.wire.primitives import INT32, NO_TAGS, Buffer, Cursor, array_length, int32_array, string
-from aiocontroller.wire.topic_states import STEP_PARTITIONS, ControlRequestBody, InternedBytes, TopicStatesEncoder
+from aiocontroller.wire.topic_states import STEP_PARTITIONS, ControlRequestBody, Piece, TopicStatesEncoder
 
 _KEY = ApiKey.LEADER_AND_ISR
 _START = Struct(">iBi")
@@ -75,15 +75,14 @@ class LeaderAndIsrEncoder(TopicStatesEncoder):
             )
         )
         self._plain_flags = self._flags(new=False, recovery_state=RECOVERED)
-        self._tails = InternedBytes(self._tail)
 
     def _live_leader(self, broker: int, host: str, port: int) -> bytes:
         flexible = self._flexible
         end = NO_TAGS if flexible else b""
         return INT32.pack(broker) + string(host, flexible=flexible) + INT32.pack(port) + end
 
-    def _tail(self, number: int) -> bytes:
-        replicas, adding, removing = self._table.assignments.values[number]
+    def _tail(self, assignment: int) -> bytes:
+        replicas, adding, removing = self._table.assignments.values[assignment]
         parts = (replicas, adding, removing) if self._version >= 3 else (replicas,)
         return b"".join([int32_array(part, flexible=self._flexible) for part in parts]) + self._plain_flags
 
@@ -94,8 +93,8 @@ class LeaderAndIsrEncoder(TopicStatesEncoder):
             flags += bytes((recovery_state,))
         return flags + (NO_TAGS if self._flexible else b"")
 
-    def _fragments(self, pids: list[int]) -> list[bytes]:
-        fragments = self._pack(pids, self._tails)
+    def _fragments(self, pids: list[int], pieces: list[Piece]) -> list[bytes]:
+        fragments = self._pack(pids)
         new, recovery_state = self._new, self._table.recovery_state
         length = len(self._plain_flags)
         recovering = self._version >= 6 and any(recovery_state[pid] for pid in pids)

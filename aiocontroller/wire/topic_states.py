@@ -15,8 +15,10 @@ change the table; who owns it (the controller's consumer) waits for the encoder.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, groupby
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, compress, count
+from operator import itemgetter, ne
 from struct import Struct
 
 from aiocontroller.core.partitions import NO_ISR, PartitionTable, Topic
@@ -53,24 +55,19 @@ class ControlRequestBody:
         return b"".join(self.pieces_for_broker(broker_epoch))
 
 
-class Forms(dict[int, dict[int, Callable[..., bytes]]]):
+Pack = Callable[..., bytes]
+
+
+class Forms(dict[tuple[int, int], Pack]):
     """Compiled forms of a partition, by the bytes of its ISR and of its tail.
 
     Each packs (index, controller epoch, leader, leader epoch, ISR, partition epoch, tail).
     """
 
-    class _OfOneIsrLength(dict[int, Callable[..., bytes]]):
-        def __init__(self, isr_bytes: int) -> None:
-            super().__init__()
-            self._isr_bytes = isr_bytes
-
-        def __missing__(self, tail_bytes: int) -> Callable[..., bytes]:
-            pack = self[tail_bytes] = Struct(f">4i{self._isr_bytes}si{tail_bytes}s").pack
-            return pack
-
-    def __missing__(self, isr_bytes: int) -> dict[int, Callable[..., bytes]]:
-        forms = self[isr_bytes] = Forms._OfOneIsrLength(isr_bytes)
-        return forms
+    def __missing__(self, lengths: tuple[int, int]) -> Pack:
+        isr_bytes, tail_bytes = lengths
+        pack = self[lengths] = Struct(f">4i{isr_bytes}si{tail_bytes}s").pack
+        return pack
 
 
 FORMS = Forms()
@@ -79,18 +76,19 @@ FORMS = Forms()
 _HEAD = Struct(">4i")
 _INT32 = Struct(">i")
 
+Piece = tuple[int, list[int], int]
+"""(topic number, pids of it, partitions of the whole topic; 0 where an earlier piece said so)."""
 
-class InternedBytes(dict[int, bytes]):
-    """Bytes of an interned value by its id, made when first asked for."""
 
-    def __init__(self, encode: Callable[[int], bytes]) -> None:
-        super().__init__()
-        self._encode = encode
-
-    def __missing__(self, number: int) -> bytes:
-        assert number != NO_ISR, "a partition without leadership cannot be sent"
-        encoded = self[number] = self._encode(number)
-        return encoded
+def take_columns(pids: list[int], *columns: array[int]) -> list[Sequence[int]]:
+    """The rows of each column, in the order of the pids (not empty).  All C: a slice where the pids are a range."""
+    first, n = pids[0], len(pids)
+    if pids[-1] - first == n - 1 and pids == list(range(first, first + n)):
+        return [column[first : first + n] for column in columns]
+    if n == 1:
+        return [(column[first],) for column in columns]
+    take = itemgetter(*pids)
+    return [take(column) for column in columns]
 
 
 class TopicStatesEncoder:
@@ -117,11 +115,12 @@ class TopicStatesEncoder:
         self._pids = pids
         self._gathered = 0
         self._by_topic: dict[int, list[int]] = {}
-        self._pieces: Iterator[tuple[int, list[int], int]] | None = None
+        self._pieces: Iterator[Piece] | None = None
         self._parts: list[bytes] = []
         self._done = False
-        isrs = table.isrs.values
-        self._isrs = InternedBytes(lambda number: int32_array(isrs[number], flexible=flexible))
+        # Bytes of interned values by their ids.  Plain dicts, filled beforehand: a __missing__ costs a fifth.
+        self._isrs: dict[int, bytes] = {}
+        self._tails: dict[int, bytes] = {}
 
     # -- the passes ------------------------------------------------------------------------------------------------
 
@@ -143,28 +142,33 @@ class TopicStatesEncoder:
         start = self._gathered
         pids = list(self._pids[start : start + limit])
         self._gathered = start + len(pids)
-        isr_of, topic_of = self._table.isr_of, self._table.topic_of
-        if self._skip and NO_ISR in {isr_of[pid] for pid in pids}:
-            pids = [pid for pid in pids if isr_of[pid] != NO_ISR]
+        topics, isrs = take_columns(pids, self._table.topic_of, self._table.isr_of)
+        if self._skip and NO_ISR in isrs:
+            has_leadership = [isr != NO_ISR for isr in isrs]
+            pids, topics = list(compress(pids, has_leadership)), list(compress(topics, has_leadership))
+            if not pids:
+                return
         by_topic, first = self._by_topic, 0
-        for topic, run in groupby([topic_of[pid] for pid in pids]):
-            last = first + len(list(run))
-            known = by_topic.get(topic)
+        ends = list(compress(count(1), map(ne, topics, topics[1:])))
+        ends.append(len(pids))
+        for end in ends:
+            known = by_topic.get(topics[first])
             if known is None:
-                by_topic[topic] = pids[first:last]
+                by_topic[topics[first]] = pids[first:end]
             else:
-                known += pids[first:last]
-            first = last
+                known += pids[first:end]
+            first = end
 
-    def _in_pieces(self, limit: int) -> Iterator[tuple[int, list[int], int]]:
-        """(topic, pids, partitions of the whole topic), none longer than the limit; the count is 0 after the first."""
+    def _in_pieces(self, limit: int) -> Iterator[Piece]:
+        """None longer than the limit."""
         for topic, pids in self._by_topic.items():
             assert topic >= 0, f"partition {pids[0]} has no topic any more"
-            if len(pids) <= limit:
-                yield topic, pids, len(pids)
+            n = len(pids)
+            if n <= limit:
+                yield topic, pids, n
             else:
-                for start in range(0, len(pids), limit):
-                    yield topic, pids[start : start + limit], 0 if start else len(pids)
+                for start in range(0, n, limit):
+                    yield topic, pids[start : start + limit], 0 if start else n
 
     def _encode(self, limit: int) -> None:
         assert self._pieces is not None
@@ -178,32 +182,35 @@ class TopicStatesEncoder:
             self._done = True
         if not pieces:
             return
-        fragments = self._fragments(
-            pieces[0][1] if len(pieces) == 1 else list(chain.from_iterable(p[1] for p in pieces))
-        )
-        self._mark_deleting(pieces, fragments)
+        fragments = self._fragments(list(chain.from_iterable([pids for _, pids, _ in pieces])), pieces)
         if self._grouped:
             self._put_topic_headers(pieces, fragments)
         else:
             fragments = self._with_names(pieces, fragments)
         self._parts.append(b"".join(fragments))
 
-    def _put_topic_headers(self, pieces: list[tuple[int, list[int], int]], fragments: list[bytes]) -> None:
-        topics, flexible, at = self._table.topics, self._flexible, 0
+    def _put_topic_headers(self, pieces: list[Piece], fragments: list[bytes]) -> None:
+        topics, flexible, with_topic_ids, at = self._table.topics, self._flexible, self._with_topic_ids, 0
         # A topic's tagged fields come after its partitions, that is before the next topic's header.
         end_of_topic = NO_TAGS if flexible else b""
         end = end_of_topic if self._parts else b""
-        for number, pids, count in pieces:
-            if count:
+        lengths: dict[int, bytes] = {}
+        topic_id = b""
+        for number, pids, n in pieces:
+            if n:
                 topic = topics[number]
                 assert topic is not None
-                topic_id = topic.id if self._with_topic_ids else b""
-                name, length = string(topic.name, flexible=flexible), array_length(count, flexible=flexible)
+                length = lengths.get(n)
+                if length is None:
+                    length = lengths[n] = array_length(n, flexible=flexible)
+                if with_topic_ids:
+                    topic_id = topic.id
+                name = string(topic.name, flexible=flexible)
                 fragments[at] = b"".join((end, name, topic_id, length, fragments[at]))
                 end = end_of_topic
             at += len(pids)
 
-    def _with_names(self, pieces: list[tuple[int, list[int], int]], fragments: list[bytes]) -> list[bytes]:
+    def _with_names(self, pieces: list[Piece], fragments: list[bytes]) -> list[bytes]:
         """The oldest versions have no topics, only partitions that carry their topic's name."""
         names: list[bytes] = []
         for number, pids, _ in pieces:
@@ -231,34 +238,54 @@ class TopicStatesEncoder:
 
     # -- partitions ------------------------------------------------------------------------------------------------
 
-    def _fragments(self, pids: list[int]) -> list[bytes]:
-        """The bytes of each partition, without its topic's name."""
+    def _fragments(self, pids: list[int], pieces: list[Piece]) -> list[bytes]:
+        """The bytes of each partition, without its topic's name; ``pieces`` say whose they are."""
+        return self._pack(pids)
+
+    def _tail(self, assignment: int) -> bytes:
+        """What follows the partition epoch, as far as it depends on the assignment (by its id)."""
         raise NotImplementedError
 
-    def _mark_deleting(self, pieces: list[tuple[int, list[int], int]], fragments: list[bytes]) -> None:
-        """Where a request says something else about topics that are being deleted."""
+    def _encode_interned(self, isr_numbers: Iterable[int], assignment_numbers: Iterable[int]) -> set[tuple[int, int]]:
+        """Fill the two dicts; the pairs of lengths that can occur."""
+        isrs, tails, values, flexible = self._isrs, self._tails, self._table.isrs.values, self._flexible
+        isr_lengths, tail_lengths = set(), set()
+        for number in isr_numbers:
+            if number not in isrs:
+                assert number != NO_ISR, "a partition without leadership cannot be sent"
+                isrs[number] = int32_array(values[number], flexible=flexible)
+            isr_lengths.add(len(isrs[number]))
+        for number in assignment_numbers:
+            if number not in tails:
+                tails[number] = self._tail(number)
+            tail_lengths.add(len(tails[number]))
+        return {(isr, tail) for isr in isr_lengths for tail in tail_lengths}
 
-    def _pack(self, pids: list[int], tails: InternedBytes) -> list[bytes]:
+    def _pack(self, pids: list[int]) -> list[bytes]:
         """THE hot loop: one call of a compiled form for each partition."""
-        table, isrs, forms = self._table, self._isrs, FORMS
-        index_of, controller_epoch, leader = table.index_of, table.controller_epoch, table.leader
-        leader_epoch, isr_of, partition_epoch = table.leader_epoch, table.isr_of, table.partition_epoch
-        assignment_of = table.assignment_of
+        table, isrs, tails, forms = self._table, self._isrs, self._tails, FORMS
+        index, controller_epoch, leader, leader_epoch, isr_of, partition_epoch, assignment_of = take_columns(
+            pids,
+            table.index_of,
+            table.controller_epoch,
+            table.leader,
+            table.leader_epoch,
+            table.isr_of,
+            table.partition_epoch,
+            table.assignment_of,
+        )
+        lengths = self._encode_interned(set(isr_of), set(assignment_of))
+        rows = zip(index, controller_epoch, leader, leader_epoch, isr_of, partition_epoch, assignment_of, strict=True)
+        if len(lengths) == 1:  # as in a healthy cluster with one replication factor
+            pack = forms[lengths.pop()]
+            return [pack(i, c, ld, le, isrs[isr], p, tails[a]) for i, c, ld, le, isr, p, a in rows]
         return [
-            forms[len(isr := isrs[isr_of[pid]])][len(tail := tails[assignment_of[pid]])](
-                index_of[pid],
-                controller_epoch[pid],
-                leader[pid],
-                leader_epoch[pid],
-                isr,
-                partition_epoch[pid],
-                tail,
-            )
-            for pid in pids
+            forms[len(isr_bytes := isrs[isr]), len(tail := tails[a])](i, c, ld, le, isr_bytes, p, tail)
+            for i, c, ld, le, isr, p, a in rows
         ]
 
     def _pack_one(self, pid: int, leader: int, leader_epoch: int, partition_epoch: int, tail: bytes) -> bytes:
+        """The same for one partition of which something else is to be said; its ISR is encoded already."""
         table = self._table
-        isr = self._isrs[table.isr_of[pid]]
         head = _HEAD.pack(table.index_of[pid], table.controller_epoch[pid], leader, leader_epoch)
-        return b"".join((head, isr, _INT32.pack(partition_epoch), tail))
+        return b"".join((head, self._isrs[table.isr_of[pid]], _INT32.pack(partition_epoch), tail))

@@ -36,7 +36,7 @@ from aiocontroller.wire.primitives import (
     nullable_string,
     string,
 )
-from aiocontroller.wire.topic_states import ControlRequestBody, InternedBytes, TopicStatesEncoder
+from aiocontroller.wire.topic_states import ControlRequestBody, Piece, TopicStatesEncoder
 
 _KEY = ApiKey.UPDATE_METADATA
 _START = Struct(">iBi")
@@ -46,6 +46,8 @@ SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL":
 """Kafka's ids; brokers that speak UpdateMetadata below version 3 take these names for listener names."""
 
 UpdateMetadataBody = ControlRequestBody
+
+INITIAL_PARTITION_EPOCH = 0
 
 
 class UpdateMetadataEncoder(TopicStatesEncoder):
@@ -94,43 +96,39 @@ class UpdateMetadataEncoder(TopicStatesEncoder):
                 NO_TAGS if flexible else b"",
             )
         )
-        self._tails = InternedBytes(self._tail)
 
-    def _tail(self, number: int, pid: int = -1) -> bytes:
-        """Replicas and those of them that are offline; for one partition in particular where ``pid`` is given."""
-        flexible, live = self._flexible, self._live
-        replicas = self._table.assignments.values[number].replicas
+    def _tail(self, assignment: int) -> bytes:
+        replicas, live = self._table.assignments.values[assignment].replicas, self._live
+        return self._replicas(replicas, () if live.issuperset(replicas) else [r for r in replicas if r not in live])
+
+    def _replicas(self, replicas: Sequence[int], offline: Sequence[int]) -> bytes:
+        flexible = self._flexible
         encoded = int32_array(replicas, flexible=flexible)
         if self._version < 4:
             return encoded
-        offline: Sequence[int] = ()
-        if pid >= 0:
-            dirs = self._offline_dirs
-            offline = [r for r in replicas if r not in live or pid in dirs.get(r, ())]
-        elif not live.issuperset(replicas):
-            offline = [r for r in replicas if r not in live]
         return encoded + int32_array(offline, flexible=flexible) + (NO_TAGS if flexible else b"")
 
-    def _fragments(self, pids: list[int]) -> list[bytes]:
-        fragments = self._pack(pids, self._tails)
-        if self._in_offline_dir and self._version >= 4:
-            table, damaged = self._table, self._in_offline_dir
+    def _tail_of(self, pid: int) -> bytes:
+        """The tail where the partition itself matters, since a directory that holds it has failed."""
+        live, dirs, replicas = self._live, self._offline_dirs, self._table.replicas(pid)
+        return self._replicas(replicas, [r for r in replicas if r not in live or pid in dirs.get(r, ())])
+
+    def _fragments(self, pids: list[int], pieces: list[Piece]) -> list[bytes]:
+        fragments = self._pack(pids)
+        table, damaged = self._table, self._in_offline_dir
+        deleting = {number for number, _, _ in pieces if self._topic(number).deleting}
+        if deleting or damaged:
+            topic_of = table.topic_of
             for at, pid in enumerate(pids):
-                if pid in damaged:
-                    tail = self._tail(table.assignment_of[pid], pid)
+                if topic_of[pid] in deleting:
                     fragments[at] = self._pack_one(
-                        pid, table.leader[pid], table.leader_epoch[pid], table.partition_epoch[pid], tail
+                        pid, LEADER_DURING_DELETE, INITIAL_LEADER_EPOCH, INITIAL_PARTITION_EPOCH, self._tail_of(pid)
+                    )
+                elif pid in damaged:
+                    fragments[at] = self._pack_one(
+                        pid, table.leader[pid], table.leader_epoch[pid], table.partition_epoch[pid], self._tail_of(pid)
                     )
         return fragments
-
-    def _mark_deleting(self, pieces: list[tuple[int, list[int], int]], fragments: list[bytes]) -> None:
-        at = 0
-        for number, pids, _ in pieces:
-            if self._topic(number).deleting:
-                for place, pid in enumerate(pids, at):
-                    tail = self._tail(self._table.assignment_of[pid], pid)
-                    fragments[place] = self._pack_one(pid, LEADER_DURING_DELETE, INITIAL_LEADER_EPOCH, 0, tail)
-            at += len(pids)
 
     def body(self) -> UpdateMetadataBody:
         """Does the steps that are left."""
