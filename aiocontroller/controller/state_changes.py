@@ -72,9 +72,9 @@ async def handle_partition_state_changes(
     result = ElectionResult([], {})
     for start in range(0, len(checked.valid), CHUNK):
         chunk = checked.valid[start : start + CHUNK]
-        new = [pid for pid in chunk if shell.context.table.state[pid] == PartitionState.NewPartition]
-        found = await _initialize(shell, new, own) if new else []
-        led = [pid for pid in chunk if shell.context.table.isr_of[pid] != NO_ISR and pid not in set(new)]
+        new = {pid: None for pid in chunk if shell.context.table.state[pid] == PartitionState.NewPartition}
+        found = await _initialize(shell, list(new), own) if new else []
+        led = [pid for pid in chunk if shell.context.table.isr_of[pid] != NO_ISR and pid not in new]
         await _elect(shell, led + found, strategy, force_unclean, own, result)
     if batch is None:
         await shell.send(own)
