@@ -1,0 +1,590 @@
+"""ZooKeeper as the controller's handlers see it: brokers, topics, partitions, notifications, never a path or bytes.
+
+The counterpart of Kafka's ``KafkaZkClient``, but plural and in columns: what Kafka reads and writes one znode per
+request, this asks for by the hundred.
+
+Rules.
+ * Reads are typed; a damaged znode comes back as a ``BadZNode`` in its place and costs nothing else.
+ * ``watch=True`` arms exactly the watches that ``on_change`` reports again; reading is how a watch is re-armed.  A
+   parent or node that does not exist is watched for its creation (in Kafka's form that watch is never set).
+ * Every write of the controller takes ``fence``, the version of ``/controller_epoch`` won at election; a fence that no
+   longer holds raises ControllerMovedError and nothing is applied.  What goes wrong with single znodes (their version
+   moved, they are gone) is a code in the column of results.
+ * A column of a million does not hold the loop: it is encoded, sent and decoded in slices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from aiocontroller.core.ids import Broker, LeaderAndIsr, TopicAssignment, TopicPartition
+from aiocontroller.zookeeper import cluster_znodes, paths, registration, znodes
+from aiocontroller.zookeeper.changes import Change, translate
+from aiocontroller.zookeeper.client import ZooKeeperClient
+from aiocontroller.zookeeper.cluster_znodes import FeatureZNode, MigrationZNode, ProducerIdBlock
+from aiocontroller.zookeeper.codec import Create, Delete, SetData
+from aiocontroller.zookeeper.errors import Code, MaybeAppliedError, NotSentError, response_error
+from aiocontroller.zookeeper.reads import Reads
+from aiocontroller.zookeeper.writes import WriteOp, Writes
+from aiocontroller.zookeeper.znode_json import BadZNode
+from aiocontroller.zookeeper.znodes import BrokerInfo, ControllerZNode
+
+__all__ = ["BadZNode", "BrokerInfo", "Change", "ControllerZNode", "KafkaZkClient", "TopicAssignments", "TopicConfigs"]
+
+SLICE = 20_000
+"""Partitions that are encoded or decoded in one go: some 10 ms."""
+YIELD_BYTES = 256 * 1024
+"""Topic assignments decoded before others get a turn."""
+MAX_ATTEMPTS = 10
+"""Rounds of a read-and-write that somebody else keeps getting in front of."""
+
+
+class TopicAssignments:
+    """What ``get_topic_assignments`` found."""
+
+    __slots__ = ("bad", "found", "missing")
+
+    def __init__(self) -> None:
+        self.found: list[TopicAssignment] = []
+        self.bad: list[BadZNode] = []
+        self.missing: list[str] = []
+
+
+class TopicConfigs(dict[str, dict[str, str]]):
+    """Configuration by topic, {} for a topic without one; topics whose znode is damaged are only in ``bad``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bad: list[BadZNode] = []
+
+
+class KafkaZkClient:
+    """See the module.  One per ``ZooKeeperClient``, whose ``on_watch`` it takes."""
+
+    def __init__(self, client: ZooKeeperClient) -> None:
+        self.client = client
+        self.on_change: Callable[[Change, str], None] | None = None
+        self._broker_session: int | None = None
+        client.on_watch = self._on_watch
+
+    def _on_watch(self, kind: int, path: str) -> None:
+        change = translate(kind, path)
+        if change is not None and self.on_change is not None:
+            self.on_change(*change)
+
+    def forget_watches(self) -> None:
+        """Stop hearing of changes until the next reads (Kafka unregisters its handlers one by one)."""
+        self.client.forget_watches()
+
+    # -- reading one znode, or one parent's children ---------------------------------------------------------------
+
+    async def _read(self, path: str, *, watch: bool) -> Reads | None:
+        """One znode, or None where there is none; ``watch`` waits for its creation then."""
+        while True:
+            reads = await self.client.get_many([path], watch=watch)
+            code = reads.code[0]
+            if code == 0:
+                return reads
+            if code != Code.NO_NODE:
+                raise response_error(code)
+            # another turn only if somebody creates it just now, so this ends
+            if not watch or (await self.client.exists_many([path], watch=True)).code[0] == Code.NO_NODE:
+                return None
+
+    async def _children(self, path: str, *, watch: bool) -> list[str]:
+        """Sorted names; none where the parent is missing, whose creation ``watch`` waits for."""
+        while True:
+            children = await self.client.children_many([path], watch=watch)
+            names = children.names[0]
+            if names is not None:
+                return names
+            if children.code[0] != Code.NO_NODE:
+                raise response_error(children.code[0])
+            if not watch or (await self.client.exists_many([path], watch=True)).code[0] == Code.NO_NODE:
+                return []
+
+    # -- the controller --------------------------------------------------------------------------------------------
+
+    async def get_controller(self, *, watch: bool = True) -> ControllerZNode | BadZNode | None:
+        reads = await self._read(paths.CONTROLLER, watch=watch)
+        if reads is None:
+            return None
+        stat = reads.stat(0)
+        return znodes.decode_controller(
+            reads.data[0], owner_session=stat.ephemeral_owner, created_ms=stat.created, version=stat.version
+        )
+
+    async def get_controller_epoch(self) -> tuple[int, int] | None:
+        """(epoch, version of ``/controller_epoch``); BadInputError if it is no number."""
+        return await registration.read_controller_epoch(self.client)
+
+    async def register_controller_and_increment_controller_epoch(
+        self, controller_id: int, timestamp_ms: int, *, takeover: bool = False
+    ) -> tuple[int, int]:
+        """(epoch, its version, which is the fence), or ControllerMovedError; see ``registration``.
+
+        ``takeover`` deletes a present ``/controller`` in the same multi, unless a KRaft controller holds it.
+        """
+        return await registration.register_controller(self.client, controller_id, timestamp_ms, takeover=takeover)
+
+    async def delete_controller(self, fence: int) -> None:
+        await registration.delete_controller(self.client, fence)
+
+    # -- brokers ---------------------------------------------------------------------------------------------------
+
+    async def register_broker(self, info: BrokerInfo) -> int:
+        """The broker epoch; BrokerIdInUseError while another session holds the id."""
+        epoch = await registration.register_broker(self.client, info, self._broker_session)
+        self._broker_session = self.client.session_id
+        return epoch
+
+    async def get_all_brokers_in_cluster(self, *, watch: bool = True) -> tuple[list[Broker], list[BadZNode]]:
+        """Brokers by id; watches the list of ids and each broker's data."""
+        bad: list[BadZNode] = []
+        ids: list[int] = []
+        for name in await self._children(paths.BROKER_IDS, watch=watch):
+            broker_id = znodes.decode_broker_id(name)
+            if isinstance(broker_id, BadZNode):
+                bad.append(broker_id)
+            else:
+                ids.append(broker_id)
+        ids.sort()
+        reads = await self.client.get_many([paths.broker_id(i) for i in ids], watch=watch)
+        brokers: list[Broker] = []
+        for i, broker_id in enumerate(ids):
+            broker = _broker(reads, i, broker_id)
+            if isinstance(broker, BadZNode):
+                bad.append(broker)
+            elif broker is not None:  # else it left between the two reads, which the watch on the ids tells
+                brokers.append(broker)
+        return brokers, bad
+
+    async def get_broker(self, broker_id: int, *, watch: bool = True) -> Broker | BadZNode | None:
+        return _broker(await self.client.get_many([paths.broker_id(broker_id)], watch=watch), 0, broker_id)
+
+    # -- topics ----------------------------------------------------------------------------------------------------
+
+    async def get_all_topics_in_cluster(self, *, watch: bool = True) -> list[str]:
+        """Sorted names."""
+        return await self._children(paths.TOPICS, watch=watch)
+
+    async def get_topic_assignments(self, topics: Sequence[str], *, watch: bool = True) -> TopicAssignments:
+        """In the order of ``topics``; equal replica assignments are one object."""
+        result = TopicAssignments()
+        memo: znodes.AssignmentMemo = {}
+        reads = await self.client.get_many([paths.topic(topic) for topic in topics], watch=watch)
+        decoded = 0
+        for i, topic in enumerate(topics):
+            data, code = reads.data[i], reads.code[i]
+            if code == Code.NO_NODE:
+                result.missing.append(topic)
+                continue
+            found = _refused(paths.topic(topic), code) or znodes.decode_topic(topic, data, reads.version[i], memo)
+            if isinstance(found, BadZNode):
+                result.bad.append(found)
+            else:
+                result.found.append(found)
+            decoded += len(data or b"")
+            if decoded > YIELD_BYTES:
+                decoded = 0
+                await asyncio.sleep(0)
+        return result
+
+    async def set_topic_assignments(self, assignments: Sequence[TopicAssignment], *, fence: int) -> Writes:
+        """Rewrite topics whose znodes still have the versions that the assignments name."""
+        return await self.client.set_many(
+            [paths.topic(a.topic) for a in assignments],
+            [znodes.encode_topic(a) for a in assignments],
+            [a.version for a in assignments],
+            fence=fence,
+        )
+
+    async def delete_topic_znode(self, topic: str, *, fence: int) -> None:
+        """The topic with everything below it."""
+        await self.client.delete_recursive(paths.topic(topic), fence=fence)
+
+    async def get_topic_configs(self, topics: Sequence[str]) -> TopicConfigs:
+        configs = TopicConfigs()
+        names = [paths.config_entity("topics", topic) for topic in topics]
+        reads = await self.client.get_many(names)
+        for topic, path, data, code in zip(topics, names, reads.data, reads.code, strict=True):
+            refused = None if code == Code.NO_NODE else _refused(path, code)
+            config = refused or cluster_znodes.decode_config(path, data)
+            if isinstance(config, BadZNode):
+                configs.bad.append(config)
+            else:
+                configs[topic] = config
+        return configs
+
+    async def delete_topic_configs(self, topics: Sequence[str], *, fence: int) -> None:
+        await self._delete([paths.config_entity("topics", topic) for topic in topics], fence)
+
+    # -- partition states ------------------------------------------------------------------------------------------
+
+    async def get_topic_partition_states(
+        self, topics: Sequence[str], partitions: Sequence[int]
+    ) -> list[LeaderAndIsr | BadZNode | None]:
+        """Parallel columns in, one column out; None where there is no state (yet).
+
+        The next slice is on its way while one is decoded.
+        """
+        if len(topics) <= SLICE:
+            return _states(topics, partitions, await self._read_states(topics, partitions))
+        states: list[LeaderAndIsr | BadZNode | None] = []
+        reading = asyncio.ensure_future(self._read_states(topics[:SLICE], partitions[:SLICE]))
+        try:
+            for start in range(0, len(topics), SLICE):
+                end, after = start + SLICE, start + 2 * SLICE
+                reads = await reading
+                if end < len(topics):
+                    reading = asyncio.ensure_future(self._read_states(topics[end:after], partitions[end:after]))
+                    await asyncio.sleep(0)
+                states += _states(topics[start:end], partitions[start:end], reads)
+        finally:
+            reading.cancel()
+        return states
+
+    async def _read_states(self, topics: Sequence[str], partitions: Sequence[int]) -> Reads:
+        return await self.client.get_many(_state_paths(topics, partitions))
+
+    async def set_topic_partition_states(
+        self, topics: Sequence[str], partitions: Sequence[int], leaderships: Sequence[LeaderAndIsr], *, fence: int
+    ) -> Writes:
+        """Parallel columns; each leadership's ``partition_epoch`` is the version expected of its znode.
+
+        ``Writes.version`` is the new partition epoch, ``Writes.code`` is BAD_VERSION or NO_NODE where it was not to be.
+        """
+        codes: list[int] = []
+        versions: list[int] = []
+        for start in range(0, len(topics), SLICE):
+            end = start + SLICE
+            states = leaderships[start:end]
+            writes = await self.client.set_many(
+                _state_paths(topics[start:end], partitions[start:end]),
+                znodes.encode_partition_states(states),
+                [state.partition_epoch for state in states],
+                fence=fence,
+            )
+            codes += writes.code
+            versions += writes.version
+        return _writes(codes, versions)
+
+    async def create_topic_partition_states(
+        self, topics: Sequence[str], partitions: Sequence[int], leaderships: Sequence[LeaderAndIsr], *, fence: int
+    ) -> Writes:
+        """First leadership of new partitions, with the parents that are missing; parallel columns.
+
+        ``Writes.code`` is NODE_EXISTS where somebody was faster, NO_NODE where the topic is gone.
+        """
+        codes: list[int] = []
+        for start in range(0, len(topics), SLICE):
+            end = start + SLICE
+            codes += await self._create_states(
+                topics[start:end], partitions[start:end], leaderships[start:end], fence=fence
+            )
+        return _writes(codes, [0 if code == 0 else -1 for code in codes])
+
+    async def _create_states(
+        self, topics: Sequence[str], partitions: Sequence[int], leaderships: Sequence[LeaderAndIsr], *, fence: int
+    ) -> list[int]:
+        datas = znodes.encode_partition_states(leaderships)
+        codes = [int(Code.NO_NODE)] * len(topics)
+        remaining = list(range(len(topics)))
+        # NO_NODE may only mean that the batch with the parent was torn by a conflict and went out after the child's:
+        # go round again as long as that creates anything.
+        while remaining:
+            ops, at = await self._creates([(topics[i], partitions[i], datas[i]) for i in remaining])
+            written = (await self.client.write_many(ops, fence=fence)).code
+            for i, op in zip(remaining, at, strict=True):
+                codes[i] = written[op]
+            missing = [i for i in remaining if codes[i] == Code.NO_NODE]
+            if len(missing) == len(remaining) and 0 not in written:
+                break
+            remaining = missing
+        return codes
+
+    async def _creates(self, states: Sequence[tuple[str, int, bytes]]) -> tuple[list[WriteOp], list[int]]:
+        """Creates of states, parents first where they are missing, and each state's place among them.
+
+        A create that meets its znode costs its batch another round, so look first at the parents that partitions share.
+        """
+        parents = [paths.topic_partitions(topic) for topic in dict.fromkeys(topic for topic, _, _ in states)]
+        found = await self.client.exists_many(parents)
+        missing = {path for path, code in zip(parents, found.code, strict=True) if code}
+        ops: list[WriteOp] = []
+        at: list[int] = []
+        for topic, partition, data in states:
+            parent = paths.topic_partitions(topic)
+            if parent in missing:
+                missing.remove(parent)
+                ops.append(Create(parent, None))
+            ops.append(Create(f"{parent}/{partition}", None))
+            at.append(len(ops))
+            ops.append(Create(f"{parent}/{partition}/state", data))
+        return ops, at
+
+    # -- notifications ---------------------------------------------------------------------------------------------
+
+    async def get_all_isr_change_notifications(self, *, watch: bool = True) -> list[str]:
+        """Sorted names, oldest first."""
+        return await self._children(paths.ISR_CHANGE_NOTIFICATION, watch=watch)
+
+    async def get_partitions_from_isr_change_notifications(
+        self, names: Sequence[str]
+    ) -> tuple[list[TopicPartition], list[BadZNode]]:
+        """Each partition once, in the order of the notifications."""
+        found: dict[TopicPartition, None] = {}
+        bad: list[BadZNode] = []
+        for path, data in await self._notifications(map(paths.isr_change, names), bad):
+            partitions = znodes.decode_partitions(path, data)
+            if isinstance(partitions, BadZNode):
+                bad.append(partitions)
+            else:
+                found.update(dict.fromkeys(partitions))
+        return list(found), bad
+
+    async def delete_isr_change_notifications(self, names: Sequence[str], *, fence: int) -> None:
+        await self._delete([paths.isr_change(name) for name in names], fence)
+
+    async def propagate_isr_changes(self, partitions: Iterable[TopicPartition]) -> None:
+        """As brokers before AlterPartition tell of changed ISRs."""
+        await self._create_sequential(
+            paths.isr_change(paths.ISR_CHANGE_PREFIX), znodes.encode_partitions(partitions), paths.TOP_LEVEL
+        )
+
+    async def get_all_log_dir_event_notifications(self, *, watch: bool = True) -> list[str]:
+        """Sorted names, oldest first."""
+        return await self._children(paths.LOG_DIR_EVENT_NOTIFICATION, watch=watch)
+
+    async def get_brokers_from_log_dir_event_notifications(
+        self, names: Sequence[str]
+    ) -> tuple[list[int], list[BadZNode]]:
+        """Each broker once, in the order of the notifications."""
+        found: dict[int, None] = {}
+        bad: list[BadZNode] = []
+        for path, data in await self._notifications(map(paths.log_dir_event, names), bad):
+            broker = znodes.decode_log_dir_event(path, data)
+            if isinstance(broker, BadZNode):
+                bad.append(broker)
+            else:
+                found[broker] = None
+        return list(found), bad
+
+    async def delete_log_dir_event_notifications(self, names: Sequence[str], *, fence: int) -> None:
+        await self._delete([paths.log_dir_event(name) for name in names], fence)
+
+    async def propagate_log_dir_event(self, broker_id: int) -> None:
+        """As a broker tells that it lost a log directory."""
+        await self._create_sequential(
+            paths.log_dir_event(paths.LOG_DIR_EVENT_PREFIX), znodes.encode_log_dir_event(broker_id), paths.TOP_LEVEL
+        )
+
+    async def get_all_config_changes(self, *, watch: bool = True) -> list[str]:
+        """Sorted names, oldest first; brokers remove them after 15 minutes."""
+        return await self._children(paths.CONFIG_CHANGES, watch=watch)
+
+    async def get_entities_from_config_changes(self, names: Sequence[str]) -> tuple[list[str], list[BadZNode]]:
+        """Paths below ``/config`` (``topics/T``), each once, in the order of the notifications."""
+        found: dict[str, None] = {}
+        bad: list[BadZNode] = []
+        for path, data in await self._notifications(map(paths.config_change, names), bad):
+            entity = cluster_znodes.decode_config_change(path, data)
+            if isinstance(entity, BadZNode):
+                bad.append(entity)
+            else:
+                found[entity] = None
+        return list(found), bad
+
+    async def create_config_change_notification(self, entity_path: str) -> None:
+        await self._create_sequential(
+            paths.config_change(paths.CONFIG_CHANGE_PREFIX),
+            cluster_znodes.encode_config_change(entity_path),
+            [paths.CONFIG_CHANGES],
+        )
+
+    async def _notifications(self, znode_paths: Iterable[str], bad: list[BadZNode]) -> list[tuple[str, bytes | None]]:
+        """(path, data) of those that are still there."""
+        names = list(znode_paths)
+        reads = await self.client.get_many(names)
+        found: list[tuple[str, bytes | None]] = []
+        for path, data, code in zip(names, reads.data, reads.code, strict=True):
+            refused = _refused(path, code)
+            if refused is None:
+                found.append((path, data))
+            elif code != Code.NO_NODE:
+                bad.append(refused)
+        return found
+
+    async def _create_sequential(self, prefix: str, data: bytes, parents: Sequence[str]) -> None:
+        """A lost reply is answered by another try: two equal notifications do no harm, none would."""
+        for _ in range(MAX_ATTEMPTS):
+            try:
+                [result] = await self.client.multi([Create(prefix, data, sequential=True)])
+            except (NotSentError, MaybeAppliedError):
+                await self.client.sync("/")
+                continue
+            if result.code == 0:
+                return
+            if result.code != Code.NO_NODE:
+                raise response_error(result.code)
+            await self.create_paths(parents)
+        raise response_error(Code.CONNECTION_LOSS)
+
+    # -- admin requests --------------------------------------------------------------------------------------------
+
+    async def get_topic_deletions(self, *, watch: bool = True) -> list[str]:
+        """Topics that somebody wants deleted, sorted."""
+        return await self._children(paths.DELETE_TOPICS, watch=watch)
+
+    async def delete_topic_deletions(self, topics: Sequence[str], *, fence: int) -> None:
+        await self._delete([paths.delete_topics_topic(topic) for topic in topics], fence)
+
+    async def get_partition_reassignment(
+        self, *, watch: bool = True
+    ) -> dict[TopicPartition, tuple[int, ...]] | BadZNode | None:
+        reads = await self._read(paths.REASSIGN_PARTITIONS, watch=watch)
+        return None if reads is None else znodes.decode_reassignment(reads.data[0])
+
+    async def set_or_create_partition_reassignment(
+        self, reassignment: Mapping[TopicPartition, Sequence[int]], *, fence: int
+    ) -> None:
+        """Whatever is there is replaced: entries that are done or refused are gone from the new one."""
+        data = znodes.encode_reassignment(reassignment)
+        await self._set_or_create(paths.REASSIGN_PARTITIONS, data, fence)
+
+    async def delete_partition_reassignment(self, *, fence: int) -> None:
+        await self._delete([paths.REASSIGN_PARTITIONS], fence)
+
+    async def get_preferred_replica_election(self, *, watch: bool = True) -> list[TopicPartition] | BadZNode | None:
+        reads = await self._read(paths.PREFERRED_REPLICA_ELECTION, watch=watch)
+        if reads is None:
+            return None
+        return znodes.decode_partitions(paths.PREFERRED_REPLICA_ELECTION, reads.data[0])
+
+    async def delete_preferred_replica_election(self, *, fence: int) -> None:
+        await self._delete([paths.PREFERRED_REPLICA_ELECTION], fence)
+
+    # -- the cluster -----------------------------------------------------------------------------------------------
+
+    async def create_top_level_paths(self) -> None:
+        """What a broker makes when it starts."""
+        await self.create_paths(paths.TOP_LEVEL)
+
+    async def create_paths(self, wanted: Sequence[str]) -> None:
+        """Persistent znodes without data, and their parents, where they are missing."""
+        needed: dict[str, None] = {}
+        for path in wanted:
+            parts = path.split("/")
+            needed.update(dict.fromkeys("/".join(parts[:i]) for i in range(2, len(parts) + 1)))
+        every = list(needed)
+        found = await self.client.exists_many(every)
+        missing = [path for path, code in zip(every, found.code, strict=True) if code]
+        writes = await self.client.write_many([Create(path, None) for path in missing], fence=None)
+        for code in writes.code:
+            if code not in (0, Code.NODE_EXISTS):
+                raise response_error(code)
+
+    async def get_cluster_id(self) -> str | BadZNode | None:
+        reads = await self._read(paths.CLUSTER_ID, watch=False)
+        return None if reads is None else cluster_znodes.decode_cluster_id(reads.data[0])
+
+    async def create_or_get_cluster_id(self, proposed: str) -> str | BadZNode:
+        """The cluster's id, ``proposed`` if it has none."""
+        await self.create_paths([paths.CLUSTER])
+        create = Create(paths.CLUSTER_ID, cluster_znodes.encode_cluster_id(proposed))
+        writes = await self.client.write_many([create], fence=None)
+        if writes.code[0] not in (0, Code.NODE_EXISTS):
+            raise response_error(writes.code[0])
+        found = await self.get_cluster_id()
+        return proposed if found is None else found
+
+    async def get_latest_producer_id_block(self) -> tuple[ProducerIdBlock | BadZNode | None, int]:
+        """(block, znode version); (None, version) when none was given out yet, (None, -1) without a znode."""
+        reads = await self._read(paths.LATEST_PRODUCER_ID_BLOCK, watch=False)
+        if reads is None:
+            return None, -1
+        data = reads.data[0]
+        return (cluster_znodes.decode_producer_id_block(data) if data else None), reads.version[0]
+
+    async def set_latest_producer_id_block(
+        self, block: ProducerIdBlock, version: int, *, fence: int | None = None
+    ) -> bool:
+        """Whether the block is given out: not if the znode has left ``version`` (-1: it did not exist)."""
+        path, data = paths.LATEST_PRODUCER_ID_BLOCK, cluster_znodes.encode_producer_id_block(block)
+        op: WriteOp = Create(path, data) if version < 0 else SetData(path, data, version)
+        return await self._applied(op, fence)
+
+    async def get_feature(self) -> tuple[FeatureZNode | BadZNode | None, int]:
+        """(finalized features, znode version); (None, -1) without a znode."""
+        reads = await self._read(paths.FEATURE, watch=False)
+        return (None, -1) if reads is None else (cluster_znodes.decode_feature(reads.data[0]), reads.version[0])
+
+    async def set_feature(self, feature: FeatureZNode, version: int, *, fence: int | None = None) -> bool:
+        """Whether it was written: not if the znode has left ``version`` (-1: it did not exist)."""
+        data = cluster_znodes.encode_feature(feature)
+        op: WriteOp = Create(paths.FEATURE, data) if version < 0 else SetData(paths.FEATURE, data, version)
+        return await self._applied(op, fence)
+
+    async def get_migration(self) -> MigrationZNode | BadZNode | None:
+        reads = await self._read(paths.MIGRATION, watch=False)
+        return None if reads is None else cluster_znodes.decode_migration(reads.data[0])
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    async def _applied(self, op: WriteOp, fence: int | None) -> bool:
+        code = (await self.client.write_many([op], fence=fence)).code[0]
+        if code not in (0, Code.BAD_VERSION, Code.NO_NODE, Code.NODE_EXISTS):
+            raise response_error(code)
+        return code == 0
+
+    async def _set_or_create(self, path: str, data: bytes, fence: int) -> None:
+        for _ in range(MAX_ATTEMPTS):
+            reads = await self._read(path, watch=False)
+            op: WriteOp = Create(path, data) if reads is None else SetData(path, data, reads.version[0])
+            if await self._applied(op, fence):
+                return
+        raise response_error(Code.BAD_VERSION)
+
+    async def _delete(self, znode_paths: Sequence[str], fence: int | None) -> None:
+        """Delete what is there; what is gone already is fine."""
+        writes = await self.client.write_many([Delete(path) for path in znode_paths], fence=fence)
+        for code in writes.code:
+            if code not in (0, Code.NO_NODE):
+                raise response_error(code)
+
+
+def _writes(codes: list[int], versions: list[int]) -> Writes:
+    writes = Writes(0)
+    writes.code, writes.version = codes, versions
+    return writes
+
+
+def _state_paths(topics: Sequence[str], partitions: Sequence[int]) -> list[str]:
+    return [f"/brokers/topics/{t}/partitions/{p}/state" for t, p in zip(topics, partitions, strict=True)]
+
+
+def _states(topics: Sequence[str], partitions: Sequence[int], reads: Reads) -> list[LeaderAndIsr | BadZNode | None]:
+    states: list[LeaderAndIsr | BadZNode | None] = [
+        *znodes.decode_partition_states(topics, partitions, reads.data, reads.version)
+    ]
+    if any(reads.code):
+        for i, code in enumerate(reads.code):
+            if code:
+                refused = _refused(paths.topic_partition_state(topics[i], partitions[i]), code)
+                states[i] = None if code == Code.NO_NODE else refused
+    return states
+
+
+def _broker(reads: Reads, i: int, broker_id: int) -> Broker | BadZNode | None:
+    if reads.code[i] == Code.NO_NODE:
+        return None
+    refused = _refused(paths.broker_id(broker_id), reads.code[i])
+    return refused or znodes.decode_broker(broker_id, reads.data[i], reads.czxid(i))
+
+
+def _refused(path: str, code: int) -> BadZNode | None:
+    """What the server would not show (NoAuth, mostly), as a bad znode."""
+    if not code:
+        return None
+    return BadZNode(path, f"ZooKeeper's error {code} ({response_error(code)!r})", "a znode that we may read")

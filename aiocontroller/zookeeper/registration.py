@@ -1,0 +1,178 @@
+"""The two registrations that stand on a session: the controller's and a broker's.
+
+Both are one multi, so that no observer sees half of one, and both may lose their reply.  A multi is never sent again
+blindly; who owns the ephemeral znode afterwards tells what became of it.  Our own id does not: two controllers outside
+the brokers share one.
+
+Winning ``/controller``, step by step (Kafka's ``registerControllerAndIncrementControllerEpoch``):
+
+ 1. Read ``/controller_epoch``: e, at znode version v.  It is created as 0 where it is missing.
+ 2. One multi: set ``/controller_epoch`` to e+1 where its version is v; in a takeover delete the present
+    ``/controller``; create ``/controller``, ephemeral.
+ 3. Whoever reads the same e and v and comes second fails as a whole: the first has moved the version.  It is this
+    condition that makes the takeover safe.  ``/controller``'s own version is always 0 and says nothing.
+ 4. The reply is lost, or says that the version or the znode was in the way: sync and read again.  The role is ours
+    exactly if ``/controller`` belongs to our session and the epoch is e+1; every later round writes a higher epoch.
+ 5. From then on v+1 is the fence: every write of the controller begins with a check of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from aiocontroller.core.errors import AioControllerError, BadInputError, ControllerMovedError
+from aiocontroller.zookeeper import paths, znodes
+from aiocontroller.zookeeper.client import ZooKeeperClient
+from aiocontroller.zookeeper.codec import Create, Delete, Op, OpResult, SetData
+from aiocontroller.zookeeper.errors import Code, MaybeAppliedError, NotSentError, response_error
+from aiocontroller.zookeeper.znode_json import BadZNode
+
+MAX_ATTEMPTS = 20
+"""Rounds of a registration in which somebody else got in between; then it is given up."""
+
+_LOST = int(Code.CONNECTION_LOSS)
+
+
+class BrokerIdInUseError(AioControllerError):
+    """The broker id is registered by a live session that is not ours."""
+
+
+async def _multi(client: ZooKeeperClient, ops: Sequence[Op]) -> tuple[int, list[OpResult]]:
+    """The multi's code (its culprit's, or CONNECTION_LOSS when nobody knows) and its results."""
+    for _ in range(MAX_ATTEMPTS):
+        try:
+            results = await client.multi(ops)
+        except NotSentError:
+            await client.sync("/")  # waits for the connection
+            continue
+        except MaybeAppliedError:
+            return _LOST, []
+        culprit = next((r.code for r in results if r.code not in (0, Code.RUNTIME_INCONSISTENCY)), 0)
+        return culprit, results
+    return _LOST, []
+
+
+async def _stat_of(client: ZooKeeperClient, path: str) -> Any:
+    """The Stat now, not as of some moment before; None when there is no such znode."""
+    await client.sync(path)
+    return (await client.exists_many([path])).stat(0)
+
+
+# -- the controller ---------------------------------------------------------------------------------------------------
+
+
+async def read_controller_epoch(client: ZooKeeperClient) -> tuple[int, int] | None:
+    """(epoch, znode version); a damaged epoch is an error: nothing can be decided without it."""
+    reads = await client.get_many([paths.CONTROLLER_EPOCH])
+    if reads.code[0] == Code.NO_NODE:
+        return None
+    if reads.code[0]:
+        raise response_error(reads.code[0])
+    epoch = znodes.decode_controller_epoch(reads.data[0])
+    if isinstance(epoch, BadZNode):
+        raise BadInputError(str(epoch))
+    return epoch, reads.version[0]
+
+
+async def _epoch_to_beat(client: ZooKeeperClient) -> tuple[int, int]:
+    for _ in range(MAX_ATTEMPTS):
+        found = await read_controller_epoch(client)
+        if found is not None:
+            return found
+        await _multi(client, [Create(paths.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))])
+        await client.sync(paths.CONTROLLER_EPOCH)
+    raise ControllerMovedError(f"{paths.CONTROLLER_EPOCH} vanishes whenever it is created")
+
+
+async def _holder(client: ZooKeeperClient, *, takeover: bool) -> bool:
+    """Whether a present ``/controller`` is to be deleted; an error if it may not be.
+
+    A znode of our own session is a leftover of a round that we gave up, and is replaced in any case.
+    """
+    await client.sync(paths.CONTROLLER)
+    reads = await client.get_many([paths.CONTROLLER])
+    if reads.code[0] == Code.NO_NODE:
+        return False
+    stat = reads.stat(0)
+    holder = znodes.decode_controller(reads.data[0])
+    if isinstance(holder, znodes.ControllerZNode) and holder.kraft_controller_epoch > 0:
+        raise ControllerMovedError(
+            f"{paths.CONTROLLER} belongs to KRaft controller {holder.controller_id} "
+            f"(epoch {holder.kraft_controller_epoch}): the cluster is being migrated"
+        )
+    if takeover or stat.ephemeral_owner == client.session_id:
+        return True
+    raise ControllerMovedError(f"{paths.CONTROLLER} is held by session 0x{stat.ephemeral_owner & (2**64 - 1):x}")
+
+
+async def register_controller(
+    client: ZooKeeperClient, controller_id: int, timestamp_ms: int, *, takeover: bool
+) -> tuple[int, int]:
+    """(new epoch, its znode version), or ControllerMovedError when somebody else has the role; see the module."""
+    for _ in range(MAX_ATTEMPTS):
+        epoch, version = await _epoch_to_beat(client)
+        present = await _holder(client, takeover=takeover)
+        ops: list[Op] = [SetData(paths.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch + 1), version)]
+        if present:
+            ops.append(Delete(paths.CONTROLLER))
+        ops.append(Create(paths.CONTROLLER, znodes.encode_controller(controller_id, timestamp_ms), ephemeral=True))
+        code, results = await _multi(client, ops)
+        if code == 0:
+            return epoch + 1, results[0].version
+        if code not in (_LOST, Code.NODE_EXISTS, Code.BAD_VERSION, Code.NO_NODE):
+            raise response_error(code)
+        won = await _resolve(client, epoch + 1)
+        if won is not None:
+            return won
+        # lost to somebody: without takeover _holder says so in the next round; with it we beat the new holder
+    raise ControllerMovedError(f"lost {MAX_ATTEMPTS} rounds for {paths.CONTROLLER}")
+
+
+async def _resolve(client: ZooKeeperClient, epoch: int) -> tuple[int, int] | None:
+    """Step 4: (epoch, znode version) if the round that was to write ``epoch`` was won by us after all."""
+    stat = await _stat_of(client, paths.CONTROLLER)
+    found = await read_controller_epoch(client)
+    if stat is not None and stat.ephemeral_owner == client.session_id and found is not None and found[0] == epoch:
+        return found
+    return None
+
+
+async def delete_controller(client: ZooKeeperClient, fence: int) -> None:
+    """Give the role back: delete ``/controller`` if the fence still holds."""
+    writes = await client.write_many([Delete(paths.CONTROLLER)], fence=fence)
+    if writes.code[0] not in (0, Code.NO_NODE):
+        raise response_error(writes.code[0])
+
+
+# -- a broker ---------------------------------------------------------------------------------------------------------
+
+
+async def register_broker(client: ZooKeeperClient, info: znodes.BrokerInfo, previous_session: int | None) -> int:
+    """The broker epoch: czxid of the new ephemeral ``/brokers/ids/N`` (Kafka's ``CheckedEphemeral``).
+
+    Created empty and set in one multi, since the reply to a set brings the Stat.  A znode left by our own
+    ``previous_session``, which the server should have removed (KAFKA-7165, ZOOKEEPER-2985), is replaced.
+    """
+    path = paths.broker_id(info.broker.id)
+    for _ in range(MAX_ATTEMPTS):
+        code, results = await _multi(
+            client, [Create(path, None, ephemeral=True), SetData(path, znodes.encode_broker(info), 0)]
+        )
+        if code == 0:
+            return int(results[1].stat.created_zxid)
+        if code not in (_LOST, Code.NODE_EXISTS):
+            raise response_error(code)
+        stat = await _stat_of(client, path)
+        if stat is None:
+            continue
+        owner = stat.ephemeral_owner
+        if owner == client.session_id:
+            return int(stat.created_zxid)
+        if owner != previous_session:
+            raise BrokerIdInUseError(
+                f"broker id {info.broker.id} is registered by session 0x{owner & (2**64 - 1):x}, "
+                f"not by ours, 0x{client.session_id & (2**64 - 1):x}"
+            )
+        await _multi(client, [Delete(path)])
+    raise BrokerIdInUseError(f"{path} came and went {MAX_ATTEMPTS} times while it was being registered")
