@@ -78,3 +78,13 @@ def test_a_request_is_answered_once() -> None:
     assert answers == ["done"]
     with pytest.raises(AssertionError, match="answered once"):
         request.reply.answer("again")
+
+
+def test_an_answer_may_come_later() -> None:
+    answers: list[object] = []
+    reply = controlled_shutdown(answers).reply
+    assert reply.deferred is False
+    reply.defer()
+    assert (reply.deferred, reply.answered) == (True, False)
+    reply.ensure(["t-0"])
+    assert answers == [["t-0"]]

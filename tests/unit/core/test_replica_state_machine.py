@@ -10,11 +10,12 @@ from hypothesis import given, settings
 
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.decisions import Decisions
-from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment
 from aiocontroller.core.replica_state_machine import (
     CheckedReplicas,
     OfflinePlan,
     check_valid_previous_states,
+    drop_replicas,
     initialize_replica_states,
     plan_offline,
     set_replica_states,
@@ -193,3 +194,19 @@ def test_many_brokers_at_once_agree_with_one_after_the_other(
             assert (after.leader, after.isr) == (leader, isr)
         assert after.leader_epoch == before.leader_epoch + 1
         assert (after.partition_epoch, after.controller_epoch) == (before.partition_epoch, 3)
+
+
+# -- NonExistentReplica ------------------------------------------------------------------------------------------------
+
+
+def test_successful_replica_to_nonexistent_replica_transition() -> None:
+    """A deleted replica is no longer assigned, wherever the assignment names it."""
+    reassigned = ReplicaAssignment((1, 2)).reassign_to((3, 2))
+    made = table({"t": [[1, 2], reassigned, [2]]})
+    set_replica_states(made, {2: [0, 1]}, Online)
+    drop_replicas(made, {1: [0, 1], 3: [1]})
+    assert [made.assignment(row) for row in range(3)] == [ReplicaAssignment((2,))] * 3
+    assert made.partitions_on_broker(1) == []
+    assert [made.replica_state(row, 2) for row in (0, 1)] == [Online, Online]
+    drop_replicas(made, {2: [2]})
+    assert made.assignment(2) == ReplicaAssignment(())
