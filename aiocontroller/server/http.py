@@ -18,8 +18,8 @@ from aiocontroller.net.ports import Listener, World
 
 log = logging.getLogger("aiocontroller.http")
 
-DebugHandler = Callable[[Mapping[str, str]], Awaitable[object]]
-"""Gets the query's parameters; what it returns is answered as JSON, a ValueError as 400 with its text."""
+DebugHandler = Callable[[], Awaitable[object]]
+"""What it returns is answered as JSON; an exception as 500 with its text."""
 
 SHUTDOWN_TIMEOUT_S = 1.0
 _encoder = msgspec.json.Encoder(enc_hook=repr)
@@ -122,9 +122,7 @@ def _status(status: Callable[[], Mapping[str, Any]]) -> _Handler:
 def _debug(name: str, handler: DebugHandler) -> _Handler:
     async def handle(request: web.Request) -> web.Response:
         try:
-            return _json(await handler(dict(request.query)))
-        except ValueError as error:
-            return _json({"error": str(error)}, 400)
+            return _json(await handler())
         except Exception as error:
             log.exception("debug handler %s failed", name)
             return _json({"error": repr(error)}, 500)
