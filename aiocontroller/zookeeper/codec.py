@@ -97,7 +97,8 @@ class OpResult(msgspec.Struct, frozen=True):
     """What became of one operation of a multi.
 
     ``code`` is 0 where applied; in a failed multi it is 0 before the culprit, the reason at the culprit, and
-    RUNTIME_INCONSISTENCY (-2) after it.  ``stat`` after SetData and Create, ``path`` (as the server named it) after Create.
+    RUNTIME_INCONSISTENCY (-2) after it.  ``stat`` after SetData and Create; ``path``, as the server named it, after
+    Create.
     """
 
     code: int
@@ -116,6 +117,19 @@ def ustring(text: str) -> bytes:
 
 def buffer(data: bytes | None) -> bytes:
     return pack_int(-1) if data is None else pack_int(len(data)) + data
+
+
+def text(raw: bytes) -> str:
+    """A string as Java's jute writes it: characters beyond the 16-bit plane come as two encoded surrogates."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        pass
+    try:
+        halves = raw.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return raw.decode("utf-8", "replace")
+    return halves.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def encode_acl(acl: Sequence[Any]) -> bytes:
@@ -253,7 +267,7 @@ def _results(payload: bytes) -> Iterator[OpResult]:
             at += STAT_SIZE
         elif kind in (CREATE, CREATE2):
             length = unpack_int(payload, at)[0]
-            path = payload[at + 4 : at + 4 + length].decode()
+            path = text(payload[at + 4 : at + 4 + length])
             at += 4 + length
             yield OpResult(0, parse_stat(payload, at) if kind == CREATE2 else None, path)
             at += STAT_SIZE if kind == CREATE2 else 0
@@ -270,7 +284,7 @@ def parse_strings(payload: bytes, at: int = 0) -> tuple[list[str], int]:
     found = []
     for _ in range(count):
         end = at + 4 + unpack_int(payload, at)[0]
-        found.append(payload[at + 4 : end].decode())
+        found.append(text(payload[at + 4 : end]))
         at = end
     return found, at
 

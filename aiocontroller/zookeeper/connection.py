@@ -1,8 +1,8 @@
 """One TCP (or TLS) connection to one ZooKeeper server, as an asyncio Protocol.
 
 Rules
-  * Replies come in the order of requests (ZooKeeper guarantees it), so the pending ones are a deque; a reply with another
-    xid than the oldest pending one means a damaged stream, and the connection is given up.
+  * Replies come in the order of requests (ZooKeeper guarantees it), so the pending ones are a deque; a reply with
+    another xid than the oldest pending one means a damaged stream, and the connection is given up.
   * Frames of one loop turn leave in one write.
   * When the connection ends, for whatever reason, everything pending fails at once: with NotSentError what was never
     handed to the transport, with MaybeAppliedError the rest.
@@ -17,6 +17,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from struct import Struct
+from typing import cast
 
 from aiocontroller.net.ports import Clock
 from aiocontroller.zookeeper import codec
@@ -184,9 +185,9 @@ class Connection(asyncio.Protocol):
     # -- asyncio's side ------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
-        self._transport = transport  # type: ignore[assignment]
-        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        # uvloop's transports are not asyncio.Transport by class
+        self._transport = out = cast(asyncio.Transport, transport)
+        out.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self.last_received = self._clock.monotonic()
 
     def pause_writing(self) -> None:
@@ -281,7 +282,7 @@ class Connection(asyncio.Protocol):
         elif xid == codec.WATCH_XID:
             kind, state, length = _EVENT_HEAD.unpack_from(data, at + 16)
             self._counters.events += 1
-            self._on_event(kind, state, data[at + 28 : at + 28 + max(length, 0)].decode())
+            self._on_event(kind, state, codec.text(data[at + 28 : at + 28 + max(length, 0)]))
         elif xid == codec.AUTH_XID:
             waiter = self._auth.popleft() if self._auth else None
             if waiter is not None and not waiter.done():

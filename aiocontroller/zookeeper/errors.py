@@ -52,27 +52,27 @@ class Code(IntEnum):
 
 
 # aiozk lacks these; defining a subclass registers it, so that its own lookup finds it too.
-class RequestTimeout(exc.ResponseError):  # type: ignore[misc]
+class RequestTimeout(exc.ResponseError):
     error_code = -122
 
 
-class ReconfigDisabled(exc.ResponseError):  # type: ignore[misc]
+class ReconfigDisabled(exc.ResponseError):
     error_code = -123
 
 
-class SessionClosedRequireSaslAuth(exc.ResponseError):  # type: ignore[misc]
+class SessionClosedRequireSaslAuth(exc.ResponseError):
     error_code = -124
 
 
-class QuotaExceeded(exc.ResponseError):  # type: ignore[misc]
+class QuotaExceeded(exc.ResponseError):
     error_code = -125
 
 
-class ThrottledOp(exc.ResponseError):  # type: ignore[misc]
+class ThrottledOp(exc.ResponseError):
     error_code = -127
 
 
-class ZooKeeperError(AioControllerError, exc.ZKError):  # type: ignore[misc]
+class ZooKeeperError(AioControllerError, exc.ZKError):
     """Root of the errors below."""
 
 

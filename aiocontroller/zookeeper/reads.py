@@ -4,10 +4,10 @@ getData goes out as multiRead (ZooKeeper 3.6 and later; a server that answers Un
 then on); exists and getChildren2 have no place in a multiRead and are pipelined.  Everything is repeated over lost
 connections.
 
-Watches after a multiRead are armed by SetWatches, relative to the highest mzxid that the batch itself showed.  One server
-carries out a multiRead with no write in between, so a znode that changes later has a higher mzxid and fires at once: no
-change is missed and nothing fires without one.  Only the data of the same batch may be used for that: two batches
-can have a change between them.
+Watches after a multiRead are armed by SetWatches, relative to the highest mzxid that the batch itself showed.  One
+server carries out a multiRead with no write in between, so a znode that changes later has a higher mzxid and fires at
+once: no change is missed and nothing fires without one.  Only the data of the same batch may be used for that: two
+batches can have a change between them.
 """
 
 from __future__ import annotations
@@ -70,6 +70,10 @@ class Reads:
 
     def ephemeral_owner(self, i: int) -> int:
         return self._long(i, codec.STAT_OWNER)
+
+    def num_children(self, i: int) -> int:
+        at = self._at[i]
+        return int(codec.unpack_int(self._payload(i), at + codec.STAT_CHILDREN)[0]) if at >= 0 else 0
 
     def _long(self, i: int, offset: int) -> int:
         at = self._at[i]

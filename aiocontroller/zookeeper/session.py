@@ -1,12 +1,12 @@
 """A ZooKeeper session that survives its connections.
 
 Theory
-  * One task (``_run``) opens connections, one after the other, until the client is closed.  It never waits for a reply of
-    an operation, so nothing that a connection does can block it.
+  * One task (``_run``) opens connections, one after the other, until the client is closed.  It never waits for a reply
+    of an operation, so nothing that a connection does can block it.
   * The session is dropped on the server's word only: a handshake answered with id 0 (or a reply SESSION_EXPIRED, which
     the next handshake confirms).  A refused, cut or timed-out handshake says nothing about the session.
-  * The first frames of a resumed connection are the credentials and SetWatches for everything in the registry, relative to
-    the last zxid that a reply showed.  Their replies are pending like any other; nobody awaits them.
+  * The first frames of a resumed connection are the credentials and SetWatches for everything in the registry, relative
+    to the last zxid that a reply showed.  Their replies are pending like any other; nobody awaits them.
   * A peer that is silent for a third of the timeout is pinged, after two thirds it is given up: that leaves a third to
     find another server before the session expires.
   * A call belongs to the session in which it began.  If that one is lost for good, the call ends with
@@ -31,6 +31,7 @@ from aiozk import protocol
 from aiozk.session import Session
 from aiozk.states import States
 
+from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import Timer, World
 from aiocontroller.zookeeper import codec
 from aiocontroller.zookeeper.addresses import format_address
@@ -46,6 +47,7 @@ from aiocontroller.zookeeper.errors import (
     ZooKeeperError,
     response_error,
 )
+from aiocontroller.zookeeper.session_metrics import SessionMetrics
 from aiocontroller.zookeeper.watches import WatchRegistry
 
 log = logging.getLogger(__name__)
@@ -91,7 +93,7 @@ class _CallbackTable(dict[Any, _OrderedCallbacks]):
         return found
 
 
-class ZooKeeperSession(Session):  # type: ignore[misc]
+class ZooKeeperSession(Session):
     def __init__(
         self,
         hosts: Sequence[tuple[str, int]],
@@ -99,11 +101,13 @@ class ZooKeeperSession(Session):  # type: ignore[misc]
         world: World,
         *,
         ssl: SSLContext | None = None,
+        metrics: Metrics | None = None,
         max_in_flight: int = 1000,
         max_bytes_in_flight: int = 4 << 20,
     ) -> None:
         super().__init__("localhost", timeout_s, None, False, None)
         self.hosts = list(hosts)
+        self.conn: Connection | None = None
         self.watch_callbacks = _CallbackTable()
         self.session_id = 0
         self.password = bytes(16)
@@ -112,9 +116,14 @@ class ZooKeeperSession(Session):  # type: ignore[misc]
         self.counters = Counters()
         self.registry = WatchRegistry()
         self.credentials: list[bytes] = []
+        self._early_credentials: list[tuple[str, bytes]] = []
         self.on_watch: Callable[[int, str], None] | None = None
         self.on_session: SessionHandler | None = None
-        self.suspensions = self.expiries = self.connects = self.failed_attempts = 0
+        self.failed_attempts = 0
+        self.metrics = SessionMetrics(metrics)
+        self.metrics.watch("InFlight", lambda: self.conn.in_flight if self.conn is not None else 0)
+        self.metrics.watch("Waiting", lambda: len(self._waiters))
+        self.metrics.watch("Watches", lambda: len(self.registry))
         self.last_failure = "no attempt was made yet"
         self._world = world
         self._clock = world.clock
@@ -158,6 +167,9 @@ class ZooKeeperSession(Session):  # type: ignore[misc]
         finally:
             if timer is not None:
                 timer.cancel()
+        while self._early_credentials:
+            await self.add_auth(*self._early_credentials[0])
+            del self._early_credentials[0]
 
     async def close(self) -> None:
         """Close the session where a server can be told; end in any case."""
@@ -185,7 +197,7 @@ class ZooKeeperSession(Session):  # type: ignore[misc]
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(future)
             await self._bounded(future, min(CLOSE_GRACE_S, self.timeout / 3))
-        return self.conn if isinstance(self.conn, Connection) and self.conn.alive else None
+        return self.conn if self.conn is not None and self.conn.alive else None
 
     async def _say_goodbye(self, conn: Connection) -> None:
         future = conn.submit([codec.pack_int(codec.CLOSE_SESSION)])
@@ -224,7 +236,7 @@ class ZooKeeperSession(Session):  # type: ignore[misc]
                 failures += 1
                 continue
             since = self._clock.monotonic()
-            reason = await conn.lost
+            reason = await asyncio.shield(conn.lost)
             await self._suspend(conn, reason)
             if self._clock.monotonic() - since >= STABLE_AFTER_S:
                 failures = 0
@@ -308,9 +320,9 @@ class ZooKeeperSession(Session):  # type: ignore[misc]
         else:
             self.epoch += 1
             event = SessionEvent.CONNECTED if self.epoch == 1 else SessionEvent.NEW_SESSION
-        self.connects += 1
+        self.metrics.connects.mark()
         self.conn = conn
-        self._schedule_tick(conn)
+        self._schedule_tick(conn, self.timeout / 3)
         self.state.transition_to(States.CONNECTED)
         log.info("ZooKeeper session 0x%x %s, timeout %d ms", session_id, event.value, timeout_ms)
         await self._report(event)
@@ -324,7 +336,7 @@ class ZooKeeperSession(Session):  # type: ignore[misc]
         if self.conn is conn:
             self.conn = None
         self._stop_tick()
-        self.suspensions += 1
+        self.metrics.disconnects.mark()
         log.info("ZooKeeper session 0x%x suspended: %s", self.session_id, reason)
         if self.state.current_state == States.CONNECTED:
             self.state.transition_to(States.SUSPENDED)
@@ -332,7 +344,7 @@ class ZooKeeperSession(Session):  # type: ignore[misc]
 
     async def _expire(self) -> None:
         log.warning("ZooKeeper session 0x%x has expired", self.session_id)
-        self.expiries += 1
+        self.metrics.expires.mark()
         self._generation += 1
         self.session_id, self.password = 0, bytes(16)
         self.timeout = self._requested_timeout_s
@@ -343,7 +355,7 @@ class ZooKeeperSession(Session):  # type: ignore[misc]
         await self._report(SessionEvent.EXPIRED)
 
     async def _report(self, event: SessionEvent) -> None:
-        """Tell the owner.  Only EXPIRED is awaited (for at most one session timeout), as Kafka does before it reconnects."""
+        """Tell the owner.  Only EXPIRED is awaited (at most one session timeout), as Kafka does."""
         if self.on_session is None:
             return
         try:
@@ -358,8 +370,7 @@ class ZooKeeperSession(Session):  # type: ignore[misc]
 
     # -- heartbeat -----------------------------------------------------------------------------------------------------
 
-    def _schedule_tick(self, conn: Connection, delay_s: float | None = None) -> None:
-        delay_s = self.timeout / 6 if delay_s is None else delay_s
+    def _schedule_tick(self, conn: Connection, delay_s: float) -> None:
         self._tick_due = self._clock.monotonic() + delay_s
         self._ping_timer = self._clock.call_later(delay_s, lambda: self._tick(conn))
 
@@ -371,18 +382,21 @@ class ZooKeeperSession(Session):  # type: ignore[misc]
     def _tick(self, conn: Connection) -> None:
         if conn is not self.conn or not conn.alive:
             return
-        now = self._clock.monotonic()
+        now, third_s = self._clock.monotonic(), self.timeout / 3
         silent_s = now - conn.last_received
-        if silent_s >= self.timeout * 2 / 3:
+        if silent_s >= 2 * third_s:
             if now - self._tick_due > LATE_TIMER_S:
                 # we were the ones who slept: let the socket be read before anybody is blamed
                 self._schedule_tick(conn, LATE_TIMER_S / 2)
-                return
-            conn.abort(f"the server was silent for {silent_s:.3f} s")
+            else:
+                conn.abort(f"the server was silent for {silent_s:.3f} s")
             return
-        if max(silent_s, now - conn.last_sent) >= self.timeout / 3 - 0.001:
+        idle_s = max(silent_s, now - conn.last_sent)
+        if idle_s < third_s:
+            self._schedule_tick(conn, third_s - idle_s)
+        else:
             conn.ping()
-        self._schedule_tick(conn)
+            self._schedule_tick(conn, min(third_s, 2 * third_s - silent_s))
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -429,12 +443,14 @@ class ZooKeeperSession(Session):  # type: ignore[misc]
             size += len(body) + 8
         while True:
             conn = await self._turn(len(bodies), size, generation)
+            since = self._clock.monotonic()
             try:
                 replies = await conn.submit(bodies, hooks)
             except (NotSentError, MaybeAppliedError):
                 if retry:
                     continue
                 raise
+            self.metrics.request_latency_ms.observe((self._clock.monotonic() - since) * 1000)
             if not self._refused(conn, replies):
                 return replies
             if not retry:
@@ -479,7 +495,7 @@ class ZooKeeperSession(Session):  # type: ignore[misc]
             if conn is not None and conn.alive and (woken or not self._waiters) and self._has_room(conn, frames, size):
                 if woken:
                     self._wake_next()
-                return conn  # type: ignore[no-any-return]
+                return conn
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             (self._waiters.appendleft if woken else self._waiters.append)(future)
             try:
@@ -524,7 +540,13 @@ class ZooKeeperSession(Session):  # type: ignore[misc]
             conn.abort(reason)
 
     async def add_auth(self, scheme: str, credential: bytes) -> None:
-        """Authenticate this session, now and on every later connection.  AuthFailedError when the server refuses."""
+        """Authenticate this session, now (or at the start) and on every later connection.
+
+        AuthFailedError when the server refuses; it closes the connection then.
+        """
+        if not self.started and not self._closed:
+            self._early_credentials.append((scheme, credential))
+            return
         body = codec.pack_int(codec.AUTH) + codec.pack_int(0) + codec.ustring(scheme) + codec.buffer(credential)
         while True:
             conn = await self._turn(1, len(body), self._generation)
@@ -535,6 +557,7 @@ class ZooKeeperSession(Session):  # type: ignore[misc]
             except MaybeAppliedError:
                 continue
             if code != codec.OK:
+                self.metrics.auth_failures.mark()
                 raise AuthFailedError(f"ZooKeeper refused the credentials of scheme {scheme!r} (code {code})")
             if body not in self.credentials:
                 self.credentials.append(body)

@@ -1,20 +1,20 @@
 """Bulk writes: hundreds of fenced, independent writes per multi, each applied exactly once.
 
-A batch is one multi: first the fence (a check of ``/controller_epoch``), then up to 500 operations or 400 KB.  A multi is
-all or nothing, so what can come back is one of
+A batch is one multi: first the fence (a check of ``/controller_epoch``), then up to 500 operations or 400 KB.  A multi
+is all or nothing, so what can come back is one of
 
   applied        every operation has its result.
   fenced         the check failed: ControllerMovedError; nothing of this batch was applied.
-  conflict       one operation, the first that failed, is named, and nothing was applied.  Going round once for each would
-                 cost a multi per conflict; instead one read of what follows it finds all that cannot succeed, and the
-                 rest is sent again.  One conflict or two hundred: one more read and one more multi.
+  conflict       one operation, the first that failed, is named, and nothing was applied.  Going round once for each
+                 would cost a multi per conflict; instead one read of what follows it finds all that cannot succeed,
+                 and the rest is sent again.  One conflict or two hundred: one more read and one more multi.
   nothing heard  the connection was lost.  The batch may have been applied, so it is never just sent again:
                    1. ``sync``: the server that we now talk to may not have heard yet of what the last one accepted;
                    2. read every path;
                    3. SetData: version = expected + 1 and equal data: ours.  Version still as expected: send again.
                       Otherwise a conflict.  (Create and Delete alike, by czxid: see ``_verdict_on_lost``.)
-                 Since step 3 reads after the sync, and this session's requests are carried out in order, a batch that is
-                 not visible then never will be.
+                 Since step 3 reads after the sync, and the server drops the old connection's requests before it lets
+                 the session in again, a batch that is not visible then never will be.
 
 Limits: NotSent batches are sent again at once; a batch whose answer is lost ``MAX_LOST`` times in a row gives up with
 MaybeAppliedError.
@@ -43,8 +43,7 @@ WriteOp = Create | SetData | Delete
 class Writes:
     """What became of each write, as columns in the order of the operations.
 
-    ``code``: 0 applied; -101 NoNode, -103 BadVersion, -110 NodeExists, -111 NotEmpty, … refused; -4 ConnectionLoss where a
-    lost answer could not be resolved (only a Delete or SetData of any version, see ``_verdict_on_lost``).
+    ``code``: 0 applied; -101 NoNode, -103 BadVersion, -110 NodeExists, -111 NotEmpty, … refused.
     ``version``: the new version after SetData, 0 after Create; -1 where not applied and after Delete.
     """
 
@@ -65,7 +64,7 @@ class Writes:
 class _Batch:
     """One multi's worth of operations, and which of them are still open."""
 
-    __slots__ = ("lost", "ops", "open", "out", "raw", "since_zxid", "start")
+    __slots__ = ("lost", "open", "ops", "out", "raw", "since_zxid", "start")
 
     def __init__(self, start: int, ops: Sequence[WriteOp], raw: list[bytes], out: Writes, since_zxid: int) -> None:
         self.start = start
@@ -158,7 +157,7 @@ class BulkWriter:
         if lost:
             await self._resolve_lost(batch, generation)
         elif payload or code != OK:
-            await self._resolve_conflict(batch, code, _parse(payload), fence, generation)
+            await self._resolve_conflict(batch, code, _parse(payload) if code == OK else [], fence, generation)
         await self._write_batch(batch, fence, generation)
 
     # -- any operation -------------------------------------------------------------------------------------------------
@@ -221,29 +220,22 @@ class BulkWriter:
             return
         if fence is not None and culprit == 0:
             raise ControllerMovedError(
-                f"{fence[0]} is no longer at version {fence[1]} (code {results[0].code}): another controller has been elected"
+                f"{fence[0]} is no longer at version {fence[1]} (code {results[0].code}): another has been elected"
             )
         self.conflicts += 1
         await self._settle_hopeless(batch, culprit - first, results[culprit].code, generation)
 
     async def _settle_hopeless(self, batch: _Batch, at: int, code: int, generation: int) -> None:
-        """The open operation ``at`` was refused: settle it and, by one read, all later ones that would be refused too."""
+        """The open operation ``at`` was refused: settle it and, by one read, later ones that would be refused too."""
         culprit, rest = batch.open[at], batch.open[at + 1 :]
         batch.settle(culprit, code)
         reads = await self._read(batch, rest, generation) if rest else Reads()
-        counts: dict[bytes, int] = {}
-        for i in batch.open:
-            counts[batch.raw[i]] = counts.get(batch.raw[i], 0) + 1
-        missing = {batch.raw[culprit]} if code == NO_NODE and isinstance(batch.ops[culprit], Create) else set()
-        created = {batch.raw[i] for i in batch.open[:at] if isinstance(batch.ops[i], Create)}
-        # creating beside a node whose parent is missing is as hopeless
-        if missing and _parent(batch.raw[culprit]) not in created:
-            missing.add(_parent(batch.raw[culprit]))
+        missing: set[bytes] = set()
+        if code == NO_NODE and isinstance(batch.ops[culprit], Create):
+            missing = {batch.raw[culprit], _parent(batch.raw[culprit])}
         still_open = batch.open[:at]
         for position, i in enumerate(rest):
-            verdict = OK
-            if counts[batch.raw[i]] == 1:  # what an earlier operation of the batch changes cannot be judged by reading
-                verdict = _verdict(batch.ops[i], reads, position)
+            verdict = _verdict(batch.ops[i], reads, position)
             if verdict == OK and isinstance(batch.ops[i], Create) and _parent(batch.raw[i]) in missing:
                 verdict = NO_NODE
                 missing.add(batch.raw[i])
@@ -312,8 +304,8 @@ def _verdict(op: WriteOp, reads: Reads, i: int) -> int:
 def _verdict_on_lost(op: WriteOp, reads: Reads, i: int, since_zxid: int, session_id: int) -> tuple[int, int] | None:
     """(code, version) of an operation whose answer was lost, or None: certainly not applied, send it again.
 
-    A SetData of any version (-1) counts as applied when the data is equal, and is harmless to repeat otherwise.  A Delete
-    counts as applied when the znode is gone or was created anew since.
+    A SetData of any version (-1) counts as applied when the data is equal, and is harmless to repeat otherwise.  A
+    Delete counts as applied when the znode is gone or was created anew since.
     """
     code = reads.code[i]
     if isinstance(op, SetData):
