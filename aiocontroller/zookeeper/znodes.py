@@ -12,8 +12,8 @@ Rules.
    not 0, ``topic_id`` only when there is one.
 
 Theory of the hot path.  A cluster of a million partitions has few distinct states: leaders, epochs and ISRs repeat.
-So decoding keeps a memo from bytes to the decoded state for the length of one call, and encoding one from ISR to its
-JSON; what is left per partition is one dict look-up and one struct.
+So decoding keeps a memo from bytes to the decoded state for the length of one call, and encoding the reverse; what is
+left per partition is one dict look-up and one struct.
 """
 
 from __future__ import annotations
@@ -408,21 +408,29 @@ def decode_partition_states(
 
 def encode_partition_states(leaderships: Iterable[LeaderAndIsr]) -> list[bytes]:
     """Version 1 with Kafka's key order; the partition epoch is not written: it is the znode's version."""
-    memo: dict[tuple[int, ...], bytes] = {}
+    memo: dict[tuple[int, int, tuple[int, ...], int, int], bytes] = {}
     encoded: list[bytes] = []
+    append, known = encoded.append, memo.get
     for state in leaderships:
-        isr = memo.get(state.isr)
-        if isr is None:
-            isr = memo[state.isr] = ints_as_json(state.isr)
-        head = b'{"controller_epoch":%d,"leader":%d,"version":1,"leader_epoch":%d,"isr":%b' % (
-            state.controller_epoch,
-            state.leader,
-            state.leader_epoch,
-            isr,
-        )
-        recovery = state.recovery_state
-        encoded.append(b'%b,"leader_recovery_state":%d}' % (head, recovery) if recovery else head + b"}")
+        key = state.leader, state.leader_epoch, state.isr, state.controller_epoch, state.recovery_state
+        data = known(key)
+        if data is None:
+            if len(memo) >= _MEMO_LIMIT:
+                memo.clear()
+            data = memo[key] = _write_state(*key)
+        append(data)
     return encoded
+
+
+def _write_state(leader: int, leader_epoch: int, isr: tuple[int, ...], controller_epoch: int, recovery: int) -> bytes:
+    tail = b',"leader_recovery_state":%d}' % recovery if recovery else b"}"
+    return b'{"controller_epoch":%d,"leader":%d,"version":1,"leader_epoch":%d,"isr":%b%b' % (
+        controller_epoch,
+        leader,
+        leader_epoch,
+        ints_as_json(isr),
+        tail,
+    )
 
 
 # -- the admin requests and the notifications -------------------------------------------------------------------------
