@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.controller.kafka_controller import GivingUpError, KafkaController
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.events import ShutdownEventThread
+from aiocontroller.core.ids import Endpoint
 from aiocontroller.journal.journal import Journal, NullJournal
 from aiocontroller.journal.writer import FileJournal
 from aiocontroller.metrics import Metrics
@@ -54,12 +55,14 @@ class Service:
         )
         self.zk = KafkaZkClient(self.client)
         self.http_port = 0
-        self.port = 0
+        self.endpoints: list[Endpoint] = []
+        """Where brokers reach this controller, with the ports that were really taken."""
         self._allow_session_expiry = allow_session_expiry
         self._tasks: anyio.abc.TaskGroup | None = None
-        self._listener: Listener | None = None
+        self._listeners: list[Listener] = []
+        self._http: http.HttpServer | None = None
         self.shell = ControllerShell(
-            config, world, self.zk, self.queue, self.metrics, self.journal, self._new_channels, self._own_endpoint
+            config, world, self.zk, self.queue, self.metrics, self.journal, self._new_channels, self._own_endpoints
         )
         self.controller = KafkaController(self.shell)
 
@@ -85,8 +88,10 @@ class Service:
     async def _open(self) -> None:
         config = self.config
         kafka = KafkaListener(self.shell, self.controller)
-        self._listener = await self.world.network.serve(kafka.connection, config.listen_host, config.listen_port)
-        self.port = self._listener.port
+        for listener in config.listeners:
+            serving = await self.world.network.serve(kafka.connection, listener.host, listener.port)
+            self._listeners.append(serving)
+            self.endpoints.append(Endpoint(listener.listener, listener.host, serving.port, listener.security_protocol))
         self._http = await http.serve(
             self.world,
             config.aiocontroller_http_host,
@@ -105,13 +110,12 @@ class Service:
         log.info("Connected to ZooKeeper at %s, session 0x%x", config.zookeeper_connect, self.client.session_id)
 
     async def _close(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         await self.client.close()
         await self.journal.close()
-        http_server = getattr(self, "_http", None)
-        if http_server is not None:
-            await http_server.close()
+        if self._http is not None:
+            self._http.close()
 
     def _on_session(self, event: SessionEvent) -> None:
         log.log(
@@ -133,8 +137,8 @@ class Service:
             journal=self.journal,
         )
 
-    def _own_endpoint(self) -> tuple[str, int]:
-        return self.config.advertised_host, self.config.advertised_port or self.port
+    def _own_endpoints(self) -> Sequence[Endpoint]:
+        return self.config.advertised_listeners or self.endpoints
 
     def _debug_handlers(self) -> dict[str, Callable[[], Awaitable[Any]]]:
         if not self._allow_session_expiry:

@@ -38,7 +38,7 @@ class ControllerShell:
         metrics: Metrics,
         journal: Journal,
         new_channels: Callable[[ControllerShell], ControllerChannelManager],
-        own_endpoint: Callable[[], tuple[str, int]],
+        own_endpoints: Callable[[], Sequence[Endpoint]],
     ) -> None:
         self.config = config
         self.id = config.aiocontroller_id
@@ -47,7 +47,7 @@ class ControllerShell:
         self.queue = queue
         self.metrics = metrics
         self.journal = journal
-        self.own_endpoint = own_endpoint
+        self.own_endpoints = own_endpoints
         self._new_channels = new_channels
         self.context = ControllerContext()
         self.channels: ControllerChannelManager | None = None
@@ -94,10 +94,16 @@ class ControllerShell:
         listeners = dict.fromkeys(
             e.listener for b in brokers for e in b.endpoints if e.security_protocol == "PLAINTEXT"
         )
-        host, port = self.own_endpoint()
+        own = self.own_endpoints()
+        address = {name: next((e for e in own if e.listener == name), own[0]) for name in listeners}
         racks = [b.rack for b in brokers]
         rack = racks[0] if racks and all(r is not None for r in racks) else None
-        return Broker(self.id, 0, tuple(Endpoint(name, host, port) for name in listeners), rack)
+        return Broker(
+            self.id,
+            0,
+            tuple(Endpoint(name, at.host, at.port, at.security_protocol) for name, at in address.items()),
+            rack,
+        )
 
     # -- telling the brokers ---------------------------------------------------------------------------------------
 

@@ -1,0 +1,244 @@
+"""The network and the clock in memory: the whole program on one loop, with time that passes only when all wait.
+
+Rules.
+ * Nothing here looks at the operating system: one run is the same as the next, event for event.
+ * A connection keeps the order of its bytes; each piece arrives after the network's delay, never in the same step.
+ * Time jumps to the next deadline as soon as nothing is left to do, so an idle day costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import ssl as ssl_module
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from aiocontroller.net.ports import Listener, Timer, World
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+T = TypeVar("T")
+
+FIRST_FREE_PORT = 20_000
+EPOCH_US = 1_700_000_000_000_000
+"""Wall time at the beginning of every simulated run."""
+
+
+class DeadlockError(RuntimeError):
+    """Everybody waits and no deadline is set: nothing can ever happen again."""
+
+
+class _NoSelector(selectors.BaseSelector):
+    """Stands where the loop asks the operating system for events: moves the clock instead."""
+
+    def __init__(self, loop_time: _Time) -> None:
+        self._time = loop_time
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None:
+            raise DeadlockError("every task waits and no timer is set")
+        if timeout > 0:
+            self._time.now_s += timeout
+        return []
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        return selectors.SelectorKey(fileobj, 0, events, data)
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return selectors.SelectorKey(fileobj, 0, 0, None)
+
+    def get_map(self) -> Any:
+        return {}
+
+    def close(self) -> None:
+        pass
+
+
+class _Time:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """asyncio's own loop on virtual time; tasks run in the order in which they became ready."""
+
+    def __init__(self) -> None:
+        self._virtual = _Time()
+        super().__init__(_NoSelector(self._virtual))
+
+    def time(self) -> float:
+        return self._virtual.now_s
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on a new virtual loop."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(main)
+
+
+class SimulatedClock:
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def wall_time_us(self) -> int:
+        return EPOCH_US + round(asyncio.get_running_loop().time() * 1e6)
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
+        return asyncio.get_running_loop().call_later(delay_s, callback)
+
+    async def sleep(self, delay_s: float) -> None:
+        await asyncio.sleep(delay_s)
+
+
+class SimulatedTransport(asyncio.Transport):
+    """One end of a connection."""
+
+    def __init__(self, network: SimulatedNetwork, protocol: asyncio.Protocol, address: tuple[str, int]) -> None:
+        super().__init__({"peername": address})
+        self._network = network
+        self._protocol = protocol
+        self._peer: SimulatedTransport | None = None
+        self.under_way: deque[bytes | None] = deque()
+        self._closing = False
+        self._paused = False
+        self._held: list[bytes | None] = []
+        """Arrived while reading was paused; None is the end."""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not self._closing and self._peer is not None and len(data):
+            self._network.carry(self._peer, bytes(data))
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.write(b"".join(list_of_data))
+
+    def close(self) -> None:
+        """What was written before still arrives; then the other end learns of it."""
+        if self._closing:
+            return
+        self._closing = True
+        asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
+        if self._peer is not None:
+            self._network.carry(self._peer, None)
+
+    def abort(self) -> None:
+        self.close()
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def pause_reading(self) -> None:
+        self._paused = True
+
+    def resume_reading(self) -> None:
+        self._paused = False
+        held, self._held = self._held, []
+        for data in held:
+            self.arrive(data)
+
+    def is_reading(self) -> bool:
+        return not self._paused
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def arrive(self, data: bytes | None) -> None:
+        """Called by the network when a piece, or the end, gets here."""
+        if self._closing:
+            return
+        if self._paused:
+            self._held.append(data)
+        elif data is not None:
+            self._protocol.data_received(data)
+        else:
+            self._closing = True
+            self._protocol.connection_lost(None)
+
+
+class SimulatedListener:
+    def __init__(self, network: SimulatedNetwork, port: int) -> None:
+        self._network = network
+        self._port = port
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    def close(self) -> None:
+        self._network.listeners.pop(self._port, None)
+
+
+class SimulatedNetwork:
+    """One host: listeners are told apart by their ports alone."""
+
+    def __init__(self, delay_s: float = 0.0001) -> None:
+        self.delay_s = delay_s
+        self.listeners: dict[int, Callable[[], asyncio.BaseProtocol]] = {}
+        self.connections: list[tuple[int, SimulatedTransport, SimulatedTransport]] = []
+        """(port, client's end, server's end) of every connection that was made."""
+        self._next_port = FIRST_FREE_PORT
+
+    async def connect(
+        self,
+        protocol_factory: Callable[[], P],
+        host: str,
+        port: int,
+        *,
+        timeout_s: float,
+        ssl: ssl_module.SSLContext | None = None,
+    ) -> tuple[asyncio.Transport, P]:
+        await asyncio.sleep(self.delay_s)
+        serve = self.listeners.get(port)
+        if serve is None:
+            raise ConnectionRefusedError(f"nobody listens on {host}:{port}")
+        client, server = protocol_factory(), serve()
+        assert isinstance(client, asyncio.Protocol)
+        assert isinstance(server, asyncio.Protocol)
+        near, far = SimulatedTransport(self, client, (host, port)), SimulatedTransport(self, server, ("client", 0))
+        near._peer, far._peer = far, near
+        self.connections = [c for c in self.connections if not (c[1].is_closing() and c[2].is_closing())]
+        self.connections.append((port, near, far))
+        server.connection_made(far)
+        client.connection_made(near)
+        return near, client
+
+    async def serve(
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        host: str,
+        port: int,
+        *,
+        ssl: ssl_module.SSLContext | None = None,
+    ) -> Listener:
+        if port == 0:
+            port = self._next_port
+            self._next_port += 1
+        if port in self.listeners:
+            raise OSError(f"port {port} is in use")
+        self.listeners[port] = protocol_factory
+        return SimulatedListener(self, port)
+
+    def carry(self, to: SimulatedTransport, data: bytes | None) -> None:
+        # The loop does not promise an order among timers of one deadline; the queue of the connection does.
+        to.under_way.append(data)
+        asyncio.get_running_loop().call_later(self.delay_s, lambda: to.arrive(to.under_way.popleft()))
+
+    def cut(self, port: int) -> int:
+        """Break every connection to a port, both ends at once; returns how many."""
+        broken = [c for c in self.connections if c[0] == port and not c[1].is_closing()]
+        for _, near, far in broken:
+            near.abort()
+            far.abort()
+        return len(broken)
+
+
+def simulated_world(network: SimulatedNetwork, seed: int = 0) -> World:
+    import random  # noqa: PLC0415 - the one place that makes chance out of a seed
+
+    return World(network, SimulatedClock(), random.Random(seed))
