@@ -9,6 +9,7 @@ What is added works on many znodes at once and returns columns; see ``reads.py``
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from ssl import SSLContext
 from typing import Any
@@ -25,7 +26,7 @@ from aiocontroller.zookeeper import codec
 from aiocontroller.zookeeper.addresses import parse_connect_string
 from aiocontroller.zookeeper.codec import NO_NODE, NODE_EXISTS, OK, Check, Create, Delete, Op, OpResult, SetData
 from aiocontroller.zookeeper.connection import Connection, Counters, Progress
-from aiocontroller.zookeeper.errors import Code, MaybeAppliedError, response_error
+from aiocontroller.zookeeper.errors import Code, ZooKeeperError, response_error
 from aiocontroller.zookeeper.reads import BulkReader, Children, Exists, Reads
 from aiocontroller.zookeeper.session import SessionEvent, SessionHandler, ZooKeeperSession
 from aiocontroller.zookeeper.writes import BulkWriter, WriteOp, Writes
@@ -344,8 +345,17 @@ class ZooKeeperClient(ZKClient):
     async def expire_session_for_test(self) -> None:
         """End this session behind its own back, as a test's or demonstration's way to an expiry.
 
-        A second connection takes over the session by its id and password, and closes it.
+        Another connection takes over the session by its id and password, and closes it.  Our own may take it back in
+        between, so this is repeated until a server says that the session is gone.
         """
+        session = self._session
+        session_id, password = session.session_id, session.password
+        for _ in range(100):
+            if await self._close_by_force(session_id, password):
+                return
+        raise ZooKeeperError(f"session 0x{session_id:x} outlived 100 attempts to close it")
+
+    async def _close_by_force(self, session_id: int, password: bytes) -> bool:
         session = self._session
         host, port = session.connected_to or session.hosts[0]
         _, conn = await self._world.network.connect(
@@ -356,11 +366,10 @@ class ZooKeeperClient(ZKClient):
             ssl=self._ssl,
         )
         try:
-            await conn.shake_hands(
-                codec.connect_frame(0, round(session.timeout * 1000), session.session_id, session.password)
-            )
-            await conn.submit([codec.pack_int(codec.CLOSE_SESSION)])
-        except MaybeAppliedError:
-            pass  # the end of the session ends this connection too, with or without an answer
+            answer = conn.shake_hands(codec.connect_frame(0, round(session.timeout * 1000), session_id, password))
+            closed = conn.submit([codec.pack_int(codec.CLOSE_SESSION)])  # in one write with the handshake
+            results = await asyncio.gather(answer, closed, return_exceptions=True)
+            handshake = results[0]
+            return isinstance(handshake, bytes) and codec.decode_connect_reply(handshake)[1] == 0
         finally:
             conn.abort("done")

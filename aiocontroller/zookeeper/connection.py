@@ -103,6 +103,7 @@ class Connection(asyncio.Protocol):
         self._auth: deque[asyncio.Future[int] | None] = deque()
         self._xid = 0
         self.bytes_in_flight = 0
+        self.served = 0
         self.lost: asyncio.Future[str] = self._loop.create_future()
         self.last_received = self.last_sent = clock.monotonic()
 
@@ -305,6 +306,7 @@ class Connection(asyncio.Protocol):
             hook(code)
         if batch is None:
             return
+        self.served += 1
         batch.replies.append((code, payload))
         batch.left -= 1
         if not batch.left and not batch.future.done():

@@ -57,7 +57,7 @@ MAX_REQUEST_BYTES = 1_048_575
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.025, 1.0
 MIN_ATTEMPT_TIMEOUT_S = 0.2
 STABLE_AFTER_S = 1.0
-"""A connection that lived this long ends the growth of the back-off."""
+"""A connection that lived this long, or served a request, ends the growth of the back-off."""
 LATE_TIMER_S = 0.05
 CLOSE_GRACE_S = 1.0
 
@@ -238,7 +238,7 @@ class ZooKeeperSession(Session):
             since = self._clock.monotonic()
             reason = await asyncio.shield(conn.lost)
             await self._suspend(conn, reason)
-            if self._clock.monotonic() - since >= STABLE_AFTER_S:
+            if conn.served or self._clock.monotonic() - since >= STABLE_AFTER_S:
                 failures = 0
             elif failures:
                 await self._clock.sleep(self._backoff_s(failures))
@@ -263,15 +263,21 @@ class ZooKeeperSession(Session):
                 self.last_failure = f"{format_address(host, port)}: {error or type(error).__name__}"
                 log.info("No session through ZooKeeper server %s", self.last_failure)
                 continue
-            if conn is not None:
-                return conn
+            return conn
         return None
 
     def _attempt_timeout_s(self) -> float:
         return float(max(self.timeout / 3 / len(self.hosts), MIN_ATTEMPT_TIMEOUT_S))
 
-    async def _open(self, host: str, port: int) -> Connection | None:
-        """Connect and shake hands; None when the server's word is that the session is gone."""
+    async def _open(self, host: str, port: int) -> Connection:
+        """Connect and shake hands; a second time when the server's word is that the session is gone."""
+        conn = await self._attempt(host, port) or await self._attempt(host, port)
+        if conn is None:
+            raise ZooKeeperError("the server calls a session expired that was never opened")
+        return conn
+
+    async def _attempt(self, host: str, port: int) -> Connection | None:
+        """Connect and shake hands; None after the session has expired."""
         timeout_s = self._attempt_timeout_s()
         _, conn = await self._world.network.connect(
             lambda: Connection(self._clock, self.progress, self.counters, self._event, self._room),
