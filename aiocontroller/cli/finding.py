@@ -1,0 +1,84 @@
+"""Which cluster a command means: ``--zookeeper``, ``--data``, or the one that runs in this directory or above."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from aiocontroller.core.errors import AioControllerError
+
+if TYPE_CHECKING:
+    from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+
+DEFAULT_DATA = Path(".aiocontroller")
+CONNECT_TIMEOUT_S = 5.0
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class ClusterNotFoundError(AioControllerError):
+    """No cluster was named and none was found; the message says where was looked."""
+
+
+def cluster_options(function: F) -> F:
+    """``--data DIR`` and ``--zookeeper HOST:PORT``."""
+    function = click.option(
+        "--zookeeper", metavar="HOST:PORT[/CHROOT]", help="The cluster's ZooKeeper, for any cluster."
+    )(function)
+    return data_option(function)
+
+
+def data_option(function: F) -> F:
+    return click.option(
+        "--data",
+        type=click.Path(file_okay=False, path_type=Path),
+        help="Data folder of the running 'aiocontroller up' (default: .aiocontroller here or above).",
+    )(function)
+
+
+def find_data(data: Path | None) -> Path:
+    """The data folder of a cluster that was started by ``up``."""
+    from aiocontroller.cluster.supervisor import CLUSTER_FILE
+
+    if data is not None:
+        if not (data / CLUSTER_FILE).is_file():
+            raise ClusterNotFoundError(f"no cluster runs in {data}: there is no {CLUSTER_FILE} in it")
+        return data
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / DEFAULT_DATA / CLUSTER_FILE).is_file():
+            return folder / DEFAULT_DATA
+    raise ClusterNotFoundError(
+        f"no running cluster: no {DEFAULT_DATA}/{CLUSTER_FILE} in {here} or above it; start one with "
+        "'aiocontroller up', or name one by --data DIR or --zookeeper HOST:PORT"
+    )
+
+
+def find_zookeeper(data: Path | None, zookeeper: str | None) -> str:
+    """The connect string, from whichever was given."""
+    if zookeeper is not None:
+        if data is not None:
+            raise click.UsageError("--data and --zookeeper both name a cluster: give one of them")
+        return zookeeper
+    from aiocontroller.cluster.supervisor import read_cluster_file
+
+    return read_cluster_file(find_data(data)).zookeeper
+
+
+@asynccontextmanager
+async def connected(zookeeper: str) -> AsyncIterator[KafkaZkClient]:
+    """A client for one command; AioControllerError when nobody answers there in time."""
+    from aiocontroller.net.real import real_world
+    from aiocontroller.zookeeper.client import ZooKeeperClient
+    from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+
+    client = ZooKeeperClient(zookeeper, world=real_world())
+    try:
+        await client.start(CONNECT_TIMEOUT_S)
+        yield KafkaZkClient(client)
+    finally:
+        await client.close()

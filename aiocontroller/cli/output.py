@@ -1,0 +1,53 @@
+"""What commands print: one JSON object, or a table and sentences."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+import click
+import msgspec
+
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+
+
+def print_json(value: object) -> None:
+    """One line, flushed, so that a reader at the other end of a pipe sees it at once."""
+    sys.stdout.write(msgspec.json.encode(value, enc_hook=str).decode() + "\n")
+    sys.stdout.flush()
+
+
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Columns with two spaces between them; numbers to the right."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    widths = [max(len(heading), *(len(row[i][0]) for row in cells), 0) for i, heading in enumerate(headings)]
+    right = [bool(cells) and all(row[i][1] for row in cells) for i in range(len(headings))]
+
+    def line(texts: Iterable[str]) -> str:
+        aligned = (t.rjust(w) if r else t.ljust(w) for t, w, r in zip(texts, widths, right, strict=True))
+        return "  ".join(aligned).rstrip()
+
+    return "\n".join([line(headings), *(line(text for text, _ in row) for row in cells)])
+
+
+def _cell(value: object) -> tuple[str, bool]:
+    if value is None:
+        return "-", False
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value)), False
+    return str(value), isinstance(value, (int, float))
+
+
+def iso_time(epoch_ms: int) -> str:
+    """Milliseconds since 1970 -> ``2024-05-01T12:00:00.123Z``."""
+    return datetime.fromtimestamp(epoch_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

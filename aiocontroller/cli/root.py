@@ -1,0 +1,88 @@
+"""The program's top: which commands there are, and how an error ends."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+
+import click
+
+from aiocontroller.core.errors import AioControllerError
+
+COMMANDS = {
+    "up": ("aiocontroller.cli.up:up", "Start a whole cluster on this machine, with a live view."),
+    "run": ("aiocontroller.cli.run:run", "Run a controller for the cluster of a ZooKeeper."),
+    "status": ("aiocontroller.cli.status:status", "Who is the controller, who leads what, what is offline."),
+    "topics": ("aiocontroller.cli.topics:topics", "Create, list, describe, alter and delete topics."),
+    "cluster": ("aiocontroller.cli.cluster:cluster", "Kill, stop and start parts of the cluster that 'up' runs."),
+}
+"""Name -> where it is (imported only when it is used) and its line in the help."""
+
+
+class LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"no such command: {args[0]}; there are {', '.join(COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="aiocontroller")
+def root() -> None:
+    """The controller of a ZooKeeper-mode Kafka cluster as one asyncio process outside the brokers.
+
+    Most commands find the cluster that 'aiocontroller up' started in this directory or one above it; --data DIR or
+    --zookeeper HOST:PORT names another.
+    """
+
+
+def run(arguments: list[str] | None = None) -> None:
+    """Run a command and exit; operating errors become one line, bugs keep their traceback."""
+    try:
+        code = root.main(args=arguments, prog_name="aiocontroller", standalone_mode=False)
+    except click.exceptions.Exit as exit_:
+        code = exit_.exit_code
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        code = 130
+    except BrokenPipeError:
+        # Whoever read our output (head, a pager) has seen enough; nothing may be written at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except (AioControllerError, OSError, BaseExceptionGroup) as error:
+        for line in explain(error):
+            click.echo(f"Error: {line}", err=True)
+        code = 1
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def explain(error: BaseException) -> Iterator[str]:
+    """One line for each operating error in it; anything else is a bug and is raised again."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from explain(inner)
+    elif isinstance(error, AioControllerError | OSError):
+        yield str(error) or type(error).__name__
+    else:
+        raise error

@@ -1,0 +1,94 @@
+"""``aiocontroller run``: one controller process, in office or standing by."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from aiocontroller.cli.output import JSON, print_json, say
+
+if TYPE_CHECKING:
+    from aiocontroller.service import Service
+
+
+@click.command()
+@click.option(
+    "--config",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Properties by Kafka's names; a broker's server.properties will do.",
+)
+@click.option("--zookeeper", metavar="HOST:PORT[/CHROOT]", help="zookeeper.connect")
+@click.option("--id", "controller_id", metavar="N", help="aiocontroller.id; no broker may have it")
+@click.option("--listen", metavar="HOST:PORT", help="Where brokers reach this controller (listeners).")
+@click.option("--http-port", metavar="PORT", help="aiocontroller.http.port; 0 takes a free one")
+@click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="The journal goes to DIR/journal.")
+@click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", help="Any property; may be repeated.")
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+)
+@click.option("--debug", is_flag=True, help="Allow POST /debug/expire-session, for tests of failover.")
+@JSON
+def run(
+    file: Path | None,
+    zookeeper: str | None,
+    controller_id: str | None,
+    listen: str | None,
+    http_port: str | None,
+    data: Path | None,
+    properties: tuple[str, ...],
+    log_level: str,
+    debug: bool,
+    as_json: bool,
+) -> None:
+    """Run a controller for the cluster of a ZooKeeper.
+
+    It takes the role when nobody has it, else it stands by until nobody has. Ctrl-C and SIGTERM give the role back.
+    """
+    from aiocontroller.config import load_config
+    from aiocontroller.service import run_service
+
+    overrides = _overrides(properties)
+    named = {
+        "zookeeper.connect": zookeeper,
+        "aiocontroller.id": controller_id,
+        "listeners": f"PLAINTEXT://{listen}" if listen is not None else None,
+        "aiocontroller.http.port": http_port,
+    }
+    overrides |= {key: value for key, value in named.items() if value is not None}
+    config, warnings = load_config(file, os.environ, overrides)
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=log_level.upper(),
+        format=f"%(asctime)s %(levelname)s [{config.aiocontroller_id}] %(message)s (%(name)s)",
+    )
+    for warning in warnings:
+        logging.getLogger("aiocontroller.config").warning(warning)
+
+    def on_ready(service: Service) -> None:
+        http = f"http://{config.aiocontroller_http_host}:{service.http_port}"
+        if as_json:
+            facts = {"event": "ready", "id": config.aiocontroller_id, "port": service.port, "http": http}
+            print_json({**facts, "pid": os.getpid()})
+        else:
+            say(
+                f"Controller {config.aiocontroller_id} is connected to ZooKeeper at {config.zookeeper_connect}, "
+                f"listens for brokers on port {service.port} and serves {http}/status"
+            )
+
+    sys.exit(run_service(config, data=data, allow_session_expiry=debug, on_ready=on_ready))
+
+
+def _overrides(properties: tuple[str, ...]) -> dict[str, str]:
+    overrides = {}
+    for text in properties:
+        key, separator, value = text.partition("=")
+        if not separator or not key:
+            raise click.BadParameter(f"found {text!r}, expected KEY=VALUE", param_hint="--property")
+        overrides[key.strip()] = value.strip()
+    return overrides

@@ -1,0 +1,64 @@
+"""``aiocontroller status``: the cluster in a few lines, read from ZooKeeper itself."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import click
+
+from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
+from aiocontroller.cli.output import JSON, iso_time, plural, print_json, say, table
+
+UNREADABLE_SHOWN = 20
+
+
+@click.command()
+@cluster_options
+@JSON
+def status(data: Path | None, zookeeper: str | None, as_json: bool) -> None:
+    """Who is the controller, who leads what, what is offline."""
+    shown = asyncio.run(_read(find_zookeeper(data, zookeeper)))
+    if as_json:
+        print_json(shown)
+    else:
+        say(_as_text(shown))
+
+
+async def _read(zookeeper: str) -> dict[str, Any]:
+    from aiocontroller.cli.cluster_state import read_cluster_state
+
+    async with connected(zookeeper) as zk:
+        state = await read_cluster_state(zk)
+    since = state.controller.since_ms
+    return {
+        "controller": {
+            "id": state.controller.id,
+            "epoch": state.controller.epoch,
+            "since": None if since is None else iso_time(since),
+        },
+        "brokers": [{"id": b.id, "live": b.live, "leaders": b.leaders, "replicas": b.replicas} for b in state.brokers],
+        "partitions": state.counts(),
+        "unreadable": [{"path": p, "found": f, "expected": e} for p, f, e in state.unreadable],
+    }
+
+
+def _as_text(shown: dict[str, Any]) -> str:
+    controller, partitions = shown["controller"], shown["partitions"]
+    if controller["id"] is None:
+        head = f"No controller; the last epoch was {controller['epoch'] or 0}."
+    else:
+        head = f"Controller {controller['id']}, epoch {controller['epoch']}, since {controller['since']}."
+    rows = [(b["id"], "live" if b["live"] else "gone", b["leaders"], b["replicas"]) for b in shown["brokers"]]
+    lines = [head, "", table(("broker", "state", "leaders", "replicas"), rows), ""]
+    lines.append(
+        f"{plural(partitions['total'], 'partition')}: {partitions['offline']:,} offline, "
+        f"{partitions['under_replicated']:,} under-replicated, "
+        f"{partitions['not_preferred']:,} not led by their preferred replica."
+    )
+    bad = shown["unreadable"]
+    lines += [f"Unreadable: {b['path']}: found {b['found']}, expected {b['expected']}" for b in bad[:UNREADABLE_SHOWN]]
+    if len(bad) > UNREADABLE_SHOWN:
+        lines.append(f"… and {len(bad) - UNREADABLE_SHOWN:,} more unreadable znodes")
+    return "\n".join(lines)

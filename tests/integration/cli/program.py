@@ -1,0 +1,24 @@
+"""The program as a user runs it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+
+def aiocontroller(
+    *arguments: str, code: int = 0, cwd: Path | None = None, timeout_s: float = 50
+) -> subprocess.CompletedProcess[str]:
+    """Run it to its end and insist on its exit code."""
+    done = subprocess.run(
+        [sys.executable, "-m", "aiocontroller", *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=timeout_s,
+    )
+    assert done.returncode == code, f"exit code {done.returncode}:\n{done.stdout}\n{done.stderr}"
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
