@@ -350,7 +350,10 @@ class PartitionTable:
     # -- the derived things ----------------------------------------------------------------------------------------
 
     def _imbalanced(self, pid: int) -> int:
-        """1 when the first replica does not lead; one that is only being added counts once it is in the ISR."""
+        """1 when the first replica does not lead; one that is only being added counts once it is in the ISR.
+
+        Departure from Kafka, which counts the latter until the reassignment is over, even when it leads.
+        """
         isr = self.isr_of[pid]
         if isr == NO_ISR:
             return 0

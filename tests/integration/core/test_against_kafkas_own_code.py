@@ -71,6 +71,10 @@ def shown(ids: Iterable[int]) -> str:
     return ",".join(map(str, ids)) or "-"
 
 
+def parts(assignment: ReplicaAssignment) -> str:
+    return " ".join(shown(part) for part in assignment)
+
+
 def some(random: Random, pool: Iterable[int], least: int = 0, most: int = 4) -> list[int]:
     known = list(pool)
     return random.sample(known, random.randint(min(least, len(known)), min(most, len(known))))
@@ -154,7 +158,7 @@ def test_elections(java: Path, jars: Path) -> None:
         strategy, unclean, recovery = random.choice(list(Strategy)), random.random() < 0.5, random.random() < 0.5
         questions.append(
             f"{strategy.name} {int(unclean)} {int(recovery)} {shown(registered)} {shown(shutting_down)} "
-            f"{shown(failed)} {shown(assignment.replicas)} {shown(assignment.adding)} {shown(assignment.removing)} {before.leader} "
+            f"{shown(failed)} {parts(assignment)} {before.leader} "
             f"{before.leader_epoch} {shown(before.isr)} {before.recovery_state} {before.partition_epoch}"
         )
         context = ctx(registered, {"t": [assignment]}, shutting_down=shutting_down)
@@ -179,11 +183,9 @@ def test_reassign_to(java: Path, jars: Path) -> None:
     random, questions, ours = Random(3), [], []
     for _ in range(CASES):
         before, target = an_assignment(random), some(random, IDS, 1)
-        questions.append(
-            f"reassign {shown(before.replicas)} {shown(before.adding)} {shown(before.removing)} {shown(target)}"
-        )
+        questions.append(f"reassign {parts(before)} {shown(target)}")
         after = before.reassign_to(target)
-        ours.append(f"{shown(after.replicas)} {shown(after.adding)} {shown(after.removing)}")
+        ours.append(parts(after))
     assert ours == ask(java, jars, questions)
 
 
@@ -195,10 +197,7 @@ def test_preferred_replica_imbalance(java: Path, jars: Path) -> None:
         known = a_leadership(random, assignment)
         if known.leader == assignment.replicas[0] and known.leader in assignment.adding:
             continue
-        questions.append(
-            f"imbalance {shown(assignment.replicas)} {shown(assignment.adding)} {shown(assignment.removing)} "
-            f"{known.leader} {shown(known.isr)}"
-        )
+        questions.append(f"imbalance {parts(assignment)} {known.leader} {shown(known.isr)}")
         made = table({"t": [assignment]})
         made.set_leadership(0, known)
         ours.append(str(made.preferred_replica_imbalance))
