@@ -1,0 +1,324 @@
+"""What a simulated broker answers, and how: connections, the gate of each API, the order of control requests.
+
+Control requests (LeaderAndIsr, UpdateMetadata, StopReplica) are applied one after another, whichever connection they
+come on, and each lets the loop run every ``STEP`` partitions.  The gates are a 3.9 broker's (``KafkaApis``): broker
+epoch first (-1 passes, else not below our own), then controller epoch, then what each partition says.
+
+A frame that is too long, cut short, or of an API or version that was not offered ends its connection; so does a bug,
+but never the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from struct import Struct
+from typing import Any, TypeVar
+
+import msgspec
+
+from aiocontroller.cluster.broker_links import (
+    BROKER_STATUS,
+    LISTENER,
+    PRIVATE_HEADER,
+    REPLICA_REPORT,
+    ReplicaReport,
+)
+from aiocontroller.cluster.broker_requests import (
+    IntArrays,
+    Steps,
+    decode_leader_and_isr,
+    decode_metadata_topics,
+    decode_stop_replica,
+    decode_update_metadata,
+)
+from aiocontroller.cluster.broker_responses import (
+    MetadataQuery,
+    encode_leader_and_isr_response,
+    encode_metadata_response,
+    encode_stop_replica_response,
+    encode_update_metadata_response,
+)
+from aiocontroller.cluster.metadata_cache import MetadataCache
+from aiocontroller.cluster.replica_manager import Follower, ReplicaManager
+from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.ids import UNKNOWN_BROKER_EPOCH
+from aiocontroller.net.ports import World
+from aiocontroller.wire.apis import SUPPORTED, ApiKey, VersionRange, check_supported
+from aiocontroller.wire.errors import FrameError
+from aiocontroller.wire.frames import FrameReader, decode_request_header, encode_response_header
+from aiocontroller.wire.primitives import INT16, INT32, NO_TAGS, array_length
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Spawn = Callable[[Coroutine[Any, Any, None]], object]
+
+MAX_WAITING = 64
+"""Requests of one connection that wait before it is no longer read."""
+
+OFFERED: dict[ApiKey, VersionRange] = {
+    api: SUPPORTED[api]
+    for api in (
+        ApiKey.METADATA,
+        ApiKey.LEADER_AND_ISR,
+        ApiKey.STOP_REPLICA,
+        ApiKey.UPDATE_METADATA,
+        ApiKey.API_VERSIONS,
+    )
+}
+_API = Struct(">hhh")
+
+
+class ReplicaStatus(msgspec.Struct, frozen=True, array_like=True):
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    partition_epoch: int
+    is_leader: bool
+    pending_isr: tuple[int, ...] | None
+
+
+class BrokerStatus(msgspec.Struct, frozen=True):
+    """What one broker thinks; ``replicas`` are those that it hosts, ``alive`` the brokers in its metadata cache."""
+
+    id: int
+    epoch: int
+    controller_id: int
+    controller_epoch: int
+    alive: list[int]
+    metadata_partitions: int
+    requests: dict[str, int]
+    replicas: list[ReplicaStatus]
+
+
+class BrokerServer:
+    """``changed`` is called after each control request and each report: there may be something to fetch or to ask."""
+
+    def __init__(
+        self,
+        world: World,
+        metadata: MetadataCache,
+        replicas: ReplicaManager,
+        *,
+        spawn: Spawn,
+        changed: Callable[[], None],
+    ) -> None:
+        self.broker_epoch = UNKNOWN_BROKER_EPOCH
+        self.cluster_id: str | None = None
+        self.spawn = spawn
+        self.requests: dict[str, int] = {}
+        self._world = world
+        self._metadata = metadata
+        self._replicas = replicas
+        self._changed = changed
+        self._arrays = IntArrays()
+        self._one_at_a_time = asyncio.Lock()
+
+    def connection(self) -> ServedConnection:
+        return ServedConnection(self)
+
+    async def answer(self, frame: bytes, connection: ServedConnection) -> list[bytes]:
+        """The whole answer without its length; FrameError when the connection is to end."""
+        key = INT16.unpack_from(frame)[0] if len(frame) >= PRIVATE_HEADER.size else -1
+        if key in (REPLICA_REPORT, BROKER_STATUS):
+            return self._answer_private(key, frame, connection)
+        header, view = decode_request_header(frame)
+        api, version = ApiKey(header.api_key), header.api_version
+        self.requests[api.name] = self.requests.get(api.name, 0) + 1
+        if api is ApiKey.API_VERSIONS and version > OFFERED[api].max:
+            error = KafkaErrorCode.UNSUPPORTED_VERSION
+            return [encode_response_header(api, 0, header.correlation_id), _api_versions(0, error)]
+        check_supported(api, version, OFFERED)
+        body = bytes(view)
+        if api is ApiKey.API_VERSIONS:
+            pieces = [_api_versions(version, KafkaErrorCode.NONE)]
+        elif api is ApiKey.METADATA:
+            pieces = await self._answer_metadata(version, body)
+        else:
+            async with self._one_at_a_time:
+                pieces = await self._answer_controller(api, version, body)
+            self._changed()
+        return [encode_response_header(api, version, header.correlation_id), *pieces]
+
+    async def _to_end(self, steps: Steps[T]) -> T:
+        """Let the loop run between the steps."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                return done.value  # type: ignore[no-any-return]
+            await self._world.clock.sleep(0)
+
+    # -- Kafka's APIs ----------------------------------------------------------------------------------------------
+
+    async def _answer_metadata(self, version: int, body: bytes) -> list[bytes]:
+        query = MetadataQuery(version, decode_metadata_topics(version, body), LISTENER)
+        return await self._to_end(encode_metadata_response(query, self._metadata, self.cluster_id))
+
+    async def _answer_controller(self, api: ApiKey, version: int, body: bytes) -> list[bytes]:
+        if api is ApiKey.LEADER_AND_ISR:
+            return await self._leader_and_isr(version, body)
+        if api is ApiKey.UPDATE_METADATA:
+            return await self._update_metadata(version, body)
+        return await self._stop_replica(version, body)
+
+    def _gate(self, api: ApiKey, controller_id: int, controller_epoch: int, broker_epoch: int) -> KafkaErrorCode:
+        if broker_epoch != UNKNOWN_BROKER_EPOCH and broker_epoch < self.broker_epoch:
+            log.info("%s for broker epoch %d, which is over: ours is %d", api.name, broker_epoch, self.broker_epoch)
+            return KafkaErrorCode.STALE_BROKER_EPOCH
+        known = self._replicas.controller_epoch
+        if not self._replicas.accepts(controller_epoch):
+            log.info("%s of controller %d with epoch %d, known is %d", api.name, controller_id, controller_epoch, known)
+            return KafkaErrorCode.STALE_CONTROLLER_EPOCH
+        return KafkaErrorCode.NONE
+
+    async def _leader_and_isr(self, version: int, body: bytes) -> list[bytes]:
+        request = await self._to_end(decode_leader_and_isr(version, body, self._arrays))
+        error = self._gate(ApiKey.LEADER_AND_ISR, request.controller_id, request.controller_epoch, request.broker_epoch)
+        if error is KafkaErrorCode.STALE_CONTROLLER_EPOCH:
+            refused = {
+                (topic.topic, topic.topic_id): [(state.partition, int(error)) for state in topic.partitions]
+                for topic in request.topics
+            }
+            return encode_leader_and_isr_response(version, error, refused)
+        if error:
+            return encode_leader_and_isr_response(version, error, {})
+        now_ms = int(self._world.clock.monotonic() * 1000)
+        try:
+            codes = await self._to_end(self._replicas.become_leader_or_follower(request, now_ms))
+        except ValueError as wrong:
+            log.error("%s", wrong)
+            return encode_leader_and_isr_response(version, KafkaErrorCode.UNKNOWN_SERVER_ERROR, {})
+        return encode_leader_and_isr_response(version, KafkaErrorCode.NONE, codes)
+
+    async def _update_metadata(self, version: int, body: bytes) -> list[bytes]:
+        request = await self._to_end(decode_update_metadata(version, body, self._arrays))
+        error = self._gate(
+            ApiKey.UPDATE_METADATA, request.controller_id, request.controller_epoch, request.broker_epoch
+        )
+        if not error:
+            await self._to_end(self._metadata.update(request))
+        return encode_update_metadata_response(version, error)
+
+    async def _stop_replica(self, version: int, body: bytes) -> list[bytes]:
+        request = await self._to_end(decode_stop_replica(version, body))
+        error = self._gate(ApiKey.STOP_REPLICA, request.controller_id, request.controller_epoch, request.broker_epoch)
+        if error:
+            return encode_stop_replica_response(version, error, [])
+        codes = await self._to_end(self._replicas.stop_replicas(request))
+        return encode_stop_replica_response(version, KafkaErrorCode.NONE, codes)
+
+    # -- our own ---------------------------------------------------------------------------------------------------
+
+    def _answer_private(self, key: int, frame: bytes, connection: ServedConnection) -> list[bytes]:
+        _, _, correlation_id = PRIVATE_HEADER.unpack_from(frame)
+        header = INT32.pack(correlation_id)
+        if key == BROKER_STATUS:
+            return [header, msgspec.json.encode(self.status())]
+        try:
+            report = msgspec.msgpack.decode(frame[PRIVATE_HEADER.size :], type=ReplicaReport)
+        except msgspec.MsgspecError as wrong:
+            raise FrameError(f"replica report: {wrong}") from None
+        now_ms = int(self._world.clock.monotonic() * 1000)
+        if report.first:
+            connection.follower = self._replicas.follower_connected(report.broker, now_ms)
+        follower = connection.follower
+        if follower is None or self._replicas.followers.get(report.broker) is not follower:
+            raise FrameError(f"replica report of broker {report.broker}: found an outdated connection")
+        refused = self._replicas.follower_reports(follower, report.reports, report.stopped, now_ms)
+        self._changed()
+        return [header, msgspec.msgpack.encode(refused)]
+
+    def status(self) -> BrokerStatus:
+        replicas = self._replicas
+        return BrokerStatus(
+            replicas.broker_id,
+            self.broker_epoch,
+            self._metadata.controller_id,
+            replicas.controller_epoch,
+            sorted(self._metadata.alive),
+            self._metadata.partition_count,
+            self.requests,
+            [
+                ReplicaStatus(
+                    each.topic,
+                    each.partition,
+                    each.leader,
+                    each.leader_epoch,
+                    each.isr,
+                    each.partition_epoch,
+                    each.is_leader,
+                    each.pending_isr,
+                )
+                for each in replicas.partitions()
+            ],
+        )
+
+
+class ServedConnection(asyncio.Protocol):
+    """One peer; its requests are answered in their order."""
+
+    def __init__(self, server: BrokerServer) -> None:
+        self.follower: Follower | None = None
+        self._server = server
+        self._reader = FrameReader()
+        self._waiting: deque[bytes] = deque()
+        self._busy = False
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._waiting.extend(self._reader.feed(data))
+        except FrameError as error:
+            self._end(str(error))
+            return
+        if len(self._waiting) > MAX_WAITING and self._transport is not None:
+            self._transport.pause_reading()
+        if self._waiting and not self._busy:
+            self._busy = True
+            self._server.spawn(self._work())
+
+    async def _work(self) -> None:
+        """What arrived is served even when the peer is gone: a controller that died has spoken all the same."""
+        try:
+            while self._waiting:
+                frame = self._waiting.popleft()
+                pieces = await self._server.answer(frame, self)
+                if self._transport is not None and not self._transport.is_closing():
+                    self._transport.writelines([INT32.pack(sum(map(len, pieces))), *pieces])
+                    if len(self._waiting) < MAX_WAITING:
+                        self._transport.resume_reading()
+        except FrameError as error:
+            self._end(str(error))
+        except Exception:
+            log.exception("a request failed; its connection is closed")
+            self._end("a request failed")
+        finally:
+            self._busy = False
+
+    def _end(self, why: str) -> None:
+        self._waiting.clear()
+        if self._transport is not None:
+            log.warning("connection of %s closed: %s", self._transport.get_extra_info("peername"), why)
+            self._transport.abort()
+
+
+def _api_versions(version: int, error: KafkaErrorCode) -> bytes:
+    """ApiVersions 0-4."""
+    flexible = version >= 3
+    tags = NO_TAGS if flexible else b""
+    apis = [_API.pack(api, *OFFERED[api]) + tags for api in OFFERED]
+    throttle = INT32.pack(0) if version >= 1 else b""
+    return INT16.pack(error) + array_length(len(apis), flexible=flexible) + b"".join(apis) + throttle + tags

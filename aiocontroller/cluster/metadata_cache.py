@@ -1,0 +1,70 @@
+"""What a broker knows about the whole cluster, as its controller tells it (Kafka's ``ZkMetadataCache``).
+
+Rules, Kafka's own.
+ * Alive brokers and the controller's id are replaced by every UpdateMetadata, even by one that carries no partition.
+ * Partition states merge; leader -2 deletes.  A topic id that is not zero overwrites.
+ * A request of an older controller epoch is not accepted (the caller checks, with ``ReplicaManager``).
+"""
+
+from __future__ import annotations
+
+from aiocontroller.cluster.broker_requests import STEP, LiveBroker, PartitionState, Steps, UpdateMetadataRequest
+from aiocontroller.core.ids import LEADER_DURING_DELETE, NO_TOPIC_ID, Endpoint
+
+
+class CachedTopic:
+    __slots__ = ("id", "name", "partitions")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.id = NO_TOPIC_ID
+        self.partitions: dict[int, PartitionState] = {}
+
+
+class MetadataCache:
+    """``controller_id`` is -1 while none is known."""
+
+    def __init__(self) -> None:
+        self.controller_id = -1
+        self.alive: dict[int, LiveBroker] = {}
+        self.topics: dict[str, CachedTopic] = {}
+        self.topic_by_id: dict[bytes, CachedTopic] = {}
+        self.partition_count = 0
+
+    def update(self, request: UpdateMetadataRequest) -> Steps[None]:
+        """Pauses after each ``STEP`` partitions: whoever looks meanwhile may see part of a request applied."""
+        self.controller_id = request.controller_id if request.controller_id >= 0 else -1
+        self.alive = {broker.id: broker for broker in request.live_brokers}
+        since_pause = 0
+        for name, topic_id, states in request.topics:
+            self._update_topic(name, topic_id, states)
+            since_pause += len(states)
+            if since_pause >= STEP:
+                since_pause = 0
+                yield
+
+    def endpoint(self, broker: int, listener: str) -> Endpoint | None:
+        """Where an alive broker listens; None for others."""
+        live = self.alive.get(broker)
+        return next((e for e in live.endpoints if e.listener == listener), None) if live else None
+
+    def _update_topic(self, name: str, topic_id: bytes, states: list[PartitionState]) -> None:
+        topic = self.topics.get(name)
+        if topic is None:
+            topic = self.topics[name] = CachedTopic(name)
+        if topic_id != topic.id:
+            self.topic_by_id.pop(topic.id, None)
+            topic.id = topic_id
+            if topic_id != NO_TOPIC_ID:
+                self.topic_by_id[topic_id] = topic
+        partitions = topic.partitions
+        self.partition_count -= len(partitions)
+        for state in states:
+            if state.leader == LEADER_DURING_DELETE:
+                partitions.pop(state.partition, None)
+            else:
+                partitions[state.partition] = state
+        self.partition_count += len(partitions)
+        if not partitions:
+            del self.topics[name]
+            self.topic_by_id.pop(topic.id, None)

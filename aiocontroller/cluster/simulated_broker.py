@@ -1,0 +1,285 @@
+"""A simulated broker: one process that is to a controller, and to a client that asks for metadata, a Kafka broker.
+
+It registers in ZooKeeper as Kafka's brokers do, serves Kafka's protocol on loopback, checks what a 3.9 broker checks
+(``broker_server``), leads and follows (``replica_manager``), asks for ISR changes and for its own shutdown
+(``broker_links``).  It stores no messages and serves no Produce and no Fetch.
+
+    python -m aiocontroller.cluster.simulated_broker --id 1 --zookeeper 127.0.0.1:2181 --data DIR
+
+SIGTERM and SIGINT begin a controlled shutdown; SIGKILL leaves everything to the session's expiry, as with Kafka.
+``DIR/broker.json`` (pid, port, broker epoch) appears when the broker is registered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import logging
+import os
+import signal
+import uuid
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from aiocontroller.cluster.broker_links import (
+    BROKER_STATUS,
+    CONNECT_TIMEOUT_S,
+    LISTENER,
+    PRIVATE_HEADER,
+    AlterPartitionManager,
+    FetcherLink,
+    ask_for_controlled_shutdown,
+)
+from aiocontroller.cluster.broker_server import BrokerServer, BrokerStatus
+from aiocontroller.cluster.metadata_cache import MetadataCache
+from aiocontroller.cluster.replica_manager import ReplicaManager
+from aiocontroller.controller.broker_connection import BrokerConnection
+from aiocontroller.core.ids import Broker, Endpoint
+from aiocontroller.net.ports import Listener, World
+from aiocontroller.net.real import real_world
+from aiocontroller.wire.primitives import INT32
+from aiocontroller.zookeeper.client import SessionEvent, ZooKeeperClient
+from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+from aiocontroller.zookeeper.registration import BrokerIdInUseError
+from aiocontroller.zookeeper.znodes import BrokerInfo
+
+log = logging.getLogger(__name__)
+
+LOOPBACK = "127.0.0.1"
+REGISTER_RETRY_S = 0.2
+
+
+class BrokerConfig(msgspec.Struct, frozen=True):
+    """Names and defaults are those of Kafka's properties, except that the session is shorter."""
+
+    id: int
+    zookeeper: str
+    data_dir: Path
+    port: int = 0
+    rack: str | None = None
+    zookeeper_session_timeout_ms: int = 6_000
+    replica_lag_time_max_ms: int = 30_000
+    controlled_shutdown_max_retries: int = 3
+    controlled_shutdown_retry_backoff_ms: int = 500
+
+
+class BrokerReady(msgspec.Struct, frozen=True):
+    """Contents of ``broker.json``."""
+
+    id: int
+    pid: int
+    port: int
+    epoch: int
+
+
+def read_ready(data_dir: Path) -> BrokerReady | None:
+    """What the broker of this folder said last; None before it is ready."""
+    try:
+        return msgspec.json.decode((data_dir / "broker.json").read_bytes(), type=BrokerReady)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
+
+
+class SimulatedBroker:
+    """``run`` serves until ``stop``, then shuts down in a controlled way."""
+
+    def __init__(self, config: BrokerConfig, world: World) -> None:
+        self.config = config
+        self._world = world
+        self._metadata = MetadataCache()
+        self._replicas = ReplicaManager(
+            config.id, self._metadata, replica_lag_time_max_ms=config.replica_lag_time_max_ms
+        )
+        self._server = BrokerServer(
+            world, self._metadata, self._replicas, spawn=self._spawn, changed=self._something_changed
+        )
+        self._alter_partition = AlterPartitionManager(
+            world, self._replicas, self._metadata, lambda: self._server.broker_epoch
+        )
+        self._links: dict[int, FetcherLink] = {}
+        self._client = ZooKeeperClient(
+            config.zookeeper, world=world, session_timeout_s=config.zookeeper_session_timeout_ms / 1000
+        )
+        self._zk = KafkaZkClient(self._client)
+        self._tasks: asyncio.TaskGroup | None = None
+        self._running: dict[asyncio.Task[None], None] = {}
+        self._stop = asyncio.Event()
+        self.port = 0
+
+    @property
+    def epoch(self) -> int:
+        return self._server.broker_epoch
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def status(self) -> BrokerStatus:
+        return self._server.status()
+
+    async def run(self) -> None:
+        """BrokerIdInUseError when another live session holds the id for longer than a session takes to expire."""
+        listener = await self._world.network.serve(self._server.connection, LOOPBACK, self.config.port)
+        self.port = listener.port
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                running = [tasks.create_task(task) for task in (self._alter_partition.run(), self._watch_isrs())]
+                joining = tasks.create_task(self._join_cluster())
+                await self._stop.wait()
+                if joining.done():
+                    await self._leave_cluster(listener)
+                joining.cancel()
+                for task in (*running, *self._running):
+                    task.cancel()
+        finally:
+            listener.close()
+            await self._client.close()
+
+    # -- ZooKeeper -------------------------------------------------------------------------------------------------
+
+    async def _join_cluster(self) -> None:
+        self._client.on_session = self._on_session
+        await self._client.start()
+        await self._zk.create_top_level_paths()
+        found = await self._zk.create_or_get_cluster_id(uuid.uuid4().hex[:22])
+        self._server.cluster_id = found if isinstance(found, str) else None
+        await self._register(patience_s=2 * self.config.zookeeper_session_timeout_ms / 1000)
+
+    def _on_session(self, event: SessionEvent) -> None:
+        if event is SessionEvent.NEW_SESSION and not self._stop.is_set():
+            log.warning("the ZooKeeper session expired; registering again")
+            self._spawn(self._register(patience_s=float("inf")))
+
+    async def _register(self, *, patience_s: float) -> None:
+        """Waits for an id that a dead predecessor still holds; Kafka's broker would exit and be started again."""
+        endpoint = Endpoint(LISTENER, LOOPBACK, self.port)
+        broker = Broker(self.config.id, -1, (endpoint,), self.config.rack)
+        info = BrokerInfo(broker, self._world.clock.wall_time_us() // 1000)
+        give_up = self._world.clock.monotonic() + patience_s
+        while True:
+            try:
+                self._server.broker_epoch = await self._zk.register_broker(info)
+                break
+            except BrokerIdInUseError as error:
+                if self._world.clock.monotonic() > give_up:
+                    raise
+                log.info("%s; waiting for that session's end", error)
+                await self._world.clock.sleep(REGISTER_RETRY_S)
+        self._announce()
+
+    def _announce(self) -> None:
+        ready = BrokerReady(self.config.id, os.getpid(), self.port, self.epoch)
+        log.info("broker %d registered: port %d, epoch %d", ready.id, ready.port, ready.epoch)
+        temporary = self.config.data_dir / "broker.json.tmp"
+        temporary.write_bytes(msgspec.json.encode(ready))
+        temporary.replace(self.config.data_dir / "broker.json")
+
+    async def _leave_cluster(self, listener: Listener) -> None:
+        done = await ask_for_controlled_shutdown(
+            self._world,
+            self._metadata,
+            self.config.id,
+            self.epoch,
+            retries=self.config.controlled_shutdown_max_retries,
+            backoff_s=self.config.controlled_shutdown_retry_backoff_ms / 1000,
+        )
+        log.info("controlled shutdown %s", "succeeded" if done else "failed: proceeding to an unclean one")
+        listener.close()
+
+    # -- the tasks -------------------------------------------------------------------------------------------------
+
+    def _spawn(self, task: Coroutine[Any, Any, None]) -> None:
+        if self._tasks is None:
+            task.close()
+            return
+        started = self._tasks.create_task(task)
+        self._running[started] = None
+        started.add_done_callback(lambda ended: self._running.pop(ended, None))
+
+    def _something_changed(self) -> None:
+        self._alter_partition.wake()
+        for leader, fetcher in self._replicas.fetchers.items():
+            link = self._links.get(leader)
+            if link is None:
+                link = self._links[leader] = FetcherLink(self._world, self.config.id, fetcher, self._metadata)
+                self._spawn(link.run())
+            link.wake()
+
+    async def _watch_isrs(self) -> None:
+        while True:
+            await self._world.clock.sleep(self.config.replica_lag_time_max_ms / 2000)
+            asked = self._replicas.shrink_isrs(int(self._world.clock.monotonic() * 1000))
+            if asked:
+                log.info("%d partitions have followers out of sync", asked)
+                self._alter_partition.wake()
+
+
+async def read_status(world: World, host: str, port: int) -> BrokerStatus:
+    """Ask a running simulated broker what it thinks; OSError when it does not answer."""
+    _, connection = await world.network.connect(BrokerConnection, host, port, timeout_s=CONNECT_TIMEOUT_S)
+    try:
+        answer = await connection.request([PRIVATE_HEADER.pack(BROKER_STATUS, 0, 0)])
+    finally:
+        connection.close()
+    return msgspec.json.decode(answer[INT32.size :], type=BrokerStatus)
+
+
+def broker_command(config: BrokerConfig) -> list[str]:
+    """The arguments after ``python`` that start this broker as a process."""
+    command = ["-m", "aiocontroller.cluster.simulated_broker"]
+    command += ["--id", str(config.id), "--zookeeper", config.zookeeper]
+    command += ["--data", str(config.data_dir), "--port", str(config.port)]
+    if config.rack is not None:
+        command += ["--rack", config.rack]
+    command += ["--session-timeout-ms", str(config.zookeeper_session_timeout_ms)]
+    command += ["--replica-lag-time-max-ms", str(config.replica_lag_time_max_ms)]
+    return command
+
+
+def _parse(arguments: list[str] | None) -> BrokerConfig:
+    parser = argparse.ArgumentParser(prog="simulated_broker", description="A broker without data, for a controller.")
+    parser.add_argument("--id", type=int, required=True)
+    parser.add_argument("--zookeeper", required=True, help="host:port/chroot")
+    parser.add_argument("--data", type=Path, required=True, help="folder for broker.json")
+    parser.add_argument("--port", type=int, default=0, help="0: a free one")
+    parser.add_argument("--rack")
+    parser.add_argument("--session-timeout-ms", type=int, default=6_000)
+    parser.add_argument("--replica-lag-time-max-ms", type=int, default=30_000)
+    given = parser.parse_args(arguments)
+    return BrokerConfig(
+        given.id,
+        given.zookeeper,
+        given.data,
+        given.port,
+        given.rack,
+        given.session_timeout_ms,
+        given.replica_lag_time_max_ms,
+    )
+
+
+async def _serve(config: BrokerConfig) -> None:
+    broker = SimulatedBroker(config, real_world())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, broker.stop)
+    await broker.run()
+
+
+def main(arguments: list[str] | None = None) -> None:
+    import uvloop
+
+    config = _parse(arguments)
+    config.data_dir.mkdir(parents=True, exist_ok=True)
+    (config.data_dir / "broker.json").unlink(missing_ok=True)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s (%(name)s)")
+    gc.set_threshold(50_000, 20, 50)  # 100,000 small objects that live long are no reason to look at all of them often
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(config))
+
+
+if __name__ == "__main__":
+    main()
