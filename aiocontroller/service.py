@@ -115,7 +115,7 @@ class Service:
         await self.client.close()
         await self.journal.close()
         if self._http is not None:
-            self._http.close()
+            await self._http.close()
 
     def _on_session(self, event: SessionEvent) -> None:
         log.log(
@@ -164,8 +164,11 @@ def run_service(
             loop.add_signal_handler(number, service.stop)
         try:
             await service.run(on_ready)
-        except* GivingUpError as errors:
-            log.critical("Giving up: %s", errors.exceptions[0])
+        except ExceptionGroup as errors:
+            giving_up = errors.subgroup(GivingUpError)
+            if giving_up is None or errors.split(GivingUpError)[1] is not None:
+                raise
+            log.critical("Giving up: %s", giving_up.exceptions[0])
             return 1
         return 0
 

@@ -41,9 +41,7 @@ async def on_controller_failover(shell: ControllerShell) -> None:
     online, offline = rsm.initialize_replica_states(context)
     psm.initialize_partition_states(context)
     shell.journal.append(
-        "loaded",
-        partitions=len(context.table),
-        detail=f"{len(context.brokers)} brokers, {len(topics.names(shell))} topics",
+        "loaded", partitions=len(context.table), brokers=list(context.brokers), count=len(context.table.topic_by_name)
     )
     await _send_broker_list(shell)
     await _startup_replicas(shell, online, offline)

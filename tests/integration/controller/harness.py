@@ -1,0 +1,120 @@
+"""A whole controller against a real ZooKeeper and recording brokers, and conditions to wait for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from aiocontroller.config import Config
+from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.net.ports import World
+from aiocontroller.service import Service
+from aiocontroller.zookeeper.client import ZooKeeperClient
+from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+from tests.recording_broker import RecordingBroker
+
+WITHIN_S = 15.0
+
+
+async def until(condition: Callable[[], Any], what: str = "", within_s: float = WITHIN_S) -> Any:
+    """Wait for a condition (plain or a coroutine function) to hold; AssertionError when it does not in time."""
+    deadline = asyncio.get_running_loop().time() + within_s
+    while True:
+        found = condition()
+        if asyncio.iscoroutine(found):
+            found = await found
+        if found:
+            return found
+        assert asyncio.get_running_loop().time() < deadline, f"not within {within_s} s: {what or condition}"
+        await asyncio.sleep(0.01)
+
+
+def config(zk_connect: str, **changes: Any) -> Config:
+    settings = {"zookeeper_connect": zk_connect, "zookeeper_session_timeout_ms": 6000}
+    return msgspec.structs.replace(Config(), **(settings | changes))
+
+
+class Cluster:
+    """Brokers, topics and controllers on one chroot."""
+
+    def __init__(self, world: World, zk_connect: str) -> None:
+        self.world = world
+        self.zk_connect = zk_connect
+        self.client = ZooKeeperClient(zk_connect, world=world, session_timeout_s=10)
+        self.zk = KafkaZkClient(self.client)
+        self.brokers: dict[int, RecordingBroker] = {}
+        self.services: list[Service] = []
+        self._running: dict[Service, asyncio.Task[None]] = {}
+
+    async def start(self) -> None:
+        await self.client.start(10)
+        await self.zk.create_top_level_paths()
+
+    async def add_broker(self, broker_id: int, **kwargs: Any) -> RecordingBroker:
+        broker = self.brokers[broker_id] = RecordingBroker(self.world, self.zk_connect, broker_id, **kwargs)
+        await broker.start()
+        return broker
+
+    async def stop_broker(self, broker_id: int) -> None:
+        await self.brokers.pop(broker_id).stop()
+
+    async def create_topic(self, name: str, assignment: dict[int, list[int]]) -> None:
+        """As Kafka's tools write it: without a topic id."""
+        data = msgspec.json.encode({"version": 1, "partitions": {str(p): r for p, r in assignment.items()}})
+        await self.client.create(f"/brokers/topics/{name}", data=data)
+
+    async def add_controller(self, **changes: Any) -> Service:
+        service = Service(config(self.zk_connect, **changes), self.world)
+        opened = asyncio.Event()
+        self.services.append(service)
+        self._running[service] = asyncio.create_task(service.run(lambda _: opened.set()))
+        await asyncio.wait_for(opened.wait(), WITHIN_S)
+        return service
+
+    async def stop_controller(self, service: Service) -> None:
+        service.stop()
+        await asyncio.wait_for(self._running.pop(service), WITHIN_S)
+
+    def crash_controller(self, service: Service) -> None:
+        """As SIGKILL would: the session is left to expire."""
+        self._running.pop(service).cancel()
+
+    async def active(self) -> Service:
+        found: Service = await until(lambda: next((s for s in self.services if s.controller.election.active), None))
+        return found
+
+    async def states(self, topic: str, partitions: int) -> list[LeaderAndIsr | None]:
+        found = await self.zk.get_topic_partition_states([topic] * partitions, list(range(partitions)))
+        assert all(s is None or isinstance(s, LeaderAndIsr) for s in found), found
+        return found  # type: ignore[return-value]
+
+    async def leaders(self, topic: str, partitions: int) -> list[int | None]:
+        return [None if s is None else s.leader for s in await self.states(topic, partitions)]
+
+    async def until_leaders(self, topic: str, leaders: list[int | None]) -> list[LeaderAndIsr]:
+        async def reached() -> Any:
+            return await self.leaders(topic, len(leaders)) == leaders
+
+        await until(reached, f"leaders {leaders} of {topic}")
+        return await self.states(topic, len(leaders))  # type: ignore[return-value]
+
+    async def close(self) -> None:
+        for service in list(self._running):
+            await self.stop_controller(service)
+        for broker in self.brokers.values():
+            await broker.stop()
+        await self.client.close()
+
+
+@asynccontextmanager
+async def running(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
+    cluster = Cluster(world, zk_connect)
+    await cluster.start()
+    try:
+        yield cluster
+    finally:
+        await cluster.close()

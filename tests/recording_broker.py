@@ -1,0 +1,149 @@
+"""A broker that only listens: registers in ZooKeeper as Kafka's do, answers at once, keeps what it was told."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple
+
+from aiocontroller.core.ids import Broker, Endpoint
+from aiocontroller.net.ports import Listener, World
+from aiocontroller.wire import cold
+from aiocontroller.wire.apis import ApiKey
+from aiocontroller.wire.frames import FrameReader, decode_request_header, response_frame
+from aiocontroller.zookeeper.client import ZooKeeperClient
+from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+from aiocontroller.zookeeper.znodes import BrokerInfo
+
+SERVED = {
+    ApiKey.API_VERSIONS: (0, 4),
+    ApiKey.LEADER_AND_ISR: (0, 7),
+    ApiKey.UPDATE_METADATA: (0, 8),
+    ApiKey.STOP_REPLICA: (0, 4),
+}
+
+
+class Received(NamedTuple):
+    api: ApiKey
+    version: int
+    request: Any
+
+
+class RecordingBroker:
+    """``served`` may offer older versions; ``respond`` may be replaced to answer with errors; ``hold`` keeps answers back."""
+
+    def __init__(self, world: World, zookeeper: str, broker_id: int, *, rack: str | None = None) -> None:
+        self.id = broker_id
+        self.world = world
+        self.rack = rack
+        self.served = dict(SERVED)
+        self.received: list[Received] = []
+        self.errors: dict[tuple[str, int], int] = {}
+        """(topic, partition) -> error code in LeaderAndIsr answers."""
+        self.client = ZooKeeperClient(zookeeper, world=world, session_timeout_s=6.0)
+        self.zk = KafkaZkClient(self.client)
+        self.epoch = 0
+        self.topic_ids: dict[Any, str] = {}
+        self._listener: Listener | None = None
+        self._connections: set[_Connection] = set()
+
+    async def start(self, port: int = 0) -> None:
+        self._listener = await self.world.network.serve(lambda: _Connection(self), "127.0.0.1", port)
+        await self.client.start(10)
+        await self.register()
+
+    async def register(self) -> None:
+        endpoint = Endpoint("PLAINTEXT", "127.0.0.1", self.port)
+        self.epoch = await self.zk.register_broker(BrokerInfo(Broker(self.id, 0, (endpoint,), self.rack), 0))
+
+    @property
+    def port(self) -> int:
+        assert self._listener is not None
+        return self._listener.port
+
+    async def stop(self) -> None:
+        """Gone at once, registration included."""
+        if self._listener is not None:
+            self._listener.close()
+        for connection in list(self._connections):
+            connection.close()
+        await self.client.close()
+
+    def of(self, api: ApiKey) -> list[Any]:
+        return [r.request for r in self.received if r.api == api]
+
+    def take(self) -> list[Received]:
+        taken, self.received = self.received, []
+        return taken
+
+    def respond(self, api: ApiKey, version: int, request: Any) -> bytes:
+        match api:
+            case ApiKey.API_VERSIONS:
+                keys = [{"api_key": k, "min_version": lo, "max_version": hi} for k, (lo, hi) in self.served.items()]
+                return _encode(api, version, error_code=0, api_keys=keys)
+            case ApiKey.LEADER_AND_ISR:
+                return self._leader_and_isr(version, request)
+            case ApiKey.STOP_REPLICA:
+                errors = (
+                    [
+                        {"topic_name": t.topic_name, "partition_index": p.partition_index, "error_code": 0}
+                        for t in request.topic_states
+                        for p in t.partition_states
+                    ]
+                    if version >= 3
+                    else []
+                )
+                return _encode(api, version, error_code=0, partition_errors=errors)
+            case _:
+                return _encode(api, version, error_code=0)
+
+    def _leader_and_isr(self, version: int, request: Any) -> bytes:
+        if version < 5:
+            return _encode(ApiKey.LEADER_AND_ISR, version, error_code=0, partition_errors=[])
+        topics = [
+            {
+                "topic_id": t.topic_id,
+                "partition_errors": [
+                    {
+                        "partition_index": p.partition_index,
+                        "error_code": self.errors.get((t.topic_name, p.partition_index), 0),
+                    }
+                    for p in t.partition_states
+                ],
+            }
+            for t in request.topic_states
+        ]
+        return _encode(ApiKey.LEADER_AND_ISR, version, error_code=0, topics=topics)
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self, broker: RecordingBroker) -> None:
+        self._broker = broker
+        self._reader = FrameReader()
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._broker._connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._broker._connections.discard(self)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        for frame in self._reader.feed(data):
+            header, body = decode_request_header(frame)
+            api = ApiKey(header.api_key)
+            request = cold.decode_request(api, header.api_version, body)
+            if api is not ApiKey.API_VERSIONS:
+                self._broker.received.append(Received(api, header.api_version, request))
+            answer = self._broker.respond(api, header.api_version, request)
+            assert self._transport is not None
+            self._transport.writelines(response_frame(api, header.api_version, header.correlation_id, answer))
+
+
+def _encode(api: ApiKey, version: int, **fields: Any) -> bytes:
+    return cold.encode_response(api, version, cold.response(api, version, **fields))
