@@ -7,17 +7,22 @@ have an unsigned varint of length + 1, 0 is null, and structs end with tagged fi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from struct import Struct, error, unpack_from
+from struct import Struct, unpack_from
+from typing import Any
 
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.wire.errors import FrameError
 
 Buffer = bytes | memoryview
+Raw = bytes
+"""``bytes``, in a class that has a method of that name."""
 
 INT8 = Struct(">b")
 INT16 = Struct(">h")
 INT32 = Struct(">i")
 INT64 = Struct(">q")
+UINT16 = Struct(">H")
+FLOAT64 = Struct(">d")
 
 NO_TAGS = b"\x00"
 MAX_LEGACY_STRING_BYTES = (1 << 15) - 1
@@ -109,27 +114,34 @@ class Cursor:
         self.at = at + n
         return at
 
-    def unpack(self, form: Struct, what: str) -> tuple[int, ...]:
+    def unpack(self, form: Struct, what: str) -> tuple[Any, ...]:
         at = self._need(what, form.size)
         return form.unpack_from(self.data, at)
 
+    def skip(self, n: int, what: str) -> None:
+        self._need(what, n)
+
     def int8(self, what: str) -> int:
-        return self.unpack(INT8, what)[0]
+        number: int = self.unpack(INT8, what)[0]
+        return number
 
     def int16(self, what: str) -> int:
-        return self.unpack(INT16, what)[0]
+        number: int = self.unpack(INT16, what)[0]
+        return number
 
     def int32(self, what: str) -> int:
-        return self.unpack(INT32, what)[0]
+        number: int = self.unpack(INT32, what)[0]
+        return number
 
     def int64(self, what: str) -> int:
-        return self.unpack(INT64, what)[0]
+        number: int = self.unpack(INT64, what)[0]
+        return number
 
-    def raw(self, n: int, what: str) -> bytes:
+    def raw(self, n: int, what: str) -> Raw:
         at = self._need(what, n)
-        return bytes(self.data[at : at + n])
+        return memoryview(self.data)[at : at + n].tobytes()
 
-    def uuid(self, what: str) -> bytes:
+    def uuid(self, what: str) -> Raw:
         return self.raw(16, what)
 
     def varint(self, what: str) -> int:
@@ -159,12 +171,25 @@ class Cursor:
             raise self.error(what, "null", "a string")
         return text
 
-    def array_length(self, what: str, least_bytes_each: int) -> int:
-        """Elements that follow; checked against the bytes left, so that a lie allocates nothing."""
+    def nullable_bytes(self, what: str) -> Raw | None:
+        n = self.nullable_array_length(what, 1)
+        return None if n < 0 else self.raw(n, what)
+
+    def bytes(self, what: str) -> Raw:
+        return self.raw(self.array_length(what, 1), what)
+
+    def nullable_array_length(self, what: str, least_bytes_each: int) -> int:
+        """Elements that follow, -1 for null; checked against the bytes left, so that a lie allocates nothing."""
         n = self.varint(what) - 1 if self.flexible else self.int32(what)
         left = len(self.data) - self.at
-        if n < 0 or n * least_bytes_each > left:
+        if n < -1 or n * least_bytes_each > left:
             raise self.error(what, f"{n} elements in {left} bytes", f"0 to {left // least_bytes_each}")
+        return n
+
+    def array_length(self, what: str, least_bytes_each: int) -> int:
+        n = self.nullable_array_length(what, least_bytes_each)
+        if n < 0:
+            raise self.error(what, "null", "an array")
         return n
 
     def int32_array(self, what: str) -> tuple[int, ...]:
@@ -184,13 +209,3 @@ class Cursor:
         """Nothing may be left over."""
         if self.at != len(self.data):
             raise self.error("end of message", f"{len(self.data) - self.at} bytes more", "none")
-
-
-def pack_or_explain(form: Struct, subject: str, *values: int | bytes) -> bytes:
-    """Struct.pack whose complaint names the subject."""
-    try:
-        return form.pack(*values)
-    except error as wrong:
-        raise BadInputError(
-            f"{subject}: found {values!r}, expected numbers of the protocol's width ({wrong})"
-        ) from None

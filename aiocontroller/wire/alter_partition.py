@@ -1,0 +1,180 @@
+"""AlterPartition (API key 56), versions 0 to 3: how a partition's leader asks the controller for another ISR.
+
+version  adds
+0        topics by name
+1        leader recovery state
+2        topics by id; an ineligible replica has an error code of its own
+3        the ISR with broker epochs
+
+When a broker restarts, every leader writes one of these for every partition that it shares, so the answer has our own
+encoder (a tenth of kio's time).  The broker epochs of version 3 are stepped over: Kafka's ZooKeeper-mode controller
+does not look at them either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+
+import msgspec
+
+from aiocontroller.core.alter_partition import AlterPartitionResult
+from aiocontroller.core.events import AlterPartition
+from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.wire.apis import ApiKey, check_supported
+from aiocontroller.wire.primitives import (
+    COMPACT_INT32_ARRAY,
+    INT8,
+    INT32,
+    INT64,
+    NO_TAGS,
+    Buffer,
+    Cursor,
+    array_length,
+    string,
+)
+
+_KEY = ApiKey.ALTER_PARTITION
+_REQUEST = Struct(">iq")
+_BEFORE_ISR = Struct(">ii")
+_BROKER_STATE = Struct(">iqB")
+_RESPONSE = Struct(">ih")
+_RESULT = Struct(">ihii")
+
+
+class AlterPartitionRequest(msgspec.Struct, frozen=True):
+    broker: int
+    broker_epoch: int
+    partitions: tuple[AlterPartition, ...]
+    """``topic`` is a name below version 2, and an id of 16 bytes from there on."""
+
+
+class AlterPartitionResponse(msgspec.Struct, frozen=True):
+    error_code: int
+    results: tuple[AlterPartitionResult, ...]
+
+
+def decode_alter_partition_request(version: int, body: Buffer) -> AlterPartitionRequest:
+    """FrameError when the body is cut short, too long or garbled."""
+    cursor = _cursor(version, body, "request")
+    broker, broker_epoch = cursor.unpack(_REQUEST, "broker id and epoch")
+    partitions = []
+    for _ in range(cursor.array_length("topics", 3)):
+        topic = _read_topic(cursor, version)
+        for _ in range(cursor.array_length("partitions", 14)):
+            partition, leader_epoch = cursor.unpack(_BEFORE_ISR, "partition and leader epoch")
+            isr = _read_isr_with_epochs(cursor) if version >= 3 else cursor.int32_array("new ISR")
+            recovery_state = cursor.int8("leader recovery state") if version >= 1 else 0
+            partition_epoch = cursor.int32("partition epoch")
+            cursor.tags()
+            partitions.append(AlterPartition(topic, partition, leader_epoch, isr, partition_epoch, recovery_state))
+        cursor.tags()
+    cursor.tags()
+    cursor.end()
+    return AlterPartitionRequest(broker, broker_epoch, tuple(partitions))
+
+
+def encode_alter_partition_request(version: int, message: AlterPartitionRequest) -> bytes:
+    """A broker's side; all broker epochs in the ISR are said to be unknown (-1)."""
+    check_supported(_KEY, version)
+    parts = [_REQUEST.pack(message.broker, message.broker_epoch)]
+    by_topic: dict[str | bytes, list[AlterPartition]] = {}
+    for change in message.partitions:
+        by_topic.setdefault(change.topic, []).append(change)
+    parts.append(array_length(len(by_topic), flexible=True))
+    for topic, changes in by_topic.items():
+        parts += (_topic(version, topic), array_length(len(changes), flexible=True))
+        for change in changes:
+            parts.append(_BEFORE_ISR.pack(change.partition, change.leader_epoch))
+            if version >= 3:
+                parts.append(array_length(len(change.isr), flexible=True))
+                parts += [_BROKER_STATE.pack(broker, -1, 0) for broker in change.isr]
+            else:
+                parts.append(COMPACT_INT32_ARRAY(change.isr))
+            if version >= 1:
+                parts.append(INT8.pack(change.recovery_state))
+            parts += (INT32.pack(change.partition_epoch), NO_TAGS)
+        parts.append(NO_TAGS)
+    parts.append(NO_TAGS)
+    return b"".join(parts)
+
+
+def encode_alter_partition_response(
+    version: int, error_code: int, results: Sequence[AlterPartitionResult] = ()
+) -> bytes:
+    """Results in any order; a topic appears once, in order of first appearance.  Without leadership all is zero."""
+    check_supported(_KEY, version)
+    by_topic: dict[str | bytes, list[AlterPartitionResult]] = {}
+    for result in results:
+        by_topic.setdefault(result.topic, []).append(result)
+    throttle_time_ms = 0
+    parts = [_RESPONSE.pack(throttle_time_ms, error_code), array_length(len(by_topic), flexible=True)]
+    for topic, members in by_topic.items():
+        parts += (_topic(version, topic), array_length(len(members), flexible=True))
+        parts += [_result(version, member) for member in members]
+        parts.append(NO_TAGS)
+    parts.append(NO_TAGS)
+    return b"".join(parts)
+
+
+_NOTHING = LeaderAndIsr(0, 0, (), 0, 0, 0)
+
+
+def _result(version: int, result: AlterPartitionResult) -> bytes:
+    held = result.leadership or _NOTHING
+    return b"".join(
+        (
+            _RESULT.pack(result.partition, result.error_code, held.leader, held.leader_epoch),
+            COMPACT_INT32_ARRAY(held.isr),
+            INT8.pack(held.recovery_state) if version >= 1 else b"",
+            INT32.pack(held.partition_epoch),
+            NO_TAGS,
+        )
+    )
+
+
+def decode_alter_partition_response(version: int, body: Buffer) -> AlterPartitionResponse:
+    """A broker's side; a result with an error has no leadership, and none knows the controller epoch (0)."""
+    cursor = _cursor(version, body, "response")
+    _, error_code = cursor.unpack(_RESPONSE, "throttle time and error code")
+    results = []
+    for _ in range(cursor.array_length("topics", 3)):
+        topic = _read_topic(cursor, version)
+        for _ in range(cursor.array_length("partitions", 20)):
+            partition, code, leader, leader_epoch = cursor.unpack(_RESULT, "partition, error code and leader")
+            isr = cursor.int32_array("ISR")
+            recovery_state = cursor.int8("leader recovery state") if version >= 1 else 0
+            partition_epoch = cursor.int32("partition epoch")
+            cursor.tags()
+            held = None if code else LeaderAndIsr(leader, leader_epoch, isr, 0, partition_epoch, recovery_state)
+            results.append(AlterPartitionResult(topic, partition, code, held))
+        cursor.tags()
+    cursor.tags()
+    cursor.end()
+    return AlterPartitionResponse(error_code, tuple(results))
+
+
+def _cursor(version: int, body: Buffer, kind: str) -> Cursor:
+    check_supported(_KEY, version)
+    return Cursor(f"ALTER_PARTITION(56) version {version} {kind}", body, flexible=True)
+
+
+def _topic(version: int, topic: str | bytes) -> bytes:
+    if isinstance(topic, bytes):
+        assert version >= 2 and len(topic) == 16, (version, topic)
+        return topic
+    assert version < 2, (version, topic)
+    return string(topic, flexible=True)
+
+
+def _read_topic(cursor: Cursor, version: int) -> str | bytes:
+    return cursor.uuid("topic id") if version >= 2 else cursor.string("topic")
+
+
+def _read_isr_with_epochs(cursor: Cursor) -> tuple[int, ...]:
+    isr = []
+    for _ in range(cursor.array_length("new ISR", 13)):
+        isr.append(cursor.int32("broker id"))
+        cursor.skip(INT64.size, "broker epoch")
+        cursor.tags()
+    return tuple(isr)

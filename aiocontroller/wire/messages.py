@@ -1,0 +1,289 @@
+"""The cold messages that handlers and simulated brokers deal in, without kio's nesting and without versions.
+
+Each pair of functions is one side of one message: ``decode_…`` gives a small struct in which what versions say in
+different ways is said in one, ``encode_…`` takes plain values.  All decoders raise FrameError for a body that is cut
+short, too long or garbled, and UnsupportedApiError for a version that nobody here speaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.ids import NO_TOPIC_ID, UNKNOWN_BROKER_EPOCH, TopicPartition
+from aiocontroller.wire import cold
+from aiocontroller.wire.apis import SUPPORTED, ApiKey, VersionRange
+from aiocontroller.wire.primitives import INT16, Buffer
+
+# -- ApiVersions -------------------------------------------------------------------------------------------------------
+
+
+class ApiVersions(msgspec.Struct, frozen=True):
+    """What a peer offers; ``versions`` by API key, also keys that we do not know."""
+
+    error_code: int
+    versions: dict[int, VersionRange]
+    zk_migration_ready: bool = False
+    """It is a broker in migration to KRaft, which expects other things of a controller."""
+    supported_features: tuple[tuple[str, int, int], ...] = ()
+    """(name, min version, max version)."""
+
+
+def encode_api_versions_request(version: int, software_name: str, software_version: str) -> bytes:
+    message = cold.request(
+        ApiKey.API_VERSIONS,
+        version,
+        client_software_name=software_name,
+        client_software_version=software_version,
+    )
+    return cold.encode_request(ApiKey.API_VERSIONS, version, message)
+
+
+def encode_api_versions_response(version: int, offered: Mapping[ApiKey, VersionRange], *, error_code: int = 0) -> bytes:
+    """The answer to a request of any version.
+
+    One that is too new is answered in the oldest layout with UNSUPPORTED_VERSION, so that the peer learns from the
+    list which version of ApiVersions to try (KIP-511).
+    """
+    if not 0 <= version <= SUPPORTED[ApiKey.API_VERSIONS].max:
+        version, error_code = 0, KafkaErrorCode.UNSUPPORTED_VERSION
+    keys = [{"api_key": int(api), "min_version": v.min, "max_version": v.max} for api, v in sorted(offered.items())]
+    message = cold.response(ApiKey.API_VERSIONS, version, error_code=error_code, api_keys=keys)
+    return cold.encode_response(ApiKey.API_VERSIONS, version, message)
+
+
+def decode_api_versions_response(version: int, body: Buffer) -> ApiVersions:
+    """An answer with UNSUPPORTED_VERSION is in the oldest layout, whatever was asked."""
+    if len(body) >= INT16.size and INT16.unpack_from(body)[0] == KafkaErrorCode.UNSUPPORTED_VERSION:
+        version = 0
+    message = cold.decode_response(ApiKey.API_VERSIONS, version, body)
+    return ApiVersions(
+        int(message.error_code),
+        {api.api_key: VersionRange(api.min_version, api.max_version) for api in message.api_keys},
+        getattr(message, "zk_migration_ready", False),
+        tuple((f.name, f.min_version, f.max_version) for f in getattr(message, "supported_features", ())),
+    )
+
+
+# -- ControlledShutdown ------------------------------------------------------------------------------------------------
+
+
+class ControlledShutdownRequest(msgspec.Struct, frozen=True):
+    broker: int
+    broker_epoch: int
+    """UNKNOWN_BROKER_EPOCH below version 2."""
+
+
+class ControlledShutdownResponse(msgspec.Struct, frozen=True):
+    error_code: int
+    remaining: tuple[TopicPartition, ...]
+    """What the broker still leads."""
+
+
+def encode_controlled_shutdown_request(version: int, broker: int, broker_epoch: int) -> bytes:
+    message = cold.request(ApiKey.CONTROLLED_SHUTDOWN, version, broker_id=broker, broker_epoch=broker_epoch)
+    return cold.encode_request(ApiKey.CONTROLLED_SHUTDOWN, version, message)
+
+
+def decode_controlled_shutdown_request(version: int, body: Buffer) -> ControlledShutdownRequest:
+    message = cold.decode_request(ApiKey.CONTROLLED_SHUTDOWN, version, body)
+    return ControlledShutdownRequest(message.broker_id, getattr(message, "broker_epoch", UNKNOWN_BROKER_EPOCH))
+
+
+def encode_controlled_shutdown_response(
+    version: int, error_code: int, remaining: Iterable[TopicPartition] = ()
+) -> bytes:
+    message = cold.response(
+        ApiKey.CONTROLLED_SHUTDOWN,
+        version,
+        error_code=error_code,
+        remaining_partitions=[{"topic_name": topic, "partition_index": partition} for topic, partition in remaining],
+    )
+    return cold.encode_response(ApiKey.CONTROLLED_SHUTDOWN, version, message)
+
+
+def decode_controlled_shutdown_response(version: int, body: Buffer) -> ControlledShutdownResponse:
+    message = cold.decode_response(ApiKey.CONTROLLED_SHUTDOWN, version, body)
+    remaining = tuple(TopicPartition(p.topic_name, p.partition_index) for p in message.remaining_partitions)
+    return ControlledShutdownResponse(int(message.error_code), remaining)
+
+
+# -- AllocateProducerIds -----------------------------------------------------------------------------------------------
+
+
+class AllocateProducerIdsRequest(msgspec.Struct, frozen=True):
+    broker: int
+    broker_epoch: int
+
+
+class AllocateProducerIdsResponse(msgspec.Struct, frozen=True):
+    error_code: int
+    first: int
+    count: int
+
+
+def encode_allocate_producer_ids_request(version: int, broker: int, broker_epoch: int) -> bytes:
+    message = cold.request(ApiKey.ALLOCATE_PRODUCER_IDS, version, broker_id=broker, broker_epoch=broker_epoch)
+    return cold.encode_request(ApiKey.ALLOCATE_PRODUCER_IDS, version, message)
+
+
+def decode_allocate_producer_ids_request(version: int, body: Buffer) -> AllocateProducerIdsRequest:
+    message = cold.decode_request(ApiKey.ALLOCATE_PRODUCER_IDS, version, body)
+    return AllocateProducerIdsRequest(message.broker_id, message.broker_epoch)
+
+
+def encode_allocate_producer_ids_response(version: int, error_code: int, first: int = 0, count: int = 0) -> bytes:
+    message = cold.response(
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+        version,
+        error_code=error_code,
+        producer_id_start=first,
+        producer_id_len=count,
+    )
+    return cold.encode_response(ApiKey.ALLOCATE_PRODUCER_IDS, version, message)
+
+
+def decode_allocate_producer_ids_response(version: int, body: Buffer) -> AllocateProducerIdsResponse:
+    message = cold.decode_response(ApiKey.ALLOCATE_PRODUCER_IDS, version, body)
+    return AllocateProducerIdsResponse(int(message.error_code), message.producer_id_start, message.producer_id_len)
+
+
+# -- Metadata ----------------------------------------------------------------------------------------------------------
+
+
+class MetadataRequest(msgspec.Struct, frozen=True):
+    topics: tuple[str | bytes, ...] | None
+    """Names, or ids where a request gives no name; None for all topics."""
+    allow_auto_topic_creation: bool = True
+
+
+class MetadataPartition(msgspec.Struct, frozen=True, gc=False):
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline: tuple[int, ...] = ()
+    error_code: int = 0
+
+
+class MetadataTopic(msgspec.Struct, frozen=True):
+    name: str | None
+    topic_id: bytes = NO_TOPIC_ID
+    partitions: tuple[MetadataPartition, ...] = ()
+    error_code: int = 0
+    is_internal: bool = False
+
+
+class MetadataBroker(msgspec.Struct, frozen=True):
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+class MetadataResponse(msgspec.Struct, frozen=True):
+    brokers: tuple[MetadataBroker, ...]
+    topics: tuple[MetadataTopic, ...]
+    controller_id: int = -1
+    cluster_id: str | None = None
+
+
+def encode_metadata_request(version: int, topics: Sequence[str] | None, *, auto_create: bool = False) -> bytes:
+    """``topics`` None asks for all."""
+    if topics is None and version == 0:
+        topics = ()  # version 0 has no null: an empty list is all
+    message = cold.request(
+        ApiKey.METADATA,
+        version,
+        topics=None if topics is None else [{"name": name} for name in topics],
+        allow_auto_topic_creation=auto_create,
+    )
+    return cold.encode_request(ApiKey.METADATA, version, message)
+
+
+def decode_metadata_request(version: int, body: Buffer) -> MetadataRequest:
+    message = cold.decode_request(ApiKey.METADATA, version, body)
+    auto_create = getattr(message, "allow_auto_topic_creation", True)
+    if message.topics is None or (version == 0 and not message.topics):
+        return MetadataRequest(None, auto_create)
+    return MetadataRequest(tuple(_name_or_id(topic) for topic in message.topics), auto_create)
+
+
+def _name_or_id(topic: Any) -> str | bytes:
+    if topic.name is not None:
+        return str(topic.name)
+    return _id(topic)
+
+
+def _id(entity: Any) -> bytes:
+    """kio has None for the zero id."""
+    topic_id = getattr(entity, "topic_id", None)
+    return NO_TOPIC_ID if topic_id is None else bytes(topic_id.bytes)
+
+
+def encode_metadata_response(version: int, answer: MetadataResponse) -> bytes:
+    """A topic without a name (asked for by an unknown id) can be said from version 12 on; before, its name is empty."""
+    message = cold.response(
+        ApiKey.METADATA,
+        version,
+        brokers=[{"node_id": b.id, "host": b.host, "port": b.port, "rack": b.rack} for b in answer.brokers],
+        cluster_id=answer.cluster_id,
+        controller_id=answer.controller_id,
+        topics=[_metadata_topic(version, topic) for topic in answer.topics],
+    )
+    return cold.encode_response(ApiKey.METADATA, version, message)
+
+
+def _metadata_topic(version: int, topic: MetadataTopic) -> dict[str, Any]:
+    return {
+        "error_code": topic.error_code,
+        "name": topic.name if topic.name is not None or version >= 12 else "",
+        "topic_id": topic.topic_id,
+        "is_internal": topic.is_internal,
+        "partitions": [
+            {
+                "error_code": p.error_code,
+                "partition_index": p.partition,
+                "leader_id": p.leader,
+                "leader_epoch": p.leader_epoch,
+                "replica_nodes": p.replicas,
+                "isr_nodes": p.isr,
+                "offline_replicas": p.offline,
+            }
+            for p in topic.partitions
+        ],
+    }
+
+
+def decode_metadata_response(version: int, body: Buffer) -> MetadataResponse:
+    message = cold.decode_response(ApiKey.METADATA, version, body)
+    return MetadataResponse(
+        tuple(MetadataBroker(b.node_id, b.host, b.port, getattr(b, "rack", None)) for b in message.brokers),
+        tuple(
+            MetadataTopic(
+                topic.name,
+                _id(topic),
+                tuple(
+                    MetadataPartition(
+                        p.partition_index,
+                        p.leader_id,
+                        getattr(p, "leader_epoch", -1),
+                        p.replica_nodes,
+                        p.isr_nodes,
+                        getattr(p, "offline_replicas", ()),
+                        int(p.error_code),
+                    )
+                    for p in topic.partitions
+                ),
+                int(topic.error_code),
+                getattr(topic, "is_internal", False),
+            )
+            for topic in message.topics
+        ),
+        getattr(message, "controller_id", -1),
+        getattr(message, "cluster_id", None),
+    )
