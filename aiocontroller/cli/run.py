@@ -51,7 +51,6 @@ def run(
     It takes the role when nobody has it, else it stands by until nobody has. Ctrl-C and SIGTERM give the role back.
     """
     from aiocontroller.config import load_config
-    from aiocontroller.service import run_service
 
     overrides = _overrides(properties)
     named = {
@@ -69,6 +68,8 @@ def run(
     )
     for warning in warnings:
         logging.getLogger("aiocontroller.config").warning(warning)
+
+    from aiocontroller.service import run_service
 
     def on_ready(service: Service) -> None:
         http = f"http://{config.aiocontroller_http_host}:{service.http_port}"

@@ -1,0 +1,285 @@
+"""``aiocontroller topics``: administration by the znodes that Kafka's tools write; the controller does the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
+from aiocontroller.cli.output import JSON, plural, print_json, say, table
+from aiocontroller.core.errors import BadInputError
+from aiocontroller.core.ids import NO_TOPIC_ID
+from aiocontroller.net.ports import Random
+
+if TYPE_CHECKING:
+    from aiocontroller.zookeeper.admin_zk_client import AdminZkClient, TopicDescription
+
+T = TypeVar("T")
+
+
+@click.group()
+def topics() -> None:
+    """Create, list, describe, alter and delete topics."""
+
+
+@topics.command()
+@click.argument("name")
+@click.option("--partitions", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--replication-factor", type=click.IntRange(1), default=1, show_default=True)
+@click.option(
+    "--replica-assignment",
+    metavar="1:2,2:3,…",
+    help="Broker ids of each partition's replicas, preferred leader first, instead of the two above.",
+)
+@click.option("--config", "configs", multiple=True, metavar="KEY=VALUE", help="May be repeated.")
+@cluster_options
+@JSON
+def create(
+    name: str,
+    partitions: int,
+    replication_factor: int,
+    replica_assignment: str | None,
+    configs: tuple[str, ...],
+    data: Path | None,
+    zookeeper: str | None,
+    as_json: bool,
+) -> None:
+    """Create a topic."""
+    given = None if replica_assignment is None else _parse_assignment(replica_assignment)
+
+    async def work(admin: AdminZkClient) -> dict[int, tuple[int, ...]]:
+        assignment = given
+        if assignment is None:
+            brokers = await admin.get_broker_metadatas()
+            assignment = place_topic(brokers, partitions, replication_factor, _chance())
+        await admin.create_topic(name, assignment, new_topic_id(), _pairs(configs))
+        return assignment
+
+    assignment = _with_admin(data, zookeeper, work)
+    if as_json:
+        replicas = [{"partition": p, "replicas": r} for p, r in assignment.items()]
+        print_json({"topic": name, "created": True, "partitions": replicas})
+    else:
+        say(f"Created topic {name} with {plural(len(assignment), 'partition')}.")
+
+
+@topics.command(name="list")
+@cluster_options
+@JSON
+def list_(data: Path | None, zookeeper: str | None, as_json: bool) -> None:
+    """Names of all topics."""
+    names = _with_admin(data, zookeeper, lambda admin: admin.list_topics())
+    if as_json:
+        print_json({"topics": names})
+    elif names:
+        say("\n".join(names))
+
+
+@topics.command()
+@click.argument("names", nargs=-1, metavar="[NAME]…")
+@cluster_options
+@JSON
+def describe(names: tuple[str, ...], data: Path | None, zookeeper: str | None, as_json: bool) -> None:
+    """Partitions, leaders and configuration of the topics named, or of all."""
+    found, bad = _with_admin(data, zookeeper, lambda admin: admin.describe_topics(names or None))
+    missing = sorted(set(names) - {t.topic for t in found} - {b.path.rpartition("/")[2] for b in bad})
+    if as_json:
+        unreadable = [{"path": b.path, "found": b.found, "expected": b.expected} for b in bad]
+        print_json({"topics": [_described(t) for t in found], "unreadable": unreadable})
+    else:
+        for topic in found:
+            say(_as_text(_described(topic)) + "\n")
+        for znode in bad:
+            click.echo(f"Unreadable: {znode.path}: found {znode.found}, expected {znode.expected}", err=True)
+    if missing:
+        raise BadInputError(f"no such topic: {', '.join(missing)}")
+
+
+@topics.command()
+@click.argument("name")
+@click.option("--partitions", type=click.IntRange(1), help="New number of partitions; it can only grow.")
+@click.option("--config", "configs", multiple=True, metavar="KEY=VALUE", help="Set; may be repeated.")
+@click.option("--delete-config", "deleted", multiple=True, metavar="KEY", help="Back to the default; may be repeated.")
+@cluster_options
+@JSON
+def alter(
+    name: str,
+    partitions: int | None,
+    configs: tuple[str, ...],
+    deleted: tuple[str, ...],
+    data: Path | None,
+    zookeeper: str | None,
+    as_json: bool,
+) -> None:
+    """Add partitions to a topic, or change its configuration."""
+    if partitions is None and not configs and not deleted:
+        raise click.UsageError("nothing to alter: give --partitions, --config or --delete-config")
+    changes: dict[str, str | None] = {**_pairs(configs), **dict.fromkeys(deleted)}
+
+    async def work(admin: AdminZkClient) -> dict[str, Any]:
+        done: dict[str, Any] = {"topic": name}
+        if partitions is not None:
+            await _expand(admin, name, partitions)
+            done["partitions"] = partitions
+        if changes:
+            done["configs"] = await admin.alter_topic_configs(name, changes)
+        return done
+
+    done = _with_admin(data, zookeeper, work)
+    if as_json:
+        print_json(done)
+    else:
+        facts = [plural(done["partitions"], "partition")] if "partitions" in done else []
+        if "configs" in done:
+            facts.append("configuration " + (_listed(done["configs"]) or "all default"))
+        say(f"Topic {name} now has {' and '.join(facts)}.")
+
+
+@topics.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME…")
+@cluster_options
+@JSON
+def delete(names: tuple[str, ...], data: Path | None, zookeeper: str | None, as_json: bool) -> None:
+    """Mark topics for deletion."""
+
+    async def work(admin: AdminZkClient) -> None:
+        for name in names:
+            await admin.delete_topic(name)
+
+    _with_admin(data, zookeeper, work)
+    if as_json:
+        print_json({"marked_for_deletion": list(names)})
+    else:
+        say(f"Marked for deletion: {', '.join(names)}.")
+
+
+# ---- shared with ``up``
+
+
+def place_topic(
+    brokers: Sequence[tuple[int, str | None]], partitions: int, replication_factor: int, chance: Random
+) -> dict[int, tuple[int, ...]]:
+    """Where a new topic's replicas go: Kafka's placement, from a start drawn by chance as Kafka draws it."""
+    from aiocontroller.core.replica_placement import assign_replicas_to_brokers
+
+    at_most = max(len(brokers), 1)
+    return assign_replicas_to_brokers(
+        brokers,
+        partitions,
+        replication_factor,
+        start_index=chance.randrange(at_most),
+        start_shift=chance.randrange(at_most),
+    )
+
+
+def new_topic_id() -> bytes:
+    """By chance; none that a command line would take for an option, as in Kafka."""
+    while base64.urlsafe_b64encode(topic_id := uuid.uuid4().bytes).startswith(b"-"):
+        pass
+    return topic_id
+
+
+# ---- helpers
+
+
+def _with_admin(data: Path | None, zookeeper: str | None, work: Callable[[AdminZkClient], Awaitable[T]]) -> T:
+    address = find_zookeeper(data, zookeeper)
+
+    async def main() -> T:
+        from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
+
+        async with connected(address) as zk:
+            return await work(AdminZkClient(zk))
+
+    return asyncio.run(main())
+
+
+async def _expand(admin: AdminZkClient, name: str, partitions: int) -> None:
+    from aiocontroller.core.replica_placement import assign_replicas_to_brokers, start_index_of_new_partitions
+
+    found, bad = await admin.describe_topics([name])
+    if bad:
+        raise BadInputError(f"{bad[0].path}: found {bad[0].found}, expected {bad[0].expected}")
+    if not found:
+        raise BadInputError(f"no such topic: {name}")
+    present = {p.partition: p.assignment.replicas for p in found[0].partitions}
+    if partitions <= len(present) or 0 not in present:
+        raise BadInputError(f"topic {name} has {len(present)} partitions; found {partitions}, expected more than that")
+    brokers = await admin.get_broker_metadatas()
+    start = start_index_of_new_partitions(brokers, present[0][0])
+    added = assign_replicas_to_brokers(
+        brokers,
+        partitions - len(present),
+        len(present[0]),
+        start_index=start,
+        first_partition=len(present),
+        start_shift=start,
+    )
+    await admin.add_partitions(name, added)
+
+
+def _chance() -> Random:
+    from aiocontroller.net.real import real_world
+
+    return real_world().random
+
+
+def _pairs(texts: Sequence[str]) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator or not key:
+            raise click.BadParameter(f"found {text!r}, expected KEY=VALUE", param_hint="--config")
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+def _parse_assignment(text: str) -> dict[int, tuple[int, ...]]:
+    try:
+        return {p: tuple(int(b) for b in part.split(":")) for p, part in enumerate(text.split(","))}
+    except ValueError:
+        raise click.BadParameter(
+            f"found {text!r}, expected broker ids such as 1:2,2:3", param_hint="--replica-assignment"
+        ) from None
+
+
+def _described(topic: TopicDescription) -> dict[str, Any]:
+    return {
+        "topic": topic.topic,
+        "id": None if topic.topic_id == NO_TOPIC_ID else base64.urlsafe_b64encode(topic.topic_id).decode().rstrip("="),
+        "deleting": topic.marked_for_deletion,
+        "configs": topic.configs,
+        "partitions": [
+            {
+                "partition": p.partition,
+                "leader": None if p.state is None else p.state.leader,
+                "leader_epoch": None if p.state is None else p.state.leader_epoch,
+                "replicas": p.assignment.replicas,
+                "isr": None if p.state is None else p.state.isr,
+                "adding": p.assignment.adding,
+                "removing": p.assignment.removing,
+            }
+            for p in topic.partitions
+        ],
+    }
+
+
+def _as_text(topic: dict[str, Any]) -> str:
+    head = f"Topic {topic['topic']}, id {topic['id'] or '-'}, {plural(len(topic['partitions']), 'partition')}"
+    if topic["configs"]:
+        head += f", {_listed(topic['configs'])}"
+    if topic["deleting"]:
+        head += ", marked for deletion"
+    columns = ("partition", "leader", "leader_epoch", "replicas", "isr")
+    rows = [[p[c] for c in columns] for p in topic["partitions"]]
+    return head + "\n" + table([c.replace("_", " ") for c in columns], rows)
+
+
+def _listed(configs: dict[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in sorted(configs.items()))
