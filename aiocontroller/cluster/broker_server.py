@@ -15,7 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
 from struct import Struct
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -272,7 +272,7 @@ class ServedConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
