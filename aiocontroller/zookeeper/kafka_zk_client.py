@@ -23,10 +23,11 @@ from aiocontroller.zookeeper import cluster_znodes, paths, registration, znodes
 from aiocontroller.zookeeper.changes import Change, translate
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.cluster_znodes import FeatureZNode, MigrationZNode, ProducerIdBlock
-from aiocontroller.zookeeper.codec import Create, Delete, SetData
-from aiocontroller.zookeeper.errors import Code, MaybeAppliedError, NotSentError, response_error
+from aiocontroller.zookeeper.codec import Create, SetData
+from aiocontroller.zookeeper.errors import Code
 from aiocontroller.zookeeper.reads import Reads
 from aiocontroller.zookeeper.writes import WriteOp, Writes
+from aiocontroller.zookeeper.znode_access import ZNodeAccess, refused
 from aiocontroller.zookeeper.znode_json import BadZNode
 from aiocontroller.zookeeper.znodes import BrokerInfo, ControllerZNode
 
@@ -36,8 +37,6 @@ SLICE = 20_000
 """Partitions that are encoded or decoded in one go: some 10 ms."""
 YIELD_BYTES = 256 * 1024
 """Topic assignments decoded before others get a turn."""
-MAX_ATTEMPTS = 10
-"""Rounds of a read-and-write that somebody else keeps getting in front of."""
 
 
 class TopicAssignments:
@@ -64,6 +63,7 @@ class KafkaZkClient:
 
     def __init__(self, client: ZooKeeperClient) -> None:
         self.client = client
+        self._znodes = ZNodeAccess(client)
         self.on_change: Callable[[Change, str], None] | None = None
         self._broker_session: int | None = None
         client.on_watch = self._on_watch
@@ -77,37 +77,10 @@ class KafkaZkClient:
         """Stop hearing of changes until the next reads (Kafka unregisters its handlers one by one)."""
         self.client.forget_watches()
 
-    # -- reading one znode, or one parent's children ---------------------------------------------------------------
-
-    async def _read(self, path: str, *, watch: bool) -> Reads | None:
-        """One znode, or None where there is none; ``watch`` waits for its creation then."""
-        while True:
-            reads = await self.client.get_many([path], watch=watch)
-            code = reads.code[0]
-            if code == 0:
-                return reads
-            if code != Code.NO_NODE:
-                raise response_error(code)
-            # another turn only if somebody creates it just now, so this ends
-            if not watch or (await self.client.exists_many([path], watch=True)).code[0] == Code.NO_NODE:
-                return None
-
-    async def _children(self, path: str, *, watch: bool) -> list[str]:
-        """Sorted names; none where the parent is missing, whose creation ``watch`` waits for."""
-        while True:
-            children = await self.client.children_many([path], watch=watch)
-            names = children.names[0]
-            if names is not None:
-                return names
-            if children.code[0] != Code.NO_NODE:
-                raise response_error(children.code[0])
-            if not watch or (await self.client.exists_many([path], watch=True)).code[0] == Code.NO_NODE:
-                return []
-
     # -- the controller --------------------------------------------------------------------------------------------
 
     async def get_controller(self, *, watch: bool = True) -> ControllerZNode | BadZNode | None:
-        reads = await self._read(paths.CONTROLLER, watch=watch)
+        reads = await self._znodes.read(paths.CONTROLLER, watch=watch)
         if reads is None:
             return None
         stat = reads.stat(0)
@@ -143,7 +116,7 @@ class KafkaZkClient:
         """Brokers by id; watches the list of ids and each broker's data."""
         bad: list[BadZNode] = []
         ids: list[int] = []
-        for name in await self._children(paths.BROKER_IDS, watch=watch):
+        for name in await self._znodes.children(paths.BROKER_IDS, watch=watch):
             broker_id = znodes.decode_broker_id(name)
             if isinstance(broker_id, BadZNode):
                 bad.append(broker_id)
@@ -167,7 +140,7 @@ class KafkaZkClient:
 
     async def get_all_topics_in_cluster(self, *, watch: bool = True) -> list[str]:
         """Sorted names."""
-        return await self._children(paths.TOPICS, watch=watch)
+        return await self._znodes.children(paths.TOPICS, watch=watch)
 
     async def get_topic_assignments(self, topics: Sequence[str], *, watch: bool = True) -> TopicAssignments:
         """In the order of ``topics``; equal replica assignments are one object."""
@@ -180,7 +153,7 @@ class KafkaZkClient:
             if code == Code.NO_NODE:
                 result.missing.append(topic)
                 continue
-            found = _refused(paths.topic(topic), code) or znodes.decode_topic(topic, data, reads.version[i], memo)
+            found = refused(paths.topic(topic), code) or znodes.decode_topic(topic, data, reads.version[i], memo)
             if isinstance(found, BadZNode):
                 result.bad.append(found)
             else:
@@ -209,8 +182,8 @@ class KafkaZkClient:
         names = [paths.config_entity("topics", topic) for topic in topics]
         reads = await self.client.get_many(names)
         for topic, path, data, code in zip(topics, names, reads.data, reads.code, strict=True):
-            refused = None if code == Code.NO_NODE else _refused(path, code)
-            config = refused or cluster_znodes.decode_config(path, data)
+            why = None if code == Code.NO_NODE else refused(path, code)
+            config = why or cluster_znodes.decode_config(path, data)
             if isinstance(config, BadZNode):
                 configs.bad.append(config)
             else:
@@ -218,7 +191,7 @@ class KafkaZkClient:
         return configs
 
     async def delete_topic_configs(self, topics: Sequence[str], *, fence: int) -> None:
-        await self._delete([paths.config_entity("topics", topic) for topic in topics], fence)
+        await self._znodes.delete([paths.config_entity("topics", topic) for topic in topics], fence)
 
     # -- partition states ------------------------------------------------------------------------------------------
 
@@ -328,7 +301,7 @@ class KafkaZkClient:
 
     async def get_all_isr_change_notifications(self, *, watch: bool = True) -> list[str]:
         """Sorted names, oldest first."""
-        return await self._children(paths.ISR_CHANGE_NOTIFICATION, watch=watch)
+        return await self._znodes.children(paths.ISR_CHANGE_NOTIFICATION, watch=watch)
 
     async def get_partitions_from_isr_change_notifications(
         self, names: Sequence[str]
@@ -336,7 +309,7 @@ class KafkaZkClient:
         """Each partition once, in the order of the notifications."""
         found: dict[TopicPartition, None] = {}
         bad: list[BadZNode] = []
-        for path, data in await self._notifications(map(paths.isr_change, names), bad):
+        for path, data in await self._znodes.read_present([paths.isr_change(name) for name in names], bad):
             partitions = znodes.decode_partitions(path, data)
             if isinstance(partitions, BadZNode):
                 bad.append(partitions)
@@ -345,17 +318,17 @@ class KafkaZkClient:
         return list(found), bad
 
     async def delete_isr_change_notifications(self, names: Sequence[str], *, fence: int) -> None:
-        await self._delete([paths.isr_change(name) for name in names], fence)
+        await self._znodes.delete([paths.isr_change(name) for name in names], fence)
 
     async def propagate_isr_changes(self, partitions: Iterable[TopicPartition]) -> None:
         """As brokers before AlterPartition tell of changed ISRs."""
-        await self._create_sequential(
-            paths.isr_change(paths.ISR_CHANGE_PREFIX), znodes.encode_partitions(partitions), paths.TOP_LEVEL
+        await self._znodes.create_sequential(
+            paths.isr_change(paths.ISR_CHANGE_PREFIX), znodes.encode_partitions(partitions)
         )
 
     async def get_all_log_dir_event_notifications(self, *, watch: bool = True) -> list[str]:
         """Sorted names, oldest first."""
-        return await self._children(paths.LOG_DIR_EVENT_NOTIFICATION, watch=watch)
+        return await self._znodes.children(paths.LOG_DIR_EVENT_NOTIFICATION, watch=watch)
 
     async def get_brokers_from_log_dir_event_notifications(
         self, names: Sequence[str]
@@ -363,7 +336,7 @@ class KafkaZkClient:
         """Each broker once, in the order of the notifications."""
         found: dict[int, None] = {}
         bad: list[BadZNode] = []
-        for path, data in await self._notifications(map(paths.log_dir_event, names), bad):
+        for path, data in await self._znodes.read_present([paths.log_dir_event(name) for name in names], bad):
             broker = znodes.decode_log_dir_event(path, data)
             if isinstance(broker, BadZNode):
                 bad.append(broker)
@@ -372,23 +345,23 @@ class KafkaZkClient:
         return list(found), bad
 
     async def delete_log_dir_event_notifications(self, names: Sequence[str], *, fence: int) -> None:
-        await self._delete([paths.log_dir_event(name) for name in names], fence)
+        await self._znodes.delete([paths.log_dir_event(name) for name in names], fence)
 
     async def propagate_log_dir_event(self, broker_id: int) -> None:
         """As a broker tells that it lost a log directory."""
-        await self._create_sequential(
-            paths.log_dir_event(paths.LOG_DIR_EVENT_PREFIX), znodes.encode_log_dir_event(broker_id), paths.TOP_LEVEL
+        await self._znodes.create_sequential(
+            paths.log_dir_event(paths.LOG_DIR_EVENT_PREFIX), znodes.encode_log_dir_event(broker_id)
         )
 
     async def get_all_config_changes(self, *, watch: bool = True) -> list[str]:
         """Sorted names, oldest first; brokers remove them after 15 minutes."""
-        return await self._children(paths.CONFIG_CHANGES, watch=watch)
+        return await self._znodes.children(paths.CONFIG_CHANGES, watch=watch)
 
     async def get_entities_from_config_changes(self, names: Sequence[str]) -> tuple[list[str], list[BadZNode]]:
         """Paths below ``/config`` (``topics/T``), each once, in the order of the notifications."""
         found: dict[str, None] = {}
         bad: list[BadZNode] = []
-        for path, data in await self._notifications(map(paths.config_change, names), bad):
+        for path, data in await self._znodes.read_present([paths.config_change(name) for name in names], bad):
             entity = cluster_znodes.decode_config_change(path, data)
             if isinstance(entity, BadZNode):
                 bad.append(entity)
@@ -397,53 +370,24 @@ class KafkaZkClient:
         return list(found), bad
 
     async def create_config_change_notification(self, entity_path: str) -> None:
-        await self._create_sequential(
+        await self._znodes.create_sequential(
             paths.config_change(paths.CONFIG_CHANGE_PREFIX),
             cluster_znodes.encode_config_change(entity_path),
-            [paths.CONFIG_CHANGES],
         )
-
-    async def _notifications(self, znode_paths: Iterable[str], bad: list[BadZNode]) -> list[tuple[str, bytes | None]]:
-        """(path, data) of those that are still there."""
-        names = list(znode_paths)
-        reads = await self.client.get_many(names)
-        found: list[tuple[str, bytes | None]] = []
-        for path, data, code in zip(names, reads.data, reads.code, strict=True):
-            refused = _refused(path, code)
-            if refused is None:
-                found.append((path, data))
-            elif code != Code.NO_NODE:
-                bad.append(refused)
-        return found
-
-    async def _create_sequential(self, prefix: str, data: bytes, parents: Sequence[str]) -> None:
-        """A lost reply is answered by another try: two equal notifications do no harm, none would."""
-        for _ in range(MAX_ATTEMPTS):
-            try:
-                [result] = await self.client.multi([Create(prefix, data, sequential=True)])
-            except (NotSentError, MaybeAppliedError):
-                await self.client.sync("/")
-                continue
-            if result.code == 0:
-                return
-            if result.code != Code.NO_NODE:
-                raise response_error(result.code)
-            await self.create_paths(parents)
-        raise response_error(Code.CONNECTION_LOSS)
 
     # -- admin requests --------------------------------------------------------------------------------------------
 
     async def get_topic_deletions(self, *, watch: bool = True) -> list[str]:
         """Topics that somebody wants deleted, sorted."""
-        return await self._children(paths.DELETE_TOPICS, watch=watch)
+        return await self._znodes.children(paths.DELETE_TOPICS, watch=watch)
 
     async def delete_topic_deletions(self, topics: Sequence[str], *, fence: int) -> None:
-        await self._delete([paths.delete_topics_topic(topic) for topic in topics], fence)
+        await self._znodes.delete([paths.delete_topics_topic(topic) for topic in topics], fence)
 
     async def get_partition_reassignment(
         self, *, watch: bool = True
     ) -> dict[TopicPartition, tuple[int, ...]] | BadZNode | None:
-        reads = await self._read(paths.REASSIGN_PARTITIONS, watch=watch)
+        reads = await self._znodes.read(paths.REASSIGN_PARTITIONS, watch=watch)
         return None if reads is None else znodes.decode_reassignment(reads.data[0])
 
     async def set_or_create_partition_reassignment(
@@ -451,19 +395,19 @@ class KafkaZkClient:
     ) -> None:
         """Whatever is there is replaced: entries that are done or refused are gone from the new one."""
         data = znodes.encode_reassignment(reassignment)
-        await self._set_or_create(paths.REASSIGN_PARTITIONS, data, fence)
+        await self._znodes.set_or_create(paths.REASSIGN_PARTITIONS, data, fence)
 
     async def delete_partition_reassignment(self, *, fence: int) -> None:
-        await self._delete([paths.REASSIGN_PARTITIONS], fence)
+        await self._znodes.delete([paths.REASSIGN_PARTITIONS], fence)
 
     async def get_preferred_replica_election(self, *, watch: bool = True) -> list[TopicPartition] | BadZNode | None:
-        reads = await self._read(paths.PREFERRED_REPLICA_ELECTION, watch=watch)
+        reads = await self._znodes.read(paths.PREFERRED_REPLICA_ELECTION, watch=watch)
         if reads is None:
             return None
         return znodes.decode_partitions(paths.PREFERRED_REPLICA_ELECTION, reads.data[0])
 
     async def delete_preferred_replica_election(self, *, fence: int) -> None:
-        await self._delete([paths.PREFERRED_REPLICA_ELECTION], fence)
+        await self._znodes.delete([paths.PREFERRED_REPLICA_ELECTION], fence)
 
     # -- the cluster -----------------------------------------------------------------------------------------------
 
@@ -473,35 +417,21 @@ class KafkaZkClient:
 
     async def create_paths(self, wanted: Sequence[str]) -> None:
         """Persistent znodes without data, and their parents, where they are missing."""
-        needed: dict[str, None] = {}
-        for path in wanted:
-            parts = path.split("/")
-            needed.update(dict.fromkeys("/".join(parts[:i]) for i in range(2, len(parts) + 1)))
-        every = list(needed)
-        found = await self.client.exists_many(every)
-        missing = [path for path, code in zip(every, found.code, strict=True) if code]
-        writes = await self.client.write_many([Create(path, None) for path in missing], fence=None)
-        for code in writes.code:
-            if code not in (0, Code.NODE_EXISTS):
-                raise response_error(code)
+        await self._znodes.create_paths(wanted)
 
     async def get_cluster_id(self) -> str | BadZNode | None:
-        reads = await self._read(paths.CLUSTER_ID, watch=False)
+        reads = await self._znodes.read(paths.CLUSTER_ID, watch=False)
         return None if reads is None else cluster_znodes.decode_cluster_id(reads.data[0])
 
     async def create_or_get_cluster_id(self, proposed: str) -> str | BadZNode:
         """The cluster's id, ``proposed`` if it has none."""
-        await self.create_paths([paths.CLUSTER])
-        create = Create(paths.CLUSTER_ID, cluster_znodes.encode_cluster_id(proposed))
-        writes = await self.client.write_many([create], fence=None)
-        if writes.code[0] not in (0, Code.NODE_EXISTS):
-            raise response_error(writes.code[0])
+        await self._znodes.create(paths.CLUSTER_ID, cluster_znodes.encode_cluster_id(proposed), None)
         found = await self.get_cluster_id()
         return proposed if found is None else found
 
     async def get_latest_producer_id_block(self) -> tuple[ProducerIdBlock | BadZNode | None, int]:
         """(block, znode version); (None, version) when none was given out yet, (None, -1) without a znode."""
-        reads = await self._read(paths.LATEST_PRODUCER_ID_BLOCK, watch=False)
+        reads = await self._znodes.read(paths.LATEST_PRODUCER_ID_BLOCK, watch=False)
         if reads is None:
             return None, -1
         data = reads.data[0]
@@ -513,45 +443,22 @@ class KafkaZkClient:
         """Whether the block is given out: not if the znode has left ``version`` (-1: it did not exist)."""
         path, data = paths.LATEST_PRODUCER_ID_BLOCK, cluster_znodes.encode_producer_id_block(block)
         op: WriteOp = Create(path, data) if version < 0 else SetData(path, data, version)
-        return await self._applied(op, fence)
+        return await self._znodes.write(op, fence)
 
     async def get_feature(self) -> tuple[FeatureZNode | BadZNode | None, int]:
         """(finalized features, znode version); (None, -1) without a znode."""
-        reads = await self._read(paths.FEATURE, watch=False)
+        reads = await self._znodes.read(paths.FEATURE, watch=False)
         return (None, -1) if reads is None else (cluster_znodes.decode_feature(reads.data[0]), reads.version[0])
 
     async def set_feature(self, feature: FeatureZNode, version: int, *, fence: int | None = None) -> bool:
         """Whether it was written: not if the znode has left ``version`` (-1: it did not exist)."""
         data = cluster_znodes.encode_feature(feature)
         op: WriteOp = Create(paths.FEATURE, data) if version < 0 else SetData(paths.FEATURE, data, version)
-        return await self._applied(op, fence)
+        return await self._znodes.write(op, fence)
 
     async def get_migration(self) -> MigrationZNode | BadZNode | None:
-        reads = await self._read(paths.MIGRATION, watch=False)
+        reads = await self._znodes.read(paths.MIGRATION, watch=False)
         return None if reads is None else cluster_znodes.decode_migration(reads.data[0])
-
-    # -- writing ---------------------------------------------------------------------------------------------------
-
-    async def _applied(self, op: WriteOp, fence: int | None) -> bool:
-        code = (await self.client.write_many([op], fence=fence)).code[0]
-        if code not in (0, Code.BAD_VERSION, Code.NO_NODE, Code.NODE_EXISTS):
-            raise response_error(code)
-        return code == 0
-
-    async def _set_or_create(self, path: str, data: bytes, fence: int) -> None:
-        for _ in range(MAX_ATTEMPTS):
-            reads = await self._read(path, watch=False)
-            op: WriteOp = Create(path, data) if reads is None else SetData(path, data, reads.version[0])
-            if await self._applied(op, fence):
-                return
-        raise response_error(Code.BAD_VERSION)
-
-    async def _delete(self, znode_paths: Sequence[str], fence: int | None) -> None:
-        """Delete what is there; what is gone already is fine."""
-        writes = await self.client.write_many([Delete(path) for path in znode_paths], fence=fence)
-        for code in writes.code:
-            if code not in (0, Code.NO_NODE):
-                raise response_error(code)
 
 
 def _writes(codes: list[int], versions: list[int]) -> Writes:
@@ -571,20 +478,13 @@ def _states(topics: Sequence[str], partitions: Sequence[int], reads: Reads) -> l
     if any(reads.code):
         for i, code in enumerate(reads.code):
             if code:
-                refused = _refused(paths.topic_partition_state(topics[i], partitions[i]), code)
-                states[i] = None if code == Code.NO_NODE else refused
+                path = paths.topic_partition_state(topics[i], partitions[i])
+                states[i] = None if code == Code.NO_NODE else refused(path, code)
     return states
 
 
 def _broker(reads: Reads, i: int, broker_id: int) -> Broker | BadZNode | None:
     if reads.code[i] == Code.NO_NODE:
         return None
-    refused = _refused(paths.broker_id(broker_id), reads.code[i])
-    return refused or znodes.decode_broker(broker_id, reads.data[i], reads.czxid(i))
-
-
-def _refused(path: str, code: int) -> BadZNode | None:
-    """What the server would not show (NoAuth, mostly), as a bad znode."""
-    if not code:
-        return None
-    return BadZNode(path, f"ZooKeeper's error {code} ({response_error(code)!r})", "a znode that we may read")
+    why = refused(paths.broker_id(broker_id), reads.code[i])
+    return why or znodes.decode_broker(broker_id, reads.data[i], reads.czxid(i))

@@ -25,7 +25,8 @@ from aiocontroller.core.errors import AioControllerError, BadInputError, Control
 from aiocontroller.zookeeper import paths, znodes
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.codec import Create, Delete, Op, OpResult, SetData
-from aiocontroller.zookeeper.errors import Code, MaybeAppliedError, NotSentError, response_error
+from aiocontroller.zookeeper.errors import Code, MaybeAppliedError, NotSentError
+from aiocontroller.zookeeper.znode_access import error_at
 from aiocontroller.zookeeper.znode_json import BadZNode
 
 MAX_ATTEMPTS = 20
@@ -68,7 +69,7 @@ async def read_controller_epoch(client: ZooKeeperClient) -> tuple[int, int] | No
     if reads.code[0] == Code.NO_NODE:
         return None
     if reads.code[0]:
-        raise response_error(reads.code[0])
+        raise error_at(paths.CONTROLLER_EPOCH, reads.code[0])
     epoch = znodes.decode_controller_epoch(reads.data[0])
     if isinstance(epoch, BadZNode):
         raise BadInputError(str(epoch))
@@ -121,7 +122,7 @@ async def register_controller(
         if code == 0:
             return epoch + 1, results[0].version
         if code not in (_LOST, Code.NODE_EXISTS, Code.BAD_VERSION, Code.NO_NODE):
-            raise response_error(code)
+            raise error_at(paths.CONTROLLER, code)
         won = await _resolve(client, epoch + 1)
         if won is not None:
             return won
@@ -142,7 +143,7 @@ async def delete_controller(client: ZooKeeperClient, fence: int) -> None:
     """Give the role back: delete ``/controller`` if the fence still holds."""
     writes = await client.write_many([Delete(paths.CONTROLLER)], fence=fence)
     if writes.code[0] not in (0, Code.NO_NODE):
-        raise response_error(writes.code[0])
+        raise error_at(paths.CONTROLLER, writes.code[0])
 
 
 # -- a broker ---------------------------------------------------------------------------------------------------------
@@ -161,8 +162,11 @@ async def register_broker(client: ZooKeeperClient, info: znodes.BrokerInfo, prev
         )
         if code == 0:
             return int(results[1].stat.created_zxid)
+        if code == Code.NO_NODE:
+            await client.ensure_path(paths.BROKER_IDS)
+            continue
         if code not in (_LOST, Code.NODE_EXISTS):
-            raise response_error(code)
+            raise error_at(path, code)
         stat = await _stat_of(client, path)
         if stat is None:
             continue

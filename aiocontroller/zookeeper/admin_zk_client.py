@@ -1,0 +1,281 @@
+"""Administering topics by writing znodes, as Kafka's tools and brokers do: create, expand, delete, describe, alter.
+
+The counterpart of Kafka's ``AdminZkClient``.  Nothing here talks to a controller: what is written is what the
+controller watches.  Where replicas go is decided by the caller (``core.replica_placement``) and comes as an assignment.
+
+Order of writes.  A topic's configuration is written before its assignment, so that no partition begins with the wrong
+one; the two are not one transaction, as in Kafka.  A configuration that changes is written before its notification.
+
+Departures from Kafka.
+ * A topic znode is rewritten only at the version that was read (Kafka: whatever is there), so that an expansion and a
+   reassignment cannot undo each other.
+ * Kafka 3.4 and later refuse to write configurations while there is no controller; a tool that prepares a cluster need
+   not wait for one.  A KRaft controller is respected: in a migration ZooKeeper is not where configuration is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from aiocontroller.core.errors import ControllerMovedError, KafkaErrorCode
+from aiocontroller.core.ids import NO_TOPIC_ID, LeaderAndIsr, ReplicaAssignment, TopicAssignment
+from aiocontroller.zookeeper import cluster_znodes, paths, znodes
+from aiocontroller.zookeeper.codec import Check, Create, Op, SetData
+from aiocontroller.zookeeper.errors import Code, MaybeAppliedError, NotSentError
+from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+from aiocontroller.zookeeper.topic_rules import (
+    TopicError,
+    check_assignment,
+    check_topic_configs,
+    check_topic_name,
+    collides,
+    has_collision_chars,
+)
+from aiocontroller.zookeeper.znode_access import MAX_ATTEMPTS, ZNodeAccess, error_at, parent_of
+from aiocontroller.zookeeper.znode_json import BadZNode
+from aiocontroller.zookeeper.znodes import ControllerZNode
+
+__all__ = ["AdminZkClient", "PartitionDescription", "TopicDescription", "TopicError"]
+
+_E = KafkaErrorCode
+
+
+class PartitionDescription(msgspec.Struct, frozen=True):
+    """One partition: where it should be and, if its state is there and readable, who leads it."""
+
+    partition: int
+    assignment: ReplicaAssignment
+    state: LeaderAndIsr | None
+
+
+class TopicDescription(msgspec.Struct, frozen=True):
+    """A topic as the znodes show it; ``configs`` holds what differs from the brokers' defaults."""
+
+    topic: str
+    topic_id: bytes
+    partitions: tuple[PartitionDescription, ...]
+    configs: dict[str, str]
+    marked_for_deletion: bool
+
+
+class AdminZkClient:
+    """See the module.  With a ``fence`` every write is the controller's own; tools have none."""
+
+    def __init__(self, zk: KafkaZkClient, *, fence: int | None = None) -> None:
+        self.zk = zk
+        self._znodes = ZNodeAccess(zk.client)
+        self.fence = fence
+
+    # -- topics ----------------------------------------------------------------------------------------------------
+
+    async def list_topics(self) -> list[str]:
+        return await self.zk.get_all_topics_in_cluster(watch=False)
+
+    async def get_broker_metadatas(self, *, rack_aware: bool = True) -> list[tuple[int, str | None]]:
+        """(id, rack) of the registered brokers by id, as ``assign_replicas_to_brokers`` takes them."""
+        brokers, _ = await self.zk.get_all_brokers_in_cluster(watch=False)
+        return [(broker.id, broker.rack if rack_aware else None) for broker in brokers]
+
+    async def check_create_topic(
+        self, topic: str, assignment: Mapping[int, Sequence[int]], configs: Mapping[str, str] | None = None
+    ) -> None:
+        """Everything that would make ``create_topic`` refuse, without creating (Kafka's validateOnly)."""
+        check_topic_name(topic)
+        if await self._znodes.exists(paths.delete_topics_topic(topic)):
+            raise TopicError(_E.TOPIC_ALREADY_EXISTS, f"Topic {topic!r} is marked for deletion")
+        if await self._znodes.exists(paths.topic(topic)):
+            raise TopicError(_E.TOPIC_ALREADY_EXISTS, f"Topic {topic!r} already exists")
+        if has_collision_chars(topic):
+            colliding = [t for t in await self.list_topics() if t != topic and collides(topic, t)]
+            if colliding:
+                raise TopicError(
+                    _E.INVALID_TOPIC_EXCEPTION,
+                    f"Topic {topic!r} collides with {', '.join(map(repr, colliding))}: "
+                    "metrics do not tell '.' and '_' apart",
+                )
+        check_assignment(topic, assignment)
+        check_topic_configs(topic, configs or {})
+
+    async def create_topic(
+        self,
+        topic: str,
+        assignment: Mapping[int, Sequence[int]],
+        topic_id: bytes = NO_TOPIC_ID,
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
+        """Replicas by partition, preferred leader first; TopicError if it cannot be.
+
+        Without a ``topic_id`` the controller gives one (as when Kafka's old tools made topics).
+        """
+        await self.check_create_topic(topic, assignment, configs)
+        await self._set_or_create_configs("topics", topic, configs or {})
+        partitions = {n: ReplicaAssignment(tuple(assignment[n])) for n in sorted(assignment)}
+        data = znodes.encode_topic(TopicAssignment(topic, topic_id, partitions))
+        if not await self._znodes.create(paths.topic(topic), data, self.fence):
+            raise TopicError(_E.TOPIC_ALREADY_EXISTS, f"Topic {topic!r} already exists")
+
+    async def add_partitions(self, topic: str, assignment: Mapping[int, Sequence[int]]) -> None:
+        """Add the partitions that follow the present ones, with as many replicas as partition 0 has."""
+        for _ in range(MAX_ATTEMPTS):
+            present = await self._topic(topic)
+            self._check_expansion(present, assignment)
+            added = {n: ReplicaAssignment(tuple(assignment[n])) for n in sorted(assignment)}
+            grown = msgspec.structs.replace(present, partitions={**present.partitions, **added})
+            op = SetData(paths.topic(topic), znodes.encode_topic(grown), present.version)
+            if await self._znodes.write(op, self.fence):
+                return
+        raise TopicError(_E.REASSIGNMENT_IN_PROGRESS, f"Topic {topic!r} is being rewritten all the time")
+
+    def _check_expansion(self, present: TopicAssignment, assignment: Mapping[int, Sequence[int]]) -> None:
+        if any(replicas.being_reassigned for replicas in present.partitions.values()):
+            raise TopicError(
+                _E.REASSIGNMENT_IN_PROGRESS, f"A partition reassignment is in progress for topic {present.topic!r}"
+            )
+        count = len(present.partitions)
+        if not assignment or min(assignment) < count:
+            raise TopicError(
+                _E.INVALID_PARTITIONS, f"Topic {present.topic!r} has {count} partitions, which can only become more"
+            )
+        check_assignment(present.topic, assignment, first_partition=count)
+        first = present.partitions.get(0)
+        if first is None:
+            raise TopicError(_E.INVALID_PARTITIONS, f"Topic {present.topic!r} has no partition 0")
+        if len(assignment[count]) != len(first.replicas):
+            raise TopicError(
+                _E.INVALID_REPLICA_ASSIGNMENT,
+                f"New partitions of topic {present.topic!r} have {len(assignment[count])} replicas, "
+                f"partition 0 has {len(first.replicas)}",
+            )
+
+    async def delete_topic(self, topic: str) -> None:
+        """Ask for the topic's deletion; the controller does it."""
+        if not await self._znodes.exists(paths.topic(topic)):
+            raise _unknown(topic)
+        if not await self._znodes.create(paths.delete_topics_topic(topic), None, self.fence):
+            raise TopicError(_E.TOPIC_ALREADY_EXISTS, f"Topic {topic!r} is already marked for deletion")
+
+    async def describe_topics(
+        self, topics: Sequence[str] | None = None
+    ) -> tuple[list[TopicDescription], list[BadZNode]]:
+        """All topics, or those named, by name; names without a topic are left out."""
+        names = await self.list_topics() if topics is None else sorted(set(topics))
+        read = await self.zk.get_topic_assignments(names, watch=False)
+        bad = list(read.bad)
+        pairs = [(t.topic, n) for t in read.found for n in t.partitions]
+        states = await self.zk.get_topic_partition_states([t for t, _ in pairs], [n for _, n in pairs])
+        configs = await self.zk.get_topic_configs([t.topic for t in read.found])
+        deleting = set(await self.zk.get_topic_deletions(watch=False))
+        bad += configs.bad
+        found: list[TopicDescription] = []
+        position = iter(states)
+        for assignment in read.found:
+            partitions = []
+            for number, replicas in assignment.partitions.items():
+                state = next(position)
+                if isinstance(state, BadZNode):
+                    bad.append(state)
+                    state = None
+                partitions.append(PartitionDescription(number, replicas, state))
+            found.append(
+                TopicDescription(
+                    assignment.topic,
+                    assignment.topic_id,
+                    tuple(partitions),
+                    configs.get(assignment.topic, {}),
+                    assignment.topic in deleting,
+                )
+            )
+        return found, bad
+
+    # -- configuration ---------------------------------------------------------------------------------------------
+
+    async def alter_topic_configs(self, topic: str, changes: Mapping[str, str | None]) -> dict[str, str]:
+        """Set each name to its value, or back to the default (None); returns the topic's configuration now."""
+        check_topic_name(topic)
+        configs = await self.get_entity_configs("topics", topic)
+        for name in sorted(changes):
+            value = changes[name]
+            if value is None:
+                configs.pop(name, None)
+            else:
+                configs[name] = value
+        await self.change_topic_configs(topic, configs)
+        return configs
+
+    async def change_topic_configs(self, topic: str, configs: Mapping[str, str]) -> None:
+        """Replace the topic's whole configuration and tell the brokers."""
+        check_topic_name(topic)
+        if not await self._znodes.exists(paths.topic(topic)):
+            raise _unknown(topic)
+        check_topic_configs(topic, configs)
+        await self.change_entity_configs("topics", topic, configs)
+
+    async def change_entity_configs(self, entity_type: str, entity_name: str, configs: Mapping[str, str]) -> None:
+        """Replace any entity's configuration, unchecked, and tell the brokers; the name is already sanitized."""
+        if entity_type not in paths.CONFIG_ENTITY_TYPES:
+            raise TopicError(
+                _E.INVALID_CONFIG, f"unknown entity type {entity_type!r}, expected one of {paths.CONFIG_ENTITY_TYPES}"
+            )
+        await self._set_or_create_configs(entity_type, entity_name, configs)
+        await self.zk.create_config_change_notification(f"{entity_type}/{entity_name}")
+
+    async def get_entity_configs(self, entity_type: str, entity_name: str) -> dict[str, str]:
+        """{} when there is none; TopicError (INVALID_CONFIG) when it cannot be read."""
+        path = paths.config_entity(entity_type, entity_name)
+        reads = await self._znodes.read(path)
+        found = cluster_znodes.decode_config(path, None if reads is None else reads.data[0])
+        if isinstance(found, BadZNode):
+            raise TopicError(_E.INVALID_CONFIG, str(found))
+        return found
+
+    async def _set_or_create_configs(self, entity_type: str, entity_name: str, configs: Mapping[str, str]) -> None:
+        """The last writer wins, so a lost reply is answered by writing again."""
+        path, data = paths.config_entity(entity_type, entity_name), cluster_znodes.encode_config(configs)
+        for _ in range(MAX_ATTEMPTS):
+            present = await self._znodes.exists(path)
+            op = SetData(path, data) if present else Create(path, data)
+            try:
+                results = await self.zk.client.multi([*await self._checks(), op])
+            except (NotSentError, MaybeAppliedError):
+                await self.zk.client.sync("/")
+                continue
+            code = next((r.code for r in results if r.code not in (0, Code.RUNTIME_INCONSISTENCY)), 0)
+            if code == 0:
+                return
+            if self.fence is not None and results[0].code:
+                raise ControllerMovedError(f"{paths.CONTROLLER_EPOCH} is no longer at version {self.fence}")
+            if code == Code.NO_NODE and not present and results[-1].code != Code.RUNTIME_INCONSISTENCY:
+                await self._znodes.create_paths([parent_of(path)])
+            elif code not in (Code.NO_NODE, Code.NODE_EXISTS, Code.BAD_VERSION):
+                raise error_at(path, code)
+        raise error_at(path, Code.CONNECTION_LOSS)
+
+    async def _checks(self) -> list[Op]:
+        """What must hold while a configuration is written: our fence, or for a tool, that the controller stays."""
+        if self.fence is not None:
+            return [Check(paths.CONTROLLER_EPOCH, self.fence)]
+        holder = await self.zk.get_controller(watch=False)
+        if not isinstance(holder, ControllerZNode):
+            return []
+        if holder.kraft_controller_epoch > 0:
+            raise ControllerMovedError(
+                f"{paths.CONTROLLER} belongs to KRaft controller {holder.controller_id}: configurations are its own"
+            )
+        return [Check(paths.CONTROLLER, holder.version)]
+
+    # -- below -----------------------------------------------------------------------------------------------------
+
+    async def _topic(self, topic: str) -> TopicAssignment:
+        check_topic_name(topic)
+        read = await self.zk.get_topic_assignments([topic], watch=False)
+        if read.bad:
+            raise TopicError(_E.UNKNOWN_SERVER_ERROR, str(read.bad[0]))
+        if not read.found:
+            raise _unknown(topic)
+        return read.found[0]
+
+
+def _unknown(topic: str) -> TopicError:
+    return TopicError(_E.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {topic!r} does not exist")

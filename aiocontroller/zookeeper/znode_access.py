@@ -1,0 +1,149 @@
+"""Single znodes and their parents, by path: the few moves that the typed clients are made of.
+
+What they share: an error names the path that it was about; a missing parent is made, or watched for; a lost reply never
+applies anything twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aiocontroller.zookeeper.client import ZooKeeperClient
+from aiocontroller.zookeeper.codec import Create, Delete, SetData
+from aiocontroller.zookeeper.errors import Code, MaybeAppliedError, NotSentError, response_error
+from aiocontroller.zookeeper.reads import Reads
+from aiocontroller.zookeeper.writes import WriteOp
+from aiocontroller.zookeeper.znode_json import BadZNode
+
+MAX_ATTEMPTS = 20
+"""Rounds of a read-and-write that somebody else keeps getting in front of."""
+
+
+def error_at(path: str, code: int) -> Exception:
+    """aiozk's exception for the server's code, which by itself says no more than its name."""
+    error = response_error(code)
+    name = Code(code).name if code in Code.__members__.values() else "an unknown code"
+    error.args = (f"{path}: ZooKeeper answered {name} ({code})",)
+    return error
+
+
+def refused(path: str, code: int) -> BadZNode | None:
+    """What the server would not show (NoAuth, mostly), as a bad znode; None for code 0."""
+    return BadZNode(path, str(error_at(path, code)), "a znode that we may read") if code else None
+
+
+def parent_of(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+class ZNodeAccess:
+    def __init__(self, client: ZooKeeperClient) -> None:
+        self._client = client
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    async def read(self, path: str, *, watch: bool = False) -> Reads | None:
+        """One znode, or None where there is none; ``watch`` waits for its creation then."""
+        while True:
+            reads = await self._client.get_many([path], watch=watch)
+            code = reads.code[0]
+            if code == 0:
+                return reads
+            if code != Code.NO_NODE:
+                raise error_at(path, code)
+            # another turn only if somebody creates it just now, so this ends
+            if not watch or not await self.exists(path, watch=True):
+                return None
+
+    async def children(self, path: str, *, watch: bool = False) -> list[str]:
+        """Sorted names; none where the parent is missing, whose creation ``watch`` waits for."""
+        while True:
+            children = await self._client.children_many([path], watch=watch)
+            names = children.names[0]
+            if names is not None:
+                return names
+            if children.code[0] != Code.NO_NODE:
+                raise error_at(path, children.code[0])
+            if not watch or not await self.exists(path, watch=True):
+                return []
+
+    async def exists(self, path: str, *, watch: bool = False) -> bool:
+        code = (await self._client.exists_many([path], watch=watch)).code[0]
+        if code not in (0, Code.NO_NODE):
+            raise error_at(path, code)
+        return code == 0
+
+    async def read_present(self, paths: Sequence[str], bad: list[BadZNode]) -> list[tuple[str, bytes | None]]:
+        """(path, data) of those that are there; what the server refuses to show goes to ``bad``."""
+        reads = await self._client.get_many(paths)
+        found: list[tuple[str, bytes | None]] = []
+        for path, data, code in zip(paths, reads.data, reads.code, strict=True):
+            if code == 0:
+                found.append((path, data))
+            elif code != Code.NO_NODE and (why := refused(path, code)) is not None:
+                bad.append(why)
+        return found
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    async def write(self, op: WriteOp, fence: int | None) -> bool:
+        """Whether it was applied: not if a version moved, or the znode is there that should not be, or is missing."""
+        code = (await self._client.write_many([op], fence=fence)).code[0]
+        if code not in (0, Code.BAD_VERSION, Code.NO_NODE, Code.NODE_EXISTS):
+            raise error_at(op.path, code)
+        return code == 0
+
+    async def create(self, path: str, data: bytes | None, fence: int | None) -> bool:
+        """Whether it was created: not if it exists.  Parents are made where they are missing."""
+        for _ in range(MAX_ATTEMPTS):
+            code = (await self._client.write_many([Create(path, data)], fence=fence)).code[0]
+            if code in (0, Code.NODE_EXISTS):
+                return code == 0
+            if code != Code.NO_NODE:
+                raise error_at(path, code)
+            await self.create_paths([parent_of(path)])
+        raise error_at(path, Code.NO_NODE)
+
+    async def create_paths(self, wanted: Sequence[str]) -> None:
+        """Persistent znodes without data, and their parents, where they are missing."""
+        needed: dict[str, None] = {}
+        for path in wanted:
+            parts = path.split("/")
+            needed.update(dict.fromkeys("/".join(parts[:i]) for i in range(2, len(parts) + 1)))
+        every = list(needed)
+        found = await self._client.exists_many(every)
+        missing = [path for path, code in zip(every, found.code, strict=True) if code]
+        writes = await self._client.write_many([Create(path, None) for path in missing], fence=None)
+        for path, code in zip(missing, writes.code, strict=True):
+            if code not in (0, Code.NODE_EXISTS):
+                raise error_at(path, code)
+
+    async def create_sequential(self, prefix: str, data: bytes) -> None:
+        """For notifications: a lost reply is answered by another try; two equal ones do no harm, none would."""
+        for _ in range(MAX_ATTEMPTS):
+            try:
+                [result] = await self._client.multi([Create(prefix, data, sequential=True)])
+            except (NotSentError, MaybeAppliedError):
+                await self._client.sync("/")  # waits for the connection
+                continue
+            if result.code == 0:
+                return
+            if result.code != Code.NO_NODE:
+                raise error_at(prefix, result.code)
+            await self.create_paths([parent_of(prefix)])
+        raise error_at(prefix, Code.CONNECTION_LOSS)
+
+    async def set_or_create(self, path: str, data: bytes, fence: int) -> None:
+        """Whatever is there is replaced."""
+        for _ in range(MAX_ATTEMPTS):
+            reads = await self.read(path)
+            if await self.write(Create(path, data) if reads is None else SetData(path, data, reads.version[0]), fence):
+                return
+        raise error_at(path, Code.BAD_VERSION)
+
+    async def delete(self, paths: Sequence[str], fence: int | None) -> None:
+        """Delete what is there; what is gone already is fine."""
+        writes = await self._client.write_many([Delete(path) for path in paths], fence=fence)
+        for path, code in zip(paths, writes.code, strict=True):
+            if code not in (0, Code.NO_NODE):
+                raise error_at(path, code)
