@@ -72,7 +72,7 @@ class Service:
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
-                await self._open()
+                await self._open(tasks)
                 if on_ready is not None:
                     on_ready(self)
                 await self.controller.run()
@@ -85,9 +85,9 @@ class Service:
         """Give the role back and end; what waits in the queue is preempted, requests among it are answered."""
         self.queue.clear_and_put(ShutdownEventThread())
 
-    async def _open(self) -> None:
+    async def _open(self, tasks: anyio.abc.TaskGroup) -> None:
         config = self.config
-        kafka = KafkaListener(self.shell, self.controller)
+        kafka = KafkaListener(self.shell, tasks)
         for listener in config.listeners:
             serving = await self.world.network.serve(kafka.connection, listener.host, listener.port)
             self._listeners.append(serving)

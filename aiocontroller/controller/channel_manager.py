@@ -119,9 +119,9 @@ class ControllerChannelManager:
             for sender in list(self._senders.values()):
                 await sender.connected_once.wait()
 
-    def versions(self, broker: int) -> Versions | None:
-        sender = self._senders.get(broker)
-        return None if sender is None else sender.versions
+    def offered(self) -> dict[int, VersionRange]:
+        """What the first broker that was reached serves; nothing when none was."""
+        return next((sender.offered for sender in self._senders.values() if sender.offered), {})
 
     def send(
         self,
@@ -157,6 +157,7 @@ class RequestSender:
     def __init__(self, manager: ControllerChannelManager, broker: Broker) -> None:
         self.broker = broker
         self.versions: Versions | None = None
+        self.offered: dict[int, VersionRange] = {}
         self.connected_once = anyio.Event()
         self.queue: deque[Outgoing] = deque()
         self._manager = manager
@@ -252,6 +253,7 @@ class RequestSender:
         )
         answer = cold.decode_response(ApiKey.API_VERSIONS, 0, await self._request(ApiKey.API_VERSIONS, 0, ()))
         offered = {key.api_key: VersionRange(key.min_version, key.max_version) for key in answer.api_keys}
+        self.offered = offered
         self.versions = {api: negotiate_api(api, offered) for api in SENT}
         if self._reported:
             log.info("Broker %d can be reached again", self.broker.id)

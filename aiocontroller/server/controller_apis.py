@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from aiocontroller.core.alter_partition import AlterPartitionResult
@@ -19,10 +20,12 @@ OFFERED: dict[ApiKey, VersionRange] = {
 }
 
 
-def api_versions(version: int) -> tuple[int, bytes]:
+def api_versions(version: int, relayed: Mapping[int, VersionRange]) -> tuple[int, bytes]:
     """(version of the answer, body).  A version that we do not know is answered in version 0, which all can read."""
     known = OFFERED[ApiKey.API_VERSIONS]
-    keys = [{"api_key": key, "min_version": lo, "max_version": hi} for key, (lo, hi) in sorted(OFFERED.items())]
+    offered = dict(relayed)
+    offered.update(OFFERED)
+    keys = [{"api_key": key, "min_version": lo, "max_version": hi} for key, (lo, hi) in sorted(offered.items())]
     error = KafkaErrorCode.NONE
     if not known.min <= version <= known.max:
         version, error = 0, KafkaErrorCode.UNSUPPORTED_VERSION

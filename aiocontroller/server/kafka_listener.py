@@ -1,10 +1,10 @@
-"""Where brokers find the controller: the requests that only the active controller answers, and ApiVersions.
+"""Where brokers find the controller: the requests that only the active controller answers; the rest is relayed.
 
 A connection may have several requests outstanding; answers leave in the order of the requests, as Kafka's protocol
 demands.  Each request becomes an event with a reply handle, or an answer at once; nothing is decided here.
 
 A frame that is too long, cut short, or of an API or version that was not offered ends its connection with a log line;
-the others do not notice.  So does every API that the controller does not serve, since ApiVersions did not offer it.
+the others do not notice.
 """
 
 from __future__ import annotations
@@ -12,35 +12,51 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from struct import Struct
+from typing import Any, cast
 
-from aiocontroller.controller.kafka_controller import KafkaController
+import anyio.abc
+
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.events import AllocateProducerIds, AlterPartitionReceived, ControlledShutdown, Reply, Request
+from aiocontroller.core.ids import Endpoint
 from aiocontroller.server import controller_apis
-from aiocontroller.wire.apis import ApiKey, check_supported
+from aiocontroller.server.relay import Relay
+from aiocontroller.wire.apis import ApiKey, VersionRange, api_name, check_supported
 from aiocontroller.wire.errors import UnsupportedApiError
 from aiocontroller.wire.frames import (
     FrameError,
     FrameReader,
-    RequestHeader,
     decode_request_header,
     response_frame,
 )
 
 log = logging.getLogger(__name__)
 
+NEVER_RELAYED = frozenset(
+    {
+        ApiKey.LEADER_AND_ISR,
+        ApiKey.STOP_REPLICA,
+        ApiKey.UPDATE_METADATA,
+        ApiKey.CONTROLLED_SHUTDOWN,
+        ApiKey.ALTER_PARTITION,
+        ApiKey.ENVELOPE,
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+    }
+)
+"""What only controllers and brokers say to each other."""
+_REQUEST_START = Struct(">hhi")
 MAX_OUTSTANDING = 64
 """Requests of one connection that wait for their answers before it is no longer read."""
 
 
 class KafkaListener:
-    """Makes the protocol objects of its connections."""
+    """Makes the protocol objects of its connections; ``tasks`` own what they start."""
 
-    def __init__(self, shell: ControllerShell, controller: KafkaController) -> None:
+    def __init__(self, shell: ControllerShell, tasks: anyio.abc.TaskGroup) -> None:
         self.shell = shell
-        self.controller = controller
+        self.tasks = tasks
 
     def connection(self) -> KafkaConnection:
         return KafkaConnection(self)
@@ -48,14 +64,29 @@ class KafkaListener:
     def submit(self, event: Request) -> None:
         self.shell.queue.append(event)
 
+    def relayed(self) -> Mapping[int, VersionRange]:
+        """What a broker offers that may be passed on to it; nothing while none can be reached."""
+        channels = self.shell.channels
+        offered = channels.offered() if channels is not None else {}
+        return {api: versions for api, versions in offered.items() if api not in NEVER_RELAYED}
+
+    def upstream(self) -> Endpoint | None:
+        """A live broker, another one each time."""
+        brokers = [b for b in self.shell.context.brokers.values() if b.id in self.shell.context.live]
+        if not brokers:
+            return None
+        return self.shell.endpoint_of(brokers[self.shell.world.random.randrange(len(brokers))])
+
 
 class Slot:
     """The place of one answer in its connection's order."""
 
-    __slots__ = ("frame", "header")
+    __slots__ = ("api", "correlation_id", "frame", "version")
 
-    def __init__(self, header: RequestHeader) -> None:
-        self.header = header
+    def __init__(self, api: int, version: int, correlation_id: int) -> None:
+        self.api = api
+        self.version = version
+        self.correlation_id = correlation_id
         self.frame: list[bytes] | None = None
 
 
@@ -66,15 +97,20 @@ class KafkaConnection(asyncio.Protocol):
         self._slots: deque[Slot] = deque()
         self._transport: asyncio.Transport | None = None
         self._peer = "?"
+        self._relay: Relay | None = None
+        self._relayed: deque[Slot] = deque()
+        """Slots whose answers come from the broker behind the relay, in its order."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
         self._transport = transport
         self._peer = str(transport.get_extra_info("peername"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._slots.clear()
+        if self._relay is not None:
+            self._relay.close()
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -82,23 +118,48 @@ class KafkaConnection(asyncio.Protocol):
                 self._request(frame)
         except (FrameError, UnsupportedApiError) as error:
             log.warning("Closing the connection from %s: %s", self._peer, error)
-            if self._transport is not None:
-                self._transport.close()
+            self._close()
 
     def _request(self, frame: bytes) -> None:
-        header, body = decode_request_header(frame)
-        slot = Slot(header)
+        api, version, correlation_id = _REQUEST_START.unpack_from(frame) if len(frame) >= 8 else (-1, -1, -1)
+        slot = Slot(api, version, correlation_id)
         self._slots.append(slot)
         if len(self._slots) >= MAX_OUTSTANDING and self._transport is not None:
             self._transport.pause_reading()
-        if header.api_key == ApiKey.API_VERSIONS:
-            self._answer(slot, *controller_apis.api_versions(header.api_version))
-            return
-        check_supported(header.api_key, header.api_version, controller_apis.OFFERED)
-        SERVED[ApiKey(header.api_key)](self, slot, bytes(body))
+        if api == ApiKey.API_VERSIONS:
+            self._answer(slot, *controller_apis.api_versions(version, self._listener.relayed()))
+        elif api in SERVED:
+            _, body = decode_request_header(frame)
+            check_supported(api, version, controller_apis.OFFERED)
+            SERVED[ApiKey(api)](self, slot, bytes(body))
+        else:
+            self._pass_on(slot, frame)
+
+    def _pass_on(self, slot: Slot, frame: bytes) -> None:
+        if self._relay is None:
+            endpoint = self._listener.upstream()
+            if endpoint is None or slot.api in NEVER_RELAYED or len(frame) < _REQUEST_START.size:
+                raise FrameError(f"{api_name(slot.api)} version {slot.version} is not served here")
+            self._relay = Relay(self._listener.shell.world, self._relay_answered, self._close)
+            self._listener.tasks.start_soon(self._relay.connect, endpoint, name="relay")
+        self._relayed.append(slot)
+        self._relay.forward(frame)
+
+    def _relay_answered(self, frame: bytes) -> None:
+        if not self._relayed:
+            raise FrameError("an answer that nobody waits for")
+        self._relayed.popleft().frame = [len(frame).to_bytes(4, "big"), frame]
+        self._flush()
+
+    def _close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
 
     def _answer(self, slot: Slot, version: int, body: bytes) -> None:
-        slot.frame = response_frame(slot.header.api_key, version, slot.header.correlation_id, body)
+        slot.frame = response_frame(slot.api, version, slot.correlation_id, body)
+        self._flush()
+
+    def _flush(self) -> None:
         transport = self._transport
         if transport is None:
             return
@@ -108,7 +169,7 @@ class KafkaConnection(asyncio.Protocol):
             transport.resume_reading()
 
     def _submit(self, slot: Slot, make: Callable[[Reply], Request], encode: Callable[[int, Any], bytes]) -> None:
-        version = slot.header.api_version
+        version = slot.version
 
         def answer(result: Any) -> None:
             self._answer(slot, version, encode(version, result))
@@ -118,7 +179,7 @@ class KafkaConnection(asyncio.Protocol):
     # -- the APIs --------------------------------------------------------------------------------------------------
 
     def _alter_partition(self, slot: Slot, body: bytes) -> None:
-        version = slot.header.api_version
+        version = slot.version
         broker, broker_epoch, partitions = controller_apis.decode_alter_partition(version, body)
         self._submit(
             slot,
@@ -129,7 +190,7 @@ class KafkaConnection(asyncio.Protocol):
         )
 
     def _controlled_shutdown(self, slot: Slot, body: bytes) -> None:
-        broker, broker_epoch = controller_apis.decode_controlled_shutdown(slot.header.api_version, body)
+        broker, broker_epoch = controller_apis.decode_controlled_shutdown(slot.version, body)
         self._submit(
             slot,
             lambda reply: ControlledShutdown(broker=broker, broker_epoch=broker_epoch, reply=reply),
@@ -137,7 +198,7 @@ class KafkaConnection(asyncio.Protocol):
         )
 
     def _allocate_producer_ids(self, slot: Slot, body: bytes) -> None:
-        broker, broker_epoch = controller_apis.decode_allocate_producer_ids(slot.header.api_version, body)
+        broker, broker_epoch = controller_apis.decode_allocate_producer_ids(slot.version, body)
         self._submit(
             slot,
             lambda reply: AllocateProducerIds(broker=broker, broker_epoch=broker_epoch, reply=reply),

@@ -93,7 +93,7 @@ async def test_deposed_controller_is_fenced_and_steps_down(cluster: Cluster) -> 
     await cluster.add_broker(1)
     service = await cluster.add_controller()
     await cluster.active()
-    epoch, version = await cluster.zk.get_controller_epoch() or (0, 0)
+    epoch, _ = await cluster.zk.get_controller_epoch() or (0, 0)
     await cluster.client.set_data("/controller_epoch", str(epoch + 5).encode())
     await cluster.create_topic("t", {0: [1]})
     await until(lambda: service.shell.context.epoch == epoch + 6)
