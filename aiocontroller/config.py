@@ -60,28 +60,6 @@ class Config(msgspec.Struct, frozen=True):
     aiocontroller_takeover_policy: Literal["wait", "takeover", "observe"] = "wait"
 
     @property
-    def listen_host(self) -> str:
-        """Of the listener that brokers use; the first one when none has its name."""
-        return self._endpoint(self.listeners).host
-
-    @property
-    def listen_port(self) -> int:
-        return self._endpoint(self.listeners).port
-
-    @property
-    def advertised_host(self) -> str:
-        return self._endpoint(self.advertised_listeners or self.listeners).host
-
-    @property
-    def advertised_port(self) -> int:
-        """0: the port that was really taken."""
-        return self._endpoint(self.advertised_listeners or self.listeners).port
-
-    def _endpoint(self, endpoints: tuple[Endpoint, ...]) -> Endpoint:
-        wanted = self.control_plane_listener_name or self.inter_broker_listener_name
-        return next((e for e in endpoints if e.listener == wanted), endpoints[0])
-
-    @property
     def topic_ids_supported(self) -> bool:
         """Topic znodes hold topic ids (KIP-516)."""
         return self._protocol_at_least(2, 8, 0)

@@ -9,11 +9,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from aiocontroller.cli.output import JSON, print_json, say
 
 if TYPE_CHECKING:
     from aiocontroller.service import Service
+
+
+READY_FILE = "controller.json"
+"""In the data folder while the controller runs, once its ports are open and ZooKeeper is connected."""
+
+
+class ControllerReady(msgspec.Struct, frozen=True):
+    """Contents of ``READY_FILE``, and of the first line with ``--json``."""
+
+    id: int
+    pid: int
+    http: str
+    listeners: list[str]
 
 
 @click.command()
@@ -27,7 +41,11 @@ if TYPE_CHECKING:
 @click.option("--id", "controller_id", metavar="N", help="aiocontroller.id; no broker may have it")
 @click.option("--listen", metavar="HOST:PORT", help="Where brokers reach this controller (listeners).")
 @click.option("--http-port", metavar="PORT", help="aiocontroller.http.port; 0 takes a free one")
-@click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="The journal goes to DIR/journal.")
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="For the journal (DIR/journal) and controller.json.",
+)
 @click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", help="Any property; may be repeated.")
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
@@ -71,18 +89,39 @@ def run(
 
     from aiocontroller.service import run_service
 
+    ready_file = None if data is None else data / READY_FILE
+
     def on_ready(service: Service) -> None:
-        http = f"http://{config.aiocontroller_http_host}:{service.http_port}"
+        ready = ControllerReady(
+            id=config.aiocontroller_id,
+            pid=os.getpid(),
+            http=f"http://{config.aiocontroller_http_host}:{service.http_port}",
+            listeners=[f"{e.listener}://{e.host}:{e.port}" for e in service.endpoints],
+        )
+        if ready_file is not None:
+            write_ready(ready_file, ready)
         if as_json:
-            facts = {"event": "ready", "id": config.aiocontroller_id, "port": service.port, "http": http}
-            print_json({**facts, "pid": os.getpid()})
+            print_json({"event": "ready", **msgspec.structs.asdict(ready)})
         else:
             say(
-                f"Controller {config.aiocontroller_id} is connected to ZooKeeper at {config.zookeeper_connect}, "
-                f"listens for brokers on port {service.port} and serves {http}/status"
+                f"Controller {ready.id} is connected to ZooKeeper at {config.zookeeper_connect}, "
+                f"listens on {', '.join(ready.listeners)} and shows itself at {ready.http}/status"
             )
 
-    sys.exit(run_service(config, data=data, allow_session_expiry=debug, on_ready=on_ready))
+    try:
+        code = run_service(config, data=data, allow_session_expiry=debug, on_ready=on_ready)
+    finally:
+        if ready_file is not None:
+            ready_file.unlink(missing_ok=True)
+    sys.exit(code)
+
+
+def write_ready(path: Path, ready: ControllerReady) -> None:
+    """Whole or not at all, for whoever waits for it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(f".{os.getpid()}.tmp")
+    unfinished.write_bytes(msgspec.json.encode(ready))
+    unfinished.rename(path)
 
 
 def _overrides(properties: tuple[str, ...]) -> dict[str, str]:

@@ -116,19 +116,6 @@ def test_listeners() -> None:
     assert config.listeners == (Endpoint("INTERNAL", "::1", 1, "PLAINTEXT"), Endpoint("SSL", "0.0.0.0", 9093, "SSL"))
 
 
-def test_where_to_listen_and_what_to_tell() -> None:
-    assert (Config().listen_host, Config().listen_port, Config().advertised_port) == ("127.0.0.1", 0, 0)
-    config, _ = load_config(
-        overrides={
-            "listeners": "CLIENTS://:1,CONTROL://:2",
-            "advertised.listeners": "CLIENTS://c:3,CONTROL://d:4",
-            "inter.broker.listener.name": "CONTROL",
-        }
-    )
-    assert (config.listen_host, config.listen_port) == ("0.0.0.0", 2)
-    assert (config.advertised_host, config.advertised_port) == ("d", 4)
-
-
 @pytest.mark.parametrize("text", ["", ":1", "h", "h:", "h:99999", "a b:1", "[::1", "h:1:2"])
 def test_no_host_and_port(text: str) -> None:
     with pytest.raises(ValueError):
