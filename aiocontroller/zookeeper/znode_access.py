@@ -19,17 +19,21 @@ MAX_ATTEMPTS = 20
 """Rounds of a read-and-write that somebody else keeps getting in front of."""
 
 
-def error_at(path: str, code: int) -> Exception:
-    """aiozk's exception for the server's code, which by itself says no more than its name."""
-    error = response_error(code)
+def _answer(path: str, code: int) -> str:
     name = Code(code).name if code in Code.__members__.values() else "an unknown code"
-    error.args = (f"{path}: ZooKeeper answered {name} ({code})",)
+    return f"{path}: ZooKeeper answered {name} ({code})"
+
+
+def error_at(path: str, code: int) -> Exception:
+    """aiozk's exception for the server's code; it prints no more than its own name, so the path is a note on it."""
+    error = response_error(code)
+    error.add_note(_answer(path, code))
     return error
 
 
 def refused(path: str, code: int) -> BadZNode | None:
     """What the server would not show (NoAuth, mostly), as a bad znode; None for code 0."""
-    return BadZNode(path, str(error_at(path, code)), "a znode that we may read") if code else None
+    return BadZNode(path, _answer(path, code), "a znode that we may read") if code else None
 
 
 def parent_of(path: str) -> str:
