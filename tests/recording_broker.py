@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.net.ports import Listener, World
@@ -29,7 +29,7 @@ class Received(NamedTuple):
 
 
 class RecordingBroker:
-    """``served`` may offer older versions; ``respond`` may be replaced to answer with errors; ``hold`` keeps answers back."""
+    """``served`` may offer older versions; ``errors`` go into LeaderAndIsr answers; ``respond`` may be replaced."""
 
     def __init__(self, world: World, zookeeper: str, broker_id: int, *, rack: str | None = None) -> None:
         self.id = broker_id
@@ -122,8 +122,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
         self._broker._connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

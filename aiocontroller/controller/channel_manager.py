@@ -25,9 +25,9 @@ from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.journal.journal import Journal
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import World
-from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey, VersionRange, negotiate_api
 from aiocontroller.wire.frames import FrameError, UnsupportedApiError, decode_response_header, encode_request_header
+from aiocontroller.wire.messages import decode_api_versions_response
 
 log = logging.getLogger(__name__)
 
@@ -251,8 +251,8 @@ class RequestSender:
         _, self._connection = await self._manager.world.network.connect(
             BrokerConnection, endpoint.host, endpoint.port, timeout_s=self._manager.connect_timeout_s
         )
-        answer = cold.decode_response(ApiKey.API_VERSIONS, 0, await self._request(ApiKey.API_VERSIONS, 0, ()))
-        offered = {key.api_key: VersionRange(key.min_version, key.max_version) for key in answer.api_keys}
+        answer = await self._request(ApiKey.API_VERSIONS, 0, ())
+        offered = decode_api_versions_response(0, answer).versions
         self.offered = offered
         self.versions = {api: negotiate_api(api, offered) for api in SENT}
         if self._reported:

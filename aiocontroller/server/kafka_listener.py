@@ -12,16 +12,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from struct import Struct
 from typing import Any, cast
 
 import anyio.abc
 
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.core.events import AllocateProducerIds, AlterPartitionReceived, ControlledShutdown, Reply, Request
+from aiocontroller.core.events import Reply, Request
 from aiocontroller.core.ids import Endpoint
-from aiocontroller.server import controller_apis
+from aiocontroller.server.controller_apis import OFFERED, SERVED, ControllerApi
 from aiocontroller.server.relay import Relay
 from aiocontroller.wire.apis import ApiKey, VersionRange, api_name, check_supported
 from aiocontroller.wire.errors import UnsupportedApiError
@@ -31,6 +31,7 @@ from aiocontroller.wire.frames import (
     decode_request_header,
     response_frame,
 )
+from aiocontroller.wire.messages import encode_api_versions_response
 
 log = logging.getLogger(__name__)
 
@@ -127,11 +128,13 @@ class KafkaConnection(asyncio.Protocol):
         if len(self._slots) >= MAX_OUTSTANDING and self._transport is not None:
             self._transport.pause_reading()
         if api == ApiKey.API_VERSIONS:
-            self._answer(slot, *controller_apis.api_versions(version, self._listener.relayed()))
+            offered = {**self._listener.relayed(), **OFFERED}
+            answered = version if version in range(OFFERED[api].max + 1) else 0
+            self._answer(slot, answered, encode_api_versions_response(version, offered))
         elif api in SERVED:
             _, body = decode_request_header(frame)
-            check_supported(api, version, controller_apis.OFFERED)
-            SERVED[ApiKey(api)](self, slot, bytes(body))
+            check_supported(api, version, OFFERED)
+            self._submit(slot, SERVED[api], bytes(body))
         else:
             self._pass_on(slot, frame)
 
@@ -168,48 +171,8 @@ class KafkaConnection(asyncio.Protocol):
         if len(self._slots) < MAX_OUTSTANDING:
             transport.resume_reading()
 
-    def _submit(self, slot: Slot, make: Callable[[Reply], Request], encode: Callable[[int, Any], bytes]) -> None:
-        version = slot.version
-
+    def _submit(self, slot: Slot, api: ControllerApi, body: bytes) -> None:
         def answer(result: Any) -> None:
-            self._answer(slot, version, encode(version, result))
+            self._answer(slot, slot.version, api.encode(slot.version, result))
 
-        self._listener.submit(make(Reply(answer)))
-
-    # -- the APIs --------------------------------------------------------------------------------------------------
-
-    def _alter_partition(self, slot: Slot, body: bytes) -> None:
-        version = slot.version
-        broker, broker_epoch, partitions = controller_apis.decode_alter_partition(version, body)
-        self._submit(
-            slot,
-            lambda reply: AlterPartitionReceived(
-                broker=broker, broker_epoch=broker_epoch, version=version, partitions=partitions, reply=reply
-            ),
-            controller_apis.encode_alter_partition,
-        )
-
-    def _controlled_shutdown(self, slot: Slot, body: bytes) -> None:
-        broker, broker_epoch = controller_apis.decode_controlled_shutdown(slot.version, body)
-        self._submit(
-            slot,
-            lambda reply: ControlledShutdown(broker=broker, broker_epoch=broker_epoch, reply=reply),
-            controller_apis.encode_controlled_shutdown,
-        )
-
-    def _allocate_producer_ids(self, slot: Slot, body: bytes) -> None:
-        broker, broker_epoch = controller_apis.decode_allocate_producer_ids(slot.version, body)
-        self._submit(
-            slot,
-            lambda reply: AllocateProducerIds(broker=broker, broker_epoch=broker_epoch, reply=reply),
-            controller_apis.encode_allocate_producer_ids,
-        )
-
-
-Serve = Callable[[KafkaConnection, Slot, bytes], None]
-
-SERVED: dict[ApiKey, Serve] = {
-    ApiKey.ALTER_PARTITION: KafkaConnection._alter_partition,
-    ApiKey.CONTROLLED_SHUTDOWN: KafkaConnection._controlled_shutdown,
-    ApiKey.ALLOCATE_PRODUCER_IDS: KafkaConnection._allocate_producer_ids,
-}
+        self._listener.submit(api.event(slot.version, body, Reply(answer)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from aiocontroller.wire.errors import UnsupportedApiError
 
@@ -173,9 +173,9 @@ def is_flexible(api_key: int, version: int) -> bool:
     return bool(version >= known[1])
 
 
-def check_supported(api_key: int, version: int, offered: Mapping[ApiKey, VersionRange] = SUPPORTED) -> None:
+def check_supported(api_key: int, version: int, offered: Mapping[Any, VersionRange] = SUPPORTED) -> None:
     """UnsupportedApiError, naming key, version and what there is, unless ``offered`` holds this version."""
-    versions = offered.get(api_key)  # type: ignore[call-overload]
+    versions = offered.get(api_key)
     if versions is None:
         raise UnsupportedApiError(api_key, version, f"{api_name(api_key)} version {version}: not served here")
     if not versions.min <= version <= versions.max:

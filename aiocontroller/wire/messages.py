@@ -42,7 +42,7 @@ def encode_api_versions_request(version: int, software_name: str, software_versi
     return cold.encode_request(ApiKey.API_VERSIONS, version, message)
 
 
-def encode_api_versions_response(version: int, offered: Mapping[ApiKey, VersionRange], *, error_code: int = 0) -> bytes:
+def encode_api_versions_response(version: int, offered: Mapping[Any, VersionRange], *, error_code: int = 0) -> bytes:
     """The answer to a request of any version.
 
     One that is too new is answered in the oldest layout with UNSUPPORTED_VERSION, so that the peer learns from the
