@@ -242,7 +242,8 @@ def decode_leader_and_isr_request(version: int, body: Buffer) -> LeaderAndIsrReq
 
 
 def _old_leader_and_isr_partition(row: tuple[Any, ...]) -> LeaderAndIsrPartition:
-    return LeaderAndIsrPartition(*row[:7], (), (), *row[7:])
+    is_new = len(row) > 7 and row[7]
+    return LeaderAndIsrPartition._make((*row[:7], (), (), is_new, 0))
 
 
 def decode_update_metadata_request(version: int, body: Buffer) -> UpdateMetadataRequest:

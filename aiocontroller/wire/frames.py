@@ -68,7 +68,7 @@ class FrameReader:
             if self._missing < 0:
                 at = self._read_prefix(data, at, frames)
                 if self._missing < 0:
-                    break
+                    continue  # an empty frame, or no more input
             stop = at + self._missing
             if stop > end:
                 self._parts.append(data[at:] if at else bytes(data))
