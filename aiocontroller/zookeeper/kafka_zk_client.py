@@ -74,8 +74,16 @@ class KafkaZkClient:
             self.on_change(*change)
 
     def forget_watches(self) -> None:
-        """Stop hearing of changes until the next reads (Kafka unregisters its handlers one by one)."""
+        """Stop hearing of changes until the next reads, as at a resignation; ``/controller`` stays watched.
+
+        What the server has armed may still be told once, so the one who listens has to know whether it wants it.
+        """
+        registry = self.client.session.registry
+        controller = self.client.normalize_path(paths.CONTROLLER)
+        kept = [table for table in (registry.data, registry.exist) if controller in table]
         self.client.forget_watches()
+        for table in kept:
+            table[controller] = None
 
     # -- the controller --------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from aiocontroller.core.errors import AioControllerError, BadInputError, Control
 from aiocontroller.zookeeper import paths, znodes
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.codec import Create, Delete, Op, OpResult, SetData
-from aiocontroller.zookeeper.errors import Code, MaybeAppliedError, NotSentError
+from aiocontroller.zookeeper.errors import Code, MaybeAppliedError, NotSentError, SessionExpiredError
 from aiocontroller.zookeeper.znode_access import error_at
 from aiocontroller.zookeeper.znode_json import BadZNode
 
@@ -35,13 +35,31 @@ MAX_ATTEMPTS = 20
 _LOST = int(Code.CONNECTION_LOSS)
 
 
+class _Session:
+    """The session in which a registration began: what it won in another one is not what its caller thinks it has."""
+
+    def __init__(self, client: ZooKeeperClient) -> None:
+        self._client = client
+        self._generation = client.session.generation
+
+    def check(self) -> None:
+        if self._client.session.generation != self._generation:
+            raise SessionExpiredError("the ZooKeeper session in which this registration began has expired")
+
+    def owns(self, stat: Any) -> bool:
+        """Whether it is the owner of an ephemeral znode with this Stat (persistent ones have owner 0)."""
+        owner: int = stat.ephemeral_owner
+        return owner != 0 and owner == self._client.session_id
+
+
 class BrokerIdInUseError(AioControllerError):
     """The broker id is registered by a live session that is not ours."""
 
 
-async def _multi(client: ZooKeeperClient, ops: Sequence[Op]) -> tuple[int, list[OpResult]]:
+async def _multi(client: ZooKeeperClient, session: _Session, ops: Sequence[Op]) -> tuple[int, list[OpResult]]:
     """The multi's code (its culprit's, or CONNECTION_LOSS when nobody knows) and its results."""
     for _ in range(MAX_ATTEMPTS):
+        session.check()  # nothing is awaited between this and the place where the request is bound to a session
         try:
             results = await client.multi(ops)
         except NotSentError:
@@ -76,17 +94,17 @@ async def read_controller_epoch(client: ZooKeeperClient) -> tuple[int, int] | No
     return epoch, reads.version[0]
 
 
-async def _epoch_to_beat(client: ZooKeeperClient) -> tuple[int, int]:
+async def _epoch_to_beat(client: ZooKeeperClient, session: _Session) -> tuple[int, int]:
     for _ in range(MAX_ATTEMPTS):
         found = await read_controller_epoch(client)
         if found is not None:
             return found
-        await _multi(client, [Create(paths.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))])
+        await _multi(client, session, [Create(paths.CONTROLLER_EPOCH, znodes.encode_controller_epoch(0))])
         await client.sync(paths.CONTROLLER_EPOCH)
     raise ControllerMovedError(f"{paths.CONTROLLER_EPOCH} vanishes whenever it is created")
 
 
-async def _holder(client: ZooKeeperClient, *, takeover: bool) -> bool:
+async def _holder(client: ZooKeeperClient, session: _Session, *, takeover: bool) -> bool:
     """Whether a present ``/controller`` is to be deleted; an error if it may not be.
 
     A znode of our own session is a leftover of a round that we gave up, and is replaced in any case.
@@ -102,7 +120,7 @@ async def _holder(client: ZooKeeperClient, *, takeover: bool) -> bool:
             f"{paths.CONTROLLER} belongs to KRaft controller {holder.controller_id} "
             f"(epoch {holder.kraft_controller_epoch}): the cluster is being migrated"
         )
-    if takeover or stat.ephemeral_owner == client.session_id:
+    if takeover or session.owns(stat):
         return True
     raise ControllerMovedError(f"{paths.CONTROLLER} is held by session 0x{stat.ephemeral_owner & (2**64 - 1):x}")
 
@@ -110,31 +128,36 @@ async def _holder(client: ZooKeeperClient, *, takeover: bool) -> bool:
 async def register_controller(
     client: ZooKeeperClient, controller_id: int, timestamp_ms: int, *, takeover: bool
 ) -> tuple[int, int]:
-    """(new epoch, its znode version), or ControllerMovedError when somebody else has the role; see the module."""
+    """(new epoch, its znode version), or ControllerMovedError when somebody else has the role; see the module.
+
+    SessionExpiredError when the session ends meanwhile, whatever came of it: the role would have ended with it.
+    """
+    session = _Session(client)
     for _ in range(MAX_ATTEMPTS):
-        epoch, version = await _epoch_to_beat(client)
-        present = await _holder(client, takeover=takeover)
+        epoch, version = await _epoch_to_beat(client, session)
+        present = await _holder(client, session, takeover=takeover)
         ops: list[Op] = [SetData(paths.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch + 1), version)]
         if present:
             ops.append(Delete(paths.CONTROLLER))
         ops.append(Create(paths.CONTROLLER, znodes.encode_controller(controller_id, timestamp_ms), ephemeral=True))
-        code, results = await _multi(client, ops)
+        code, results = await _multi(client, session, ops)
         if code == 0:
             return epoch + 1, results[0].version
         if code not in (_LOST, Code.NODE_EXISTS, Code.BAD_VERSION, Code.NO_NODE):
             raise error_at(paths.CONTROLLER, code)
-        won = await _resolve(client, epoch + 1)
+        won = await _resolve(client, session, epoch + 1)
         if won is not None:
             return won
         # lost to somebody: without takeover _holder says so in the next round; with it we beat the new holder
     raise ControllerMovedError(f"lost {MAX_ATTEMPTS} rounds for {paths.CONTROLLER}")
 
 
-async def _resolve(client: ZooKeeperClient, epoch: int) -> tuple[int, int] | None:
+async def _resolve(client: ZooKeeperClient, session: _Session, epoch: int) -> tuple[int, int] | None:
     """Step 4: (epoch, znode version) if the round that was to write ``epoch`` was won by us after all."""
     stat = await _stat_of(client, paths.CONTROLLER)
     found = await read_controller_epoch(client)
-    if stat is not None and stat.ephemeral_owner == client.session_id and found is not None and found[0] == epoch:
+    session.check()
+    if stat is not None and session.owns(stat) and found is not None and found[0] == epoch:
         return found
     return None
 
@@ -156,9 +179,10 @@ async def register_broker(client: ZooKeeperClient, info: znodes.BrokerInfo, prev
     ``previous_session``, which the server should have removed (KAFKA-7165, ZOOKEEPER-2985), is replaced.
     """
     path = paths.broker_id(info.broker.id)
+    session = _Session(client)
     for _ in range(MAX_ATTEMPTS):
         code, results = await _multi(
-            client, [Create(path, None, ephemeral=True), SetData(path, znodes.encode_broker(info), 0)]
+            client, session, [Create(path, None, ephemeral=True), SetData(path, znodes.encode_broker(info), 0)]
         )
         if code == 0:
             return int(results[1].stat.created_zxid)
@@ -170,13 +194,14 @@ async def register_broker(client: ZooKeeperClient, info: znodes.BrokerInfo, prev
         stat = await _stat_of(client, path)
         if stat is None:
             continue
-        owner = stat.ephemeral_owner
-        if owner == client.session_id:
+        session.check()
+        if session.owns(stat):
             return int(stat.created_zxid)
+        owner = stat.ephemeral_owner
         if owner != previous_session:
             raise BrokerIdInUseError(
                 f"broker id {info.broker.id} is registered by session 0x{owner & (2**64 - 1):x}, "
                 f"not by ours, 0x{client.session_id & (2**64 - 1):x}"
             )
-        await _multi(client, [Delete(path)])
+        await _multi(client, session, [Delete(path)])
     raise BrokerIdInUseError(f"{path} came and went {MAX_ATTEMPTS} times while it was being registered")

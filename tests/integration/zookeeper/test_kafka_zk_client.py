@@ -655,6 +655,21 @@ class TestWatches:
         zk.forget_watches()
         assert zk.client.statistics().watches == 0
 
+    async def test_who_has_resigned_still_hears_of_the_controller(self, zk: KafkaZkClient, connect: Connect) -> None:
+        """Also over a lost connection, after which only what is remembered is armed again."""
+        other = await connect()
+        changes = Changes(zk)
+        await zk.get_all_topics_in_cluster()
+        await zk.get_controller()
+        zk.forget_watches()
+        assert zk.client.session.conn is not None
+        zk.client.session.conn.abort("cut by the test")
+        await zk.client.sync("/")
+        await put_topic(other, topic("t", (1,)))
+        await put(other, "/controller", b"{}")
+        assert await changes.next() == (Change.CONTROLLER_CHANGED, "")
+        assert changes.empty()
+
     async def test_a_session_end_takes_the_role_along(self, zk: KafkaZkClient, connect: Connect) -> None:
         other = await connect()
         changes = Changes(other)

@@ -14,6 +14,7 @@ from aiocontroller.core.ids import Broker, Endpoint, LeaderAndIsr, ReplicaAssign
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from aiocontroller.zookeeper.client import Create, ZooKeeperClient
 from aiocontroller.zookeeper.cluster_znodes import ProducerIdBlock
+from aiocontroller.zookeeper.errors import MaybeAppliedError, SessionExpiredError
 from aiocontroller.zookeeper.kafka_zk_client import BadZNode, BrokerInfo, KafkaZkClient
 from tests.faults import Do, FaultProxy
 
@@ -104,6 +105,25 @@ async def test_a_lost_election_stays_lost(zk: KafkaZkClient, other: KafkaZkClien
         await zk.register_controller_and_increment_controller_epoch(1, 0)
     assert cutter.hit
     assert await other.get_controller_epoch() == (2, 2)
+
+
+async def test_an_election_does_not_slip_into_the_next_session(zk: KafkaZkClient, other: KafkaZkClient) -> None:
+    """Its caller is about to hear that the session is over, and would give up a role that the next one holds."""
+    multi = zk.client.multi
+
+    async def expired_in_between(ops):
+        zk.client.multi = multi
+        await zk.client.expire_session_for_test()
+        while zk.client.session_epoch < 2:
+            await asyncio.sleep(0.01)
+        raise MaybeAppliedError("lost by the test")
+
+    await zk.register_controller_and_increment_controller_epoch(1, 0)
+    zk.client.multi = expired_in_between
+    with pytest.raises(SessionExpiredError):
+        await zk.register_controller_and_increment_controller_epoch(1, 0, takeover=True)
+    assert await other.get_controller() is None
+    assert await zk.register_controller_and_increment_controller_epoch(1, 0) == (2, 2)
 
 
 @CUTS
