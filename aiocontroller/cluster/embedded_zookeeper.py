@@ -130,11 +130,11 @@ class EmbeddedZooKeeper:
     def suspend(self) -> None:
         """SIGSTOP: the kernel goes on accepting connections, nobody answers."""
         if self._child is not None:
-            self._child.signal(signal.SIGSTOP)
+            self._child.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         if self._child is not None:
-            self._child.signal(signal.SIGCONT)
+            self._child.send_signal(signal.SIGCONT)
 
     def mode(self) -> str | None:
         """``standalone``, ``leader`` or ``follower``; None while it does not serve.  Blocks for at most 2 s."""

@@ -80,27 +80,27 @@ class Child:
     def running(self) -> bool:
         return self.exit_code is None
 
-    def signal(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         """Nothing happens when it has ended."""
         if self.running:
             self._process.send_signal(number)
 
     def kill(self) -> None:
         """SIGKILL, and wait for the end."""
-        self.signal(signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
         self._process.wait()
 
-    def stop(self, timeout_s: float) -> int:
-        """SIGTERM, then SIGKILL after ``timeout_s``; the exit code."""
-        self._ask_to_stop()
+    def stop(self, timeout_s: float, ask: signal.Signals = signal.SIGTERM) -> int:
+        """SIGTERM (or ``ask``), then SIGKILL after ``timeout_s``; the exit code."""
+        self._ask_to_stop(ask)
         try:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self.kill()
             return self._process.wait()
 
-    async def stop_async(self, timeout_s: float) -> int:
-        self._ask_to_stop()
+    async def stop_async(self, timeout_s: float, ask: signal.Signals = signal.SIGTERM) -> int:
+        self._ask_to_stop(ask)
         if not await self.ended(timeout_s):
             self.kill()
         return self._process.wait()
@@ -143,6 +143,6 @@ class Child:
             raise ChildFailedError(f"{self.name} was not ready in {timeout_s:g} s; {self.log}:\n{self.log_tail()}")
         return False
 
-    def _ask_to_stop(self) -> None:
-        self.signal(signal.SIGTERM)
-        self.signal(signal.SIGCONT)  # a suspended child would only see SIGTERM when it goes on
+    def _ask_to_stop(self, ask: signal.Signals) -> None:
+        self.send_signal(ask)
+        self.send_signal(signal.SIGCONT)  # a suspended child would only see the other signal when it goes on

@@ -151,7 +151,7 @@ class RealKafkaBroker:
     def terminate(self) -> None:
         """SIGTERM: a controlled shutdown begins; does not wait."""
         if self._child is not None:
-            self._child.signal(signal.SIGTERM)
+            self._child.send_signal(signal.SIGTERM)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """SIGTERM, then SIGKILL after ``timeout_s``."""
@@ -165,11 +165,11 @@ class RealKafkaBroker:
     def suspend(self) -> None:
         """SIGSTOP; for less than half the session timeout, else its session expires."""
         if self._child is not None:
-            self._child.signal(signal.SIGSTOP)
+            self._child.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         if self._child is not None:
-            self._child.signal(signal.SIGCONT)
+            self._child.send_signal(signal.SIGCONT)
 
     def properties(self) -> dict[str, str]:
         """The contents of its ``server.properties``."""

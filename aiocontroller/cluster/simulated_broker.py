@@ -6,7 +6,8 @@ It registers in ZooKeeper as Kafka's brokers do, serves Kafka's protocol on loop
 
     python -m aiocontroller.cluster.simulated_broker --id 1 --zookeeper 127.0.0.1:2181 --data DIR
 
-SIGTERM and SIGINT begin a controlled shutdown; SIGKILL leaves everything to the session's expiry, as with Kafka.
+SIGTERM begins a controlled shutdown; SIGKILL leaves everything to the session's expiry, as with Kafka.  SIGINT, which
+Kafka treats like SIGTERM, only closes the session: for when the whole cluster ends and there is nowhere to move to.
 ``DIR/broker.json`` (pid, port, broker epoch) appears when the broker is registered.
 """
 
@@ -108,13 +109,15 @@ class SimulatedBroker:
         self._tasks: asyncio.TaskGroup | None = None
         self._running: dict[asyncio.Task[None], None] = {}
         self._stop = asyncio.Event()
+        self._controlled = True
         self.port = 0
 
     @property
     def epoch(self) -> int:
         return self._server.broker_epoch
 
-    def stop(self) -> None:
+    def stop(self, *, controlled: bool = True) -> None:
+        self._controlled = controlled
         self._stop.set()
 
     def status(self) -> BrokerStatus:
@@ -130,7 +133,7 @@ class SimulatedBroker:
                 running = [tasks.create_task(task) for task in (self._alter_partition.run(), self._watch_isrs())]
                 joining = tasks.create_task(self._join_cluster())
                 await self._stop.wait()
-                if joining.done():
+                if joining.done() and self._controlled:
                     await self._leave_cluster(listener)
                 joining.cancel()
                 for task in (*running, *self._running):
@@ -264,8 +267,8 @@ def _parse(arguments: list[str] | None) -> BrokerConfig:
 async def _serve(config: BrokerConfig) -> None:
     broker = SimulatedBroker(config, real_world())
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, broker.stop)
+    loop.add_signal_handler(signal.SIGTERM, broker.stop)
+    loop.add_signal_handler(signal.SIGINT, lambda: broker.stop(controlled=False))
     await broker.run()
 
 

@@ -213,6 +213,8 @@ class RequestSender:
                     await self._wakeup.wait()
                 outgoing = self.queue[0]
                 await self._until_it_works(lambda outgoing=outgoing: self._deliver(outgoing))  # type: ignore[misc]
+                if self._scope.cancel_called:
+                    return  # dropped when the answer was already here: what waited was taken away with it
                 self.queue.popleft()
                 if outgoing.done is not None:
                     outgoing.done()

@@ -1,0 +1,214 @@
+"""How other processes find and command the cluster that ``aiocontroller up`` runs in a folder.
+
+``DIR/cluster.json`` says where everything is; ``DIR/cluster.lock`` is locked for as long as the cluster runs.  The
+lock, not the file, is the truth: the system drops it with the process, so a cluster that was killed is seen to be gone.
+Commands go by HTTP on loopback, with a token that only the owner of ``cluster.json`` can read.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hmac
+import json
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from aiocontroller.core.errors import AioControllerError, BadInputError
+
+CLUSTER_FILE = "cluster.json"
+LOCK_FILE = "cluster.lock"
+TOKEN_HEADER = "X-Cluster-Token"
+COMMAND_TIMEOUT_S = 60.0
+LOOPBACK = "127.0.0.1"
+
+BROKER_COMMANDS = ("kill-broker", "stop-broker", "start-broker")
+COMMANDS = (
+    *BROKER_COMMANDS,
+    "kill-controller",
+    "stop-controller",
+    "start-controller",
+    "kill-zookeeper-session",
+    "status",
+)
+
+
+class ClusterNotRunningError(AioControllerError):
+    """No cluster runs in the folder."""
+
+
+class ClusterRunsAlreadyError(AioControllerError):
+    """Another process runs a cluster in the folder."""
+
+
+class CommandError(AioControllerError):
+    """The cluster could not do what it was asked to; the message says why."""
+
+
+class ClusterFile(msgspec.Struct, frozen=True):
+    """Contents of ``cluster.json``.  ``bootstrap`` is ``host:port,…``; ``http`` and ``control`` are URLs."""
+
+    pid: int
+    zookeeper: str
+    bootstrap: str
+    http: str
+    control: str
+    token: str
+    processes: dict[str, int]
+    """pid of each child that runs, by name: ``zookeeper``, ``controller``, ``broker-1``, …"""
+
+
+class ClusterLock:
+    """Held by the process that runs the folder's cluster."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        self._file: int | None = None
+
+    def acquire(self) -> None:
+        """ClusterRunsAlreadyError when another process holds it."""
+        self._data_dir.mkdir(parents=True, exist_ok=True)
+        path = self._data_dir / LOCK_FILE
+        while True:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
+                os.close(descriptor)
+                raise ClusterRunsAlreadyError(
+                    f"a cluster runs in {self._data_dir} already (process {holder}): "
+                    "stop it, or give another folder by --data"
+                ) from None
+            if os.fstat(descriptor).st_nlink:
+                break
+            os.close(descriptor)  # its holder took the file away after we had opened it
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+        self._file = descriptor
+
+    def release(self) -> None:
+        """Drops the lock and takes both files away; nothing happens when it is not held."""
+        if self._file is not None:
+            (self._data_dir / CLUSTER_FILE).unlink(missing_ok=True)
+            (self._data_dir / LOCK_FILE).unlink(missing_ok=True)
+            os.close(self._file)
+            self._file = None
+
+
+def _locked(data_dir: Path) -> bool:
+    try:
+        descriptor = os.open(data_dir / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def write_cluster_file(data_dir: Path, contents: ClusterFile) -> None:
+    """Whole or not at all, and readable by its owner only."""
+    unfinished = data_dir / f"{CLUSTER_FILE}.tmp"
+    unfinished.unlink(missing_ok=True)
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(contents)) + b"\n")
+    unfinished.replace(data_dir / CLUSTER_FILE)
+
+
+def read_cluster_file(data_dir: Path) -> ClusterFile:
+    """ClusterNotRunningError when there is none, or when it is left over from a cluster that was killed."""
+    path = data_dir / CLUSTER_FILE
+    try:
+        contents = msgspec.json.decode(path.read_bytes(), type=ClusterFile)
+    except FileNotFoundError:
+        raise ClusterNotRunningError(f"no cluster runs in {data_dir}: start one with scripts/up") from None
+    except msgspec.MsgspecError as error:
+        raise BadInputError(f"{path}: found {error}, expected the description of a running cluster") from None
+    if not _locked(data_dir):
+        raise ClusterNotRunningError(
+            f"no cluster runs in {data_dir}: {CLUSTER_FILE} is left over from process {contents.pid}, which is gone; "
+            "start one with scripts/up"
+        )
+    return contents
+
+
+def send_command(data_dir: Path, command: str, *, broker: int | None = None) -> dict[str, Any]:
+    """Have the cluster of ``data_dir`` do one of ``COMMANDS``; its answer.  Blocks until it is done.
+
+    ClusterNotRunningError when no cluster runs there, CommandError when it refuses.
+    """
+    cluster = read_cluster_file(data_dir)
+    request = urllib.request.Request(
+        f"{cluster.control}/command",
+        data=json.dumps({"command": command, "broker": broker}).encode(),
+        headers={TOKEN_HEADER: cluster.token, "Content-Type": "application/json"},
+    )
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=COMMAND_TIMEOUT_S) as response:
+            answer: dict[str, Any] = json.load(response)
+            return answer
+    except urllib.error.HTTPError as error:
+        with error:
+            text = error.read().decode("utf-8", "replace")
+        try:
+            text = json.loads(text)["error"]
+        except (ValueError, KeyError, TypeError):
+            pass
+        raise CommandError(text) from None
+    except (OSError, ValueError) as error:
+        raise CommandError(f"the cluster in {data_dir} (process {cluster.pid}) does not answer: {error}") from error
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    command: str
+    broker: int | None = None
+
+
+class ControlServer:
+    """Serves ``POST /command`` on loopback; ``execute(command, broker)`` does the work and may raise CommandError."""
+
+    def __init__(self, token: str, execute: Callable[[str, int | None], Awaitable[Any]]) -> None:
+        self._token = token
+        self._execute = execute
+        self._runner: web.AppRunner | None = None
+        self.url = ""
+
+    async def start(self, port: int = 0) -> None:
+        application = web.Application(client_max_size=65_536)
+        application.router.add_post("/command", self._command)
+        self._runner = web.AppRunner(application, access_log=None)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, LOOPBACK, port, shutdown_timeout=1.0).start()
+        self.url = f"http://{LOOPBACK}:{self._runner.addresses[0][1]}"
+
+    async def close(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _command(self, request: web.Request) -> web.Response:
+        if not hmac.compare_digest(request.headers.get(TOKEN_HEADER, "").encode(), self._token.encode()):
+            return _answer(403, {"error": "wrong token: commands are for the owner of cluster.json"})
+        try:
+            asked = msgspec.json.decode(await request.read(), type=_Asked)
+        except msgspec.MsgspecError as error:
+            return _answer(400, {"error": f"command: found {error}, expected a command and perhaps a broker id"})
+        try:
+            return _answer(200, await self._execute(asked.command, asked.broker))
+        except AioControllerError as error:
+            return _answer(409, {"error": str(error)})
+
+
+def _answer(status: int, value: Any) -> web.Response:
+    return web.Response(status=status, body=msgspec.json.encode(value), content_type="application/json")
