@@ -41,12 +41,10 @@ def data_option(function: F) -> F:
 
 
 def find_data(data: Path | None) -> Path:
-    """The data folder of a cluster that was started by ``up``."""
-    from aiocontroller.cluster.supervisor import CLUSTER_FILE
+    """The folder given, or the first one here or above that says that a cluster runs in it."""
+    from aiocontroller.cluster.control import CLUSTER_FILE
 
     if data is not None:
-        if not (data / CLUSTER_FILE).is_file():
-            raise ClusterNotFoundError(f"no cluster runs in {data}: there is no {CLUSTER_FILE} in it")
         return data
     here = Path.cwd()
     for folder in (here, *here.parents):
@@ -64,7 +62,7 @@ def find_zookeeper(data: Path | None, zookeeper: str | None) -> str:
         if data is not None:
             raise click.UsageError("--data and --zookeeper both name a cluster: give one of them")
         return zookeeper
-    from aiocontroller.cluster.supervisor import read_cluster_file
+    from aiocontroller.cluster.control import read_cluster_file
 
     return read_cluster_file(find_data(data)).zookeeper
 

@@ -41,9 +41,17 @@ class Journal:
         self._wall_time_us = clock.wall_time_us
 
     def append(self, kind: str, **fields: Any) -> None:
-        """Record something; ``fields`` are those of ``Record``.  TypeError for a name that it does not have."""
+        """Record something; ``fields`` are those of ``Record``.
+
+        A name that it does not have is a slip, and goes into ``detail``: losing office for a record would be worse.
+        (``tests/unit/journal`` checks the names at every call.)
+        """
         self._seq += 1
-        self._put(Record(FORMAT_VERSION, self._seq, self.epoch, self.node, self._wall_time_us(), kind, **fields))
+        try:
+            record = Record(FORMAT_VERSION, self._seq, self.epoch, self.node, self._wall_time_us(), kind, **fields)
+        except TypeError:
+            record = Record(FORMAT_VERSION, self._seq, self.epoch, self.node, self._wall_time_us(), kind, detail=fields)
+        self._put(record)
 
     def _put(self, record: Record) -> None:
         raise NotImplementedError

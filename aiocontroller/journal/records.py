@@ -51,6 +51,7 @@ class Record(msgspec.Struct, omit_defaults=True, gc=False):
     path: str | None = None
     partitions: int | None = None
     count: int | None = None
+    conflicts: int | None = None
     bytes: int | None = None
     code: int | None = None
     queue_us: int | None = None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import errno
 import fcntl
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +18,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import aiocontroller
 from aiocontroller.journal import FileJournal, MemoryJournal, NullJournal, Record, decode_record, encode_records
 from aiocontroller.journal.segments import Segment, SegmentName, SegmentWriter, adopt_leftovers
 from aiocontroller.net.ports import World
@@ -112,9 +115,20 @@ def test_a_line_decodes_to_its_record_and_a_torn_one_does_not(clock: ManualClock
         decode_record(line[:-4])
 
 
-def test_an_unknown_field_is_the_callers_error(clock: ManualClock) -> None:
-    with pytest.raises(TypeError, match="tpoic"):
-        MemoryJournal(7, clock).append("event", tpoic="t")
+def test_an_unknown_field_costs_no_record(clock: ManualClock) -> None:
+    journal = MemoryJournal(7, clock)
+    journal.append("event", tpoic="t", code=3)
+    assert journal.records[0].detail == {"tpoic": "t", "code": 3}
+
+
+def test_all_callers_use_fields_that_exist() -> None:
+    wrong = []
+    for path in sorted(Path(aiocontroller.__file__).parent.rglob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and re.fullmatch(r"(.*\.)?_?journal\.append", ast.unparse(call.func)):
+                names = {keyword.arg for keyword in call.keywords if keyword.arg is not None}
+                wrong += [f"{path.name}:{call.lineno} {name}" for name in names - set(Record.__struct_fields__)]
+    assert wrong == []
 
 
 def _endless() -> list[object]:

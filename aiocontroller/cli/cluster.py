@@ -1,0 +1,43 @@
+"""``aiocontroller cluster``: what happens to the processes of a cluster that ``up`` runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from aiocontroller.cli.finding import data_option, find_data
+from aiocontroller.cli.output import JSON, print_json, say
+
+
+@click.group()
+def cluster() -> None:
+    """Kill, stop and start parts of the cluster that 'up' runs."""
+
+
+def _command(name: str, help_: str, *, of_broker: bool) -> None:
+    """Each command is one request to the process that runs the cluster."""
+
+    def send(data: Path | None, as_json: bool, broker: int | None = None) -> None:
+        from aiocontroller.cluster.control import send_command
+
+        answer = send_command(find_data(data), name, broker=broker)
+        if as_json:
+            print_json({"command": name, "broker": broker, **answer} if of_broker else {"command": name, **answer})
+        else:
+            done = str(answer["done"])
+            say(f"{done[:1].upper()}{done[1:]}.")
+
+    decorated = data_option(JSON(send))
+    if of_broker:
+        decorated = click.argument("broker", type=click.IntRange(0))(decorated)
+    cluster.command(name=name, help=help_)(decorated)
+
+
+_command("kill-broker", "End a broker by SIGKILL, as a crash would.", of_broker=True)
+_command("stop-broker", "End a broker by a controlled shutdown: its leaders move before it goes.", of_broker=True)
+_command("start-broker", "Start a broker again, or one more.", of_broker=True)
+_command("kill-controller", "End the controller by SIGKILL.", of_broker=False)
+_command("stop-controller", "End the controller; it gives the role back first.", of_broker=False)
+_command("start-controller", "Start the controller again.", of_broker=False)
+_command("kill-zookeeper-session", "End the controller's ZooKeeper session.", of_broker=False)

@@ -1,0 +1,97 @@
+"""What the live view knows: the controller's own ``/status`` and, more slowly, the cluster as ZooKeeper holds it.
+
+Looking must not cost the cluster much: ZooKeeper is read again only after ten times the time that the last reading
+took.  Nothing here fails: what cannot be had at the moment is None, or as it was last.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from aiocontroller.cli.cluster_state import ClusterState, read_cluster_state
+from aiocontroller.core.errors import AioControllerError
+from aiocontroller.net.ports import World
+from aiocontroller.zookeeper.client import ZooKeeperClient
+from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+
+STATUS_TIMEOUT_S = 1.0
+READ_SHARE = 10
+"""Reading ZooKeeper may take one part in this many of the time."""
+SHORTEST_PAUSE_S = 0.5
+
+
+class Observation(msgspec.Struct, frozen=True):
+    """One look.  ``status`` is what the controller in office says of itself; None when none answers."""
+
+    status: dict[str, Any] | None
+    cluster: ClusterState | None
+    new_events: list[dict[str, Any]]
+    """Events that the controller has handled since the last look, oldest first (at most the 20 that it shows)."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {} if self.cluster is None else self.cluster.counts()
+
+
+class Observer:
+    """``controllers`` gives the HTTP addresses of the controllers that run now, in office or standing by."""
+
+    def __init__(self, zookeeper: str, controllers: Callable[[], Sequence[str]], world: World) -> None:
+        self._controllers = controllers
+        self._client = ZooKeeperClient(zookeeper, world=world)
+        self._http: aiohttp.ClientSession | None = None
+        self._cluster: ClusterState | None = None
+        self._read_again_s = 0.0
+        self._seen_us: dict[str, int] = {}
+        """Per controller, when the latest event that was shown began."""
+
+    async def start(self, timeout_s: float) -> None:
+        self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=STATUS_TIMEOUT_S))
+        await self._client.start(timeout_s)
+
+    async def close(self) -> None:
+        if self._http is not None:
+            await self._http.close()
+        await self._client.close()
+
+    async def look(self) -> Observation:
+        status, events = None, []
+        for url in self._controllers():
+            found = await self._status(url)
+            if found is not None:
+                events += self._unseen(url, found)
+                if found.get("active"):
+                    status = found
+        return Observation(status, await self.cluster(), events)
+
+    async def cluster(self, *, fresh: bool = False) -> ClusterState | None:
+        started = time.monotonic()
+        if fresh or started >= self._read_again_s:
+            try:
+                self._cluster = await read_cluster_state(KafkaZkClient(self._client))
+            except (AioControllerError, OSError):
+                pass  # no connection now; the view shows what it was
+            took = time.monotonic() - started
+            self._read_again_s = started + max(SHORTEST_PAUSE_S, READ_SHARE * took)
+        return self._cluster
+
+    async def _status(self, url: str) -> dict[str, Any] | None:
+        assert self._http is not None
+        try:
+            async with self._http.get(f"{url}/status") as answer:
+                found = msgspec.json.decode(await answer.read())
+        except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def _unseen(self, url: str, status: dict[str, Any]) -> list[dict[str, Any]]:
+        seen_us = self._seen_us.get(url, -1)
+        unseen = [event for event in status.get("events", []) if event["at_us"] > seen_us]
+        if unseen:
+            self._seen_us[url] = max(event["at_us"] for event in unseen)
+        return unseen

@@ -1,0 +1,76 @@
+"""What happened while the cluster ran, from the journals: complete also over the deaths of controllers."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from aiocontroller.journal.records import Record, decode_record
+
+_EVENT = b'"kind":"event"'
+
+
+def journal_files(data: Path, *, since_us: int = 0) -> list[Path]:
+    """All segments below ``data``, complete or not, of processes that began after ``since_us``."""
+    return sorted(p for p in data.rglob("*journal-*.jsonl") if p.is_file() and _start_us(p) >= since_us)
+
+
+def _start_us(path: Path) -> int:
+    """From the name, ``journal-{node}-{epoch}-{start}-{segment}``; 0 for another one."""
+    parts = path.name.split("-")
+    return int(parts[3]) if len(parts) == 5 and parts[3].isdigit() else 0
+
+
+def count_events(files: Iterable[Path]) -> dict[str, Any]:
+    """``records`` in all, and ``events``: how often each was handled, how long it waited and took, by count."""
+    waited: dict[str, list[int]] = defaultdict(list)
+    took: dict[str, list[int]] = defaultdict(list)
+    records = 0
+    for line in _lines(files):
+        records += 1
+        record = _decoded(line) if _EVENT in line else None
+        if record is not None and record.event is not None:
+            waited[record.event].append(record.queue_us or 0)
+            took[record.event].append(record.processing_us or 0)
+    rows = [
+        {
+            "event": event,
+            "count": len(took[event]),
+            "queue_us": {"p50": percentile(waited[event], 0.5), "max": max(waited[event])},
+            "processing_us": {
+                "p50": percentile(took[event], 0.5),
+                "p99": percentile(took[event], 0.99),
+                "max": max(took[event]),
+            },
+        }
+        for event in took
+    ]
+    rows.sort(key=lambda row: (-int(str(row["count"])), str(row["event"])))
+    return {"records": records, "events": rows}
+
+
+def percentile(values: Sequence[int], q: float) -> int:
+    """Nearest rank."""
+    ordered = sorted(values)
+    return ordered[max(math.ceil(q * len(ordered)) - 1, 0)]
+
+
+def _lines(files: Iterable[Path]) -> Iterator[bytes]:
+    for path in files:
+        try:
+            with path.open("rb") as lines:
+                yield from lines
+        except FileNotFoundError:
+            continue  # completed, so renamed, between the listing and now
+
+
+def _decoded(line: bytes) -> Record | None:
+    try:
+        return decode_record(line)
+    except msgspec.DecodeError:
+        return None  # a torn last line

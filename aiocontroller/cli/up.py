@@ -1,0 +1,209 @@
+"""``aiocontroller up``: ZooKeeper, brokers and controller on this machine, shown until it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aiocontroller.cli.finding import DEFAULT_DATA
+
+if TYPE_CHECKING:
+    from aiocontroller.cli.observer import Observer
+    from aiocontroller.cli.views import View
+    from aiocontroller.cluster.supervisor import ClusterOptions, ClusterSupervisor
+
+LOOK_EVERY_S = 0.5
+_PORT = click.IntRange(0, 65535)
+
+
+@click.command()
+@click.option("--brokers", type=click.IntRange(1, 200), default=3, show_default=True)
+@click.option("--topics", type=click.IntRange(0), default=4, show_default=True)
+@click.option("--partitions", type=click.IntRange(1), default=8, show_default=True, help="Of each topic.")
+@click.option("--replication-factor", type=click.IntRange(1), help="Default: 3, or the number of brokers if less.")
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=DEFAULT_DATA,
+    show_default=True,
+    help="Logs, journal, ZooKeeper's data; the next start goes on with what is in it.",
+)
+@click.option("--minutes", type=click.FloatRange(0, min_open=True), help="End after so long; without it, on Ctrl-C.")
+@click.option("--zookeeper-port", type=_PORT, default=0, help="0: a free one.")
+@click.option("--http-port", type=_PORT, default=0, help="The controller's, for /status and /metrics; 0: a free one.")
+@click.option("--controller-port", type=_PORT, default=0, help="Where brokers reach the controller; 0: a free one.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line; the first is the ready line.")
+def up(
+    brokers: int,
+    topics: int,
+    partitions: int,
+    replication_factor: int | None,
+    data: Path,
+    minutes: float | None,
+    zookeeper_port: int,
+    http_port: int,
+    controller_port: int,
+    as_json: bool,
+) -> None:
+    """Start a whole cluster on this machine, with a live view.
+
+    Ctrl-C, SIGTERM and --minutes end everything, with a summary.
+    """
+    if replication_factor is not None and replication_factor > brokers:
+        raise click.BadParameter(
+            f"found {replication_factor}, expected at most the number of brokers, {brokers}",
+            param_hint="--replication-factor",
+        )
+    from aiocontroller.cluster.supervisor import ClusterOptions
+
+    options = ClusterOptions(
+        data_dir=data.resolve(),
+        brokers=brokers,
+        topics=topics,
+        partitions=partitions,
+        replication_factor=replication_factor or min(3, brokers),
+        zookeeper_port=zookeeper_port,
+        http_port=http_port,
+        listen_port=controller_port,
+    )
+    _log_to_file(options.data_dir)
+    asyncio.run(_up(options, _view(as_json), minutes))
+
+
+def _log_to_file(data: Path) -> None:
+    """The screen belongs to the view."""
+    data.mkdir(parents=True, exist_ok=True)
+    logging.basicConfig(
+        filename=data / "up.log", level="INFO", format="%(asctime)s %(levelname)s %(message)s (%(name)s)"
+    )
+
+
+def _view(as_json: bool) -> View:
+    from aiocontroller.cli.views import JsonView, PlainView
+
+    if as_json:
+        return JsonView()
+    if sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+        from aiocontroller.cli.live import LiveView
+
+        return LiveView()
+    return PlainView()
+
+
+class _Narrator(logging.Handler):
+    """What the supervisor logs about its processes goes to the view as well."""
+
+    def __init__(self, view: View) -> None:
+        super().__init__(logging.INFO)
+        self.tell = view.progress
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.tell(record.getMessage())
+
+
+async def _up(options: ClusterOptions, view: View, minutes: float | None) -> None:
+    from aiocontroller.cluster.supervisor import ClusterSupervisor
+
+    began, began_us = time.monotonic(), time.time_ns() // 1000
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    narrator = _Narrator(view)
+    supervisor_log = logging.getLogger("aiocontroller.cluster.supervisor")
+    supervisor_log.addHandler(narrator)
+    supervisor = ClusterSupervisor(options)
+    summary: dict[str, Any] = {"epoch": None, "partitions": {}}
+    try:
+        with view:
+            if await _started(supervisor, stop):
+                narrator.tell = view.notice
+                try:
+                    summary = await _show(supervisor, view, stop, None if minutes is None else began + 60 * minutes)
+                    supervisor_log.removeHandler(narrator)
+                finally:
+                    await supervisor.stop()
+            summary["duration_s"] = round(time.monotonic() - began, 1)
+            _add_journal(summary, options.data_dir, began_us)
+            view.summary(summary)
+    finally:
+        supervisor_log.removeHandler(narrator)
+
+
+async def _started(supervisor: ClusterSupervisor, stop: asyncio.Event) -> bool:
+    """False when it was told to stop before everything ran; nothing runs any more then."""
+    starting = asyncio.ensure_future(supervisor.start())
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+            await asyncio.wait({starting})
+            return False
+        await starting
+        return True
+    finally:
+        stopping.cancel()
+
+
+async def _show(
+    supervisor: ClusterSupervisor, view: View, stop: asyncio.Event, until_s: float | None
+) -> dict[str, Any]:
+    from aiocontroller.cli.observer import Observer
+    from aiocontroller.cli.views import Facts
+    from aiocontroller.net.real import real_world
+
+    view.ready(
+        Facts(
+            supervisor.zookeeper_address,
+            supervisor.bootstrap,
+            supervisor.http,
+            _short(supervisor.options.data_dir),
+        )
+    )
+    observer = Observer(
+        supervisor.zookeeper_address,
+        lambda: [supervisor.http] if supervisor.snapshot().controller.running else [],
+        real_world(),
+    )
+    try:
+        await observer.start(LOOK_EVERY_S * 20)
+        while not stop.is_set():
+            view.show(await observer.look())
+            left_s = LOOK_EVERY_S if until_s is None else min(LOOK_EVERY_S, until_s - time.monotonic())
+            if left_s <= 0:
+                break
+            try:
+                await asyncio.wait_for(stop.wait(), left_s)
+            except TimeoutError:
+                pass
+        return await _last_look(observer)
+    finally:
+        await observer.close()
+
+
+async def _last_look(observer: Observer) -> dict[str, Any]:
+    cluster = await observer.cluster(fresh=True)
+    if cluster is None:
+        return {"epoch": None, "partitions": {}}
+    return {"epoch": cluster.controller.epoch, "partitions": cluster.counts()}
+
+
+def _add_journal(summary: dict[str, Any], data: Path, since_us: int) -> None:
+    from aiocontroller.cli.summary import count_events, journal_files
+
+    summary["journal"] = _short(data / "controller" / "journal")
+    summary.update(count_events(journal_files(data, since_us=since_us)))
+
+
+def _short(path: Path) -> str:
+    """Relative where it is below the current directory."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -1,0 +1,181 @@
+"""How ``aiocontroller up`` shows what happens: the same facts for a terminal, for a log file, and as JSON lines."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any
+
+import click
+import msgspec
+
+from aiocontroller.cli.observer import Observation
+from aiocontroller.cli.output import plural, print_json, say, table
+
+
+SLOW_US = 10_000
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """Where the cluster is; in JSON the first line."""
+
+    zookeeper: str
+    bootstrap: str
+    http: str
+    data: str
+
+
+class View(ABC):
+    """Used as a context manager round everything that is shown."""
+
+    def __enter__(self) -> View:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        return None
+
+    @abstractmethod
+    def progress(self, text: str) -> None:
+        """A step on the way to ready."""
+
+    @abstractmethod
+    def ready(self, facts: Facts) -> None: ...
+
+    @abstractmethod
+    def show(self, observation: Observation) -> None: ...
+
+    @abstractmethod
+    def notice(self, text: str) -> None:
+        """Something that people should know: a process ended, a file could not be removed."""
+
+    @abstractmethod
+    def summary(self, summary: dict[str, Any]) -> None: ...
+
+
+class PlainView(View):
+    """Lines, and only when something is different."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def progress(self, text: str) -> None:
+        say(text)
+
+    def ready(self, facts: Facts) -> None:
+        say(
+            f"Ready: ZooKeeper {facts.zookeeper}, brokers {facts.bootstrap}, controller {facts.http}/status, "
+            f"data in {facts.data}"
+        )
+
+    def show(self, observation: Observation) -> None:
+        for event in worth_showing(observation.new_events):
+            waited, took = microseconds(event["queue_us"]), microseconds(event["processing_us"])
+            detail = f" {event['detail']}" if event.get("detail") else ""
+            say(f"{_time(event['at_us'])} {event['event']}: waited {waited}, took {took}{detail}")
+        line = _state_line(observation)
+        if line != self._last:
+            self._last = line
+            say(f"{_now()} {line}")
+
+    def notice(self, text: str) -> None:
+        say(f"{_now()} {text}")
+
+    def summary(self, summary: dict[str, Any]) -> None:
+        for part in summary_tables(summary):
+            say(part if isinstance(part, str) else table(*part))
+
+
+class JsonView(View):
+    """One object a line; ``event`` says what it is."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, Any] = {}
+
+    def progress(self, text: str) -> None:
+        click.echo(text, err=True)  # the first line of the output is the ready line
+
+    def ready(self, facts: Facts) -> None:
+        print_json({"event": "ready", **msgspec.structs.asdict(facts)})
+
+    def show(self, observation: Observation) -> None:
+        for event in observation.new_events:
+            print_json({"event": "handled", "what": event})
+        state = {
+            "controller": None if observation.status is None else observation.status["id"],
+            "epoch": None if observation.status is None else observation.status["epoch"],
+            "brokers": [] if observation.cluster is None else observation.cluster.brokers,
+            "partitions": observation.counts,
+        }
+        if state != self._last:
+            self._last = state
+            print_json({"event": "state", **state})
+
+    def notice(self, text: str) -> None:
+        print_json({"event": "notice", "text": text})
+
+    def summary(self, summary: dict[str, Any]) -> None:
+        print_json({"event": "summary", **summary})
+
+
+def summary_tables(summary: dict[str, Any]) -> list[str | tuple[list[str], list[list[str]]]]:
+    """The summary as sentences and (headings, rows) tables."""
+    partitions = summary["partitions"]
+    state = ", ".join(f"{partitions.get(k, 0):,} {k.replace('_', '-')}" for k in ("offline", "under_replicated"))
+    took = f"{summary['duration_s']:.0f} s, controller epoch {summary['epoch'] or 0}"
+    parts: list[str | tuple[list[str], list[list[str]]]] = [
+        f"\nRan for {took}; at the end {plural(partitions.get('total', 0), 'partition')}, {state}."
+    ]
+    if summary["events"]:
+        headings = ["event", "count", "waited p50", "waited max", "took p50", "took p99", "took max"]
+        rows = [
+            [
+                row["event"],
+                f"{row['count']:,}",
+                *(microseconds(row["queue_us"][k]) for k in ("p50", "max")),
+                *(microseconds(row["processing_us"][k]) for k in ("p50", "p99", "max")),
+            ]
+            for row in summary["events"]
+        ]
+        parts.append((headings, rows))
+    parts.append(f"{plural(summary['records'], 'journal record')} in {summary['journal']}")
+    return parts
+
+
+def worth_showing(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without the brokers' plain answers: one for each request, each done in microseconds."""
+    return [
+        e
+        for e in events
+        if not e["event"].endswith("ResponseReceived") or e["processing_us"] >= SLOW_US or e.get("detail")
+    ]
+
+
+def microseconds(us: float) -> str:
+    """In the unit that people read best."""
+    if us < 1000:
+        return f"{us:.0f} µs"
+    if us < 1_000_000:
+        return f"{us / 1e3:.1f} ms"
+    return f"{us / 1e6:.2f} s"
+
+
+def _state_line(observation: Observation) -> str:
+    status, counts = observation.status, observation.counts
+    head = "no controller in office" if status is None else f"controller {status['id']} epoch {status['epoch']}"
+    if observation.cluster is None:
+        return head
+    brokers = " ".join(f"{b.id}:{b.leaders if b.live else 'gone'}" for b in observation.cluster.brokers)
+    numbers = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items())
+    return f"{head}; leaders by broker {brokers or '-'}; partitions: {numbers}"
+
+
+def _time(us: int) -> str:
+    return datetime.fromtimestamp(us / 1e6, UTC).strftime("%H:%M:%S.%f")[:-3]
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%H:%M:%S.%f")[:-3]

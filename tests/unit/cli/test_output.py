@@ -1,0 +1,43 @@
+"""Tables, times and errors as people read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiocontroller.cli.output import iso_time, plural, table
+from aiocontroller.cli.root import COMMANDS, explain, root
+from aiocontroller.cli.views import microseconds
+from aiocontroller.core.errors import BadInputError
+
+
+def test_a_table_aligns_numbers_right_and_words_left() -> None:
+    assert table(("id", "name", "isr"), [(1, "a", (1, 2)), (20, "long", None)]).splitlines() == [
+        "id  name  isr",
+        " 1  a     1,2",
+        "20  long  -",
+    ]
+    assert table(("id", "name"), []) == "id  name"
+
+
+@pytest.mark.parametrize("us,text", [(0, "0 µs"), (999, "999 µs"), (1000, "1.0 ms"), (2_500_000, "2.50 s")])
+def test_durations_in_the_unit_that_reads_best(us: int, text: str) -> None:
+    assert microseconds(us) == text
+
+
+def test_times_and_numbers() -> None:
+    assert iso_time(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
+    assert (plural(1, "topic"), plural(1234, "topic")) == ("1 topic", "1,234 topics")
+
+
+def test_operating_errors_in_a_group_become_lines_and_bugs_stay_bugs() -> None:
+    group = ExceptionGroup("tasks", [BadInputError("one"), ExceptionGroup("inner", [OSError("two")])])
+    assert list(explain(group)) == ["one", "two"]
+    with pytest.raises(KeyError):
+        list(explain(ExceptionGroup("tasks", [BadInputError("one"), KeyError("bug")])))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_says_in_its_help_what_the_list_says(name: str) -> None:
+    command = root.get_command(None, name)  # type: ignore[arg-type]  # needs none
+    assert command is not None
+    assert command.get_short_help_str(limit=200).rstrip(".") == COMMANDS[name][1].rstrip(".")

@@ -1,0 +1,57 @@
+"""The summary of a run, from journal files as they may be found: complete, open, torn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiocontroller.cli.summary import count_events, journal_files, percentile
+from aiocontroller.journal import Record, encode_records
+
+
+def handled(seq: int, event: str, queue_us: int, processing_us: int) -> Record:
+    return Record(1, seq, 1, 7, 10, "event", event=event, queue_us=queue_us, processing_us=processing_us)
+
+
+def test_counts_over_several_files(tmp_path: Path) -> None:
+    folder = tmp_path / "controller-1" / "journal"
+    folder.mkdir(parents=True)
+    first = [handled(1, "TopicChange", 5, 100), handled(2, "BrokerChange", 1, 9), Record(1, 3, 1, 7, 10, "write")]
+    (folder / "journal-7-1-1-000001.jsonl").write_bytes(encode_records(first))
+    second = encode_records([handled(4, "TopicChange", 7, 300)])
+    (folder / "_journal-7-1-1-000002.jsonl").write_bytes(second + b'{"v":1,"kind":"event"')
+    (folder / "notes.txt").write_text("x")
+    (folder / "journal-7-1-0-000001.jsonl").write_bytes(second)  # of an earlier run
+    summary = count_events(journal_files(tmp_path, since_us=1))
+    assert summary["records"] == 5
+    assert summary["events"] == [
+        {
+            "event": "TopicChange",
+            "count": 2,
+            "queue_us": {"p50": 5, "max": 7},
+            "processing_us": {"p50": 100, "p99": 300, "max": 300},
+        },
+        {
+            "event": "BrokerChange",
+            "count": 1,
+            "queue_us": {"p50": 1, "max": 1},
+            "processing_us": {"p50": 9, "p99": 9, "max": 9},
+        },
+    ]
+
+
+def test_a_file_that_was_completed_meanwhile_is_no_error(tmp_path: Path) -> None:
+    assert count_events([tmp_path / "_journal-gone.jsonl"]) == {"records": 0, "events": []}
+
+
+@pytest.mark.parametrize("q,expected", [(0.0, 1), (0.5, 2), (0.75, 3), (1.0, 4)])
+def test_percentiles_by_nearest_rank(q: float, expected: int) -> None:
+    assert percentile([4, 1, 3, 2], q) == expected
+
+
+@given(st.lists(st.integers(), min_size=1), st.floats(0, 1))
+def test_a_percentile_is_one_of_the_values(values: list[int], q: float) -> None:
+    assert percentile(values, q) in values
