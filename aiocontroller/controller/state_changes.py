@@ -311,7 +311,7 @@ async def _write(shell: ControllerShell, decisions: Decisions) -> Written:
     shell.journal.append(
         "write",
         partitions=len(decisions.pids),
-        conflicts=len(conflicts),
+        count=len(conflicts),
         duration_us=int((shell.world.clock.monotonic() - started_s) * 1e6),
     )
     return Written(done.pids, [pid for pid in conflicts if pid not in failed], failed)
