@@ -120,16 +120,8 @@ def buffer(data: bytes | None) -> bytes:
 
 
 def text(raw: bytes) -> str:
-    """A string as Java's jute writes it: characters beyond the 16-bit plane come as two encoded surrogates."""
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        pass
-    try:
-        halves = raw.decode("utf-8", "surrogatepass")
-    except UnicodeDecodeError:
-        return raw.decode("utf-8", "replace")
-    return halves.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    """A name from the server; one that is no UTF-8 (the server takes none) must not raise here."""
+    return raw.decode("utf-8", "replace")
 
 
 def encode_acl(acl: Sequence[Any]) -> bytes:
@@ -208,8 +200,11 @@ def parse_stat(payload: bytes, offset: int) -> Any:
 
 def parse_multi_read(
     payload: bytes, count: int, datas: list[bytes | None], versions: list[int], codes: list[int], stats: list[int]
-) -> None:
-    """Append ``count`` results to the columns; ``stats`` gets each Stat's offset in ``payload``, or -1."""
+) -> int:
+    """Append ``count`` results to the columns; ``stats`` gets each Stat's offset in ``payload``, or -1.
+
+    Returns the offset behind the multi's end.
+    """
     head, unpack_version = _OP_AND_LENGTH.unpack_from, _INT.unpack_from
     at = 0
     for _ in range(count):
@@ -231,6 +226,7 @@ def parse_multi_read(
             raise BadReplyError(
                 f"a multiRead answered with an operation of type {kind}, expected getData (4) or an error (-1)"
             )
+    return at + 9
 
 
 def parse_set_results(payload: bytes, first: int, count: int) -> list[int] | None:

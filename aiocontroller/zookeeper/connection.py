@@ -53,6 +53,11 @@ class Progress:
         self.replied_zxid = 0
         self.seen_zxid = 0
 
+    def saw(self, zxid: int) -> None:
+        """To be told only of frames that made sense: a wrong zxid here would lock this session out of every server."""
+        if zxid > self.seen_zxid:
+            self.seen_zxid = zxid
+
 
 class Counters:
     """Running totals of a client, over all its connections."""
@@ -276,14 +281,14 @@ class Connection(asyncio.Protocol):
         if stop - at < 16:
             raise ZooKeeperError(f"a reply has {stop - at} bytes, expected at least 16")
         xid, zxid, code = _REPLY_HEAD.unpack_from(data, at)
-        if zxid > self._progress.seen_zxid:
-            self._progress.seen_zxid = zxid
         if xid >= 0:
             self._reply(xid, zxid, code, data[at + 16 : stop])
         elif xid == codec.WATCH_XID:
             kind, state, length = _EVENT_HEAD.unpack_from(data, at + 16)
+            path = codec.text(data[at + 28 : at + 28 + max(length, 0)])
             self._counters.events += 1
-            self._on_event(kind, state, codec.text(data[at + 28 : at + 28 + max(length, 0)]))
+            self._progress.saw(zxid)
+            self._on_event(kind, state, path)
         elif xid == codec.AUTH_XID:
             waiter = self._auth.popleft() if self._auth else None
             if waiter is not None and not waiter.done():
@@ -300,6 +305,7 @@ class Connection(asyncio.Protocol):
         _, batch, hook, size = self._pending.popleft()
         self.bytes_in_flight -= size
         self._counters.replies += 1
+        self._progress.saw(zxid)
         if zxid > self._progress.replied_zxid:
             self._progress.replied_zxid = zxid
         if hook is not None:

@@ -87,11 +87,11 @@ class Reads:
         self._starts.append(len(self.code))
         self._payloads.append(payload)
         try:
-            codec.parse_multi_read(payload, count, self.data, self.version, self.code, self._at)
-        except (struct_error, IndexError) as error:
-            raise BadReplyError(
-                f"the answer to a multiRead of {count} has {len(payload)} bytes and ends too early"
-            ) from error
+            end = codec.parse_multi_read(payload, count, self.data, self.version, self.code, self._at)
+        except struct_error:
+            end = -1
+        if end != len(payload):
+            raise BadReplyError(f"the answer to a multiRead of {count} has {len(payload)} bytes and ends elsewhere")
 
     def add(self, code: int, payload: bytes) -> None:
         """Append the reply of one getData."""

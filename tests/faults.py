@@ -1,0 +1,191 @@
+"""A TCP proxy in front of a ZooKeeper that does to its connections what networks and dying servers do.
+
+It knows ZooKeeper's framing, so that a fault can be aimed at one request ("forward this multi, swallow its answer,
+reset").
+Everything happens on the test's event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import socket
+import ssl as ssl_module
+import struct
+from collections.abc import Awaitable, Callable
+
+
+class Do(enum.Enum):
+    PASS = "pass it on"
+    CUT = "reset both sides, without passing it on"
+    CUT_AFTER = "pass it on, wait for its answer, swallow that and reset both sides"
+    HOLD = "pass nothing on in this direction from here on"
+
+
+class Link:
+    """One connection through the proxy."""
+
+    def __init__(self, number: int, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
+        self.number = number
+        self.client = client
+        self.server = server
+        self.thawed = asyncio.Event()
+        self.thawed.set()
+        self.swallow_from: int | None = None
+
+    def cut(self, *, reset: bool) -> None:
+        for writer in (self.client, self.server):
+            if reset:
+                with contextlib.suppress(OSError):
+                    raw = writer.get_extra_info("socket")
+                    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                writer.transport.abort()
+            else:
+                writer.close()
+
+
+class FaultProxy:
+    """``port`` is where clients connect; the hooks may be set at any time.
+
+    ``on_request(link number, xid, opcode, frame)`` decides about each request (the connect frame: opcode 0 and xid 0);
+    ``on_reply(link number, xid, frame)`` returns the bytes to send in place of a reply (frame includes its length).
+    """
+
+    def __init__(self, target_port: int, *, ssl: ssl_module.SSLContext | None = None) -> None:
+        self._target_port = target_port
+        self._ssl = ssl
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.links: list[Link] = []
+        self.accepted = 0
+        self.hang = False
+        """Accept, and never say or pass on a word."""
+        self.on_request: Callable[[int, int, int, bytes], Do] | None = None
+        self.on_reply: Callable[[int, int, bytes], bytes] | None = None
+        self.before_reply: Callable[[int, bytes], Awaitable[None]] | None = None
+        self.connect_frames: list[bytes] = []
+        self.port = 0
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def start(self) -> FaultProxy:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, ssl=self._ssl, limit=1 << 24)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def refuse(self) -> None:
+        """Stop listening; ``start`` opens the same port again."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def close(self) -> None:
+        await self.refuse()
+        self.cut_all()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def cut_all(self, *, reset: bool = True) -> None:
+        for link in self.links:
+            link.cut(reset=reset)
+        self.links.clear()
+
+    def freeze(self) -> None:
+        """The connections that exist pass nothing on any more; later ones work."""
+        for link in self.links:
+            link.thawed.clear()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            await self._serve(reader, writer)
+        except (OSError, EOFError, asyncio.CancelledError):
+            pass
+        finally:
+            self._tasks.discard(task)
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        number = self.accepted
+        if self.hang:
+            while await reader.read(1 << 16):
+                pass
+            return
+        upstream, server = await asyncio.open_connection("127.0.0.1", self._target_port, limit=1 << 24)
+        link = Link(number, writer, server)
+        self.links.append(link)
+        pumps = [
+            asyncio.create_task(self._pump_requests(link, reader)),
+            asyncio.create_task(self._pump_replies(link, upstream)),
+        ]
+        try:
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+            # an end on one side becomes an end on the other; ``cut`` has done its own before
+            for side in (writer, server):
+                if not side.is_closing():
+                    side.close()
+            if link in self.links:
+                self.links.remove(link)
+
+    async def _pump_requests(self, link: Link, reader: asyncio.StreamReader) -> None:
+        first = True
+        while True:
+            head = await reader.readexactly(4)
+            if head == b"srvr":
+                link.server.write(head)
+                first = False
+                continue
+            frame = head + await reader.readexactly(struct.unpack(">i", head)[0])
+            xid, opcode = (0, 0) if first else struct.unpack_from(">ii", frame, 4)
+            if first:
+                self.connect_frames.append(frame)
+            first = False
+            await link.thawed.wait()
+            action = self.on_request(link.number, xid, opcode, frame) if self.on_request is not None else Do.PASS
+            if action is Do.CUT:
+                link.cut(reset=True)
+                return
+            if action is Do.HOLD:
+                link.thawed.clear()
+                await link.thawed.wait()
+            if action is Do.CUT_AFTER:
+                link.swallow_from = xid
+            link.server.write(frame)
+            await link.server.drain()
+
+    async def _pump_replies(self, link: Link, reader: asyncio.StreamReader) -> None:
+        first = True
+        while True:
+            try:
+                head = await reader.readexactly(4)
+                body = await reader.readexactly(struct.unpack(">i", head)[0])
+            except asyncio.IncompleteReadError as end:
+                link.client.write(end.partial)  # the answer to ``srvr`` has no frame
+                return
+            except ValueError:
+                link.client.write(head + await reader.read(-1))
+                return
+            xid = 0 if first else struct.unpack_from(">i", body, 0)[0]
+            first = False
+            await link.thawed.wait()
+            if link.swallow_from is not None and xid == link.swallow_from:
+                link.cut(reset=True)
+                return
+            frame = head + body
+            if self.before_reply is not None:
+                await self.before_reply(xid, frame)
+            if self.on_reply is not None:
+                frame = self.on_reply(link.number, xid, frame)
+            link.client.write(frame)
+            await link.client.drain()

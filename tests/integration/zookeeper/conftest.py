@@ -1,0 +1,47 @@
+"""Clients that are closed after the test, and a proxy between them and the server."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
+from aiocontroller.net.ports import World
+from aiocontroller.net.real import RealClock, RealNetwork
+from aiocontroller.zookeeper.client import ZooKeeperClient
+from tests.faults import FaultProxy
+
+MakeClient = Callable[..., Awaitable[ZooKeeperClient]]
+
+
+@pytest.fixture
+async def proxy(zookeeper: EmbeddedZooKeeper) -> AsyncIterator[FaultProxy]:
+    proxy = await FaultProxy(zookeeper.port).start()
+    yield proxy
+    await proxy.close()
+
+
+@pytest.fixture
+async def make_client(zk_connect: str, proxy: FaultProxy) -> AsyncIterator[MakeClient]:
+    """A started client through the proxy (or, with ``direct``, without it) in the test's chroot; closed at the end."""
+    clients: list[ZooKeeperClient] = []
+    chroot = zk_connect[zk_connect.index("/") :]
+    direct_address = zk_connect[: zk_connect.index("/")]
+
+    async def make(
+        *, address: str | None = None, direct: bool = False, timeout_s: float = 2.0, start: bool = True, **options: Any
+    ) -> ZooKeeperClient:
+        world = World(RealNetwork(), RealClock(), random.Random(7))
+        where = direct_address if direct else address or proxy.address
+        client = ZooKeeperClient(where + chroot, world=world, session_timeout_s=timeout_s, **options)
+        clients.append(client)
+        if start:
+            await client.start(10)
+        return client
+
+    yield make
+    for client in clients:
+        await client.close()
