@@ -153,7 +153,7 @@ def test_alter_partition_errors_after_unclean_election() -> None:
         )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(st.sampled_from((1, 2, 3, 4, 5)), max_size=4).map(tuple),
     st.integers(4, 6),

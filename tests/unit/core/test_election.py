@@ -262,7 +262,7 @@ policies = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(clusters(), policies, st.booleans(), st.randoms(use_true_random=False))
 def test_batch_election_agrees_with_the_dumb_one(
     cluster: tuple[ControllerContext, list[Dumb]], policy: UncleanPolicy, supported: bool, random: Random
@@ -284,7 +284,7 @@ def test_batch_election_agrees_with_the_dumb_one(
             assert outcome.unclean is elected[3]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(clusters())
 def test_who_needs_the_unclean_setting(cluster: tuple[ControllerContext, list[Dumb]]) -> None:
     context, dumbs = cluster
@@ -295,7 +295,7 @@ def test_who_needs_the_unclean_setting(cluster: tuple[ControllerContext, list[Du
     ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(clusters(), policies)
 def test_planning_changes_nothing(cluster: tuple[ControllerContext, list[Dumb]], policy: UncleanPolicy) -> None:
     context, dumbs = cluster

@@ -87,7 +87,7 @@ def test_an_empty_assignment_prefers_nobody() -> None:
     assert leader_imbalance(ctx(2, {"t": [[]]}, online=False)) == []
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(st.tuples(st.permutations((1, 2, 3)), st.sampled_from((-1, 1, 2, 3))), max_size=20),
     st.sampled_from((0, 10, 33, 50, 99)),
