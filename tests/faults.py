@@ -167,14 +167,12 @@ class FaultProxy:
     async def _pump_replies(self, link: Link, reader: asyncio.StreamReader) -> None:
         first = True
         while True:
+            head = b""
             try:
                 head = await reader.readexactly(4)
                 body = await reader.readexactly(struct.unpack(">i", head)[0])
             except asyncio.IncompleteReadError as end:
-                link.client.write(end.partial)  # the answer to ``srvr`` has no frame
-                return
-            except ValueError:
-                link.client.write(head + await reader.read(-1))
+                link.client.write(head + end.partial)  # the answer to ``srvr`` has no frame
                 return
             xid = 0 if first else struct.unpack_from(">i", body, 0)[0]
             first = False
