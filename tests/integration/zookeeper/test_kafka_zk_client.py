@@ -1,4 +1,4 @@
-"""The typed client on a real ZooKeeper: elections, fences, lost replies, registrations, columns, watches."""
+"""The typed client on a real and on the modelled ZooKeeper: elections, fences, registrations, columns, watches."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
+from aiocontroller.chaos.zookeeper_server import ZooKeeperServer
 from aiocontroller.core.errors import BadInputError, ControllerMovedError
 from aiocontroller.core.ids import (
     Broker,
@@ -46,12 +47,23 @@ class Changes:
         return self._queue.empty()
 
 
+@pytest.fixture(params=[pytest.param("real", marks=pytest.mark.zookeeper), "model"])
+async def address(request: pytest.FixtureRequest, world: World) -> AsyncIterator[str]:
+    """The contract holds for the real ZooKeeper and for the one that simulations run on."""
+    if request.param == "real":
+        yield request.getfixturevalue("zk_connect")
+        return
+    server = await ZooKeeperServer(world).start()
+    yield f"{server.address}/kafka"
+    server.stop()
+
+
 @pytest.fixture
-async def connect(zk_connect: str, world: World) -> AsyncIterator[Connect]:
+async def connect(address: str, world: World) -> AsyncIterator[Connect]:
     clients: list[ZooKeeperClient] = []
 
     async def connect() -> KafkaZkClient:
-        client = ZooKeeperClient(zk_connect, world=world, session_timeout_s=6.0)
+        client = ZooKeeperClient(address, world=world, session_timeout_s=6.0)
         clients.append(client)
         await client.start(10.0)
         return KafkaZkClient(client)

@@ -1,0 +1,1 @@
+"""What breaks things on purpose: the simulated world, its faults and its checkers."""

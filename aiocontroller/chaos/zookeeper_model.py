@@ -1,0 +1,422 @@
+"""A ZooKeeper server in memory, byte for byte: frames in, frames out.  No I/O, no clock of its own.
+
+What stands on it is the whole program with its own codec, its session recovery and its bulk layer; only the wire is not
+real.  So it speaks the protocol, not a client's methods, and its contract is checked against a real server.
+
+What it keeps (observed on ZooKeeper 3.9.5):
+ * one zxid for every write, refused ones too, and for every beginning and end of a session; none for reads;
+ * watches are one-shot and belong to a connection; those for data and for existence share a table; an event comes
+   before any later reply that shows the change, and the events of one's own multi come before its reply;
+ * SetWatches tells at once what changed after the zxid that it names, and arms the rest;
+ * a client that has seen more than this server is turned away without a word; a session that is unknown, or asked for
+   with the wrong password, is answered with id 0;
+ * a second connection of a session ends the first.
+
+Left out: followers that lag behind, quotas, TTL and container znodes, persistent watches, SASL, dynamic configuration.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import struct
+from collections.abc import Callable
+
+from aiocontroller.chaos.jute import Reader, buffer, string, strings
+from aiocontroller.chaos.zookeeper_tree import (
+    CHANGED,
+    CHILD,
+    CREATED,
+    DELETED,
+    OK,
+    Acl,
+    Identity,
+    Refused,
+    Transaction,
+    Tree,
+    ZNode,
+    check_acl,
+)
+
+MAX_FRAME_BYTES = 1_048_575
+"""``jute.maxbuffer``: a longer request costs its connection."""
+UNIMPLEMENTED, RUNTIME_INCONSISTENCY, AUTH_FAILED = -6, -2, -115
+SYNC_CONNECTED = 3
+EVENT_XID, PING_XID, AUTH_XID = -1, -2, -4
+(CREATE, DELETE, EXISTS, GET_DATA, SET_DATA, GET_ACL, SET_ACL, GET_CHILDREN, SYNC, PING) = (
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    8,
+    9,
+    11,
+)
+GET_CHILDREN2, CHECK, MULTI, CREATE2, MULTI_READ, AUTH, SET_WATCHES = 12, 13, 14, 15, 22, 100, 101
+GET_EPHEMERALS, GET_ALL_CHILDREN_NUMBER, CLOSE_SESSION = 103, 104, -11
+WRITES = (CREATE, CREATE2, DELETE, SET_DATA, SET_ACL)
+
+_REPLY = struct.Struct(">iqi")
+_RESULT = struct.Struct(">i?i")
+_INT = struct.Struct(">i")
+
+
+class Session:
+    def __init__(self, session_id: int, password: bytes, timeout_ms: int) -> None:
+        self.id = session_id
+        self.password = password
+        self.timeout_ms = timeout_ms
+        self.expires_ms = 0
+        self.ephemerals: dict[str, None] = {}
+        self.connection: Connection | None = None
+
+
+class Connection:
+    """One client's connection: feed it whole frames (without their length); it calls ``send`` and ``close``."""
+
+    def __init__(self, model: ZooKeeperModel, send: Callable[[bytes], None], close: Callable[[], None]) -> None:
+        self._model = model
+        self._send = send
+        self._close = close
+        self.session: Session | None = None
+        self.identities: list[Identity] = [("ip", "127.0.0.1")]
+        self.open = True
+
+    def frame(self, payload: bytes, now_ms: int) -> None:
+        if not self.open:
+            return
+        try:
+            if self.session is None:
+                self._model.handshake(self, Reader(payload), now_ms)
+            else:
+                self._model.request(self, self.session, Reader(payload), now_ms)
+        except (struct.error, UnicodeDecodeError):
+            self.end()
+
+    def write(self, payload: bytes) -> None:
+        if self.open:
+            self._send(_INT.pack(len(payload)) + payload)
+
+    def end(self) -> None:
+        """Close it from this side."""
+        if self.open:
+            self.lost()
+            self._close()
+
+    def lost(self) -> None:
+        """It is gone; its session lives on until it expires."""
+        self.open = False
+        self._model.watches.forget(self)
+        if self.session is not None and self.session.connection is self:
+            self.session.connection = None
+
+
+class Watches:
+    """Who hears of what, once."""
+
+    def __init__(self) -> None:
+        self.data: dict[str, dict[Connection, None]] = {}
+        self.child: dict[str, dict[Connection, None]] = {}
+
+    def forget(self, connection: Connection) -> None:
+        for table in (self.data, self.child):
+            for path in [path for path, who in table.items() if connection in who]:
+                del table[path][connection]
+                if not table[path]:
+                    del table[path]
+
+    def fire(self, kind: int, path: str, zxid: int) -> None:
+        heard = self.child.pop(path, {}) if kind == CHILD else self.data.pop(path, {})
+        if kind == DELETED:
+            heard = {**heard, **self.child.pop(path, {})}
+        for connection in heard:
+            connection.write(_event(kind, path, zxid))
+
+
+def _event(kind: int, path: str, zxid: int) -> bytes:
+    return _REPLY.pack(EVENT_XID, zxid, OK) + struct.pack(">ii", kind, SYNC_CONNECTED) + string(path)
+
+
+class ZooKeeperModel:
+    def __init__(self, *, tick_ms: int = 500) -> None:
+        self.tree = Tree()
+        self.watches = Watches()
+        self.sessions: dict[int, Session] = {}
+        self.zxid = 0
+        self.tick_ms = tick_ms
+        self._next_session = 0x100000000000001
+
+    # -- sessions --------------------------------------------------------------------------------------------------
+
+    def handshake(self, connection: Connection, body: Reader, now_ms: int) -> None:
+        body.int32()
+        seen, timeout_ms, session_id, password = body.int64(), body.int32(), body.int64(), body.buffer() or b""
+        if seen > self.zxid:
+            connection.end()
+            return
+        if session_id == 0:
+            session = self._open(timeout_ms)
+        else:
+            known = self.sessions.get(session_id)
+            if known is None or known.password != password:
+                connection.write(struct.pack(">iiq", 0, 0, 0) + buffer(bytes(16)) + b"\0")
+                connection.end()
+                return
+            session = known
+            session.timeout_ms = self._clamped(timeout_ms)
+            if session.connection is not None:
+                session.connection.end()
+        session.connection = connection
+        connection.session = session
+        self._touch(session, now_ms)
+        connection.write(struct.pack(">iiq", 0, session.timeout_ms, session.id) + buffer(session.password) + b"\0")
+
+    def _open(self, timeout_ms: int) -> Session:
+        self.zxid += 1
+        session_id = self._next_session
+        self._next_session += 1
+        password = hashlib.md5(b"session %d" % session_id, usedforsecurity=False).digest()
+        session = self.sessions[session_id] = Session(session_id, password, self._clamped(timeout_ms))
+        return session
+
+    def _clamped(self, timeout_ms: int) -> int:
+        return max(2 * self.tick_ms, min(timeout_ms, 20 * self.tick_ms))
+
+    def _touch(self, session: Session, now_ms: int) -> None:
+        """Sessions end at whole ticks, as the server's buckets make them."""
+        session.expires_ms = ((now_ms + session.timeout_ms) // self.tick_ms + 1) * self.tick_ms
+
+    def end_session(self, session: Session, now_ms: int) -> None:
+        """Its ephemerals go in one transaction; watches of others hear of them."""
+        del self.sessions[session.id]
+        self.zxid += 1
+        transaction = Transaction(self.tree, self.zxid, now_ms, session.id, ())
+        for path in session.ephemerals:
+            transaction.remove(path)
+        session.ephemerals = {}
+        for kind, path in transaction.events:
+            self.watches.fire(kind, path, self.zxid)
+
+    def expire(self, now_ms: int) -> None:
+        """End every session that has been silent too long; call it once a tick."""
+        for session in [s for s in self.sessions.values() if s.expires_ms <= now_ms]:
+            self.end_session(session, now_ms)
+            if session.connection is not None:
+                session.connection.end()
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    def request(self, connection: Connection, session: Session, body: Reader, now_ms: int) -> None:
+        xid, opcode = body.int32(), body.int32()
+        self._touch(session, now_ms)
+        if opcode == CLOSE_SESSION:
+            self.end_session(session, now_ms)
+            connection.write(_REPLY.pack(xid, self.zxid, OK))
+            connection.end()
+            return
+        if opcode == AUTH:
+            self._authenticate(connection, xid, body)
+            return
+        transaction = None
+        if opcode in WRITES or opcode == MULTI:
+            self.zxid += 1
+            transaction = Transaction(self.tree, self.zxid, now_ms, session.id, connection.identities)
+        code, payload = OK, b""
+        try:
+            if opcode == MULTI:
+                assert transaction is not None
+                payload = self._multi(body, transaction)
+            elif transaction is not None:
+                payload = _write(opcode, body, transaction)
+            else:
+                payload = self._read(opcode, body, connection)
+        except Refused as refused:
+            code = refused.code
+            if transaction is not None:
+                transaction.rollback()
+                transaction = None
+        if transaction is not None:
+            self._commit(transaction)
+        connection.write(_REPLY.pack(xid, self.zxid, code) + payload)
+
+    def _commit(self, transaction: Transaction) -> None:
+        for owner, path, came in transaction.ephemerals:
+            ephemerals = self.sessions[owner].ephemerals
+            if came:
+                ephemerals[path] = None
+            else:
+                del ephemerals[path]
+        for kind, path in transaction.events:
+            self.watches.fire(kind, path, self.zxid)
+
+    def _authenticate(self, connection: Connection, xid: int, body: Reader) -> None:
+        body.int32()
+        scheme, credential = body.string(), body.buffer() or b""
+        if scheme != "digest" or b":" not in credential:
+            connection.write(_REPLY.pack(xid, self.zxid, AUTH_FAILED))
+            connection.end()
+            return
+        digest = base64.b64encode(hashlib.sha1(credential, usedforsecurity=False).digest()).decode()
+        connection.identities.append(("digest", f"{credential.partition(b':')[0].decode()}:{digest}"))
+        connection.write(_REPLY.pack(xid, self.zxid, OK))
+
+    def _multi(self, body: Reader, transaction: Transaction) -> bytes:
+        ops = []
+        while True:
+            kind, done = body.int32(), body.boolean()
+            body.int32()
+            if done:
+                break
+            ops.append((kind, _arguments(kind, body)))
+        results, culprit = [], None
+        for index, (kind, arguments) in enumerate(ops):
+            try:
+                results.append(_RESULT.pack(kind, False, OK) + _apply(kind, arguments, transaction))
+            except Refused as refused:
+                culprit = index, refused.code
+                break
+        if culprit is not None:
+            transaction.rollback()
+            transaction.events, transaction.ephemerals = [], []
+            index, code = culprit
+            codes = [OK] * index + [code] + [RUNTIME_INCONSISTENCY] * (len(ops) - index - 1)
+            results = [_RESULT.pack(-1, False, code) + _INT.pack(code) for code in codes]
+        return b"".join(results) + _RESULT.pack(-1, True, -1)
+
+    def _read(self, opcode: int, body: Reader, connection: Connection) -> bytes:
+        if opcode == PING:
+            return b""
+        if opcode == SET_WATCHES:
+            self._set_watches(body, connection)
+            return b""
+        if opcode == MULTI_READ:
+            return self._multi_read(body, connection)
+        if opcode not in (
+            EXISTS,
+            GET_DATA,
+            GET_ACL,
+            GET_CHILDREN,
+            GET_CHILDREN2,
+            SYNC,
+            GET_EPHEMERALS,
+            GET_ALL_CHILDREN_NUMBER,
+        ):
+            raise Refused(UNIMPLEMENTED)
+        path = body.string()
+        if opcode == SYNC:
+            return string(path)
+        if opcode == GET_EPHEMERALS:
+            assert connection.session is not None
+            return strings([p for p in connection.session.ephemerals if p.startswith(path)])
+        if opcode == GET_ALL_CHILDREN_NUMBER:
+            self.tree.readable(path, connection.identities)
+            return _INT.pack(self.tree.descendants(path))
+        if opcode == GET_ACL:
+            return _acl(self.tree.readable(path, connection.identities))
+        return self._get(opcode, path, body.boolean(), connection)
+
+    def _get(self, opcode: int, path: str, watch: bool, connection: Connection) -> bytes:
+        node = self.tree.nodes.get(path)
+        if node is not None and opcode != EXISTS:
+            check_acl(node, 1, connection.identities)
+        if watch and (node is not None or opcode == EXISTS):
+            table = self.watches.child if opcode in (GET_CHILDREN, GET_CHILDREN2) else self.watches.data
+            table.setdefault(path, {})[connection] = None
+        if node is None:
+            raise Refused(-101)
+        if opcode == GET_DATA:
+            return buffer(node.data) + node.stat()
+        if opcode == EXISTS:
+            return node.stat()
+        return strings(node.children) + (node.stat() if opcode == GET_CHILDREN2 else b"")
+
+    def _multi_read(self, body: Reader, connection: Connection) -> bytes:
+        results: list[bytes] = []
+        while True:
+            opcode, done = body.int32(), body.boolean()
+            body.int32()
+            if done:
+                return b"".join(results) + _RESULT.pack(-1, True, -1)
+            path, watch = body.string(), body.boolean()
+            try:
+                if opcode not in (GET_DATA, GET_CHILDREN):
+                    raise Refused(UNIMPLEMENTED)
+                results.append(_RESULT.pack(opcode, False, OK) + self._get(opcode, path, watch, connection))
+            except Refused as refused:
+                results.append(_RESULT.pack(-1, False, refused.code) + _INT.pack(refused.code))
+
+    def _set_watches(self, body: Reader, connection: Connection) -> None:
+        since, data, exist, child = body.int64(), body.strings(), body.strings(), body.strings()
+        nodes, tell = self.tree.nodes, connection.write
+        for path in data:
+            if path not in nodes:
+                tell(_event(DELETED, path, -1))
+            elif nodes[path].mzxid > since:
+                tell(_event(CHANGED, path, -1))
+            else:
+                self.watches.data.setdefault(path, {})[connection] = None
+        for path in exist:
+            if path in nodes:
+                tell(_event(CREATED, path, -1))
+            else:
+                self.watches.data.setdefault(path, {})[connection] = None
+        for path in child:
+            if path not in nodes:
+                tell(_event(DELETED, path, -1))
+            elif nodes[path].pzxid > since:
+                tell(_event(CHILD, path, -1))
+            else:
+                self.watches.child.setdefault(path, {})[connection] = None
+
+
+# -- operations, from their bytes -------------------------------------------------------------------------------------
+
+Arguments = tuple[str, bytes | None, tuple[Acl, ...], int]
+"""(path, data, acl, flags or version); what an operation does not have is empty."""
+
+
+def _arguments(kind: int, body: Reader) -> Arguments:
+    path = body.string()
+    if kind in (CREATE, CREATE2):
+        return path, body.buffer(), _acl_vector(body), body.int32()
+    if kind == SET_DATA:
+        return path, body.buffer(), (), body.int32()
+    if kind == SET_ACL:
+        return path, None, _acl_vector(body), body.int32()
+    if kind in (DELETE, CHECK):
+        return path, None, (), body.int32()
+    raise Refused(UNIMPLEMENTED)
+
+
+def _apply(kind: int, arguments: Arguments, transaction: Transaction) -> bytes:
+    path, data, acl, number = arguments
+    if kind in (CREATE, CREATE2):
+        if number not in (0, 1, 2, 3):
+            raise Refused(UNIMPLEMENTED)
+        created = transaction.create(path, data, acl, number)
+        return string(created) + (transaction.peek(created).stat() if kind == CREATE2 else b"")
+    if kind == SET_DATA:
+        return transaction.set_data(path, data, number).stat()
+    if kind == SET_ACL:
+        return transaction.set_acl(path, acl, number).stat()
+    if kind == DELETE:
+        transaction.delete(path, number)
+    else:
+        transaction.check(path, number)
+    return b""
+
+
+def _write(opcode: int, body: Reader, transaction: Transaction) -> bytes:
+    return _apply(opcode, _arguments(opcode, body), transaction)
+
+
+def _acl_vector(body: Reader) -> tuple[Acl, ...]:
+    return tuple((body.int32(), body.string(), body.string()) for _ in range(body.int32()))
+
+
+def _acl(node: ZNode) -> bytes:
+    entries = [_INT.pack(perms) + string(scheme) + string(name) for perms, scheme, name in node.acl]
+    return _INT.pack(len(entries)) + b"".join(entries) + node.stat()
