@@ -62,16 +62,42 @@ def decode_alter_partition_request(version: int, body: Buffer) -> AlterPartition
     for _ in range(cursor.array_length("topics", 3)):
         topic = _read_topic(cursor, version)
         for _ in range(cursor.array_length("partitions", 14)):
-            partition, leader_epoch = cursor.unpack(_BEFORE_ISR, "partition and leader epoch")
-            isr = _read_isr_with_epochs(cursor) if version >= 3 else cursor.int32_array("new ISR")
-            recovery_state = cursor.int8("leader recovery state") if version >= 1 else 0
-            partition_epoch = cursor.int32("partition epoch")
-            cursor.tags()
-            partitions.append(AlterPartition(topic, partition, leader_epoch, isr, partition_epoch, recovery_state))
+            change = _read_usual_change(cursor, topic) if version >= 3 else None
+            partitions.append(change or _read_change(cursor, version, topic))
         cursor.tags()
     cursor.tags()
     cursor.end()
     return AlterPartitionRequest(broker, broker_epoch, tuple(partitions))
+
+
+def _read_change(cursor: Cursor, version: int, topic: str | bytes) -> AlterPartition:
+    partition, leader_epoch = cursor.unpack(_BEFORE_ISR, "partition and leader epoch")
+    isr = _read_isr_with_epochs(cursor) if version >= 3 else cursor.int32_array("new ISR")
+    recovery_state = cursor.int8("leader recovery state") if version >= 1 else 0
+    partition_epoch = cursor.int32("partition epoch")
+    cursor.tags()
+    return AlterPartition(topic, partition, leader_epoch, isr, partition_epoch, recovery_state)
+
+
+_ISR_LENGTH_AT = 8
+_USUAL_FORMS = [Struct(">iiB" + "iqB" * n + "biB") for n in range(16)]
+"""A partition in version 3 by the size of its ISR: partition, leader epoch, [broker, its epoch, tags], …"""
+
+
+def _read_usual_change(cursor: Cursor, topic: str | bytes) -> AlterPartition | None:
+    """In one unpack, unless the ISR is long, a tagged field is there or bytes are missing; then nothing is read."""
+    data, at = cursor.data, cursor.at
+    if at + _ISR_LENGTH_AT >= len(data) or not 1 <= data[at + _ISR_LENGTH_AT] <= len(_USUAL_FORMS):
+        return None
+    n = data[at + _ISR_LENGTH_AT] - 1
+    form = _USUAL_FORMS[n]
+    if at + form.size > len(data):
+        return None
+    values = form.unpack_from(data, at)
+    if values[-1] or any(values[5:-3:3]):
+        return None
+    cursor.at = at + form.size
+    return AlterPartition(topic, values[0], values[1], values[3:-3:3], values[-2], values[-3])
 
 
 def encode_alter_partition_request(version: int, message: AlterPartitionRequest) -> bytes:

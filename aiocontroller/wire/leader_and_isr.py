@@ -22,7 +22,13 @@ from aiocontroller.core.ids import RECOVERED
 from aiocontroller.core.partitions import PartitionTable
 from aiocontroller.wire.apis import ApiKey, check_supported, is_flexible
 from aiocontroller.wire.primitives import INT32, NO_TAGS, Buffer, Cursor, array_length, int32_array, string
-from aiocontroller.wire.topic_states import STEP_PARTITIONS, ControlRequestBody, Piece, TopicStatesEncoder
+from aiocontroller.wire.topic_states import (
+    STEP_PARTITIONS,
+    ControlRequestBody,
+    EncodedValues,
+    Piece,
+    TopicStatesEncoder,
+)
 
 _KEY = ApiKey.LEADER_AND_ISR
 _START = Struct(">iBi")
@@ -36,7 +42,8 @@ class LeaderAndIsrEncoder(TopicStatesEncoder):
     """Encodes in steps (see ``topic_states``): ``while encoder.step(): …``, then ``body``.
 
     ``new``: the pids whose replica the broker may create even where a log directory is offline.  Every pid must have
-    leadership.  ``live_leaders`` are the registered brokers that lead something in the request.
+    leadership.  ``live_leaders``: the registered brokers that lead something in the request.  ``kept`` saves work when
+    many requests are encoded from one table.
     """
 
     def __init__(
@@ -49,6 +56,7 @@ class LeaderAndIsrEncoder(TopicStatesEncoder):
         pids: Sequence[int],
         new: Collection[int] = (),
         live_leaders: Sequence[LiveLeader] = (),
+        kept: EncodedValues | None = None,
     ) -> None:
         check_supported(_KEY, version)
         flexible = is_flexible(_KEY, version)
@@ -59,8 +67,11 @@ class LeaderAndIsrEncoder(TopicStatesEncoder):
             grouped=version >= 2,
             with_topic_ids=version >= 5,
             skip_without_leadership=False,
+            kept=kept,
         )
         self._version = version
+        if kept is not None:
+            self._tails = kept.of("LeaderAndIsr", version)
         self._new = new if isinstance(new, set | frozenset | dict) else frozenset(new)
         self._head = (
             _START.pack(controller_id, 0, controller_epoch)
@@ -195,6 +206,7 @@ def _read_partition_errors(cursor: Cursor, topic_id: bytes, errors: list[tuple[b
 
 __all__ = [
     "STEP_PARTITIONS",
+    "EncodedValues",
     "LeaderAndIsrEncoder",
     "LeaderAndIsrResponse",
     "LiveLeader",

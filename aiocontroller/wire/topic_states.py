@@ -55,6 +55,22 @@ class ControlRequestBody:
         return b"".join(self.pieces_for_broker(broker_epoch))
 
 
+class EncodedValues:
+    """Bytes of a table's interned ISRs and assignments, kept from request to request.
+
+    Worth it where a change goes to many brokers: each LeaderAndIsr is another, but their partitions share few distinct
+    assignments.  Interned values never change, so it is valid for as long as its table; it grows with the interners.
+    """
+
+    def __init__(self, table: PartitionTable) -> None:
+        self.table = table
+        self._kinds: dict[tuple[str, int], dict[int, bytes]] = {}
+
+    def of(self, kind: str, version: int) -> dict[int, bytes]:
+        """The bytes by interned id, of values that are written the same way."""
+        return self._kinds.setdefault((kind, version), {})
+
+
 Pack = Callable[..., bytes]
 
 
@@ -106,7 +122,9 @@ class TopicStatesEncoder:
         grouped: bool,
         with_topic_ids: bool,
         skip_without_leadership: bool,
+        kept: EncodedValues | None = None,
     ) -> None:
+        assert kept is None or kept.table is table
         self._table = table
         self._flexible = flexible
         self._grouped = grouped
@@ -119,7 +137,7 @@ class TopicStatesEncoder:
         self._parts: list[bytes] = []
         self._done = False
         # Bytes of interned values by their ids.  Plain dicts, filled beforehand: a __missing__ costs a fifth.
-        self._isrs: dict[int, bytes] = {}
+        self._isrs: dict[int, bytes] = {} if kept is None else kept.of("ISR", flexible)
         self._tails: dict[int, bytes] = {}
 
     # -- the passes ------------------------------------------------------------------------------------------------

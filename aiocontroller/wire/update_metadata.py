@@ -36,7 +36,7 @@ from aiocontroller.wire.primitives import (
     nullable_string,
     string,
 )
-from aiocontroller.wire.topic_states import ControlRequestBody, Piece, TopicStatesEncoder
+from aiocontroller.wire.topic_states import ControlRequestBody, EncodedValues, Piece, TopicStatesEncoder
 
 _KEY = ApiKey.UPDATE_METADATA
 _START = Struct(">iBi")
@@ -69,6 +69,7 @@ class UpdateMetadataEncoder(TopicStatesEncoder):
         live_brokers: Sequence[Broker],
         live: Collection[int],
         offline_dirs: Mapping[int, Collection[int]] | None = None,
+        kept: EncodedValues | None = None,
     ) -> None:
         check_supported(_KEY, version)
         flexible = is_flexible(_KEY, version)
@@ -79,6 +80,7 @@ class UpdateMetadataEncoder(TopicStatesEncoder):
             grouped=version >= 5,
             with_topic_ids=version >= 7,
             skip_without_leadership=True,
+            kept=kept,
         )
         self._version = version
         self._live = frozenset(live)

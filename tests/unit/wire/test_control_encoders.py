@@ -14,7 +14,7 @@ from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import Broker, Endpoint, LeaderAndIsr, ReplicaAssignment
 from aiocontroller.core.partitions import NO_ISR, PartitionTable
 from aiocontroller.wire.apis import ApiKey, UnsupportedApiError
-from aiocontroller.wire.leader_and_isr import LeaderAndIsrEncoder, encode_leader_and_isr
+from aiocontroller.wire.leader_and_isr import EncodedValues, LeaderAndIsrEncoder, encode_leader_and_isr
 from aiocontroller.wire.stop_replica import encode_stop_replica
 from aiocontroller.wire.update_metadata import SECURITY_PROTOCOLS, UpdateMetadataEncoder, encode_update_metadata
 from tests.unit.wire.generated import brokers, epochs, hosts, int32, int64, kio_bytes, tables, versions
@@ -100,10 +100,12 @@ def test_leader_and_isr_as_kio_writes_it(version: int, data: st.DataObject) -> N
         "live_leaders": live,
     }
     assert encode_leader_and_isr(version, broker_epoch=broker_epoch, **common) == expected
-    encoder = LeaderAndIsrEncoder(version, **common)
-    while encoder.step(data.draw(st.integers(1, 5))):
-        pass
-    assert encoder.body().for_broker(broker_epoch) == expected
+    kept = EncodedValues(table)
+    for _ in range(2):  # fills it, then uses it
+        encoder = LeaderAndIsrEncoder(version, kept=kept, **common)
+        while encoder.step(data.draw(st.integers(1, 5))):
+            pass
+        assert encoder.body().for_broker(broker_epoch) == expected
 
 
 def test_a_partition_without_leadership_cannot_be_sent() -> None:

@@ -219,6 +219,16 @@ def test_alter_partition_answers_as_kio_writes_them(version: int, data: st.DataO
     assert_every_cut_is_a_frame_error(decode_alter_partition_response, version, body)
 
 
+def test_tagged_fields_in_an_alter_partition_request_are_stepped_over() -> None:
+    change = AlterPartition(b"i" * 16, 1, 2, (1, 2), 3)
+    body = encode_alter_partition_request(3, AlterPartitionRequest(1, 1, (change,)))
+    for end in (-1, -2, -3, -3 - 4 - 1 - 1):  # of the request, the topic, the partition, the second broker
+        cut = len(body) + end
+        assert body[cut] == 0
+        tagged = body[:cut] + b"\x01\x07\x02hi" + body[cut + 1 :]
+        assert decode_alter_partition_request(3, tagged).partitions == (change,)
+
+
 def test_a_topic_appears_once_in_an_answer() -> None:
     results = [AlterPartitionResult(topic, n, 3) for n, topic in enumerate(["a", "b", "a"])]
     got = decode_alter_partition_response(1, encode_alter_partition_response(1, 0, results))
