@@ -1,0 +1,389 @@
+"""ZooKeeper: our layer, Kafka's form, plain aiozk, kazoo and a raw socket, side by side on one server.
+
+    python -m benchmarks.zookeeper [--partitions 100000] [--watches 20000] [--json FILE] [--connect HOST:PORT]
+
+Three cases: reading partition states, writing them under a fence, arming data watches (reading included, as everybody
+has to read what he watches).  Subjects:
+
+  raw socket     the same large requests, prebuilt, sent by a thread and counted, not decoded: the ceiling.
+  ours           ``get_many`` / ``set_many``: encoding, columns of bytes and versions.
+  ours, typed    ``KafkaZkClient``: the same, with the states' JSON decoded or encoded.
+  Kafka's form   one request per znode, ten in flight, through our layer (as ``ZooKeeperClient.handleRequests``; a write
+                 is a multi of a check and one setData).  ``ratio`` is relative to this one.
+  aiozk          plain aiozk 0.32.0, a thousand in flight; a fenced write is a Transaction of a check and one set.
+  kazoo          ``get_async``, ``transaction().commit_async()``, a thousand in flight.
+
+Slow subjects do a part of the work and are extrapolated (their rate is what is shown).  Of fast ones the best of
+``--rounds`` counts: the machine is shared, and what is asked is what the code can do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import socket
+import struct
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import uvloop
+from aiozk import ZKClient
+from kazoo.client import KazooClient
+from rich.console import Console
+from rich.table import Table
+
+from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
+from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.net.real import real_world
+from aiocontroller.zookeeper import codec
+from aiocontroller.zookeeper.client import Check, Create, SetData, ZooKeeperClient
+from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+from aiocontroller.zookeeper.watches import set_watches_bodies
+
+EPOCH_PATH = "/controller_epoch"
+BASELINE = "Kafka's form"
+PER_TOPIC = 100
+SLOW_SHARE = 10_000
+"""How many znodes the slow subjects handle."""
+
+Rate = float
+
+
+class World:
+    """The server, the znodes, and the version that each state has."""
+
+    def __init__(self, address: str, client: ZooKeeperClient, partitions: int, watches: int, rounds: int) -> None:
+        self.address = address
+        self.client = client
+        self.typed = KafkaZkClient(client)
+        self.rounds = rounds
+        self.topics = [f"topic-{i // PER_TOPIC:05}" for i in range(partitions)]
+        self.numbers = [i % PER_TOPIC for i in range(partitions)]
+        self.paths = [
+            f"/brokers/topics/{t}/partitions/{n}/state" for t, n in zip(self.topics, self.numbers, strict=True)
+        ]
+        self.raw_paths = [path.encode() for path in self.paths]
+        self.versions = [0] * partitions
+        self.watched = self.paths[:watches]
+        self.slow = min(SLOW_SHARE, partitions)
+
+    def data(self, i: int) -> bytes:
+        return b'{"controller_epoch":7,"leader":%d,"version":1,"leader_epoch":%d,"isr":[1,2,3]}' % (i % 3 + 1, i % 9)
+
+    def wrote(self, count: int) -> None:
+        for i in range(count):
+            self.versions[i] += 1
+
+
+async def create_znodes(world: World) -> None:
+    """The epoch and every partition's state with its parents."""
+    client = world.client
+    await client.ensure_path("/brokers/topics")
+    await client.write_many([Create(EPOCH_PATH, b"7")], fence=None)
+    topics = list(dict.fromkeys(world.topics))
+    await client.write_many([Create(f"/brokers/topics/{t}") for t in topics], fence=None)
+    await client.write_many([Create(f"/brokers/topics/{t}/partitions") for t in topics], fence=None)
+    await client.write_many([Create(path[: -len("/state")]) for path in world.paths], fence=None)
+    states = [Create(path, world.data(i)) for i, path in enumerate(world.paths)]
+    writes = await client.write_many(states, fence=None)
+    assert writes.ok, "could not create the states"
+
+
+async def timed(count: int, work: Callable[[], Awaitable[object]]) -> Rate:
+    started = time.perf_counter()
+    await work()
+    return count / (time.perf_counter() - started)
+
+
+async def best(rounds: int, run: Callable[[], Awaitable[Rate]]) -> Rate:
+    return max([await run() for _ in range(rounds)])
+
+
+# -- raw socket --------------------------------------------------------------------------------------------------------
+
+
+class RawSocket:
+    """Frames out by a thread, replies counted."""
+
+    def __init__(self, address: str) -> None:
+        host, port = address.rsplit(":", 1)
+        self._socket = socket.create_connection((host, int(port)))
+        self._socket.sendall(codec.connect_frame(0, 30_000, 0, bytes(16)))
+        self._left = b""
+        self._take(1)
+
+    def close(self) -> None:
+        self._socket.sendall(struct.pack(">iii", 8, 1, codec.CLOSE_SESSION))
+        self._take(1)
+        self._socket.close()
+
+    def run(self, bodies: Sequence[bytes], operations: int) -> Rate:
+        frames = [struct.pack(">ii", len(body) + 4, xid + 1) + body for xid, body in enumerate(bodies)]
+        sender = threading.Thread(target=lambda: [self._socket.sendall(frame) for frame in frames])
+        started = time.perf_counter()
+        sender.start()
+        self._take(len(frames))
+        elapsed = time.perf_counter() - started
+        sender.join()
+        return operations / elapsed
+
+    def _take(self, count: int) -> None:
+        data = bytearray(self._left)
+        while count:
+            while len(data) < 4 or len(data) < 4 + struct.unpack_from(">i", data)[0]:
+                chunk = self._socket.recv(1 << 20)
+                if not chunk:
+                    raise ConnectionError("the server closed the raw connection")
+                data += chunk
+            at = 0
+            while (
+                count and len(data) - at >= 4 and len(data) - at >= 4 + (size := struct.unpack_from(">i", data, at)[0])
+            ):
+                if size >= 16 and (code := struct.unpack_from(">i", data, at + 16)[0]) and size == 16:
+                    raise RuntimeError(f"the raw request failed with code {code}")
+                at += 4 + size
+                count -= 1
+            del data[:at]
+        self._left = bytes(data)
+
+
+def raw_reads(world: World, paths: Sequence[bytes], size: int = 1000) -> list[bytes]:
+    return [codec.multi_read(paths[at : at + size]) for at in range(0, len(paths), size)]
+
+
+def raw_writes(world: World, size: int = 500) -> list[bytes]:
+    check = codec.check_op(EPOCH_PATH, 0)
+    bodies = []
+    for at in range(0, len(world.paths), size):
+        part = range(at, min(at + size, len(world.paths)))
+        bodies.append(
+            codec.multi([check, *(codec.set_op(world.raw_paths[i], world.data(i), world.versions[i]) for i in part)])
+        )
+    return bodies
+
+
+# -- the three cases ---------------------------------------------------------------------------------------------------
+
+
+async def in_flight(width: int, count: int, one: Callable[[int], Awaitable[object]]) -> None:
+    """``one(i)`` for each i, so many at once."""
+    numbers = iter(range(count))
+
+    async def work() -> None:
+        for i in numbers:
+            await one(i)
+
+    await asyncio.gather(*(work() for _ in range(width)))
+
+
+async def reading(world: World) -> dict[str, Rate]:
+    count, slow, client = len(world.paths), world.slow, world.client
+
+    async def raw() -> Rate:
+        raw_socket = RawSocket(world.address)
+        try:
+            return raw_socket.run(raw_reads(world, world.raw_paths), count)
+        finally:
+            raw_socket.close()
+
+    async def one(i: int) -> None:
+        await client.get(world.paths[i])
+
+    plain = ZKClient(world.address, session_timeout=30)
+    await plain.start()
+    rates = {
+        "raw socket": await best(world.rounds, raw),
+        "ours": await best(world.rounds, lambda: timed(count, lambda: client.get_many(world.paths))),
+        "ours, typed": await best(
+            world.rounds,
+            lambda: timed(count, lambda: world.typed.get_topic_partition_states(world.topics, world.numbers)),
+        ),
+        BASELINE: await timed(slow, lambda: in_flight(10, slow, one)),
+        "aiozk": await timed(slow, lambda: in_flight(1000, slow, lambda i: plain.get(world.paths[i]))),
+        "kazoo": kazoo_rate(world, lambda kazoo, i: kazoo.get_async(world.paths[i])),
+    }
+    await plain.close()
+    return rates
+
+
+async def writing(world: World) -> dict[str, Rate]:
+    count, slow, client = len(world.paths), world.slow, world.client
+    datas = [world.data(i) for i in range(count)]
+
+    async def raw() -> Rate:
+        raw_socket = RawSocket(world.address)
+        try:
+            return raw_socket.run(raw_writes(world), count)
+        finally:
+            raw_socket.close()
+            world.wrote(count)
+
+    async def ours() -> Rate:
+        rate = await timed(count, lambda: client.set_many(world.paths, datas, world.versions, fence=0))
+        world.wrote(count)
+        return rate
+
+    async def typed() -> Rate:
+        states = [LeaderAndIsr(i % 3 + 1, i % 9, (1, 2, 3), 7, world.versions[i]) for i in range(count)]
+        rate = await timed(
+            count, lambda: world.typed.set_topic_partition_states(world.topics, world.numbers, states, fence=0)
+        )
+        world.wrote(count)
+        return rate
+
+    async def one(i: int) -> None:
+        results = await client.multi([Check(EPOCH_PATH, 0), SetData(world.paths[i], datas[i], world.versions[i])])
+        assert not results[1].code
+
+    plain = ZKClient(world.address, session_timeout=30)
+    await plain.start()
+
+    async def plain_one(i: int) -> None:
+        transaction = plain.begin_transaction()
+        transaction.check_version(EPOCH_PATH, 0)
+        transaction.set_data(world.paths[i], datas[i], world.versions[i])
+        assert await transaction.commit()
+
+    def kazoo_one(kazoo: KazooClient, i: int) -> object:
+        transaction = kazoo.transaction()
+        transaction.check(EPOCH_PATH, 0)
+        transaction.set_data(world.paths[i], datas[i], world.versions[i])
+        return transaction.commit_async()
+
+    rates = {
+        "raw socket": await best(world.rounds, raw),
+        "ours": await best(world.rounds, ours),
+        "ours, typed": await best(world.rounds, typed),
+    }
+    rates[BASELINE] = await timed(slow, lambda: in_flight(10, slow, one))
+    world.wrote(slow)
+    rates["aiozk"] = await timed(slow, lambda: in_flight(1000, slow, plain_one))
+    world.wrote(slow)
+    rates["kazoo"] = kazoo_rate(world, kazoo_one)
+    world.wrote(slow)
+    await plain.close()
+    reads = await client.get_many(world.paths)
+    assert reads.version == world.versions, "a write was lost or applied twice"
+    return rates
+
+
+async def arming(world: World) -> dict[str, Rate]:
+    """Each round watches on a session of its own: a second watch on the same path would cost less."""
+    count, slow = len(world.watched), min(world.slow, len(world.watched))
+
+    async def raw() -> Rate:
+        raw_paths = world.raw_paths[:count]
+        arms = list(set_watches_bodies(1 << 62, world.watched))
+        raw_socket = RawSocket(world.address)
+        try:
+            return raw_socket.run([*raw_reads(world, raw_paths), *arms], count)
+        finally:
+            raw_socket.close()
+
+    async def with_client(work: Callable[[ZooKeeperClient], Awaitable[Rate]]) -> Rate:
+        client = ZooKeeperClient(world.address, world=real_world(), session_timeout_s=30)
+        await client.start(10)
+        try:
+            return await work(client)
+        finally:
+            await client.close()
+
+    async def kafkas(client: ZooKeeperClient) -> Rate:
+        return await timed(slow, lambda: in_flight(10, slow, lambda i: client.get(world.watched[i], watch=True)))
+
+    plain = ZKClient(world.address, session_timeout=30)
+    await plain.start()
+    rates = {
+        "raw socket": await best(world.rounds, raw),
+        "ours": await best(
+            world.rounds,
+            lambda: with_client(lambda client: timed(count, lambda: client.get_many(world.watched, watch=True))),
+        ),
+        BASELINE: await with_client(kafkas),
+        "aiozk": await timed(slow, lambda: in_flight(1000, slow, lambda i: plain.get(world.watched[i], watch=True))),
+        "kazoo": kazoo_rate(world, lambda kazoo, i: kazoo.get_async(world.watched[i], watch=lambda _: None), slow),
+    }
+    await plain.close()
+    return rates
+
+
+def kazoo_rate(world: World, one: Callable[[KazooClient, int], object], count: int | None = None) -> Rate:
+    """A thousand in flight; kazoo has threads of its own, so this blocks the loop, where nothing else is going on."""
+    count = world.slow if count is None else count
+    kazoo = KazooClient(world.address, timeout=30)
+    kazoo.start()
+    try:
+        started = time.perf_counter()
+        for at in range(0, count, 1000):
+            results = [one(kazoo, i) for i in range(at, min(at + 1000, count))]
+            for result in results:
+                result.get()  # type: ignore[attr-defined]
+        return count / (time.perf_counter() - started)
+    finally:
+        kazoo.stop()
+        kazoo.close()
+
+
+# -- the report --------------------------------------------------------------------------------------------------------
+
+
+def report(cases: dict[str, dict[str, Rate]], json_path: str | None) -> None:
+    table = Table(title=f"ZooKeeper, one server, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
+    for heading in ("case", "subject", "znodes/s", f"× {BASELINE}", "of raw"):
+        table.add_column(heading, justify="left" if heading in ("case", "subject") else "right")
+    rows = []
+    for case, rates in cases.items():
+        for at, (subject, rate) in enumerate(rates.items()):
+            ratio = rate / rates[BASELINE]
+            share = f"{rate / rates['raw socket']:.0%}"
+            table.add_row(case if not at else "", subject, f"{rate:,.0f}", f"{ratio:.1f}", share, end_section=False)
+            rows.append({"case": case, "subject": subject, "rate": round(rate, 1), "ratio": round(ratio, 2)})
+        table.add_section()
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    if json_path:
+        Path(json_path).write_text(json.dumps(rows, indent=1) + "\n")
+
+
+async def measure(address: str, options: argparse.Namespace) -> dict[str, dict[str, Rate]]:
+    client = ZooKeeperClient(f"{address}", world=real_world(), session_timeout_s=60)
+    await client.start(30)
+    try:
+        world = World(address, client, options.partitions, options.watches, options.rounds)
+        await create_znodes(world)
+        return {
+            f"read {options.partitions:,} partition states": await reading(world),
+            f"write {options.partitions:,} fenced states": await writing(world),
+            f"arm {options.watches:,} watches": await arming(world),
+        }
+    finally:
+        await client.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="ZooKeeper: our layer against Kafka's form, aiozk, kazoo, raw bytes")
+    parser.add_argument("--partitions", type=int, default=100_000)
+    parser.add_argument("--watches", type=int, default=20_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--connect", help="an empty ZooKeeper that runs already; otherwise one is started")
+    parser.add_argument("--json", help="write the rows to this file")
+    options = parser.parse_args()
+    if options.connect:
+        report(uvloop.run(measure(options.connect, options)), options.json)
+        return
+    with tempfile.TemporaryDirectory(prefix="bench-zookeeper-") as folder:
+        server = EmbeddedZooKeeper(Path(folder))
+        server.start()
+        try:
+            report(uvloop.run(measure(server.address, options)), options.json)
+        finally:
+            server.stop()
+
+
+if __name__ == "__main__":
+    main()
