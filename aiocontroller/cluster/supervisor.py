@@ -472,7 +472,7 @@ class ClusterSupervisor:
             if self._world.clock.monotonic() > deadline:
                 raise CommandError(f"{waiting} partitions have no leader after {timeout_s:g} s")
             await asyncio.sleep(pause)
-            pause = min(2 * pause, 1.0)
+            pause = min(1.5 * pause, 1.0)
 
     async def _without_leader(self) -> int:
         brokers, _ = await self.zk.get_all_brokers_in_cluster(watch=False)
