@@ -145,7 +145,11 @@ class BrokerRequestSender:
             return [(body,) for body in bodies]
 
         self._channels.send(
-            request.broker, ApiKey.STOP_REPLICA, encode, [p[0] for p in request.partitions], acknowledgements.one()
+            request.broker,
+            ApiKey.STOP_REPLICA,
+            encode,
+            [pid for pid, _, delete in request.partitions if delete],
+            acknowledgements.one(),
         )
 
     def _is_replica(self, pid: int, broker: int) -> bool:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 
+from aiocontroller.controller.reassignment import resume_for_brokers, stop_waiting_for
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import (
     handle_partition_state_changes,
     handle_replica_state_changes,
 )
+from aiocontroller.controller.topic_deletion import fail_replica_deletion, resume_deletion_for_topics
 from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.events import BrokerChange, BrokerModifications
@@ -89,12 +91,17 @@ async def on_broker_startup(shell: ControllerShell, ids: Sequence[int]) -> None:
             shell, to_bring_online, PartitionState.OnlinePartition, Strategy.OFFLINE, batch=batch
         )
     await shell.send(batch)
+    await resume_for_brokers(shell, ids)
+    names = dict.fromkeys(table.topic(pid).name for pids in replicas.values() for pid in pids)
+    await resume_deletion_for_topics(shell, [name for name in names if name in context.topics_to_be_deleted])
 
 
 async def on_broker_failure(shell: ControllerShell, ids: Sequence[int]) -> None:
     log.info("Broker failure callback for %s", list(ids))
     table = shell.context.table
     await on_replicas_become_offline(shell, {broker: table.partitions_on_broker(broker) for broker in ids})
+    for broker in ids:
+        await stop_waiting_for(shell, broker)
 
 
 async def on_replicas_become_offline(shell: ControllerShell, replicas: dict[int, list[int]]) -> None:
@@ -111,8 +118,10 @@ async def on_replicas_become_offline(shell: ControllerShell, replicas: dict[int,
         )
     staying = {b: [pid for pid in pids if not table.topic(pid).deleting] for b, pids in replicas.items()}
     await handle_replica_state_changes(shell, staying, ReplicaState.OfflineReplica, batch=batch)
+    deleting = {b: [pid for pid in pids if table.topic(pid).deleting] for b, pids in replicas.items()}
     batch.add_update_metadata_request_for_brokers(context.brokers, ())  # everybody learns the broker list
     await shell.send(batch)
+    await fail_replica_deletion(shell, deleting)
 
 
 async def broker_modifications(shell: ControllerShell, event: BrokerModifications) -> None:

@@ -239,6 +239,8 @@ class RequestSender:
             queued_s = self._manager.world.clock.monotonic() - outgoing.enqueued_s
             self._timer.observe(queued_s)
             answer = await self._request(outgoing.api, version, body, len(outgoing.pids), queued_s)
+            if self._scope.cancel_called:
+                return  # the term or the incarnation that asked is over: its rows may be others' by now
             self._manager.on_response(
                 Response(self.broker.id, self.broker.epoch, outgoing.api, version, answer, outgoing.pids)
             )

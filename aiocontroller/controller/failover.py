@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from aiocontroller.controller import brokers, leader_elections, topics
+from aiocontroller.controller import brokers, leader_elections, reassignment, topic_deletion, topics, unclean_elections
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import (
     handle_replica_state_changes,
@@ -13,6 +13,7 @@ from aiocontroller.controller.state_changes import (
 )
 from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core import replica_state_machine as rsm
+from aiocontroller.core.events import ZkPreferredReplicaElection
 from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.core.states import ReplicaState
 from aiocontroller.zookeeper.znodes import BadZNode
@@ -35,9 +36,10 @@ async def on_controller_failover(shell: ControllerShell) -> None:
     await brokers.load_brokers(shell)
     await shell.send_update_metadata(context.brokers)
     await _discard_notifications(shell)
+    await unclean_elections.load_unclean_default(shell)
     await topics.load_topics(shell)
     await load_partition_states(shell)
-    await shell.zk.get_topic_deletions(watch=True)  # deletion itself has its place here
+    await topic_deletion.load_topic_deletions(shell)
     online, offline = rsm.initialize_replica_states(context)
     psm.initialize_partition_states(context)
     shell.journal.append(
@@ -46,6 +48,9 @@ async def on_controller_failover(shell: ControllerShell) -> None:
     await _send_broker_list(shell)
     await _startup_replicas(shell, online, offline)
     await trigger_online_partition_state_change(shell)
+    await reassignment.initialize_partition_reassignments(shell)
+    await topic_deletion.resume_deletions(shell)
+    await leader_elections.zk_preferred_replica_election(shell, ZkPreferredReplicaElection())
     leader_elections.schedule_auto_leader_rebalance(shell, leader_elections.FIRST_RUN_S)
     log.info(
         "Ready to serve as the new controller with epoch %d: %d brokers, %d partitions",

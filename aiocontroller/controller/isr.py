@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from aiocontroller.controller.brokers import on_replicas_become_offline
+from aiocontroller.controller.reassignment import maybe_complete_reassignment
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.alter_partition import AlterPartitionResult, Verdict, check_partition, check_request, resolve
 from aiocontroller.core.decisions import Decisions, commit
@@ -13,7 +14,6 @@ from aiocontroller.core.events import (
     AlterPartitionReceived,
     IsrChangeNotification,
     LeaderAndIsrResponseReceived,
-    StopReplicaResponseReceived,
     UpdateMetadataResponseReceived,
 )
 from aiocontroller.core.ids import LeaderAndIsr
@@ -39,6 +39,7 @@ async def alter_partition(shell: ControllerShell, event: AlterPartitionReceived)
     if known:
         await shell.send_update_metadata(context.brokers, known)
     event.reply.answer(results)
+    await maybe_complete_reassignment(shell, known)
 
 
 async def _write(shell: ControllerShell, verdicts: list[Verdict]) -> dict[int, KafkaErrorCode]:
@@ -117,6 +118,7 @@ async def isr_change_notification(shell: ControllerShell, event: IsrChangeNotifi
     found = await refresh(shell, pids)
     if found:
         await shell.send_update_metadata(shell.context.brokers, found)
+        await maybe_complete_reassignment(shell, found)
     await shell.zk.delete_isr_change_notifications(names, fence=shell.context.epoch_zk_version)
 
 
@@ -158,8 +160,3 @@ def _named(code: int) -> str:
         return KafkaErrorCode(code).name
     except ValueError:
         return f"error {code}"
-
-
-async def stop_replica_response_received(shell: ControllerShell, event: StopReplicaResponseReceived) -> None:
-    if event.error_code:
-        log.error("Broker %d refused StopReplica with %s", event.broker, _named(event.error_code))

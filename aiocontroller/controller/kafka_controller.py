@@ -21,8 +21,12 @@ from aiocontroller.controller import (
     controlled_shutdown,
     isr,
     leader_elections,
+    log_dirs,
     producer_ids,
+    reassignment,
+    topic_deletion,
     topics,
+    unclean_elections,
 )
 from aiocontroller.controller.channel_manager import Response
 from aiocontroller.controller.controller_election import ControllerElection
@@ -56,7 +60,17 @@ HANDLERS: dict[type[ev.Event], Handler] = {
     ev.IsrChangeNotification: isr.isr_change_notification,
     ev.LeaderAndIsrResponseReceived: isr.leader_and_isr_response_received,
     ev.UpdateMetadataResponseReceived: isr.update_metadata_response_received,
-    ev.StopReplicaResponseReceived: isr.stop_replica_response_received,
+    ev.StopReplicaResponseReceived: log_dirs.stop_replica_response_received,
+    ev.TopicDeletion: topic_deletion.topic_deletion,
+    ev.LogDirEventNotification: log_dirs.log_dir_event_notification,
+    ev.ZkPartitionReassignment: reassignment.zk_partition_reassignment,
+    ev.ApiPartitionReassignment: reassignment.api_partition_reassignment,
+    ev.ListPartitionReassignments: reassignment.list_partition_reassignments,
+    ev.ReplicaLeaderElection: leader_elections.replica_leader_election,
+    ev.ZkPreferredReplicaElection: leader_elections.zk_preferred_replica_election,
+    ev.ConfigChange: unclean_elections.config_change,
+    ev.UncleanLeaderElectionEnable: unclean_elections.unclean_leader_election_enable,
+    ev.TopicUncleanLeaderElectionEnable: unclean_elections.topic_unclean_leader_election_enable,
     ev.AutoPreferredReplicaLeaderElection: leader_elections.auto_preferred_replica_leader_election,
     ev.ControlledShutdown: controlled_shutdown.controlled_shutdown,
     ev.AllocateProducerIds: producer_ids.allocate_producer_ids,
@@ -71,6 +85,11 @@ SIGNALS: dict[Change, Callable[[str], ev.Event]] = {
     Change.TOPICS: lambda _: ev.TopicChange(),
     Change.TOPIC: ev.PartitionModifications,
     Change.ISR_CHANGE: lambda _: ev.IsrChangeNotification(),
+    Change.TOPIC_DELETIONS: lambda _: ev.TopicDeletion(),
+    Change.LOG_DIR_EVENT: lambda _: ev.LogDirEventNotification(),
+    Change.REASSIGN_PARTITIONS: lambda _: ev.ZkPartitionReassignment(),
+    Change.PREFERRED_ELECTION: lambda _: ev.ZkPreferredReplicaElection(),
+    Change.CONFIG_CHANGES: lambda _: ev.ConfigChange(),
 }
 """What a change in ZooKeeper puts into the queue."""
 
@@ -132,7 +151,9 @@ class KafkaController:
                 self.shell.queue.append(ev.UpdateMetadataResponseReceived(*who, code))
             case ApiKey.STOP_REPLICA:
                 stopped = decode_stop_replica_response(response.version, response.body)
-                self.shell.queue.append(ev.StopReplicaResponseReceived(*who, stopped.error_code, stopped.partitions))
+                self.shell.queue.append(
+                    ev.StopReplicaResponseReceived(*who, stopped.error_code, stopped.partitions, response.pids)
+                )
 
     # -- the consumer ----------------------------------------------------------------------------------------------
 

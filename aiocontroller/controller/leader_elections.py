@@ -1,21 +1,111 @@
-"""Leaders go back to where they are preferred: the automatic rebalance (``AutoPreferredReplicaLeaderElection``)."""
+"""Leaders are elected because somebody asks, or because they should go back to where they are preferred."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.controller.state_changes import ElectionResult, handle_partition_state_changes
+from aiocontroller.controller.state_changes import handle_partition_state_changes
 from aiocontroller.core.election import Strategy
-from aiocontroller.core.events import AutoPreferredReplicaLeaderElection
+from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.events import (
+    AutoPreferredReplicaLeaderElection,
+    ElectionType,
+    ReplicaLeaderElection,
+    ZkPreferredReplicaElection,
+)
+from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.leader_balance import partitions_to_rebalance
+from aiocontroller.core.partitions import NO_ISR
 from aiocontroller.core.states import PartitionState
+from aiocontroller.zookeeper.znodes import BadZNode
 
 log = logging.getLogger(__name__)
 
 AUTO_REBALANCE = "auto-leader-rebalance-task"
 FIRST_RUN_S = 5.0
+
+Answers = dict[TopicPartition, tuple[KafkaErrorCode, str]]
+
+
+# -- by request --------------------------------------------------------------------------------------------------------
+
+
+async def replica_leader_election(shell: ControllerShell, event: ReplicaLeaderElection) -> None:
+    """Answers for the partitions that were named; where none was, for those that an election was needed for."""
+    table = shell.context.table
+    asked = event.partitions
+    if asked is None:
+        asked = tuple(table.topic_partition(pid) for pid in table.pids())
+    answers = await on_replica_election(shell, asked, event.election_type)
+    if event.partitions is None:
+        answers = {tp: a for tp, a in answers.items() if a[0] != KafkaErrorCode.ELECTION_NOT_NEEDED}
+    event.reply.answer(answers)
+
+
+async def zk_preferred_replica_election(shell: ControllerShell, event: ZkPreferredReplicaElection) -> None:
+    """The znode goes whatever the outcome, and is watched again."""
+    requested = await shell.zk.get_preferred_replica_election(watch=True)
+    if requested is None:
+        return
+    if isinstance(requested, BadZNode):
+        shell.report_bad_znodes([requested])
+    else:
+        answers = await on_replica_election(shell, requested, ElectionType.PREFERRED)
+        for tp, (code, message) in answers.items():
+            if code not in (KafkaErrorCode.NONE, KafkaErrorCode.ELECTION_NOT_NEEDED):
+                log.warning("Preferred leader of %s was not elected: %s %s", tp, code.name, message)
+    await shell.zk.delete_preferred_replica_election(fence=shell.context.epoch_zk_version)
+    shell.queue.append(ZkPreferredReplicaElection())
+
+
+async def on_replica_election(
+    shell: ControllerShell, partitions: Iterable[TopicPartition], election_type: ElectionType
+) -> Answers:
+    """Elect those that need it; every partition gets its answer."""
+    table = shell.context.table
+    answers: Answers = {}
+    electable: list[int] = []
+    for tp in partitions:
+        pid = table.pid(*tp)
+        refusal = _refusal(shell, pid, election_type)
+        answers[tp] = refusal or (KafkaErrorCode.NONE, "")
+        if refusal is None:
+            electable.append(pid)
+    preferred = election_type is ElectionType.PREFERRED
+    result = await handle_partition_state_changes(
+        shell,
+        electable,
+        PartitionState.OnlinePartition,
+        Strategy.PREFERRED if preferred else Strategy.OFFLINE,
+        force_unclean=not preferred,
+    )
+    code = KafkaErrorCode.PREFERRED_LEADER_NOT_AVAILABLE if preferred else KafkaErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    elected = set(result.elected)
+    for pid in electable:
+        if pid not in elected:
+            answers[table.topic_partition(pid)] = (code, result.failed.get(pid, "no leader was elected"))
+    return answers
+
+
+def _refusal(shell: ControllerShell, pid: int, election_type: ElectionType) -> tuple[KafkaErrorCode, str] | None:
+    table = shell.context.table
+    if pid < 0:
+        return KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
+    if table.topic(pid).deleting:
+        return KafkaErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted"
+    if table.isr_of[pid] == NO_ISR:
+        return KafkaErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "The partition has never had a leader"
+    leader, replicas = table.leader[pid], table.replicas(pid)
+    if election_type is ElectionType.PREFERRED:
+        needed = not replicas or leader != replicas[0]
+    else:
+        needed = leader not in shell.context.live
+    return None if needed else (KafkaErrorCode.ELECTION_NOT_NEEDED, "The leader is the right one already")
+
+
+# -- by the clock ------------------------------------------------------------------------------------------------------
 
 
 def schedule_auto_leader_rebalance(shell: ControllerShell, delay_s: float | None = None) -> None:
@@ -31,10 +121,6 @@ async def auto_preferred_replica_leader_election(
         pids = partitions_to_rebalance(shell.context, shell.config.leader_imbalance_per_broker_percentage)
         if pids:
             log.info("Moving %s to their preferred leaders", shell.sample(pids))
-            await on_replica_election(shell, pids, Strategy.PREFERRED)
+            await handle_partition_state_changes(shell, pids, PartitionState.OnlinePartition, Strategy.PREFERRED)
     finally:
         schedule_auto_leader_rebalance(shell)
-
-
-async def on_replica_election(shell: ControllerShell, pids: Sequence[int], strategy: Strategy) -> ElectionResult:
-    return await handle_partition_state_changes(shell, pids, PartitionState.OnlinePartition, strategy)

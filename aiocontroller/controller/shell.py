@@ -52,6 +52,10 @@ class ControllerShell:
         self.context = ControllerContext()
         self.channels: ControllerChannelManager | None = None
         self._requests: BrokerRequestSender | None = None
+        self.unclean_default = config.unclean_leader_election_enable
+        """``unclean.leader.election.enable`` of the cluster: configured, or changed while it runs."""
+        self.config_changes_seen: set[str] = set()
+        """Names of the change notifications that have been looked at; membership only."""
         self.bad_znodes = metrics.counter("aiocontroller", "ZooKeeper", "BadZNodes")
         self.unclean_elections = metrics.meter("kafka.controller", "ControllerStats", "UncleanLeaderElectionsPerSec")
 

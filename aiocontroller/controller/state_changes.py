@@ -177,7 +177,7 @@ async def _unclean_policy(
         for topic, config in configs.items()
         if "unclean.leader.election.enable" in config
     }
-    return UncleanPolicy(shell.config.unclean_leader_election_enable, overrides)
+    return UncleanPolicy(shell.unclean_default, overrides)
 
 
 def _online(shell: ControllerShell, pids: Sequence[int], why: str) -> None:
@@ -246,15 +246,52 @@ def _online_replicas(shell: ControllerShell, replicas: rsm.Replicas, batch: Requ
 
 
 async def _offline_replicas(shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch) -> None:
-    """Stop them, take them out of the ISRs, tell the other replicas."""
+    """Stop them, take them out of the ISRs, tell the other replicas; of topics being deleted, only stop them."""
     table = shell.context.table
     for broker, pids in replicas.items():
         batch.add_stop_replica_request_for_brokers((broker,), pids, delete=False)
+    staying = {b: [pid for pid in pids if not table.topic(pid).deleting] for b, pids in replicas.items()}
+    failed = await _remove_from_isr(shell, staying, batch)
+    rsm.set_replica_states(
+        table,
+        {broker: [p for p in pids if p not in failed] if failed else pids for broker, pids in replicas.items()},
+        ReplicaState.OfflineReplica,
+    )
+
+
+async def stop_removed_replicas(shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch) -> None:
+    """Out of the ISRs, stopped and deleted at once: replicas that their assignments no longer name."""
+    for broker, pids in replicas.items():
+        batch.add_stop_replica_request_for_brokers((broker,), pids, delete=True)
+    await _remove_from_isr(shell, replicas, batch)
+
+
+async def bump_leader_epochs(shell: ControllerShell, pids: Sequence[int]) -> Written:
+    """Raise the leader epochs and change nothing else (``updateLeaderEpoch``); conflicts are resolved here."""
+    done: list[int] = []
     failed: dict[int, str] = {}
-    plan = rsm.plan_offline(shell.context, replicas)
-    told = list(plan.unchanged)
-    batch.add_update_metadata_request_for_brokers(shell.context.brokers, plan.without_leadership)
     for _attempt in range(MAX_ATTEMPTS):
+        written = await _write(shell, psm.plan_leader_epochs(shell.context, pids))
+        done += written.done
+        failed |= written.failed
+        pids = written.conflicts
+        if not pids:
+            break
+    failed |= dict.fromkeys(pids, f"its state znode changed {MAX_ATTEMPTS} times meanwhile")
+    if failed:
+        log.error("Leader epochs not raised for %s: %s", shell.sample(list(failed)), next(iter(failed.values())))
+    return Written(done, [], failed)
+
+
+async def _remove_from_isr(shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch) -> dict[int, str]:
+    """Shrink the ISRs and tell the remaining replicas; returns pid -> why it could not be written."""
+    context, table = shell.context, shell.context.table
+    failed: dict[int, str] = {}
+    told: list[int] = []
+    plan = rsm.plan_offline(context, replicas)
+    batch.add_update_metadata_request_for_brokers(context.brokers, plan.without_leadership)
+    for _attempt in range(MAX_ATTEMPTS):
+        told += plan.unchanged
         conflicts: list[int] = []
         for start in range(0, len(plan.shrink.pids), CHUNK):
             written = await _write(shell, plan.shrink.select(range(start, min(start + CHUNK, len(plan.shrink.pids)))))
@@ -264,26 +301,18 @@ async def _offline_replicas(shell: ControllerShell, replicas: rsm.Replicas, batc
             for pid in written.done:
                 state = PartitionState(table.state[pid])
                 _journal(shell, pid, state, state, "OfflineReplica")
-        if not conflicts:
-            break
         again = set(conflicts)
-        plan = rsm.plan_offline(
-            shell.context, {broker: [p for p in pids if p in again] for broker, pids in replicas.items()}
-        )
-        told += plan.unchanged
+        if not again:
+            break
+        plan = rsm.plan_offline(context, {broker: [p for p in pids if p in again] for broker, pids in replicas.items()})
     else:
         failed |= dict.fromkeys(plan.shrink.pids, f"its state znode changed {MAX_ATTEMPTS} times meanwhile")
     if failed:
         log.error("Replicas stay in the ISR of %s: %s", shell.sample(list(failed)), next(iter(failed.values())))
     gone = {broker: frozenset(pids) for broker, pids in replicas.items()}
-    told = [pid for pid in told if not table.topic(pid).deleting]
     others = [tuple(r for r in table.replicas(pid) if pid not in gone.get(r, ())) for pid in told]
     batch.add_leader_and_isr_requests(told, others, is_new=False)
-    rsm.set_replica_states(
-        table,
-        {broker: [p for p in pids if p not in failed] if failed else pids for broker, pids in replicas.items()},
-        ReplicaState.OfflineReplica,
-    )
+    return failed
 
 
 # -- the write beat ----------------------------------------------------------------------------------------------------

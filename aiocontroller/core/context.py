@@ -27,6 +27,8 @@ class ControllerContext:
         self.offline_dirs: dict[int, set[int]] = {}
         """Broker -> pids whose replica there is on a failed log directory."""
         self.partitions_being_reassigned: dict[int, None] = {}
+        self.replicas_being_removed: dict[int, dict[int, int]] = {}
+        """pid -> {broker that a reassignment takes it from: how often StopReplica was sent}; until it is answered."""
         self.topics_to_be_deleted: dict[str, None] = {}
         self.topics_with_deletion_started: dict[str, None] = {}
         self.topics_ineligible_for_deletion: dict[str, None] = {}
@@ -60,6 +62,7 @@ class ControllerContext:
         gone = topic.partitions()
         for pid in gone:
             self.partitions_being_reassigned.pop(pid, None)
+            self.replicas_being_removed.pop(pid, None)
         for broker in list(self.offline_dirs):
             self.set_offline_dir_replicas(broker, (), gone)
         for names in (

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.ids import TopicPartition
 
 
 class ControllerState(IntEnum):
@@ -172,6 +173,8 @@ class StopReplicaResponseReceived(Event, frozen=True, gc=False):
     error_code: int
     partitions: tuple[tuple[str, int, int], ...]
     """(topic, partition, error code)."""
+    deleted: Sequence[int]
+    """The pids whose deletion was asked for."""
 
 
 # -- topics ------------------------------------------------------------------------------------------------------------
@@ -184,6 +187,58 @@ class TopicChange(Signal, frozen=True, gc=False):
 class PartitionModifications(Signal, frozen=True, gc=False):
     state = ControllerState.TopicChange
     topic: str
+
+
+class TopicDeletion(Signal, frozen=True, gc=False):
+    """``/admin/delete_topics`` has new entries."""
+
+    state = ControllerState.TopicDeletion
+
+
+class ConfigChange(Signal, frozen=True, gc=False):
+    """Somebody's dynamic configuration changed."""
+
+    state = ControllerState.UncleanLeaderElectionEnable
+
+
+class UncleanLeaderElectionEnable(Signal, frozen=True, gc=False):
+    """The default became true."""
+
+    state = ControllerState.UncleanLeaderElectionEnable
+
+
+class TopicUncleanLeaderElectionEnable(Signal, frozen=True, gc=False):
+    """The topic's own setting became true."""
+
+    state = ControllerState.TopicUncleanLeaderElectionEnable
+    topic: str
+
+
+# -- reassignment ------------------------------------------------------------------------------------------------------
+
+
+class ZkPartitionReassignment(Signal, frozen=True, gc=False):
+    """``/admin/reassign_partitions`` was created."""
+
+    state = ControllerState.AlterPartitionReassignment
+
+
+class ApiPartitionReassignment(Request, frozen=True, gc=False, kw_only=True):
+    """``targets``: the replicas wanted, or None to take a running reassignment back.
+
+    Answered with a dict, ``TopicPartition`` -> (error code, message).
+    """
+
+    state = ControllerState.AlterPartitionReassignment
+    targets: dict[TopicPartition, tuple[int, ...] | None]
+
+
+class ListPartitionReassignments(Request, frozen=True, gc=False, kw_only=True):
+    """Answered with a dict, ``TopicPartition`` -> ``ReplicaAssignment``, of those asked for that are under way."""
+
+    state = ControllerState.ListPartitionReassignment
+    partitions: tuple[TopicPartition, ...] | None
+    """None: all."""
 
 
 # -- leadership and ISR ------------------------------------------------------------------------------------------------
@@ -212,6 +267,34 @@ class AlterPartitionReceived(Request, frozen=True, gc=False, kw_only=True):
 
 class IsrChangeNotification(Signal, frozen=True, gc=False):
     state = ControllerState.IsrChange
+
+
+class LogDirEventNotification(Signal, frozen=True, gc=False):
+    """Brokers say that log directories of theirs failed."""
+
+    state = ControllerState.LogDirChange
+
+
+class ElectionType(IntEnum):
+    """Kafka's byte values in ElectLeaders."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+class ZkPreferredReplicaElection(Signal, frozen=True, gc=False):
+    """``/admin/preferred_replica_election`` was created."""
+
+    state = ControllerState.ManualLeaderBalance
+
+
+class ReplicaLeaderElection(Request, frozen=True, gc=False, kw_only=True):
+    """Answered with a dict, ``TopicPartition`` -> (error code, message), of those asked for (all that changed, if none
+    were named)."""
+
+    state = ControllerState.ManualLeaderBalance
+    partitions: tuple[TopicPartition, ...] | None
+    election_type: ElectionType
 
 
 class AutoPreferredReplicaLeaderElection(Signal, frozen=True, gc=False):

@@ -132,3 +132,24 @@ def plan_elections(
         [outcome.recipients for outcome in elections.outcomes],
     )
     return decisions, elections
+
+
+def plan_leader_epochs(context: ControllerContext, pids: Sequence[int]) -> Decisions:
+    """The same leadership with leader epochs raised by one; partitions without leadership are left out."""
+    table = context.table
+    led = [pid for pid in pids if table.isr_of[pid] != NO_ISR]
+    return Decisions(
+        led,
+        [
+            LeaderAndIsr(
+                table.leader[pid],
+                table.leader_epoch[pid] + 1,
+                table.isr(pid),
+                context.epoch,
+                table.partition_epoch[pid],
+                table.recovery_state[pid],
+            )
+            for pid in led
+        ],
+        [()] * len(led),
+    )

@@ -198,6 +198,12 @@ class KafkaZkClient:
                 configs[topic] = config
         return configs
 
+    async def get_broker_default_config(self) -> dict[str, str] | BadZNode:
+        """The dynamic configuration of all brokers (``/config/brokers/<default>``); {} where there is none."""
+        path = paths.config_entity("brokers", "<default>")
+        reads = await self._znodes.read(path)
+        return {} if reads is None else cluster_znodes.decode_config(path, reads.data[0])
+
     async def delete_topic_configs(self, topics: Sequence[str], *, fence: int) -> None:
         await self._znodes.delete([paths.config_entity("topics", topic) for topic in topics], fence)
 

@@ -1,0 +1,33 @@
+"""Log directories fail (``LogDirEventNotification``), and brokers answer StopReplica."""
+
+from __future__ import annotations
+
+import logging
+
+from aiocontroller.controller.reassignment import removed_replicas_answered
+from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.controller.state_changes import handle_replica_state_changes
+from aiocontroller.controller.topic_deletion import stop_replica_response_received as deletion_answered
+from aiocontroller.core.events import LogDirEventNotification, StopReplicaResponseReceived
+from aiocontroller.core.states import ReplicaState
+
+log = logging.getLogger(__name__)
+
+
+async def log_dir_event_notification(shell: ControllerShell, event: LogDirEventNotification) -> None:
+    """Asks each broker concerned for all its replicas; those that are lost come back as errors in its answer."""
+    names = await shell.zk.get_all_log_dir_event_notifications(watch=True)
+    if not names:
+        return
+    found, bad = await shell.zk.get_brokers_from_log_dir_event_notifications(names)
+    shell.report_bad_znodes(bad)
+    brokers = [broker for broker in dict.fromkeys(found) if broker in shell.context.brokers]
+    log.info("Log directory failures announced by brokers %s", brokers)
+    replicas = {broker: shell.context.table.partitions_on_broker(broker) for broker in brokers}
+    await handle_replica_state_changes(shell, replicas, ReplicaState.OnlineReplica)
+    await shell.zk.delete_log_dir_event_notifications(names, fence=shell.context.epoch_zk_version)
+
+
+async def stop_replica_response_received(shell: ControllerShell, event: StopReplicaResponseReceived) -> None:
+    await removed_replicas_answered(shell, event)
+    await deletion_answered(shell, event)

@@ -1,0 +1,373 @@
+"""Replicas move: reassignment by znode and by request, its phases, its end (``onPartitionReassignment``).
+
+Departures from Kafka.  Many partitions go through a phase together: one write for each topic, one batch of requests.
+The topic znode is written conditionally on its version, from what is in it, so that partitions added meanwhile by
+somebody else stay.  A removed replica is waited for: the reassignment ends when its broker has answered StopReplica
+without an error, or is gone.  Where no target replica can lead, phase B waits, and nothing is taken away.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.controller.state_changes import (
+    bump_leader_epochs,
+    handle_partition_state_changes,
+    handle_replica_state_changes,
+    stop_removed_replicas,
+)
+from aiocontroller.controller.topic_deletion import mark_ineligible, resume_deletion_for_topics
+from aiocontroller.core.election import Strategy, elect
+from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.events import (
+    ApiPartitionReassignment,
+    ListPartitionReassignments,
+    StopReplicaResponseReceived,
+    ZkPartitionReassignment,
+)
+from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
+from aiocontroller.core.partitions import NO_ISR
+from aiocontroller.core.reassignment import Refused, by_broker, check_target, is_complete
+from aiocontroller.core.request_batch import RequestBatch
+from aiocontroller.core.states import PartitionState, ReplicaState
+from aiocontroller.zookeeper.errors import Code
+from aiocontroller.zookeeper.znodes import BadZNode
+
+log = logging.getLogger(__name__)
+
+MAX_ATTEMPTS = 16
+MAX_STOP_REPLICA_ATTEMPTS = 5
+"""A broker that refuses to delete a removed replica this often is let be; the replica stays on its disk."""
+
+Answer = tuple[KafkaErrorCode, str]
+_OK: Answer = (KafkaErrorCode.NONE, "")
+_UNKNOWN: Answer = (KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+
+
+# -- triggers ----------------------------------------------------------------------------------------------------------
+
+
+async def api_partition_reassignment(shell: ControllerShell, event: ApiPartitionReassignment) -> None:
+    """A request takes precedence over what the znode says about the same partitions."""
+    answers: dict[TopicPartition, Answer] = {}
+    wanted: dict[int, ReplicaAssignment] = {}
+    for tp, target in event.targets.items():
+        pid = _movable(shell, tp)
+        if pid < 0:
+            answers[tp] = _UNKNOWN
+            continue
+        assignment = check_target(shell.context, pid, target)
+        if isinstance(assignment, Refused):
+            answers[tp] = (assignment.code, assignment.message)
+        else:
+            answers[tp], wanted[pid] = _OK, assignment
+    await _remove_from_znode(shell, [shell.topic_partition(pid) for pid in wanted])
+    failed = await trigger_partition_reassignment(shell, wanted)
+    answers |= {shell.topic_partition(pid): (KafkaErrorCode.UNKNOWN_SERVER_ERROR, why) for pid, why in failed.items()}
+    event.reply.answer(answers)
+
+
+async def zk_partition_reassignment(shell: ControllerShell, event: ZkPartitionReassignment) -> None:
+    """Entries that cannot begin are taken out of the znode; those that do stay in it until they end."""
+    requested = await shell.zk.get_partition_reassignment(watch=True)
+    if requested is None:
+        return
+    if isinstance(requested, BadZNode):
+        shell.report_bad_znodes([requested])  # left in place for whoever wrote it
+        return
+    refused: list[TopicPartition] = []
+    wanted: dict[int, ReplicaAssignment] = {}
+    for tp, target in requested.items():
+        pid = _movable(shell, tp)
+        # Liveness is not asked for: a dead target is waited for, as with Kafka.
+        if pid < 0 or not target or len(set(target)) != len(target) or min(target) < 0:
+            log.error("Reassignment of %s to %s cannot be: removed from the request", tp, target)
+            refused.append(tp)
+        else:
+            wanted[pid] = shell.context.table.assignment(pid).reassign_to(target)
+    failed = await trigger_partition_reassignment(shell, wanted)
+    refused += [shell.topic_partition(pid) for pid in failed]
+    await _remove_from_znode(shell, refused)
+
+
+async def list_partition_reassignments(shell: ControllerShell, event: ListPartitionReassignments) -> None:
+    table, under_way = shell.context.table, shell.context.partitions_being_reassigned
+    if event.partitions is None:
+        asked: Iterable[int] = sorted(under_way)
+    else:
+        asked = [table.pid(*tp) for tp in event.partitions]
+    event.reply.answer(
+        {table.topic_partition(pid): table.assignment(pid) for pid in asked if pid >= 0 and pid in under_way}
+    )
+
+
+async def initialize_partition_reassignments(shell: ControllerShell) -> None:
+    """At failover: the znode's first, then what the topic znodes say is under way."""
+    await zk_partition_reassignment(shell, ZkPartitionReassignment())
+    await on_partition_reassignment(shell, sorted(shell.context.partitions_being_reassigned))
+
+
+async def maybe_complete_reassignment(shell: ControllerShell, pids: Iterable[int]) -> None:
+    """ISRs have changed: whatever has all of its target in sync goes on to phase B."""
+    under_way = shell.context.partitions_being_reassigned
+    ready = [
+        pid
+        for pid in pids
+        if pid in under_way and pid not in shell.context.replicas_being_removed and is_complete(shell.context, pid)
+    ]
+    if ready:
+        await on_partition_reassignment(shell, ready)
+
+
+async def resume_for_brokers(shell: ControllerShell, brokers: Sequence[int]) -> None:
+    """Brokers have started: reassignments to them may go on."""
+    table, started = shell.context.table, set(brokers)
+    waiting = [
+        pid
+        for pid in shell.context.partitions_being_reassigned
+        if pid not in shell.context.replicas_being_removed and started & set(table.assignment(pid).target)
+    ]
+    await on_partition_reassignment(shell, sorted(waiting))
+
+
+# -- phases ------------------------------------------------------------------------------------------------------------
+
+
+async def trigger_partition_reassignment(
+    shell: ControllerShell, wanted: Mapping[int, ReplicaAssignment]
+) -> dict[int, str]:
+    """Phase U for those whose assignment is new, then on with all; returns pid -> why it could not begin."""
+    context, table = shell.context, shell.context.table
+    mark_ineligible(shell, _queued_topics(shell, wanted), "reassignment")
+    changed = {pid: assignment for pid, assignment in wanted.items() if table.assignment(pid) != assignment}
+    failed = await _write_assignments(shell, changed)
+    dropped: dict[int, Sequence[int]] = {}
+    for pid, assignment in changed.items():
+        if pid not in failed:
+            dropped[pid] = [b for b in table.replicas(pid) if b not in assignment.replicas]
+            table.set_assignment(pid, assignment)
+            context.replicas_being_removed.pop(pid, None)
+    going = [pid for pid in wanted if pid not in failed]
+    context.partitions_being_reassigned.update(dict.fromkeys(going))
+    batch = shell.new_batch()
+    await _remove_replicas(shell, {pid: brokers for pid, brokers in dropped.items() if brokers}, batch, wait=False)
+    await shell.send(batch)
+    await on_partition_reassignment(shell, going)
+    return failed
+
+
+async def on_partition_reassignment(shell: ControllerShell, pids: Sequence[int]) -> None:
+    mark_ineligible(shell, _queued_topics(shell, pids), "reassignment")
+    complete = [pid for pid in pids if is_complete(shell.context, pid)]
+    await _phase_a(shell, [pid for pid in pids if not is_complete(shell.context, pid)])
+    await _phase_b(shell, complete)
+
+
+async def _phase_a(shell: ControllerShell, pids: Sequence[int]) -> None:
+    """Raise the epoch, tell everybody the union, have the added replicas made."""
+    if not pids:
+        return
+    table = shell.context.table
+    batch = shell.new_batch()
+    written = await bump_leader_epochs(shell, pids)
+    for pid in written.done:
+        assignment = table.assignment(pid)
+        batch.add_leader_and_isr_request_for_brokers(assignment.origin, (pid,), is_new=False)
+        batch.add_leader_and_isr_request_for_brokers(assignment.adding, (pid,), is_new=True)
+    fresh = by_broker({pid: _nonexistent(shell, pid) for pid in written.done})
+    await handle_replica_state_changes(shell, fresh, ReplicaState.NewReplica, batch=batch)
+    await shell.send(batch)
+
+
+async def _phase_b(shell: ControllerShell, pids: Sequence[int]) -> None:
+    """All of the target is in sync: the leader moves into it, the rest goes."""
+    if not pids:
+        return
+    context, table = shell.context, shell.context.table
+    batch = shell.new_batch()
+    added = by_broker({pid: [b for b in table.assignment(pid).adding if _is_not_online(shell, pid, b)] for pid in pids})
+    await handle_replica_state_changes(shell, added, ReplicaState.OnlineReplica, batch=batch)
+    outside = [pid for pid in pids if not _leader_stays(shell, pid)]
+    hopeless = set(elect(context, [p for p in outside if table.isr_of[p] != NO_ISR], Strategy.REASSIGN).failed)
+    if hopeless:
+        log.warning("No target replica can lead %s yet; nothing is removed", shell.sample(sorted(hopeless)))
+    going = [pid for pid in pids if pid not in hopeless]
+    removed: dict[int, Sequence[int]] = {}
+    for pid in going:
+        assignment = table.assignment(pid)
+        removed[pid] = assignment.removing
+        table.set_assignment(pid, ReplicaAssignment(assignment.target))
+    moving = [pid for pid in outside if pid not in hopeless]
+    await handle_partition_state_changes(shell, moving, PartitionState.OnlinePartition, Strategy.REASSIGN, batch=batch)
+    staying = [pid for pid in going if pid not in set(moving) and table.isr_of[pid] != NO_ISR]
+    written = await bump_leader_epochs(shell, staying)
+    batch.add_leader_and_isr_requests(written.done, [table.replicas(p) for p in written.done], is_new=False)
+    await _remove_replicas(shell, {pid: brokers for pid, brokers in removed.items() if brokers}, batch, wait=True)
+    await shell.send(batch)
+    await _finish(shell, [pid for pid in going if pid not in context.replicas_being_removed])
+
+
+async def _remove_replicas(
+    shell: ControllerShell, removed: Mapping[int, Sequence[int]], batch: RequestBatch, *, wait: bool
+) -> None:
+    """Out of the ISRs, stopped and deleted; with ``wait``, those on registered brokers are waited for."""
+    if not removed:
+        return
+    await stop_removed_replicas(shell, by_broker(dict(removed)), batch)
+    if wait:
+        for pid, brokers in removed.items():
+            answering = {broker: 1 for broker in brokers if broker in shell.context.brokers}
+            if answering:
+                shell.context.replicas_being_removed[pid] = answering
+
+
+async def _finish(shell: ControllerShell, pids: Sequence[int]) -> None:
+    """The target alone is written, last of all: the topic znode was the only place that knew the origin."""
+    if not pids:
+        return
+    context, table = shell.context, shell.context.table
+    failed = await _write_assignments(shell, {pid: ReplicaAssignment(table.assignment(pid).target) for pid in pids})
+    done = [pid for pid in pids if pid not in failed]
+    for pid in done:
+        context.partitions_being_reassigned.pop(pid, None)
+        shell.journal.append(
+            "reassigned", topic=table.topic(pid).name, partition=table.index_of[pid], replicas=table.replicas(pid)
+        )
+    if done:
+        log.info("Reassignment finished: %s", shell.sample(done))
+    await _remove_from_znode(shell, [shell.topic_partition(pid) for pid in done], only_finished=True)
+    await shell.send_update_metadata(context.brokers, done)
+    await resume_deletion_for_topics(shell, dict.fromkeys(table.topic(pid).name for pid in done))
+
+
+async def removed_replicas_answered(shell: ControllerShell, event: StopReplicaResponseReceived) -> None:
+    """A broker has deleted replicas that were taken from it, or is asked again."""
+    context, table = shell.context, shell.context.table
+    errors = {pid: code for t, p, code in event.partitions if code and (pid := table.pid(t, p)) >= 0}
+    again: list[int] = []
+    done: list[int] = []
+    for pid in event.deleted:
+        waiting = context.replicas_being_removed.get(pid, {})
+        if event.broker not in waiting:
+            continue
+        failed = bool(event.error_code or errors.get(pid))
+        if failed and waiting[event.broker] < MAX_STOP_REPLICA_ATTEMPTS:
+            waiting[event.broker] += 1
+            again.append(pid)
+            continue
+        if failed:
+            log.error("Broker %d keeps a removed replica of %s", event.broker, table.topic_partition(pid))
+        done.append(pid)
+    if again:
+        batch = shell.new_batch()
+        batch.add_stop_replica_request_for_brokers((event.broker,), again, delete=True)
+        await shell.send(batch)
+    await stop_waiting_for(shell, event.broker, done)
+
+
+async def stop_waiting_for(shell: ControllerShell, broker: int, pids: Iterable[int] | None = None) -> None:
+    """The broker's removed replicas are deleted, or it is gone; ends the reassignments that waited for it alone."""
+    waiting = shell.context.replicas_being_removed
+    finished = []
+    for pid in list(waiting) if pids is None else pids:
+        waiting[pid].pop(broker, None)
+        if not waiting[pid]:
+            del waiting[pid]
+            finished.append(pid)
+    await _finish(shell, finished)
+
+
+# -- the topic znodes and the request znode ----------------------------------------------------------------------------
+
+
+async def _write_assignments(shell: ControllerShell, wanted: Mapping[int, ReplicaAssignment]) -> dict[int, str]:
+    """Write the partitions' assignments, each topic at once, into what its znode holds now; returns the failures."""
+    table = shell.context.table
+    by_topic: dict[str, dict[int, int]] = {}
+    for pid in wanted:
+        by_topic.setdefault(table.topic(pid).name, {})[table.index_of[pid]] = pid
+    failed: dict[int, str] = {}
+    for _attempt in range(MAX_ATTEMPTS):
+        if not by_topic:
+            return failed
+        read = await shell.zk.get_topic_assignments(list(by_topic), watch=False)
+        shell.report_bad_znodes(read.bad)
+        found = {assignment.topic: assignment for assignment in read.found}
+        for topic in [t for t in by_topic if t not in found]:
+            failed |= dict.fromkeys(by_topic.pop(topic).values(), "its topic znode is gone or cannot be read")
+        changed = [
+            msgspec.structs.replace(
+                found[topic], partitions=found[topic].partitions | {n: wanted[pid] for n, pid in numbers.items()}
+            )
+            for topic, numbers in by_topic.items()
+        ]
+        writes = await shell.zk.set_topic_assignments(changed, fence=shell.context.epoch_zk_version)
+        for assignment, code in zip(changed, writes.code, strict=True):
+            if code == Code.OK:
+                del by_topic[assignment.topic]
+    for numbers in by_topic.values():
+        failed |= dict.fromkeys(numbers.values(), f"its topic znode changed {MAX_ATTEMPTS} times meanwhile")
+    return failed
+
+
+async def _remove_from_znode(
+    shell: ControllerShell, partitions: Sequence[TopicPartition], *, only_finished: bool = False
+) -> None:
+    """Take partitions out of ``/admin/reassign_partitions``; the znode goes with the last of them.
+
+    ``only_finished`` leaves entries whose target is not what the partition has now: they are later wishes.
+    """
+    if not partitions:
+        return
+    requested = await shell.zk.get_partition_reassignment(watch=False)
+    if requested is None or isinstance(requested, BadZNode):
+        return
+    gone = set(partitions)
+    table = shell.context.table
+    left = {
+        tp: target
+        for tp, target in requested.items()
+        if tp not in gone or (only_finished and table.replicas(table.pid(*tp)) != tuple(target))
+    }
+    if len(left) == len(requested):
+        return
+    if left:
+        await shell.zk.set_or_create_partition_reassignment(left, fence=shell.context.epoch_zk_version)
+    else:
+        await shell.zk.delete_partition_reassignment(fence=shell.context.epoch_zk_version)
+        shell.queue.append(ZkPartitionReassignment())  # looks again, which arms the watch
+
+
+def _movable(shell: ControllerShell, tp: TopicPartition) -> int:
+    """The pid, or -1 where there is none or its topic is about to go."""
+    pid = shell.context.table.pid(*tp)
+    return -1 if pid < 0 or shell.context.table.topic(pid).deleting else pid
+
+
+def _queued_topics(shell: ControllerShell, pids: Iterable[int]) -> list[str]:
+    table = shell.context.table
+    names = dict.fromkeys(table.topic(pid).name for pid in pids)
+    return [name for name in names if name in shell.context.topics_to_be_deleted]
+
+
+def _nonexistent(shell: ControllerShell, pid: int) -> list[int]:
+    table = shell.context.table
+    return [
+        broker
+        for broker in table.assignment(pid).adding
+        if table.replica_state(pid, broker) is ReplicaState.NonExistentReplica
+    ]
+
+
+def _is_not_online(shell: ControllerShell, pid: int, broker: int) -> bool:
+    return shell.context.table.replica_state(pid, broker) is not ReplicaState.OnlineReplica
+
+
+def _leader_stays(shell: ControllerShell, pid: int) -> bool:
+    table = shell.context.table
+    leader = table.leader[pid]
+    return leader in table.assignment(pid).target and shell.context.is_replica_online(pid, leader)
