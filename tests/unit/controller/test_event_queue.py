@@ -1,0 +1,187 @@
+"""The one queue through which everything reaches the controller."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from aiocontroller.controller.event_queue import EventQueue
+from aiocontroller.core import events as ev
+from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.net.simulated import SimulatedClock
+from tests.virtual_time import turns, virtual_time
+
+
+def queue() -> EventQueue:
+    return EventQueue(SimulatedClock())
+
+
+def shutdown_request(answers: list[Any], broker: int = 1) -> ev.ControlledShutdown:
+    return ev.ControlledShutdown(broker=broker, broker_epoch=7, reply=ev.Reply(answers.append))
+
+
+async def drain(queue: EventQueue) -> list[ev.Event]:
+    return [(await queue.get()).event for _ in range(len(queue))]
+
+
+@virtual_time
+async def test_first_in_first_out_with_the_time_of_entry() -> None:
+    events = queue()
+    events.append(ev.BrokerChange())
+    await asyncio.sleep(2)
+    events.append(ev.TopicChange())
+    assert len(events) == 2
+    first, second = await events.get(), await events.get()
+    assert (first.event, second.event) == (ev.BrokerChange(), ev.TopicChange())
+    assert (first.enqueued_s, second.enqueued_s) == (0, 2)
+    assert len(events) == 0
+
+
+@virtual_time
+async def test_signal_that_waits_already_is_not_queued_twice() -> None:
+    events = queue()
+    for _ in range(1000):
+        events.append(ev.TopicChange())
+        events.append(ev.PartitionModifications("a"))
+    events.append(ev.PartitionModifications("b"))
+    events.append(ev.BrokerModifications(1))
+    events.append(ev.BrokerModifications(2))
+    assert await drain(events) == [
+        ev.TopicChange(),
+        ev.PartitionModifications("a"),
+        ev.PartitionModifications("b"),
+        ev.BrokerModifications(1),
+        ev.BrokerModifications(2),
+    ]
+    assert events.statistics().coalesced == 1998
+
+
+@virtual_time
+async def test_signal_is_queued_anew_once_it_was_taken() -> None:
+    """What changes while the handler reads must be read again."""
+    events = queue()
+    events.append(ev.TopicChange())
+    await events.get()
+    events.append(ev.TopicChange())
+    assert await drain(events) == [ev.TopicChange()]
+
+
+@virtual_time
+async def test_requests_and_responses_never_coalesce() -> None:
+    events, answers = queue(), list[Any]()
+    for _ in range(3):
+        events.append(shutdown_request(answers))
+        events.append(ev.UpdateMetadataResponseReceived(1, 7, 0))
+    assert len(await drain(events)) == 6
+
+
+@virtual_time
+async def test_prepended_event_is_next() -> None:
+    events = queue()
+    events.append(ev.TopicChange())
+    events.append(ev.BrokerChange())
+    events.prepend(ev.Expire())
+    assert await drain(events) == [ev.Expire(), ev.TopicChange(), ev.BrokerChange()]
+
+
+@virtual_time
+async def test_get_waits_for_an_event_however_it_comes() -> None:
+    events = queue()
+    for put in (events.append, events.prepend, events.clear_and_put):
+        waiting = asyncio.create_task(events.get())
+        await turns()
+        assert not waiting.done()
+        put(ev.BrokerChange())
+        assert (await waiting).event == ev.BrokerChange()
+
+
+@virtual_time
+async def test_cancelled_get_loses_nothing() -> None:
+    events = queue()
+    waiting = asyncio.create_task(events.get())
+    await turns()
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    events.append(ev.BrokerChange())
+    assert (await events.get()).event == ev.BrokerChange()
+
+
+@virtual_time
+async def test_scheduled_event_comes_at_its_deadline() -> None:
+    events = queue()
+    events.schedule("rebalance", 300, ev.AutoPreferredReplicaLeaderElection())
+    assert (len(events), events.statistics().deferred) == (0, 1)
+    queued = await events.get()
+    assert (queued.event, queued.enqueued_s) == (ev.AutoPreferredReplicaLeaderElection(), 300)
+    assert events.statistics().deferred == 0
+
+
+@virtual_time
+async def test_same_tag_replaces_and_cancel_forgets() -> None:
+    events = queue()
+    events.schedule("a", 10, ev.BrokerModifications(1))
+    events.schedule("a", 20, ev.BrokerModifications(2))
+    events.schedule("b", 5, ev.BrokerModifications(3))
+    events.schedule("c", 1, ev.BrokerModifications(4))
+    events.cancel("c")
+    events.cancel("nobody has this tag")
+    await asyncio.sleep(60)
+    assert await drain(events) == [ev.BrokerModifications(3), ev.BrokerModifications(2)]
+
+
+@virtual_time
+async def test_tag_can_be_scheduled_again_when_it_was_due() -> None:
+    events = queue()
+    for _ in range(3):
+        events.schedule("a", 10, ev.TopicChange())
+        assert (await events.get()).event == ev.TopicChange()
+    assert events.statistics().deferred == 0
+
+
+@virtual_time
+async def test_clear_and_put_answers_requests_and_cancels_timers() -> None:
+    events, answers = queue(), list[Any]()
+    events.append(shutdown_request(answers))
+    events.append(ev.TopicChange())
+    events.append(
+        ev.AlterPartitionReceived(broker=1, broker_epoch=7, version=3, partitions=(), reply=ev.Reply(answers.append))
+    )
+    events.schedule("a", 10, ev.TopicChange())
+    events.clear_and_put(ev.Expire())
+    assert answers == [KafkaErrorCode.NOT_CONTROLLER] * 2
+    await asyncio.sleep(60)
+    assert await drain(events) == [ev.Expire()]
+    assert events.statistics().preempted == 3
+
+
+@virtual_time
+async def test_signals_dropped_by_clear_and_put_may_be_queued_again() -> None:
+    events = queue()
+    events.append(ev.TopicChange())
+    events.append(ev.Expire())
+    events.clear_and_put(ev.Expire())
+    events.append(ev.TopicChange())
+    assert await drain(events) == [ev.Expire(), ev.TopicChange()]
+
+
+@virtual_time
+async def test_request_that_was_answered_is_not_answered_by_its_preemption() -> None:
+    events, answers = queue(), list[Any]()
+    request = shutdown_request(answers)
+    events.append(request)
+    request.reply.answer([])
+    events.clear_and_put(ev.Expire())
+    assert answers == [[]]
+
+
+@virtual_time
+async def test_statistics() -> None:
+    events = queue()
+    events.append(ev.TopicChange())
+    events.append(ev.TopicChange())
+    events.append(ev.BrokerChange())
+    events.schedule("a", 10, ev.Reelect())
+    await events.get()
+    assert events.statistics() == (1, 1, 2, 1, 0)
+    events.clear_and_put(ev.Expire())
+    assert events.statistics() == (1, 0, 3, 1, 1)
