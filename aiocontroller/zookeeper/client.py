@@ -175,7 +175,10 @@ class ZooKeeperClient(ZKClient):
         return (self._prefix + path if path != "/" else self._prefix) if self._prefix else path
 
     def _full_all(self, paths: Sequence[str]) -> Sequence[str]:
-        return [self._full(path) for path in paths] if self._prefix else paths
+        prefix = self._prefix
+        if not prefix:
+            return paths
+        return [prefix + path for path in paths] if "/" not in paths else [self._full(path) for path in paths]
 
     def _fence(self, fence: int | None) -> tuple[str, int] | None:
         return None if fence is None else (self._full(CONTROLLER_EPOCH_PATH), fence)

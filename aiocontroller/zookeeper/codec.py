@@ -206,22 +206,23 @@ def parse_multi_read(
     Returns the offset behind the multi's end.
     """
     head, unpack_version = _OP_AND_LENGTH.unpack_from, _INT.unpack_from
-    at = 0
-    for _ in range(count):
+    add_data, add_version, add_stat = datas.append, versions.append, stats.append
+    at, base = 0, len(codes)
+    codes += [0] * count  # nearly all are found
+    for i in range(base, base + count):
         kind, _, _, length = head(payload, at)
         at += 13
         if kind == GET_DATA:
             end = at + length if length > 0 else at
-            datas.append(payload[at:end] if length >= 0 else None)
-            versions.append(unpack_version(payload, end + 32)[0])
-            codes.append(0)
-            stats.append(end)
+            add_data(payload[at:end] if length >= 0 else None)
+            add_version(unpack_version(payload, end + 32)[0])
+            add_stat(end)
             at = end + 68
         elif kind == -1:  # the code stands where a length would
-            datas.append(None)
-            versions.append(-1)
-            codes.append(length)
-            stats.append(-1)
+            add_data(None)
+            add_version(-1)
+            codes[i] = length
+            add_stat(-1)
         else:
             raise BadReplyError(
                 f"a multiRead answered with an operation of type {kind}, expected getData (4) or an error (-1)"
