@@ -18,6 +18,7 @@ from aiocontroller.core.partition_state_machine import (
     partitions_with_offline_leader,
     plan_elections,
     plan_initialization,
+    plan_leader_epochs,
 )
 from aiocontroller.core.states import VALID_PREVIOUS_PARTITION_STATES, PartitionState
 from tests.builders import Replicas, ctx, lead, leadership, pid, table
@@ -230,3 +231,18 @@ def test_only_what_was_written_is_committed() -> None:
     assert accepted.recipients == [(2,), (2,)]
     assert decisions.select([0, 1, 2]) is decisions
     assert decisions.select([]) == Decisions.none()
+
+
+def test_a_leader_epoch_can_be_raised_by_itself() -> None:
+    """So that brokers take the next LeaderAndIsr for news; everything else stays as it is."""
+    context = ctx(topics={"t": [[1, 2]] * 3}, epoch=6)
+    lead(context, "t-0", 2, (2, 1), leader_epoch=4, partition_epoch=8, recovery_state=RECOVERING, controller_epoch=2)
+    context.table.isr_of[1] = -1
+    assert plan_leader_epochs(context, [2, 1, 0]) == Decisions(
+        [2, 0],
+        [
+            leadership(1, (1, 2), leader_epoch=1, controller_epoch=6),
+            leadership(2, (2, 1), leader_epoch=5, partition_epoch=8, recovery_state=RECOVERING, controller_epoch=6),
+        ],
+        [(), ()],
+    )

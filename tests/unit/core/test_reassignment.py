@@ -1,0 +1,103 @@
+"""Reassignment's decisions: what a request may ask for, in Kafka's words, and when a reassignment is complete."""
+
+from __future__ import annotations
+
+import re
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.ids import ReplicaAssignment
+from aiocontroller.core.reassignment import Refused, by_broker, check_target, is_complete, without_broker
+from tests.builders import ctx, lead
+
+
+def cluster(assignment: ReplicaAssignment = ReplicaAssignment((1, 2, 3))) -> ControllerContext:  # noqa: B008  # immutable
+    """t-0 as given; brokers 1 to 6, of which 5 shuts down and 6 is dead."""
+    context = ctx(6, {"t": [assignment]}, shutting_down=[5], dead=[6])
+    if assignment.being_reassigned:
+        context.partitions_being_reassigned[0] = None
+    return context
+
+
+@pytest.mark.parametrize(
+    "target, found",
+    [
+        ([], "empty replica list"),
+        ([1, 2, 1], "a replica twice in 1, 2, 1"),
+        ([1, -1], "negative broker id in 1, -1"),
+        ([1, 5], r"brokers 5 are not live \(live: 1, 2, 3, 4\)"),
+        ([1, 6, 99], "brokers 6, 99 are not live"),
+    ],
+)
+def test_what_may_not_be_asked_for(target: list[int], found: str) -> None:
+    refused = check_target(cluster(), 0, target)
+    assert isinstance(refused, Refused)
+    assert refused.code is KafkaErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert re.search(found, refused.message)
+
+
+def test_only_added_replicas_must_be_live() -> None:
+    """A reassignment may keep, and bring to the front, a broker that is down."""
+    assert check_target(cluster(ReplicaAssignment((6, 1))), 0, [6, 2]) == ReplicaAssignment((6, 2, 1), (2,), (1,))
+
+
+def test_a_reassignment_begins_overrides_and_is_taken_back() -> None:
+    begun = check_target(cluster(), 0, [4, 1])
+    assert begun == ReplicaAssignment((4, 1, 2, 3), (4,), (2, 3))
+    assert isinstance(begun, ReplicaAssignment)
+    assert check_target(cluster(begun), 0, [2, 1]) == ReplicaAssignment((2, 1, 3), (), (3,))
+    assert check_target(cluster(begun), 0, None) == ReplicaAssignment((1, 2, 3))
+    assert check_target(cluster(begun), 0, [4, 1]) == begun
+
+
+def test_nothing_to_take_back() -> None:
+    refused = check_target(cluster(), 0, None)
+    assert isinstance(refused, Refused)
+    assert refused.code is KafkaErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+
+
+@pytest.mark.parametrize(
+    "assignment, isr, complete",
+    [
+        (ReplicaAssignment((1, 2)), (1,), True),  # nothing to move
+        (ReplicaAssignment((3, 2, 1), (3,), (1,)), (1, 2), False),
+        (ReplicaAssignment((3, 2, 1), (3,), (1,)), (1, 3), False),  # all of the target, not only what is added
+        (ReplicaAssignment((3, 2, 1), (3,), (1,)), (2, 3), True),
+        (ReplicaAssignment((1, 2, 3), (), (3,)), (1, 2, 3), True),
+    ],
+)
+def test_when_a_reassignment_is_complete(assignment: ReplicaAssignment, isr: tuple[int, ...], complete: bool) -> None:
+    context = cluster(assignment)
+    lead(context, "t-0", isr[0], isr)
+    assert is_complete(context, 0) is complete
+
+
+def test_replicas_by_broker() -> None:
+    assert by_broker({7: (2, 1), 3: (2,), 5: ()}) == {1: [7], 2: [3, 7]}
+    assert list(by_broker({0: (3, 1, 2)})) == [1, 2, 3]
+
+
+@given(
+    st.lists(st.integers(1, 6), min_size=1, max_size=4, unique=True).map(tuple),
+    st.lists(st.integers(1, 6), unique=True),
+    st.integers(0, 20),
+)
+def test_another_broker_in_the_place_of_one(replicas: tuple[int, ...], live: list[int], spread: int) -> None:
+    """The others keep their places."""
+    live = [b for b in live if b != 3]
+    assignment = ReplicaAssignment(replicas)
+    after = without_broker(assignment, 3, live, spread)
+    if 3 not in replicas:
+        assert after == assignment
+        return
+    assert 3 not in after.replicas
+    assert len(set(after.replicas)) == len(after.replicas)
+    assert [r for r in after.replicas if r in replicas] == [r for r in replicas if r != 3]
+    others = set(live) - set(replicas)
+    assert len(after.replicas) == len(replicas) - (not others)
+    if others:
+        assert after.replicas[replicas.index(3)] in others

@@ -1,0 +1,125 @@
+"""Topic deletion's decisions: what Kafka's ``TopicDeletionManagerTest`` pins, one step after the other."""
+
+from __future__ import annotations
+
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.replica_state_machine import set_replica_states
+from aiocontroller.core.states import ReplicaState
+from aiocontroller.core.topic_deletion import (
+    Deletion,
+    Progress,
+    blocked_at_failover,
+    plan_deletion,
+    progress,
+    replicas_in_state,
+    replicas_of,
+)
+from tests.builders import Replicas, ctx
+
+Offline = ReplicaState.OfflineReplica
+Started = ReplicaState.ReplicaDeletionStarted
+Successful = ReplicaState.ReplicaDeletionSuccessful
+Ineligible = ReplicaState.ReplicaDeletionIneligible
+
+
+def queued(topics: dict[str, list[Replicas]], *names: str, dead: tuple[int, ...] = ()) -> ControllerContext:
+    context = ctx(3, topics, dead=dead)
+    for name in names:
+        context.topics_to_be_deleted[name] = None
+        context.table.set_topic_deleting(context.table.topic_by_name[name], True)
+    return context
+
+
+def steps(context: ControllerContext) -> tuple[list[str], dict[int, list[int]], list[str]]:
+    found: Progress = progress(context)
+    return [t.name for t in found.complete], found.retry, [t.name for t in found.start]
+
+
+FOO_BAR: dict[str, list[Replicas]] = {"foo": [[1, 2], [2, 3]], "bar": [[3, 1]], "stays": [[1, 2]]}
+
+
+def test_the_replicas_of_topics() -> None:
+    context = queued(FOO_BAR)
+    foo, bar = (context.table.topic_by_name[name] for name in ("foo", "bar"))
+    assert replicas_of(context, [foo, bar]) == {1: [0, 2], 2: [0, 1], 3: [1, 2]}
+    set_replica_states(context.table, {2: [1], 3: [1, 2]}, Started)
+    assert replicas_in_state(context, foo, Started) == {2: [1], 3: [1]}
+    assert replicas_in_state(context, bar, Offline) == {}
+
+
+def test_initialization() -> None:
+    """At failover: queued topics with a replica that is offline, or being reassigned, have to wait."""
+    topics: dict[str, list[Replicas]] = {"a": [[1, 2]], "b": [[1, 3]], "c": [[2, 1], [1, 2]], "d": [[2]]}
+    context = ctx(3, topics, dead=[3])
+    context.partitions_being_reassigned[context.table.pid("c", 1)] = None
+    context.set_offline_dir_replicas(2, [context.table.pid("d", 0)], [])
+    assert blocked_at_failover(context, ["d", "c", "b", "a", "unknown"]) == ["d", "c", "b"]
+
+
+def test_basic_deletion() -> None:
+    """Two topics: both start, all their replicas are to be deleted; when all are, both are complete."""
+    context = queued(FOO_BAR, "foo", "bar")
+    assert steps(context) == ([], {}, ["foo", "bar"])
+    topics = [context.table.topic_by_name[name] for name in ("foo", "bar")]
+    plan = plan_deletion(context, topics)
+    assert plan == Deletion(replicas_of(context, topics), {}, [])
+    set_replica_states(context.table, plan.delete, Started)
+    assert steps(context) == ([], {}, [])
+    set_replica_states(context.table, {1: [0, 2], 3: [2]}, Successful)
+    assert steps(context) == (["bar"], {}, [])
+    set_replica_states(context.table, {2: [0, 1], 3: [1]}, Successful)
+    assert steps(context) == (["foo", "bar"], {}, [])
+
+
+def test_deletion_with_broker_offline() -> None:
+    """The live replicas are deleted meanwhile; the dead ones wait, and are retried once nothing is under way."""
+    context = queued(FOO_BAR, "foo", dead=(2,))
+    foo = context.table.topic_by_name["foo"]
+    plan = plan_deletion(context, [foo])
+    assert plan == ({1: [0], 3: [1]}, {2: [0, 1]}, ["foo"])
+    context.topics_ineligible_for_deletion["foo"] = None
+    set_replica_states(context.table, plan.delete, Started)
+    set_replica_states(context.table, plan.ineligible, Ineligible)
+    assert steps(context) == ([], {}, [])
+    set_replica_states(context.table, plan.delete, Successful)
+    assert steps(context) == ([], {2: [0, 1]}, [])
+    assert plan_deletion(context, [foo]) == ({}, {}, ["foo"])  # marked already; what is deleted stays so
+
+
+def test_resumption_once_the_broker_is_back() -> None:
+    context = queued(FOO_BAR, "foo")
+    set_replica_states(context.table, {1: [0], 3: [1]}, Successful)
+    set_replica_states(context.table, {2: [0, 1]}, Ineligible)
+    assert steps(context) == ([], {2: [0, 1]}, ["foo"])
+    set_replica_states(context.table, {2: [0, 1]}, Offline)
+    assert plan_deletion(context, [context.table.topic_by_name["foo"]]) == ({2: [0, 1]}, {}, [])
+
+
+def test_broker_failure_after_deletion_started() -> None:
+    """What failed stays ineligible until what was started is done."""
+    context = queued(FOO_BAR, "foo")
+    set_replica_states(context.table, {1: [0], 3: [1]}, Started)
+    set_replica_states(context.table, {2: [0, 1]}, Ineligible)
+    assert steps(context) == ([], {}, [])
+    set_replica_states(context.table, {1: [0]}, Successful)
+    assert steps(context) == ([], {}, [])
+    set_replica_states(context.table, {3: [1]}, Successful)
+    assert steps(context) == ([], {2: [0, 1]}, ["foo"])
+
+
+def test_a_failed_log_directory_is_as_good_as_a_dead_broker() -> None:
+    context = queued(FOO_BAR, "bar")
+    context.set_offline_dir_replicas(3, [2], [])
+    assert plan_deletion(context, [context.table.topic_by_name["bar"]]) == ({1: [2]}, {3: [2]}, ["bar"])
+
+
+def test_topics_without_partitions_or_already_gone() -> None:
+    context = queued({"empty": []}, "empty")
+    context.topics_to_be_deleted["gone"] = None
+    assert steps(context) == (["empty"], {}, [])
+
+
+def test_retries_of_several_topics_come_together() -> None:
+    context = queued({"a": [[1, 2]], "b": [[2, 1]]}, "a", "b")
+    set_replica_states(context.table, {1: [0, 1], 2: [0, 1]}, Ineligible)
+    assert steps(context) == ([], {1: [0, 1], 2: [0, 1]}, ["a", "b"])
