@@ -1,0 +1,77 @@
+"""Moving replicas: what a requested assignment means, and in which phase a reassignment is.
+
+An assignment under way holds the union of origin and target, with the lists of what is added and what is removed; it
+is what the topic znode says, so every controller can go on from it.
+
+Phases, as in Kafka: *U* the new assignment is written, replaced or taken back; *A* the added replicas catch up; *B*
+all of the target is in sync: the leader moves into the target, the removed replicas are stopped and deleted, the
+target alone is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.ids import ReplicaAssignment
+
+
+class Refused(NamedTuple):
+    code: KafkaErrorCode
+    message: str
+
+
+def check_target(context: ControllerContext, pid: int, target: Sequence[int] | None) -> ReplicaAssignment | Refused:
+    """The assignment in which a requested reassignment begins; ``target`` None takes the running one back.
+
+    Replicas that would be added must be on live brokers, which this controller itself is not, whatever clients see.
+    """
+    current = context.table.assignment(pid)
+    if target is None:
+        if pid not in context.partitions_being_reassigned:
+            return Refused(KafkaErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment is in progress")
+        return current.reassign_to(current.origin)
+    wanted = ", ".join(map(str, target))
+    if not target:
+        return Refused(KafkaErrorCode.INVALID_REPLICA_ASSIGNMENT, "found an empty replica list, expected brokers")
+    if len(set(target)) != len(target):
+        return Refused(KafkaErrorCode.INVALID_REPLICA_ASSIGNMENT, f"found a replica twice in {wanted}")
+    if any(broker < 0 for broker in target):
+        return Refused(KafkaErrorCode.INVALID_REPLICA_ASSIGNMENT, f"found a negative broker id in {wanted}")
+    assignment = current.reassign_to(target)
+    dead = [broker for broker in assignment.adding if broker not in context.live]
+    if dead:
+        live = ", ".join(map(str, sorted(context.live)))
+        return Refused(
+            KafkaErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"replicas {wanted}: brokers {', '.join(map(str, dead))} are not live (live: {live})",
+        )
+    return assignment
+
+
+def is_complete(context: ControllerContext, pid: int) -> bool:
+    """Whether phase B may begin: nothing to move, or all of the target is in sync."""
+    assignment = context.table.assignment(pid)
+    return not assignment.being_reassigned or set(assignment.target) <= set(context.table.isr(pid))
+
+
+def by_broker(replicas: dict[int, Sequence[int]]) -> dict[int, list[int]]:
+    """{pid: brokers} turned into {broker: pids}, both ascending."""
+    found: dict[int, list[int]] = {}
+    for pid in sorted(replicas):
+        for broker in replicas[pid]:
+            found.setdefault(broker, []).append(pid)
+    return dict(sorted(found.items()))
+
+
+def without_broker(assignment: ReplicaAssignment, broker: int, live: Sequence[int], spread: int) -> ReplicaAssignment:
+    """Another live broker in the place of one that must hold no replica; fewer replicas where there is no other."""
+    others = [b for b in live if b not in assignment.replicas]
+    if broker not in assignment.replicas:
+        return assignment
+    substitute = (others[spread % len(others)],) if others else ()
+    at = assignment.replicas.index(broker)
+    replicas = assignment.replicas[:at] + substitute + assignment.replicas[at + 1 :]
+    return ReplicaAssignment(replicas)

@@ -1,0 +1,127 @@
+"""Which topics can be deleted, and what is next for each (the decisions of Kafka's ``TopicDeletionManager``).
+
+A topic that is *queued* (an entry in ``/admin/delete_topics``) goes through these steps; the sets are in the context:
+ 1. *eligible*: queued, no replica's deletion under way, not ineligible;
+ 2. *started*: its partitions are NonExistentPartition, brokers forget it, replicas on live brokers are
+    ReplicaDeletionStarted, those on dead ones ReplicaDeletionIneligible;
+ 3. answers turn replicas ReplicaDeletionSuccessful, or Ineligible where a broker failed or refused;
+ 4. all Successful: the topic's znodes go, the entry last, so that a failover at any point begins again at 1.
+
+*Ineligible* topics wait for what blocks them: a dead broker (its start resumes), a reassignment (its end resumes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.partitions import Topic
+from aiocontroller.core.states import ReplicaState
+
+Replicas = dict[int, list[int]]
+"""Broker id -> pids."""
+
+
+def replicas_of(context: ControllerContext, topics: Iterable[Topic]) -> Replicas:
+    """Every replica of the topics."""
+    table = context.table
+    found: Replicas = {}
+    for topic in topics:
+        for pid in topic.partitions():
+            for broker in table.replicas(pid):
+                found.setdefault(broker, []).append(pid)
+    return found
+
+
+def replicas_in_state(context: ControllerContext, topic: Topic, state: ReplicaState) -> Replicas:
+    return {
+        broker: found
+        for broker, pids in replicas_of(context, (topic,)).items()
+        if (found := [pid for pid in pids if context.table.replica_state(pid, broker) is state])
+    }
+
+
+class Progress(NamedTuple):
+    """What ``resume_deletions`` finds to do."""
+
+    complete: list[Topic]
+    """All replicas are deleted: the znodes may go."""
+    retry: Replicas
+    """Ineligible replicas of topics none of whose replicas is under way: offline again, to be tried anew."""
+    start: list[Topic]
+
+
+def progress(context: ControllerContext) -> Progress:
+    """The next step of every queued topic, in order of queueing."""
+    found = Progress([], {}, [])
+    for name in context.topics_to_be_deleted:
+        topic = context.table.topic_by_name.get(name)
+        if topic is None:
+            continue
+        states = _states(context, topic)
+        if states <= {ReplicaState.ReplicaDeletionSuccessful}:
+            found.complete.append(topic)
+            continue
+        under_way = ReplicaState.ReplicaDeletionStarted in states
+        if not under_way and ReplicaState.ReplicaDeletionIneligible in states:
+            for broker, pids in replicas_in_state(context, topic, ReplicaState.ReplicaDeletionIneligible).items():
+                found.retry.setdefault(broker, []).extend(pids)
+        if not under_way and name not in context.topics_ineligible_for_deletion:
+            found.start.append(topic)
+    return found
+
+
+def _states(context: ControllerContext, topic: Topic) -> set[ReplicaState]:
+    table = context.table
+    return {
+        ReplicaState(state)
+        for interned in {table.replica_states_of[pid] for pid in topic.partitions()}
+        for state in table.replica_states.values[interned]
+    }
+
+
+class Deletion(NamedTuple):
+    """How the replicas of topics whose deletion starts divide."""
+
+    delete: Replicas
+    """On live brokers and not deleted yet."""
+    ineligible: Replicas
+    """On dead brokers or failed directories, and not marked so yet."""
+    blocked: list[str]
+    """Topics that have any of the latter kind, marked or not."""
+
+
+def plan_deletion(context: ControllerContext, topics: Iterable[Topic]) -> Deletion:
+    table = context.table
+    plan = Deletion({}, {}, [])
+    for topic in topics:
+        blocked = False
+        for broker, pids in replicas_of(context, (topic,)).items():
+            for pid in pids:
+                state = table.replica_state(pid, broker)
+                if not context.is_replica_online(pid, broker):
+                    blocked = True
+                    if state is not ReplicaState.ReplicaDeletionIneligible:
+                        plan.ineligible.setdefault(broker, []).append(pid)
+                elif state is not ReplicaState.ReplicaDeletionSuccessful:
+                    plan.delete.setdefault(broker, []).append(pid)
+        if blocked:
+            plan.blocked.append(topic.name)
+    return plan
+
+
+def blocked_at_failover(context: ControllerContext, names: Iterable[str]) -> list[str]:
+    """Queued topics that cannot be deleted now: a replica is not online, or a partition is being reassigned."""
+    table = context.table
+    blocked = []
+    for name in names:
+        topic = table.topic_by_name.get(name)
+        if topic is None:
+            continue
+        pids = topic.partitions()
+        if any(pid in context.partitions_being_reassigned for pid in pids) or any(
+            not context.is_replica_online(pid, broker) for pid in pids for broker in table.replicas(pid)
+        ):
+            blocked.append(name)
+    return blocked
