@@ -29,7 +29,6 @@ from aiocontroller.core.partitions import PartitionTable
 from aiocontroller.wire import cold
 from aiocontroller.wire.alter_partition import decode_alter_partition_request, encode_alter_partition_response
 from aiocontroller.wire.apis import ApiKey
-from aiocontroller.wire.control_requests import decode_leader_and_isr_request, decode_update_metadata_request
 from aiocontroller.wire.frames import FrameReader, request_frame
 from aiocontroller.wire.leader_and_isr import EncodedValues, LeaderAndIsrEncoder, decode_leader_and_isr_response
 from aiocontroller.wire.update_metadata import UpdateMetadataEncoder
@@ -175,20 +174,7 @@ def measure_sharing(rows: Rows, body: Any, brokers: int, rounds: int) -> None:
 # -- decoding ----------------------------------------------------------------------------------------------------------
 
 
-def measure_decoders(rows: Rows, partitions: int, brokers: int, rounds: int) -> None:
-    table = cluster(partitions // 100, 100, brokers)
-    pids = list(table.pids())
-    made = {api: make().body().for_broker(1) for api, make in encoders(table, pids).items()}
-    sides: list[tuple[ApiKey, int, Callable[[int, bytes], object]]] = [
-        (ApiKey.LEADER_AND_ISR, 7, decode_leader_and_isr_request),
-        (ApiKey.UPDATE_METADATA, 8, decode_update_metadata_request),
-    ]
-    for api, version, decode in sides:
-        body = made[api]
-        native = entity_reader(load_request_schema(api, version))
-        ours = best(rounds, lambda d=decode, v=version, b=body: d(v, b)) / len(pids)
-        kio = best(rounds, lambda n=native, b=body: n(b, 0)) / len(pids)
-        rows.append(row(f"{api.name} request decode (a broker's side)", len(pids), ours, kio))
+def measure_decoders(rows: Rows, partitions: int, rounds: int) -> None:
     answer = cold.encode_response(
         ApiKey.LEADER_AND_ISR,
         7,
@@ -275,7 +261,7 @@ def main() -> None:
     options = parser.parse_args()
     rows: Rows = []
     measure_encoders(rows, options.partitions, options.brokers, options.rounds)
-    measure_decoders(rows, options.partitions, options.brokers, options.rounds)
+    measure_decoders(rows, options.partitions, options.rounds)
     measure_alter_partition(rows, options.rounds)
     print(f"{'':58}{'µs/partition':>14}{'kio':>9}{'ratio':>8}")
     for found in rows:

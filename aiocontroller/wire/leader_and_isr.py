@@ -21,7 +21,7 @@ import msgspec
 from aiocontroller.core.ids import RECOVERED
 from aiocontroller.core.partitions import PartitionTable
 from aiocontroller.wire.apis import ApiKey, check_supported, is_flexible
-from aiocontroller.wire.primitives import INT32, NO_TAGS, Buffer, Cursor, array_length, int32_array, string
+from aiocontroller.wire.primitives import INT32, NO_TAGS, Buffer, Cursor, array_length, string
 from aiocontroller.wire.topic_states import (
     STEP_PARTITIONS,
     ControlRequestBody,
@@ -86,6 +86,7 @@ class LeaderAndIsrEncoder(TopicStatesEncoder):
             )
         )
         self._plain_flags = self._flags(new=False, recovery_state=RECOVERED)
+        self._plain_end = self._reassignment((), ()) + self._plain_flags
 
     def _live_leader(self, broker: int, host: str, port: int) -> bytes:
         flexible = self._flexible
@@ -94,8 +95,12 @@ class LeaderAndIsrEncoder(TopicStatesEncoder):
 
     def _tail(self, assignment: int) -> bytes:
         replicas, adding, removing = self._table.assignments.values[assignment]
-        parts = (replicas, adding, removing) if self._version >= 3 else (replicas,)
-        return b"".join([int32_array(part, flexible=self._flexible) for part in parts]) + self._plain_flags
+        if adding or removing:
+            return b"".join((self._array(replicas), self._reassignment(adding, removing), self._plain_flags))
+        return self._array(replicas) + self._plain_end
+
+    def _reassignment(self, adding: Sequence[int], removing: Sequence[int]) -> bytes:
+        return self._array(adding) + self._array(removing) if self._version >= 3 else b""
 
     def _flags(self, *, new: bool, recovery_state: int) -> bytes:
         version = self._version

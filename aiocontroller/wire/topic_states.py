@@ -22,7 +22,7 @@ from operator import itemgetter, ne
 from struct import Struct
 
 from aiocontroller.core.partitions import NO_ISR, PartitionTable, Topic
-from aiocontroller.wire.primitives import NO_TAGS, array_length, int32_array, string
+from aiocontroller.wire.primitives import COMPACT_INT32_ARRAY, LEGACY_INT32_ARRAY, NO_TAGS, array_length, string
 
 STEP_PARTITIONS = 20_000
 """About 10 ms of work."""
@@ -127,6 +127,7 @@ class TopicStatesEncoder:
         assert kept is None or kept.table is table
         self._table = table
         self._flexible = flexible
+        self._array = COMPACT_INT32_ARRAY if flexible else LEGACY_INT32_ARRAY
         self._grouped = grouped
         self._with_topic_ids = with_topic_ids
         self._skip = skip_without_leadership
@@ -266,12 +267,12 @@ class TopicStatesEncoder:
 
     def _encode_interned(self, isr_numbers: Iterable[int], assignment_numbers: Iterable[int]) -> set[tuple[int, int]]:
         """Fill the two dicts; the pairs of lengths that can occur."""
-        isrs, tails, values, flexible = self._isrs, self._tails, self._table.isrs.values, self._flexible
+        isrs, tails, values = self._isrs, self._tails, self._table.isrs.values
         isr_lengths, tail_lengths = set(), set()
         for number in isr_numbers:
             if number not in isrs:
                 assert number != NO_ISR, "a partition without leadership cannot be sent"
-                isrs[number] = int32_array(values[number], flexible=flexible)
+                isrs[number] = self._array(values[number])
             isr_lengths.add(len(isrs[number]))
         for number in assignment_numbers:
             if number not in tails:

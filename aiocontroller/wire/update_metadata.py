@@ -32,7 +32,6 @@ from aiocontroller.wire.primitives import (
     Buffer,
     Cursor,
     array_length,
-    int32_array,
     nullable_string,
     string,
 )
@@ -84,6 +83,7 @@ class UpdateMetadataEncoder(TopicStatesEncoder):
         )
         self._version = version
         self._live = frozenset(live)
+        self._none_offline = self._offline(())
         self._offline_dirs = offline_dirs or {}
         self._in_offline_dir = frozenset().union(*self._offline_dirs.values())
         self._head = (
@@ -101,19 +101,18 @@ class UpdateMetadataEncoder(TopicStatesEncoder):
 
     def _tail(self, assignment: int) -> bytes:
         replicas, live = self._table.assignments.values[assignment].replicas, self._live
-        return self._replicas(replicas, () if live.issuperset(replicas) else [r for r in replicas if r not in live])
+        if live.issuperset(replicas):
+            return self._array(replicas) + self._none_offline
+        return self._array(replicas) + self._offline([r for r in replicas if r not in live])
 
-    def _replicas(self, replicas: Sequence[int], offline: Sequence[int]) -> bytes:
-        flexible = self._flexible
-        encoded = int32_array(replicas, flexible=flexible)
-        if self._version < 4:
-            return encoded
-        return encoded + int32_array(offline, flexible=flexible) + (NO_TAGS if flexible else b"")
+    def _offline(self, replicas: Sequence[int]) -> bytes:
+        return self._array(replicas) + (NO_TAGS if self._flexible else b"") if self._version >= 4 else b""
 
     def _tail_of(self, pid: int) -> bytes:
         """The tail where the partition itself matters, since a directory that holds it has failed."""
         live, dirs, replicas = self._live, self._offline_dirs, self._table.replicas(pid)
-        return self._replicas(replicas, [r for r in replicas if r not in live or pid in dirs.get(r, ())])
+        offline = [r for r in replicas if r not in live or pid in dirs.get(r, ())]
+        return self._array(replicas) + self._offline(offline)
 
     def _fragments(self, pids: list[int], pieces: list[Piece]) -> list[bytes]:
         fragments = self._pack(pids)
