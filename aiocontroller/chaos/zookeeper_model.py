@@ -161,14 +161,14 @@ class ZooKeeperModel:
             session = self._open(timeout_ms)
         else:
             known = self.sessions.get(session_id)
+            if known is not None and known.connection is not None:
+                known.connection.end()  # before the password is looked at
             if known is None or known.password != password:
                 connection.write(struct.pack(">iiq", 0, 0, 0) + buffer(bytes(16)) + b"\0")
                 connection.end()
                 return
             session = known
             session.timeout_ms = self._clamped(timeout_ms)
-            if session.connection is not None:
-                session.connection.end()
         session.connection = connection
         connection.session = session
         self._touch(session, now_ms)
@@ -340,11 +340,12 @@ class ZooKeeperModel:
             body.int32()
             if done:
                 return b"".join(results) + _RESULT.pack(-1, True, -1)
-            path, watch = body.string(), body.boolean()
+            path = body.string()
+            body.boolean()  # a watch asked for here is not armed
             try:
                 if opcode not in (GET_DATA, GET_CHILDREN):
                     raise Refused(UNIMPLEMENTED)
-                results.append(_RESULT.pack(opcode, False, OK) + self._get(opcode, path, watch, connection))
+                results.append(_RESULT.pack(opcode, False, OK) + self._get(opcode, path, False, connection))
             except Refused as refused:
                 results.append(_RESULT.pack(-1, False, refused.code) + _INT.pack(refused.code))
 

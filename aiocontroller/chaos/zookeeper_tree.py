@@ -185,6 +185,8 @@ class Transaction:
         self.events += [(DELETED, path), (CHILD, above)]
 
     def set_data(self, path: str, data: bytes | None, version: int) -> ZNode:
+        if not is_path(path):
+            raise Refused(BAD_ARGUMENTS)
         node = self._nodes.get(path)
         if node is None:
             raise Refused(NO_NODE)
@@ -198,6 +200,8 @@ class Transaction:
 
     def set_acl(self, path: str, acl: tuple[Acl, ...], version: int) -> ZNode:
         acl = self._given(acl)
+        if not is_path(path):
+            raise Refused(BAD_ARGUMENTS)
         node = self._nodes.get(path)
         if node is None:
             raise Refused(NO_NODE)
@@ -212,6 +216,8 @@ class Transaction:
         return self._nodes[path]
 
     def check(self, path: str, version: int) -> None:
+        if not is_path(path):
+            raise Refused(BAD_ARGUMENTS)
         node = self._nodes.get(path)
         if node is None:
             raise Refused(NO_NODE)
