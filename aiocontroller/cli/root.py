@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Iterator
 
 import click
 
@@ -71,18 +70,20 @@ def run(arguments: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except (AioControllerError, OSError, BaseExceptionGroup) as error:
-        for line in explain(error):
+        lines = explain(error)
+        if lines is None:
+            raise
+        for line in lines:
             click.echo(f"Error: {line}", err=True)
         code = 1
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def explain(error: BaseException) -> Iterator[str]:
-    """One line for each operating error in it; anything else is a bug and is raised again."""
+def explain(error: BaseException) -> list[str] | None:
+    """One line for each operating error in it; None when there is anything else in it, which is a bug."""
     if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from explain(inner)
-    elif isinstance(error, AioControllerError | OSError):
-        yield str(error) or type(error).__name__
-    else:
-        raise error
+        parts = [explain(inner) for inner in error.exceptions]
+        return None if None in parts else [line for part in parts for line in part or ()]
+    if isinstance(error, AioControllerError | OSError):
+        return [str(error) or type(error).__name__]
+    return None

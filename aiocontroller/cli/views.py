@@ -14,7 +14,6 @@ import msgspec
 from aiocontroller.cli.observer import Observation
 from aiocontroller.cli.output import plural, print_json, say, table
 
-
 SLOW_US = 10_000
 
 
