@@ -39,6 +39,10 @@ class RecordingBroker:
         self.received: list[Received] = []
         self.errors: dict[tuple[str, int], int] = {}
         """(topic, partition) -> error code in LeaderAndIsr answers."""
+        self.stop_replica_errors: list[int] = []
+        """Error codes for all partitions of the next StopReplica answers, one request each."""
+        self.unanswered: set[ApiKey] = set()
+        """Requests of these kinds are taken and never answered."""
         self.client = ZooKeeperClient(zookeeper, world=world, session_timeout_s=6.0)
         self.zk = KafkaZkClient(self.client)
         self.epoch = 0
@@ -83,15 +87,12 @@ class RecordingBroker:
             case ApiKey.LEADER_AND_ISR:
                 return self._leader_and_isr(version, request)
             case ApiKey.STOP_REPLICA:
-                errors = (
-                    [
-                        {"topic_name": t.topic_name, "partition_index": p.partition_index, "error_code": 0}
-                        for t in request.topic_states
-                        for p in t.partition_states
-                    ]
-                    if version >= 3
-                    else []
-                )
+                code = self.stop_replica_errors.pop(0) if self.stop_replica_errors else 0
+                errors = [
+                    {"topic_name": t.topic_name, "partition_index": p.partition_index, "error_code": code}
+                    for t in (request.topic_states if version >= 3 else ())
+                    for p in t.partition_states
+                ]
                 return _encode(api, version, error_code=0, partition_errors=errors)
             case _:
                 return _encode(api, version, error_code=0)
@@ -139,6 +140,8 @@ class _Connection(asyncio.Protocol):
             request = cold.decode_request(api, header.api_version, body)
             if api is not ApiKey.API_VERSIONS:
                 self._broker.received.append(Received(api, header.api_version, request))
+            if api in self._broker.unanswered:
+                continue
             answer = self._broker.respond(api, header.api_version, request)
             assert self._transport is not None
             self._transport.writelines(response_frame(api, header.api_version, header.correlation_id, answer))

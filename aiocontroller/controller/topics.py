@@ -13,6 +13,7 @@ from aiocontroller.core.election import Strategy
 from aiocontroller.core.events import PartitionModifications, TopicChange
 from aiocontroller.core.ids import NO_TOPIC_ID, TopicAssignment
 from aiocontroller.core.partitions import Topic
+from aiocontroller.core.reassignment import without_broker
 from aiocontroller.core.states import PartitionState, ReplicaState
 from aiocontroller.zookeeper.errors import Code
 
@@ -50,12 +51,24 @@ async def partition_modifications(shell: ControllerShell, event: PartitionModifi
     read = await shell.zk.get_topic_assignments([event.topic], watch=True)
     shell.report_bad_znodes(read.bad)
     for assignment in read.found:
+        if topic.deleting:
+            await _restore_partition_replica_assignment(shell, topic, assignment)
+            continue
         created = _add(shell, assignment)
-        if created and topic.deleting:
-            log.error("Partitions added to topic %s, which is being deleted, are ignored", event.topic)
-        elif created:
+        if created:
             log.info("New partitions to be added: %s", shell.sample(created))
             await on_new_partition_creation(shell, created)
+
+
+async def _restore_partition_replica_assignment(shell: ControllerShell, topic: Topic, found: TopicAssignment) -> None:
+    """Partitions added to a topic that is being deleted are taken out of its znode again."""
+    added = [number for number in found.partitions if shell.context.table.pid(topic.name, number) < 0]
+    if not added:
+        return
+    log.error("Topic %s is being deleted: its new partitions %s are not made", topic.name, added)
+    known = {number: replicas for number, replicas in found.partitions.items() if number not in added}
+    restored = msgspec.structs.replace(found, partitions=known)
+    await shell.zk.set_topic_assignments([restored], fence=shell.context.epoch_zk_version)
 
 
 async def on_new_partition_creation(shell: ControllerShell, pids: Sequence[int]) -> None:
@@ -73,21 +86,55 @@ async def on_new_partition_creation(shell: ControllerShell, pids: Sequence[int])
 
 
 async def _read(shell: ControllerShell, topics: Sequence[str]) -> list[TopicAssignment]:
-    """Their assignments, with topic ids given to those that have none."""
+    """Their assignments, mended first: topic ids given to those that have none, our own id replaced.
+
+    Brokers that create topics by themselves choose among the live brokers they know, and this controller stands among
+    them; nobody looks at the assignment before the first election, so it can still be changed.
+    """
     if not topics:
         return []
     read = await shell.zk.get_topic_assignments(topics, watch=True)
     shell.report_bad_znodes(read.bad)
-    without_id = [a for a in read.found if a.topic_id == NO_TOPIC_ID]
-    if not without_id or not shell.config.topic_ids_supported:
+    ours = await _led_to_us(shell, read.found)
+    mended: dict[str, TopicAssignment] = {}
+    for assignment in read.found:
+        changed = _without_us(shell, assignment, ours.get(assignment.topic, ()))
+        if changed.topic_id == NO_TOPIC_ID and shell.config.topic_ids_supported:
+            changed = msgspec.structs.replace(changed, topic_id=_new_topic_id(shell))
+        if changed is not assignment:
+            mended[assignment.topic] = changed
+    if not mended:
         return read.found
-    given = {a.topic: msgspec.structs.replace(a, topic_id=_new_topic_id(shell)) for a in without_id}
-    writes = await shell.zk.set_topic_assignments(list(given.values()), fence=shell.context.epoch_zk_version)
-    refused = [topic for topic, code in zip(given, writes.code, strict=True) if code != Code.OK]
+    writes = await shell.zk.set_topic_assignments(list(mended.values()), fence=shell.context.epoch_zk_version)
+    refused = [topic for topic, code in zip(mended, writes.code, strict=True) if code != Code.OK]
     for topic in refused:  # somebody changed the znode meanwhile, or removed it: the watch tells us
-        log.warning("Topic %s gets its id later: its znode changed meanwhile", topic)
-        del given[topic]
-    return [given.get(a.topic, a) for a in read.found]
+        log.warning("Topic %s is left as it was found: its znode changed meanwhile", topic)
+        del mended[topic]
+    return [mended.get(a.topic, a) for a in read.found]
+
+
+async def _led_to_us(shell: ControllerShell, found: Sequence[TopicAssignment]) -> dict[str, list[int]]:
+    """Topic -> the partitions that name this controller as a replica and have no leader yet."""
+    named = [(a.topic, n) for a in found for n, r in sorted(a.partitions.items()) if shell.id in r.replicas]
+    if not named:
+        return {}
+    states = await shell.zk.get_topic_partition_states([t for t, _ in named], [n for _, n in named])
+    ours: dict[str, list[int]] = {}
+    for (topic, number), state in zip(named, states, strict=True):
+        if state is None:
+            ours.setdefault(topic, []).append(number)
+        else:
+            log.warning("Partition %s-%d has this controller as a replica: reassign it", topic, number)
+    return ours
+
+
+def _without_us(shell: ControllerShell, assignment: TopicAssignment, numbers: Sequence[int]) -> TopicAssignment:
+    if not numbers:
+        return assignment
+    live = sorted(shell.context.live)
+    replaced = {n: without_broker(assignment.partitions[n], shell.id, live, spread=n) for n in numbers}
+    log.info("Topic %s named this controller as a replica of %d partitions: replaced", assignment.topic, len(replaced))
+    return msgspec.structs.replace(assignment, partitions=assignment.partitions | replaced)
 
 
 def _new_topic_id(shell: ControllerShell) -> bytes:
