@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 LISTENER = "PLAINTEXT"
 CONNECT_TIMEOUT_S = 2.0
 REQUEST_TIMEOUT_S = 30.0
+SHUTDOWN_REQUEST_TIMEOUT_S = 5.0
 RETRY_S = 0.05
 MAX_CHANGES = 10_000
 MAX_REPORTS = 5_000
@@ -83,9 +84,10 @@ class ControllerChannel:
     NOT_CONTROLLER: a newer UpdateMetadata alone does not move the channel.
     """
 
-    def __init__(self, world: World, metadata: MetadataCache) -> None:
+    def __init__(self, world: World, metadata: MetadataCache, *, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         self._world = world
         self._metadata = metadata
+        self._timeout_s = timeout_s
         self._connection: BrokerConnection | None = None
         self._correlation_id = 0
         self.alter_partition_offered = -1
@@ -97,7 +99,7 @@ class ControllerChannel:
         self._correlation_id += 1
         header = encode_request_header(api, version, self._correlation_id, _CLIENT_ID)
         try:
-            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+            async with asyncio.timeout(self._timeout_s):
                 frame = await connection.request([header, body])
             return decode_response_header(api, version, frame)[1]
         except (OSError, FrameError, asyncio.CancelledError):
@@ -212,7 +214,7 @@ async def ask_for_controlled_shutdown(
     world: World, metadata: MetadataCache, broker_id: int, broker_epoch: int, *, retries: int, backoff_s: float
 ) -> bool:
     """ControlledShutdown 3, as Kafka's broker sends it; whether the controller has moved everything away."""
-    channel = ControllerChannel(world, metadata)
+    channel = ControllerChannel(world, metadata, timeout_s=SHUTDOWN_REQUEST_TIMEOUT_S)
     for attempt in range(retries):
         if attempt:
             await world.clock.sleep(backoff_s)

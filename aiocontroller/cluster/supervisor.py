@@ -66,6 +66,7 @@ log = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 5.0
+SHUTDOWN_TIMEOUT_S = 30.0
 LED_TIMEOUT_S = 120.0
 WATCH_S = 0.2
 TOPICS_AT_ONCE = 50
@@ -298,8 +299,9 @@ class ClusterSupervisor:
             child.kill()
             done = f"{called} was killed (process {child.pid}, SIGKILL)"
         else:
-            code = await child.stop_async(START_TIMEOUT_S)
-            done = f"{called} shut down in a controlled way (process {child.pid}, exit code {code})"
+            code = await child.stop_async(SHUTDOWN_TIMEOUT_S)
+            how = "shut down in a controlled way" if code == 0 else "did not shut down in good order"
+            done = f"{called} {how} (process {child.pid}, exit code {code})"
         self._note(name, "killed" if kill else "stopped")
         return done
 
