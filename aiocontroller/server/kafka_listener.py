@@ -139,10 +139,12 @@ class KafkaConnection(asyncio.Protocol):
             self._pass_on(slot, frame)
 
     def _pass_on(self, slot: Slot, frame: bytes) -> None:
+        if slot.api in NEVER_RELAYED or len(frame) < _REQUEST_START.size:
+            raise FrameError(f"{api_name(slot.api)} version {slot.version} is not served here")
         if self._relay is None:
             endpoint = self._listener.upstream()
-            if endpoint is None or slot.api in NEVER_RELAYED or len(frame) < _REQUEST_START.size:
-                raise FrameError(f"{api_name(slot.api)} version {slot.version} is not served here")
+            if endpoint is None:
+                raise FrameError(f"{api_name(slot.api)} version {slot.version} is not served here, nor by a broker now")
             self._relay = Relay(self._listener.shell.world, self._relay_answered, self._close)
             self._listener.tasks.start_soon(self._relay.connect, endpoint, name="relay")
         self._relayed.append(slot)
@@ -155,8 +157,10 @@ class KafkaConnection(asyncio.Protocol):
         self._flush()
 
     def _close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
+        """Nothing is written from here on: uvloop raises for it, in whoever has an answer."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.close()
 
     def _answer(self, slot: Slot, version: int, body: bytes) -> None:
         slot.frame = response_frame(slot.api, version, slot.correlation_id, body)
