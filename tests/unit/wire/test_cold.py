@@ -181,3 +181,11 @@ def test_every_supported_version_has_a_codec() -> None:
         for version in range(known.min, known.max + 1):
             assert cold._entity_class(api, version, "request") is load_request_schema(api, version)
             assert cold._entity_class(api, version, "response") is load_response_schema(api, version)
+
+
+def test_preloaded_messages_cost_no_import_later() -> None:
+    cold.preload([ApiKey.CONTROLLED_SHUTDOWN])
+    before = cold._entity_class.cache_info().misses
+    body = cold.encode_request(7, 3, cold.request(7, 3, broker_id=1))
+    assert cold.decode_request(7, 3, body).broker_id == 1
+    assert cold._entity_class.cache_info().misses == before
