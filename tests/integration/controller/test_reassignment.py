@@ -53,17 +53,24 @@ async def request_by_znode(cluster: Cluster, targets: dict[TopicPartition, list[
 
 async def catch_up(cluster: Cluster, service: Service, isr: tuple[int, ...]) -> None:
     """The leader of t-0 says that these are in sync, as it does when the added replicas have caught up."""
-    (state,) = await cluster.states("t", 1)
-    assert state is not None
-    change = AlterPartition("t", 0, state.leader_epoch, isr, state.partition_epoch)
-    epoch = service.shell.context.brokers[state.leader].epoch
-    results = await ask(
-        service,
-        lambda reply: AlterPartitionReceived(
-            broker=state.leader, broker_epoch=epoch, version=0, partitions=(change,), reply=reply
-        ),
-    )
-    assert results[0].error_code == KafkaErrorCode.NONE
+
+    async def accepted() -> bool:
+        (state,) = await cluster.states("t", 1)
+        assert state is not None
+        change = AlterPartition("t", 0, state.leader_epoch, isr, state.partition_epoch)
+        results = await ask(
+            service,
+            lambda reply: AlterPartitionReceived(
+                broker=state.leader,
+                broker_epoch=service.shell.context.brokers[state.leader].epoch,
+                version=0,
+                partitions=(change,),
+                reply=reply,
+            ),
+        )
+        return bool(results[0].error_code == KafkaErrorCode.NONE)
+
+    await until(accepted, f"ISR {isr}")  # fenced while the epoch is being raised, as a real leader would be
 
 
 async def assignment(cluster: Cluster, topic: str = "t") -> ReplicaAssignment:
