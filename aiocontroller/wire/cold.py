@@ -9,8 +9,8 @@ Entities are kio's frozen dataclasses.  Field names are Kafka's in snake_case, w
 ``is_k_raft_controller``, ``throttle_time`` (no ``_ms``).  ``request`` and ``response`` make them from plain values
 (error codes and milliseconds as ints, ids as 16 bytes, nested messages as mappings) and hide what a version lacks.
 
-Importing kio takes 0.2 s, a message of a version 4 ms more: both happen at first use, or in ``preload``, which a process
-with an event loop calls before it starts that.
+Importing kio takes 0.2 s, a message of a version 4 ms more: both happen at first use, or in ``preload``, which a
+process with an event loop calls before it starts that.
 """
 
 from __future__ import annotations
