@@ -220,8 +220,17 @@ async def exchange(side: Side, client: int, xid: int, opcode: int, body: bytes) 
     for raw in side.clients:
         raw.send(struct.pack(">ii", xid + 1, EXISTS) + string("/t") + b"\0")
         frames = [side.comparable(frame, EXISTS) for frame in await raw.until(xid + 1)]
-        seen += sorted(frames, key=repr) if opcode == CLOSE else frames
+        seen += frames
     return seen
+
+
+async def end_session(side: Side, client: int, xid: int) -> list[tuple[Any, ...]]:
+    """Its ephemerals go with it, in an order that is nobody's business."""
+    side.clients[client].send(struct.pack(">ii", xid, CLOSE))
+    await side.clients[client].until(xid)
+    side.clients[client].close()
+    await side.connect(client)
+    return sorted(await exchange(side, client, xid, EXISTS, string("/t") + b"\0"), key=repr)
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("CONTRACT_SEEDS", "2"))))
@@ -244,12 +253,9 @@ async def test_same_requests_same_answers(real_port: int, model: ZooKeeperServer
             answers.append(await exchange(side, client, xid, opcode, body))
         assert answers[0] == answers[1], f"step {step}: opcode {opcode}, {body!r}"
         events += sum(answer[0] == "event" for answer in answers[0])
-        if step % 60 == 0:  # a session ends, and its ephemerals with it
-            for side in sides:
-                side.clients[client].send(struct.pack(">ii", xid, CLOSE))
-                await side.clients[client].until(xid)
-                side.clients[client].close()
-                await side.connect(client)
+        if step % 60 == 0:
+            ends = [await end_session(side, client, xid) for side in sides]
+            assert ends[0] == ends[1], f"step {step}: end of client {client}'s session"
     assert events > 100
 
 
