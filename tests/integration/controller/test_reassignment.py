@@ -205,7 +205,7 @@ async def test_failover_resumes_a_running_reassignment(cluster: Cluster) -> None
     cluster.services.remove(first)
     second = await cluster.add_controller()
     await cluster.active()
-    await until(lambda: second.shell.context.table.leader_epoch[0] == 2)
+    await until(lambda: list(second.shell.context.table.leader_epoch) == [2])
     await catch_up(cluster, second, (1, 2))
     await finished(cluster, second, (2,))
 
