@@ -24,6 +24,7 @@ from aiocontroller.wire.primitives import (
 )
 
 LEADER_NOT_AVAILABLE = 5
+REPLICA_NOT_AVAILABLE = 9
 _NO_OPERATIONS = INT32.pack(-(1 << 31))
 _INDEX_ERROR = Struct(">ih")
 
@@ -160,18 +161,23 @@ class _TopicWriter:
 
     def _partition(self, state: PartitionState) -> bytes:
         version, visible = self._version, self._visible
-        if state.leader in visible:
-            error, leader = 0, state.leader
-        else:
+        replicas, isr = state.replicas, state.isr
+        if version == 0:  # clients of that time cannot bear a replica that they do not know
+            replicas = tuple(r for r in replicas if r in visible)
+            isr = tuple(r for r in isr if r in visible)
+        if state.leader not in visible:
             error, leader = LEADER_NOT_AVAILABLE, NO_LEADER
+        elif len(replicas) < len(state.replicas) or len(isr) < len(state.isr):
+            error, leader = REPLICA_NOT_AVAILABLE, state.leader
+        else:
+            error, leader = 0, state.leader
         out = [INT16.pack(error), INT32.pack(state.partition), INT32.pack(leader)]
         if version >= 7:
             out.append(INT32.pack(state.leader_epoch))
-        out.append(self._array(state.replicas))
-        out.append(self._array(state.isr))
+        out.append(self._array(replicas))
+        out.append(self._array(isr))
         if version >= 5:
-            gone = state.offline
-            out.append(self._array(tuple(r for r in state.replicas if r not in visible or r in gone)))
+            out.append(self._array(state.offline))
         if self._flexible:
             out.append(NO_TAGS)
         return b"".join(out)

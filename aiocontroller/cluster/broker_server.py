@@ -180,21 +180,18 @@ class BrokerServer:
     async def _leader_and_isr(self, version: int, body: bytes) -> list[bytes]:
         request = await self._to_end(decode_leader_and_isr(version, body, self._arrays))
         error = self._gate(ApiKey.LEADER_AND_ISR, request.controller_id, request.controller_epoch, request.broker_epoch)
-        if error is KafkaErrorCode.STALE_CONTROLLER_EPOCH:
-            refused = {
-                (topic.topic, topic.topic_id): [(state.partition, int(error)) for state in topic.partitions]
-                for topic in request.topics
-            }
-            return encode_leader_and_isr_response(version, error, refused)
-        if error:
-            return encode_leader_and_isr_response(version, error, {})
-        now_ms = int(self._world.clock.monotonic() * 1000)
-        try:
-            codes = await self._to_end(self._replicas.become_leader_or_follower(request, now_ms))
-        except ValueError as wrong:
-            log.error("%s", wrong)
-            return encode_leader_and_isr_response(version, KafkaErrorCode.UNKNOWN_SERVER_ERROR, {})
-        return encode_leader_and_isr_response(version, KafkaErrorCode.NONE, codes)
+        if not error:
+            now_ms = int(self._world.clock.monotonic() * 1000)
+            try:
+                codes = await self._to_end(self._replicas.become_leader_or_follower(request, now_ms))
+                return encode_leader_and_isr_response(version, KafkaErrorCode.NONE, codes)
+            except ValueError as wrong:
+                log.error("%s", wrong)
+                error = KafkaErrorCode.UNKNOWN_SERVER_ERROR
+        refused: dict[tuple[str, bytes], list[tuple[int, int]]] = {}
+        for topic in request.topics:
+            refused.setdefault((topic.topic, topic.topic_id), []).extend((p.partition, error) for p in topic.partitions)
+        return encode_leader_and_isr_response(version, error, refused)
 
     async def _update_metadata(self, version: int, body: bytes) -> list[bytes]:
         request = await self._to_end(decode_update_metadata(version, body, self._arrays))

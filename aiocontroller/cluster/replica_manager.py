@@ -189,9 +189,9 @@ class ReplicaManager:
             if state.leader_epoch < partition.leader_epoch:
                 return KafkaErrorCode.STALE_CONTROLLER_EPOCH
             if state.leader_epoch == partition.leader_epoch:
-                if known == given:
+                if known != NO_TOPIC_ID or given == NO_TOPIC_ID:
                     return KafkaErrorCode.STALE_CONTROLLER_EPOCH
-                partition.topic_id = given
+                partition.topic_id = given  # all that is new; an id never goes again
                 return KafkaErrorCode.NONE
         if self.broker_id not in state.replicas:
             return KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -232,7 +232,7 @@ def cache_with_a_topic() -> MetadataCache:
     cache = MetadataCache()
     brokers = [LiveBroker(n, (Endpoint("PLAINTEXT", "h", 9090 + n),), "r" if n == 1 else None) for n in (1, 2)]
     states = [
-        PartitionState(0, 1, 1, 5, (1, 2), 3, (1, 2, 3)),
+        PartitionState(0, 1, 1, 5, (1, 2), 3, (1, 2, 3), offline=(3,)),
         PartitionState(1, 1, 3, 6, (3,), 4, (3, 1)),
     ]
     topics = [broker_requests.TopicStates("t", b"T" * 16, states)]
@@ -249,7 +249,9 @@ def test_kio_reads_our_metadata_response(version: int) -> None:
     (topic,) = entity.topics
     assert (int(topic.error_code), topic.name) == (0, "t")
     first, second = topic.partitions
-    assert (first.leader_id, first.isr_nodes, first.replica_nodes) == (1, (1, 2), (1, 2, 3))
+    replicas = (1, 2, 3) if version else (1, 2)  # the oldest clients are told only of brokers that they can see
+    assert (first.leader_id, first.isr_nodes, first.replica_nodes) == (1, (1, 2), replicas)
+    assert int(first.error_code) == (0 if version else broker_responses.REPLICA_NOT_AVAILABLE)
     assert (second.leader_id, int(second.error_code)) == (-1, broker_responses.LEADER_NOT_AVAILABLE)
     if version >= 1:
         assert entity.controller_id == 1

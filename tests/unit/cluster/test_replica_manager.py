@@ -80,12 +80,15 @@ def test_leader_epochs_decide_what_is_applied() -> None:
     assert not replicas.led
 
 
-def test_the_same_leader_epoch_may_bring_or_take_the_topic_id() -> None:
+def test_the_same_leader_epoch_may_bring_the_topic_id_which_then_stays() -> None:
     replicas = manager()
     assert told(replicas, 1, (1,), epoch=5, topic_id=bytes(16)) == 0
     assert told(replicas, 1, (1,), epoch=5) == 0
+    assert told(replicas, 1, (1,), epoch=5) == 11
+    assert told(replicas, 1, (1,), epoch=5, topic_id=bytes(16)) == 11
+    assert told(replicas, 1, (1,), epoch=6, topic_id=bytes(16)) == 0
     assert the_partition(replicas).topic_id == ID
-    assert told(replicas, 1, (1,), epoch=6, topic_id=b"O" * 16) == 103
+    assert told(replicas, 1, (1,), epoch=7, topic_id=b"O" * 16) == 103
     assert told(replicas, 1, (1,), epoch=4, topic_id=b"O" * 16) == 103
 
 
