@@ -231,7 +231,7 @@ class ZooKeeperClient(ZKClient):
 
     async def get_many(self, paths: Sequence[str], *, watch: bool = False) -> Reads:
         """Data of many znodes; ``watch`` arms data watches, and creation watches where there is no znode."""
-        return await self._reader.get_many(self._full_all(paths), watch=watch)
+        return await self._reader.get_many(self._prefix, paths, watch=watch)
 
     async def children_many(self, paths: Sequence[str], *, watch: bool = False) -> Children:
         """Children's names of many znodes; ``watch`` arms child watches where there is a znode."""
@@ -248,9 +248,7 @@ class ZooKeeperClient(ZKClient):
 
         ``fence`` is the expected version of ``/controller_epoch``; ControllerMovedError when it is another.
         """
-        prefix = self._prefix
-        raw = [(prefix + path).encode() for path in paths]
-        return await self._writer.set_many(raw, datas, versions, self._fence(fence))
+        return await self._writer.set_many(self._prefix, paths, datas, versions, self._fence(fence))
 
     async def write_many(self, ops: Sequence[WriteOp], *, fence: int | None) -> Writes:
         """Fenced writes of any kind, each independent of the others and applied at most once.

@@ -200,37 +200,27 @@ class BulkReader:
         self.multi_read_supported = True
         self.znodes_read = 0
 
-    async def get_many(self, paths: Sequence[str], *, watch: bool) -> Reads:
-        raw = [path.encode() for path in paths]
+    async def get_many(self, prefix: str, paths: Sequence[str], *, watch: bool) -> Reads:
+        """Data of each ``prefix`` + path."""
         found: dict[int, Reads] = {}
         generation = self._session.generation
         position, wanted = 0, FIRST_READS
 
         async def work() -> None:
             nonlocal position, wanted
-            while position < len(raw):
+            while position < len(paths):
                 start = position
-                position = self._end_of_batch(raw, start, wanted)
-                batch = raw[start:position]
-                reads, size = await self._read_batch(batch, paths[start : start + len(batch)], watch, generation)
-                found[start] = reads
-                wanted = min(MAX_READS, max(1, WANTED_REPLY_BYTES * len(batch) // max(size, 1)))
+                # "/" is the chroot itself, which has no slash at its end
+                full = [prefix + path if path != "/" else prefix or path for path in paths[start : start + wanted]]
+                raw = [path.encode() for path in full]
+                count = _fitting(raw)
+                position += count
+                found[start], size = await self._read_batch(raw[:count], full[:count], watch, generation)
+                wanted = min(MAX_READS, max(1, WANTED_REPLY_BYTES * count // max(size, 1)))
 
-        await in_window(min(WINDOW, -(-len(raw) // FIRST_READS)), work)
-        self.znodes_read += len(raw)
+        await in_window(min(WINDOW, -(-len(paths) // FIRST_READS)), work)
+        self.znodes_read += len(paths)
         return _merge(found)
-
-    def _end_of_batch(self, raw: Sequence[bytes], start: int, wanted: int) -> int:
-        end = min(start + wanted, len(raw))
-        # one sum for the usual case of short paths; one by one only where that is too much
-        if sum(map(len, raw[start:end])) + 14 * (end - start) <= MAX_REQUEST_BYTES:
-            return end
-        size = 0
-        for i in range(start, end):
-            size += len(raw[i]) + 14
-            if size > MAX_REQUEST_BYTES:
-                return max(i, start + 1)
-        return end
 
     async def _read_batch(
         self, raw: Sequence[bytes], paths: Sequence[str], watch: bool, generation: int
@@ -312,6 +302,19 @@ class BulkReader:
                     raise BadReplyError(
                         f"the answer to an operation {opcode} has {len(payload)} bytes, which end too early"
                     ) from error
+
+
+def _fitting(raw: Sequence[bytes]) -> int:
+    """How many of these paths fit one request."""
+    # one sum for the usual case of short paths; one by one only where that is too much
+    if sum(map(len, raw)) + 14 * len(raw) <= MAX_REQUEST_BYTES:
+        return len(raw)
+    size = 0
+    for i, path in enumerate(raw):
+        size += len(path) + 14
+        if size > MAX_REQUEST_BYTES:
+            return max(i, 1)
+    return len(raw)
 
 
 def _merge(found: dict[int, Reads]) -> Reads:

@@ -58,6 +58,7 @@ MIN_BACKOFF_S, MAX_BACKOFF_S = 0.025, 1.0
 MIN_ATTEMPT_TIMEOUT_S = 0.2
 STABLE_AFTER_S = 1.0
 """A connection that lived this long, or served a request, ends the growth of the back-off."""
+MAX_AUTH_ATTEMPTS = 10
 LATE_TIMER_S = 0.05
 CLOSE_GRACE_S = 1.0
 
@@ -554,7 +555,7 @@ class ZooKeeperSession(Session):
             self._early_credentials.append((scheme, credential))
             return
         body = codec.pack_int(codec.AUTH) + codec.pack_int(0) + codec.ustring(scheme) + codec.buffer(credential)
-        while True:
+        for _ in range(MAX_AUTH_ATTEMPTS):
             conn = await self._turn(1, len(body), self._generation)
             future = conn.authenticate(body, wait=True)
             assert future is not None
@@ -568,6 +569,7 @@ class ZooKeeperSession(Session):
             if body not in self.credentials:
                 self.credentials.append(body)
             return
+        raise AuthFailedError(f"ZooKeeper hung up {MAX_AUTH_ATTEMPTS} times on credentials of scheme {scheme!r}")
 
     # -- what aiozk's recipes call -------------------------------------------------------------------------------------
 

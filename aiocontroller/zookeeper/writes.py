@@ -66,7 +66,7 @@ class _Batch:
 
     __slots__ = ("lost", "open", "ops", "out", "raw", "since_zxid", "start")
 
-    def __init__(self, start: int, ops: Sequence[WriteOp], raw: list[bytes], out: Writes, since_zxid: int) -> None:
+    def __init__(self, start: int, ops: Sequence[WriteOp], raw: Sequence[bytes], out: Writes, since_zxid: int) -> None:
         self.start = start
         self.ops = ops
         self.raw = raw
@@ -74,11 +74,32 @@ class _Batch:
         self.open = list(range(len(ops)))
         self.lost = 0
         self.since_zxid = since_zxid
-        """What was created later than this zxid was not there when the batch was first sent."""
+        """What was created later than this zxid was not there when the batch was last sent."""
 
     def settle(self, i: int, code: int, version: int = -1) -> None:
         self.out.code[self.start + i] = code
         self.out.version[self.start + i] = version
+
+
+class _Sets:
+    """One multi's worth of SetData, as columns."""
+
+    __slots__ = ("datas", "raw", "versions")
+
+    def __init__(self, raw: list[bytes], datas: Sequence[bytes], versions: Sequence[int]) -> None:
+        self.raw = raw
+        self.datas = datas
+        self.versions = versions
+
+    def encode(self, check: bytes | None) -> list[bytes]:
+        encoded = list(map(codec.set_op, self.raw, self.datas, self.versions))
+        if check is not None:
+            encoded.insert(0, check)
+        return encoded
+
+    def ops(self) -> list[SetData]:
+        columns = zip(self.raw, self.datas, self.versions, strict=True)
+        return [SetData(raw.decode(), data, version) for raw, data, version in columns]
 
 
 class BulkWriter:
@@ -95,9 +116,14 @@ class BulkWriter:
     # -- the hot path: SetData only ------------------------------------------------------------------------------------
 
     async def set_many(
-        self, paths: Sequence[bytes], datas: Sequence[bytes], versions: Sequence[int], fence: tuple[str, int] | None
+        self,
+        prefix: str,
+        paths: Sequence[str],
+        datas: Sequence[bytes],
+        versions: Sequence[int],
+        fence: tuple[str, int] | None,
     ) -> Writes:
-        """Conditional SetData of each path, columns in, columns out."""
+        """Conditional SetData of each ``prefix`` + path, columns in, columns out."""
         if not len(paths) == len(datas) == len(versions):
             raise BadInputError(
                 f"set_many: {len(paths)} paths, {len(datas)} data, {len(versions)} versions; expected equal"
@@ -111,8 +137,11 @@ class BulkWriter:
             nonlocal position
             while position < len(paths):
                 start = position
-                end = position = _end_of_sets(paths, datas, start)
-                await self._set_batch(start, end, paths, datas, versions, check, fence, out, generation)
+                raw = [(prefix + path).encode() for path in paths[start : start + MAX_OPS]]
+                count = _fitting(raw, datas[start : start + len(raw)])
+                end = position = start + count
+                sets = _Sets(raw[:count], datas[start:end], versions[start:end])
+                await self._set_batch(start, sets, check, fence, out, generation)
 
         await in_window(min(WINDOW, -(-len(paths) // MAX_OPS)), work)
         self.znodes_written += len(paths)
@@ -121,39 +150,30 @@ class BulkWriter:
     async def _set_batch(
         self,
         start: int,
-        end: int,
-        paths: Sequence[bytes],
-        datas: Sequence[bytes],
-        versions: Sequence[int],
+        sets: _Sets,
         check: bytes | None,
         fence: tuple[str, int] | None,
         out: Writes,
         generation: int,
     ) -> None:
-        count = end - start
-        encoded = list(map(codec.set_op, paths[start:end], datas[start:end], versions[start:end]))
-        if check is not None:
-            encoded.insert(0, check)
+        """One multi of a check and SetData; whatever is not plain success goes on as any other batch."""
         since = self._session.progress.replied_zxid
         code, payload, lost = OK, b"", False
         try:
-            [(code, payload)] = await self._session.exchange([codec.multi(encoded)], retry=False, generation=generation)
+            body = [codec.multi(sets.encode(check))]
+            [(code, payload)] = await self._session.exchange(body, retry=False, generation=generation)
         except MaybeAppliedError:
             lost = True
         except NotSentError:
             if self._session.closed:
                 raise
         if code == OK and payload:
-            new = codec.parse_set_results(payload, 0 if check is None else 1, count)
+            new = codec.parse_set_results(payload, 0 if check is None else 1, len(sets.raw))
             if new is not None:
-                out.code[start:end] = [OK] * count
-                out.version[start:end] = new
+                out.code[start : start + len(new)] = [OK] * len(new)
+                out.version[start : start + len(new)] = new
                 return
-        ops = [
-            SetData(p.decode(), d, v)
-            for p, d, v in zip(paths[start:end], datas[start:end], versions[start:end], strict=True)
-        ]
-        batch = _Batch(start, ops, list(paths[start:end]), out, since)
+        batch = _Batch(start, sets.ops(), sets.raw, out, since)
         if lost:
             await self._resolve_lost(batch, generation)
         elif payload or code != OK:
@@ -173,7 +193,7 @@ class BulkWriter:
             while position < len(ops):
                 start = position
                 end = position = _end_of_ops(ops, raw, start)
-                batch = _Batch(start, ops[start:end], list(raw[start:end]), out, self._session.progress.replied_zxid)
+                batch = _Batch(start, ops[start:end], raw[start:end], out, self._session.progress.replied_zxid)
                 await self._write_batch(batch, fence, generation)
 
         await in_window(min(WINDOW, -(-len(ops) // MAX_OPS)), work)
@@ -184,6 +204,7 @@ class BulkWriter:
         """Send what is open until nothing is."""
         while batch.open:
             body = self._encode(batch, fence)
+            batch.since_zxid = self._session.progress.replied_zxid
             try:
                 [(code, payload)] = await self._session.exchange([body], retry=False, generation=generation)
             except MaybeAppliedError:
@@ -334,17 +355,17 @@ def _verdict_on_lost(op: WriteOp, reads: Reads, i: int, since_zxid: int, session
     return None if op.version in (-1, reads.version[i]) else (BAD_VERSION, -1)
 
 
-def _end_of_sets(paths: Sequence[bytes], datas: Sequence[bytes], start: int) -> int:
-    end = min(start + MAX_OPS, len(paths))
-    # one sum for the usual case of small znodes; element by element only where that is too much
-    if sum(map(len, paths[start:end])) + sum(map(len, datas[start:end])) + 21 * (end - start) <= MAX_BYTES:
-        return end
+def _fitting(raw: Sequence[bytes], datas: Sequence[bytes]) -> int:
+    """How many of these SetData fit one multi."""
+    # one sum for the usual case of small znodes; one by one only where that is too much
+    if sum(map(len, raw)) + sum(map(len, datas)) + 21 * len(raw) <= MAX_BYTES:
+        return len(raw)
     size = 0
-    for i in range(start, end):
-        size += len(paths[i]) + len(datas[i]) + 21
+    for i, path in enumerate(raw):
+        size += len(path) + len(datas[i]) + 21
         if size > MAX_BYTES:
-            return max(i, start + 1)
-    return end
+            return max(i, 1)
+    return len(raw)
 
 
 def _end_of_ops(ops: Sequence[WriteOp], raw: Sequence[bytes], start: int) -> int:
