@@ -132,6 +132,9 @@ async def broker_modifications(shell: ControllerShell, event: BrokerModification
     if isinstance(found, BadZNode):
         shell.report_bad_znodes([found])
         return
+    if old is None and found is not None:
+        # Its znode could not be read when it appeared: this may be its repair.
+        shell.queue.append(BrokerChange())
     if old is None or found is None or found.epoch != old.epoch or found == old:
         return  # BrokerChange is what treats comers, goers and new incarnations
     log.info("Broker %d changed from %s to %s", event.broker, _shown(old), _shown(found))
