@@ -7,7 +7,7 @@ Rules.
  * When brokers have racks, the list first alternates between racks, and a follower takes the next broker in a rack
    that has no replica yet; only when every rack has one does any broker do that has no replica yet.
  * Same arguments, same result as Kafka's.  Kafka draws the start index and the shift when none are given; here the
-   caller draws both, since nothing in ``core`` is random.
+   caller draws both, since nothing in ``core`` is left to chance.
 """
 
 from __future__ import annotations
