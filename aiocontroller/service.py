@@ -25,8 +25,9 @@ from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import Listener, World
 from aiocontroller.net.real import real_world
 from aiocontroller.server import http
+from aiocontroller.server.controller_apis import PRELOADED
 from aiocontroller.server.kafka_listener import KafkaListener
-from aiocontroller.wire import messages
+from aiocontroller.wire import cold
 from aiocontroller.zookeeper.client import SessionEvent, ZooKeeperClient
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 
@@ -69,7 +70,7 @@ class Service:
 
     async def run(self, on_ready: Ready | None = None) -> None:
         """``on_ready`` is called when the ports are open and ZooKeeper is connected; the role may come later."""
-        messages.preload()  # before there is a session whose heartbeats would have to wait
+        cold.preload(PRELOADED)  # before there is a session whose heartbeats would have to wait
         await self.journal.start()
         try:
             async with anyio.create_task_group() as tasks:

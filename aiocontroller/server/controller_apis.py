@@ -66,6 +66,9 @@ SERVED: dict[int, ControllerApi] = {
     ),
 }
 
+PRELOADED = (ApiKey.API_VERSIONS, ApiKey.CONTROLLED_SHUTDOWN, ApiKey.ALLOCATE_PRODUCER_IDS)
+"""What goes through the cold codec; loading it takes long enough to be done before the first request."""
+
 OFFERED: dict[int, VersionRange] = {
     ApiKey.API_VERSIONS: VersionRange(0, 4),
     **{api: served.versions for api, served in SERVED.items()},

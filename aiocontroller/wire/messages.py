@@ -86,16 +86,6 @@ def _decode_oldest_api_versions(body: Buffer) -> ApiVersions:
     return ApiVersions(error_code, versions)
 
 
-def preload() -> None:
-    """Load and compile what answers need, so that the first request does not wait for it (kio: half a second)."""
-    for version in (0, 3):
-        encode_api_versions_response(version, {})
-        decode_controlled_shutdown_request(version, encode_controlled_shutdown_request(version, 0, 0))
-        encode_controlled_shutdown_response(version, 0)
-    decode_allocate_producer_ids_request(0, encode_allocate_producer_ids_request(0, 0, 0))
-    encode_allocate_producer_ids_response(0, 0)
-
-
 # -- ControlledShutdown ------------------------------------------------------------------------------------------------
 
 
