@@ -86,14 +86,21 @@ class ZooKeeperClient(ZKClient):
         session_timeout_s: float = 18.0,
         metrics: Metrics | None = None,
         ssl: SSLContext | None = None,
+        sasl_digest: tuple[str, str] | None = None,
         default_acl: Sequence[Any] | None = None,
     ) -> None:
-        """``connect``: ``host:port,[ipv6]:port/chroot``; BadInputError when it cannot be understood."""
+        """``connect``: ``host:port,[ipv6]:port/chroot``; BadInputError when it cannot be understood.
+
+        ``sasl_digest``: user name and password for SASL DIGEST-MD5, used on every connection; ``default_acl``: aiozk
+        ACLs for everything created without its own, open to the world otherwise.
+        """
         hosts, chroot = parse_connect_string(connect)
         self.chroot = chroot or None
         self._world = world
         self._ssl = ssl
-        self.session = self._session = ZooKeeperSession(hosts, session_timeout_s, world, ssl=ssl, metrics=metrics)
+        self.session = self._session = ZooKeeperSession(
+            hosts, session_timeout_s, world, ssl=ssl, sasl_digest=sasl_digest, metrics=metrics
+        )
         self._session.on_watch = self._watch_fired
         self.default_acl = list(default_acl) if default_acl else [protocol.UNRESTRICTED_ACCESS]
         self.stat_cache: dict[str, Any] = {}

@@ -47,6 +47,7 @@ from aiocontroller.zookeeper.errors import (
     ZooKeeperError,
     response_error,
 )
+from aiocontroller.zookeeper.sasl import DigestMd5
 from aiocontroller.zookeeper.session_metrics import SessionMetrics
 from aiocontroller.zookeeper.watches import WatchRegistry
 
@@ -102,6 +103,7 @@ class ZooKeeperSession(Session):
         world: World,
         *,
         ssl: SSLContext | None = None,
+        sasl_digest: tuple[str, str] | None = None,
         metrics: Metrics | None = None,
         max_in_flight: int = 1000,
         max_bytes_in_flight: int = 4 << 20,
@@ -129,6 +131,7 @@ class ZooKeeperSession(Session):
         self._world = world
         self._clock = world.clock
         self._ssl = ssl
+        self._sasl_digest = sasl_digest
         self._requested_timeout_s = timeout_s
         self._max_in_flight = max_in_flight
         self._max_bytes_in_flight = max_bytes_in_flight
@@ -298,6 +301,8 @@ class ZooKeeperSession(Session):
             )
             try:
                 timeout_ms, session_id, password = codec.decode_connect_reply(await answer)
+                if session_id and self._sasl_digest is not None:
+                    await self._authenticate_by_sasl(conn, *self._sasl_digest)
             finally:
                 timer.cancel()
             if not session_id:
@@ -312,6 +317,23 @@ class ZooKeeperSession(Session):
             raise
         finally:
             self._opening = None
+
+    async def _authenticate_by_sasl(self, conn: Connection, username: str, password: str) -> None:
+        """Each connection anew, before anything else is sent on it.  AuthFailedError."""
+        exchange = DigestMd5(username, password, f"{self._world.random.randrange(1 << 128):032x}")
+        try:
+            challenge = await self._sasl_step(conn, b"")
+            exchange.verify(await self._sasl_step(conn, exchange.respond(challenge)))
+        except (AuthFailedError, MaybeAppliedError) as error:
+            self.metrics.auth_failures.mark()
+            raise AuthFailedError(f"SASL authentication of {username!r} failed: {error}") from error
+        self.metrics.sasl_authentications.mark()
+
+    async def _sasl_step(self, conn: Connection, token: bytes) -> bytes:
+        [(code, payload)] = await conn.submit([codec.pack_int(codec.SASL) + codec.buffer(token)])
+        if code != codec.OK:
+            raise AuthFailedError(f"the server answered with code {code}")
+        return payload[4:]
 
     async def _establish(self, conn: Connection, timeout_ms: int, session_id: int, password: bytes) -> None:
         if self.session_id and session_id != self.session_id:
