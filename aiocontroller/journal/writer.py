@@ -19,6 +19,7 @@ from typing import TypeVar
 from aiocontroller.journal.journal import Journal, JournalStatistics
 from aiocontroller.journal.records import Record
 from aiocontroller.journal.segments import SegmentWriter
+from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import Timer, World
 
 log = logging.getLogger("aiocontroller.journal")
@@ -41,6 +42,7 @@ class FileJournal(Journal):
         node: int,
         *,
         world: World,
+        metrics: Metrics | None = None,
         rotate_bytes: int = 64 << 20,
         rotate_s: float = 300.0,
         max_pending: int = 2_000_000,
@@ -62,6 +64,14 @@ class FileJournal(Journal):
         self._writing: asyncio.Task[None] | None = None
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._rotate_timer: Timer | None = None
+        if metrics is not None:
+            self._register(metrics)
+
+    def _register(self, metrics: Metrics) -> None:
+        """Everything that ``statistics`` has, as gauges ``aiocontroller_journal_…``."""
+        for field in JournalStatistics.__struct_fields__:
+            name = field.title().replace("_", "")
+            metrics.gauge("aiocontroller", "Journal", name, lambda field=field: getattr(self.statistics(), field))
 
     def _put(self, record: Record) -> None:
         pending = self._pending

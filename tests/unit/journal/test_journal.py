@@ -21,6 +21,7 @@ import pytest
 import aiocontroller
 from aiocontroller.journal import FileJournal, MemoryJournal, NullJournal, Record, decode_record, encode_records
 from aiocontroller.journal.segments import Segment, SegmentName, SegmentWriter, adopt_leftovers
+from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import World
 from aiocontroller.net.real import RealNetwork
 
@@ -77,7 +78,7 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-def file_journal(directory: Path, clock: ManualClock, **options: float) -> FileJournal:
+def file_journal(directory: Path, clock: ManualClock, **options: object) -> FileJournal:
     return FileJournal(directory, 7, world=World(RealNetwork(), clock, NoChance()), **options)  # type: ignore[arg-type]
 
 
@@ -174,6 +175,17 @@ async def test_files_are_open_under_a_hidden_name_and_complete_under_the_final_o
     assert names(tmp_path / "new") == [f"journal-7-0-{start_us}-000001.jsonl"]
     journal.append("late")
     assert journal.statistics().dropped == 1
+
+
+async def test_its_statistics_are_metrics(tmp_path: Path, clock: ManualClock) -> None:
+    metrics = Metrics()
+    journal = file_journal(tmp_path, clock, metrics=metrics)
+    await journal.start()
+    journal.append("event")
+    await journal.flush()
+    values = metrics.snapshot()
+    assert (values["aiocontroller_journal_written"], values["aiocontroller_journal_dropped"]) == (1, 0)
+    await journal.close()
 
 
 async def test_same_clock_same_bytes(tmp_path: Path) -> None:
