@@ -69,9 +69,12 @@ class FileJournal(Journal):
 
     def _register(self, metrics: Metrics) -> None:
         """Everything that ``statistics`` has, as gauges ``aiocontroller_journal_…``."""
+
+        def read(field: str) -> Callable[[], float]:
+            return lambda: float(getattr(self.statistics(), field))
+
         for field in JournalStatistics.__struct_fields__:
-            name = field.title().replace("_", "")
-            metrics.gauge("aiocontroller", "Journal", name, lambda field=field: getattr(self.statistics(), field))
+            metrics.gauge("aiocontroller", "Journal", field.title().replace("_", ""), read(field))
 
     def _put(self, record: Record) -> None:
         pending = self._pending
