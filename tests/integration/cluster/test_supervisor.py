@@ -128,20 +128,25 @@ async def test_a_cluster_lives_through_every_command(cluster: ClusterSupervisor)
     await eventually(balanced_again)
 
 
-async def test_commands_that_cannot_be_done_say_why(cluster: ClusterSupervisor) -> None:
+async def test_commands_that_cannot_be_done_say_why(tmp_path: Path) -> None:
+    async with ClusterSupervisor(options(tmp_path, brokers=1, replication_factor=1)) as cluster:
+        await refusals(cluster)
+        status = await send(cluster, "status")
+    assert status["controller"]["running"]
+    assert sorted(status["brokers"]) == ["1"]
+
+
+async def refusals(cluster: ClusterSupervisor) -> None:
     for command, broker, why in (
         ("start-broker", 1, r"broker 1 runs already \(process \d+\)"),
-        ("start-broker", 9, "broker id: found 9, expected one of 1, 2, 3, or the next higher"),
-        ("stop-broker", 9, "broker id: found 9, expected one of 1, 2, 3"),
+        ("start-broker", 9, "broker id: found 9, expected one of 1, or the next higher"),
+        ("stop-broker", 9, "broker id: found 9, expected one of 1"),
         ("kill-broker", None, "found no broker id"),
         ("start-controller", None, "the controller runs already"),
         ("dance", None, "command: found 'dance', expected one of kill-broker"),
     ):
         with pytest.raises(CommandError, match=why):
             await send(cluster, command, broker)
-    status = await send(cluster, "status")
-    assert status["controller"]["running"]
-    assert sorted(status["brokers"]) == ["1", "2", "3"]
 
 
 async def test_one_cluster_for_each_folder_and_nothing_left_after_it(tmp_path: Path) -> None:
