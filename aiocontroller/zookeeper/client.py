@@ -28,7 +28,8 @@ from aiocontroller.zookeeper.codec import NO_NODE, NODE_EXISTS, OK, Check, Creat
 from aiocontroller.zookeeper.connection import Connection, Counters, Progress
 from aiocontroller.zookeeper.errors import Code, ZooKeeperError, response_error
 from aiocontroller.zookeeper.reads import BulkReader, Children, Exists, Reads
-from aiocontroller.zookeeper.session import SessionEvent, SessionHandler, ZooKeeperSession
+from aiocontroller.zookeeper.session import ZooKeeperSession
+from aiocontroller.zookeeper.session_events import SessionEvent, SessionHandler
 from aiocontroller.zookeeper.writes import BulkWriter, WriteOp, Writes
 
 __all__ = [

@@ -18,12 +18,11 @@ Sessions of aiozk are the base for its state machine and watch callbacks; all th
 from __future__ import annotations
 
 import asyncio
-import enum
 import functools
 import inspect
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from ssl import SSLContext
 from typing import Any
 
@@ -32,7 +31,7 @@ from aiozk.session import Session
 from aiozk.states import States
 
 from aiocontroller.metrics import Metrics
-from aiocontroller.net.ports import Timer, World
+from aiocontroller.net.ports import World
 from aiocontroller.zookeeper import codec
 from aiocontroller.zookeeper.addresses import format_address
 from aiocontroller.zookeeper.connection import Connection, Counters, Hook, Progress, Reply
@@ -47,7 +46,9 @@ from aiocontroller.zookeeper.errors import (
     ZooKeeperError,
     response_error,
 )
+from aiocontroller.zookeeper.heartbeat import Heartbeat
 from aiocontroller.zookeeper.sasl import DigestMd5
+from aiocontroller.zookeeper.session_events import CallbackTable, SessionEvent, SessionHandler
 from aiocontroller.zookeeper.session_metrics import SessionMetrics
 from aiocontroller.zookeeper.watches import WatchRegistry
 
@@ -60,39 +61,7 @@ MIN_ATTEMPT_TIMEOUT_S = 0.2
 STABLE_AFTER_S = 1.0
 """A connection that lived this long, or served a request, ends the growth of the back-off."""
 MAX_AUTH_ATTEMPTS = 10
-LATE_TIMER_S = 0.05
 CLOSE_GRACE_S = 1.0
-
-
-class SessionEvent(enum.Enum):
-    CONNECTED = "connected"
-    """The first session is open."""
-    SUSPENDED = "suspended"
-    """The connection is lost; the session may live on."""
-    RECONNECTED = "reconnected"
-    """Connected again, same session; watches are armed again."""
-    EXPIRED = "expired"
-    """The session is gone by the server's word; reported, and awaited, before a new one is opened."""
-    NEW_SESSION = "new_session"
-    """A session after an expired one is open."""
-
-
-SessionHandler = Callable[[SessionEvent], Awaitable[None] | None]
-
-
-class _OrderedCallbacks(dict[Any, None]):
-    """aiozk keeps watch callbacks in a set; ours are called in the order of registration."""
-
-    add = dict.setdefault
-
-    def discard(self, item: Any) -> None:
-        self.pop(item, None)
-
-
-class _CallbackTable(dict[Any, _OrderedCallbacks]):
-    def __missing__(self, key: Any) -> _OrderedCallbacks:
-        self[key] = found = _OrderedCallbacks()
-        return found
 
 
 class ZooKeeperSession(Session):
@@ -111,7 +80,7 @@ class ZooKeeperSession(Session):
         super().__init__("localhost", timeout_s, None, False, None)
         self.hosts = list(hosts)
         self.conn: Connection | None = None
-        self.watch_callbacks = _CallbackTable()
+        self.watch_callbacks = CallbackTable()
         self.session_id = 0
         self.password = bytes(16)
         self.epoch = 0
@@ -140,8 +109,7 @@ class ZooKeeperSession(Session):
         self._opening: Connection | None = None
         self._run_task: asyncio.Task[None] | None = None
         self._closed = False
-        self._ping_timer: Timer | None = None
-        self._tick_due = 0.0
+        self._heartbeat: Heartbeat | None = None
         self._next_host = 0
         self.connected_to: tuple[str, int] | None = None
 
@@ -351,7 +319,7 @@ class ZooKeeperSession(Session):
             event = SessionEvent.CONNECTED if self.epoch == 1 else SessionEvent.NEW_SESSION
         self.metrics.connects.mark()
         self.conn = conn
-        self._schedule_tick(conn, self.timeout / 3)
+        self._heartbeat = Heartbeat(self._clock, conn, self.timeout)
         self.state.transition_to(States.CONNECTED)
         log.info("ZooKeeper session 0x%x %s, timeout %d ms", session_id, event.value, timeout_ms)
         await self._report(event)
@@ -364,12 +332,17 @@ class ZooKeeperSession(Session):
     async def _suspend(self, conn: Connection, reason: str) -> None:
         if self.conn is conn:
             self.conn = None
-        self._stop_tick()
+        self._stop_heartbeat()
         self.metrics.disconnects.mark()
         log.info("ZooKeeper session 0x%x suspended: %s", self.session_id, reason)
         if self.state.current_state == States.CONNECTED:
             self.state.transition_to(States.SUSPENDED)
         await self._report(SessionEvent.SUSPENDED)
+
+    def _stop_heartbeat(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+            self._heartbeat = None
 
     async def _expire(self) -> None:
         log.warning("ZooKeeper session 0x%x has expired", self.session_id)
@@ -396,36 +369,6 @@ class ZooKeeperSession(Session):
                     await self._bounded(task, self._requested_timeout_s)
         except Exception:
             log.exception("The handler of ZooKeeper session events failed on %s", event.name)
-
-    # -- heartbeat -----------------------------------------------------------------------------------------------------
-
-    def _schedule_tick(self, conn: Connection, delay_s: float) -> None:
-        self._tick_due = self._clock.monotonic() + delay_s
-        self._ping_timer = self._clock.call_later(delay_s, lambda: self._tick(conn))
-
-    def _stop_tick(self) -> None:
-        if self._ping_timer is not None:
-            self._ping_timer.cancel()
-            self._ping_timer = None
-
-    def _tick(self, conn: Connection) -> None:
-        if conn is not self.conn or not conn.alive:
-            return
-        now, third_s = self._clock.monotonic(), self.timeout / 3
-        silent_s = now - conn.last_received
-        if silent_s >= 2 * third_s:
-            if now - self._tick_due > LATE_TIMER_S:
-                # we were the ones who slept: let the socket be read before anybody is blamed
-                self._schedule_tick(conn, LATE_TIMER_S / 2)
-            else:
-                conn.abort(f"the server was silent for {silent_s:.3f} s")
-            return
-        idle_s = max(silent_s, now - conn.last_sent)
-        if idle_s < third_s:
-            self._schedule_tick(conn, third_s - idle_s)
-        else:
-            conn.ping()
-            self._schedule_tick(conn, min(third_s, 2 * third_s - silent_s))
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -563,7 +506,7 @@ class ZooKeeperSession(Session):
                 future.set_result(None)
 
     def _drop_connection(self, reason: str) -> None:
-        self._stop_tick()
+        self._stop_heartbeat()
         conn, self.conn = self.conn, None
         if conn is not None:
             conn.abort(reason)
