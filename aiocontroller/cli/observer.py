@@ -1,4 +1,5 @@
-"""What the live view knows: the controller's own ``/status`` and, more slowly, the cluster as ZooKeeper holds it.
+"""What the live view knows: the controller's own ``/status``, the events in its journal and, more slowly, the cluster
+as ZooKeeper holds it.
 
 Looking must not cost the cluster much: ZooKeeper is read again only after ten times the time that the last reading
 took.  Nothing here fails: what cannot be had at the moment is None, or as it was last.
@@ -14,6 +15,7 @@ import aiohttp
 import msgspec
 
 from aiocontroller.cli.cluster_state import ClusterState, read_cluster_state
+from aiocontroller.cli.tail import JournalTail
 from aiocontroller.core.errors import AioControllerError
 from aiocontroller.net.ports import World
 from aiocontroller.zookeeper.client import ZooKeeperClient
@@ -31,7 +33,7 @@ class Observation(msgspec.Struct, frozen=True):
     status: dict[str, Any] | None
     cluster: ClusterState | None
     new_events: list[dict[str, Any]]
-    """Events that the controller has handled since the last look, oldest first (at most the 20 that it shows)."""
+    """Events that controllers have handled since the last look, oldest first."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -41,14 +43,15 @@ class Observation(msgspec.Struct, frozen=True):
 class Observer:
     """``controllers`` gives the HTTP addresses of the controllers that run now, in office or standing by."""
 
-    def __init__(self, zookeeper: str, controllers: Callable[[], Sequence[str]], world: World) -> None:
+    def __init__(
+        self, zookeeper: str, controllers: Callable[[], Sequence[str]], journal: JournalTail, world: World
+    ) -> None:
         self._controllers = controllers
+        self._journal = journal
         self._client = ZooKeeperClient(zookeeper, world=world)
         self._http: aiohttp.ClientSession | None = None
         self._cluster: ClusterState | None = None
         self._read_again_s = 0.0
-        self._seen_us: dict[str, int] = {}
-        """Per controller, when the latest event that was shown began."""
 
     async def start(self, timeout_s: float) -> None:
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=STATUS_TIMEOUT_S))
@@ -60,14 +63,9 @@ class Observer:
         await self._client.close()
 
     async def look(self) -> Observation:
-        status, events = None, []
-        for url in self._controllers():
-            found = await self._status(url)
-            if found is not None:
-                events += self._unseen(url, found)
-                if found.get("active"):
-                    status = found
-        return Observation(status, await self.cluster(), events)
+        answers = [await self._status(url) for url in self._controllers()]
+        active = next((a for a in answers if a is not None and a.get("active")), None)
+        return Observation(active, await self.cluster(), self._journal.new_events())
 
     async def cluster(self, *, fresh: bool = False) -> ClusterState | None:
         started = time.monotonic()
@@ -88,10 +86,3 @@ class Observer:
         except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError):
             return None
         return found if isinstance(found, dict) else None
-
-    def _unseen(self, url: str, status: dict[str, Any]) -> list[dict[str, Any]]:
-        seen_us = self._seen_us.get(url, -1)
-        unseen = [event for event in status.get("events", []) if event["at_us"] > seen_us]
-        if unseen:
-            self._seen_us[url] = max(event["at_us"] for event in unseen)
-        return unseen

@@ -12,7 +12,8 @@ import msgspec
 
 from aiocontroller.journal.records import Record, decode_record
 
-_EVENT = b'"kind":"event"'
+EVENT_MARK = b'"kind":"event"'
+"""In every line that records an event: cheaper to look for than to decode the others."""
 
 
 def journal_files(data: Path, *, since_us: int = 0) -> list[Path]:
@@ -33,7 +34,7 @@ def count_events(files: Iterable[Path]) -> dict[str, Any]:
     records = 0
     for line in _lines(files):
         records += 1
-        record = _decoded(line) if _EVENT in line else None
+        record = decoded(line) if EVENT_MARK in line else None
         if record is not None and record.event is not None:
             waited[record.event].append(record.queue_us or 0)
             took[record.event].append(record.processing_us or 0)
@@ -69,8 +70,9 @@ def _lines(files: Iterable[Path]) -> Iterator[bytes]:
             continue  # completed, so renamed, between the listing and now
 
 
-def _decoded(line: bytes) -> Record | None:
+def decoded(line: bytes) -> Record | None:
+    """None for a torn line."""
     try:
         return decode_record(line)
     except msgspec.DecodeError:
-        return None  # a torn last line
+        return None

@@ -126,7 +126,8 @@ async def _up(options: ClusterOptions, view: View, minutes: float | None) -> Non
             if await _started(supervisor, stop):
                 narrator.tell = view.notice
                 try:
-                    summary = await _show(supervisor, view, stop, None if minutes is None else began + 60 * minutes)
+                    until_s = None if minutes is None else began + 60 * minutes
+                    summary = await _show(supervisor, view, stop, until_s, began_us)
                     supervisor_log.removeHandler(narrator)
                 finally:
                     await supervisor.stop()
@@ -154,9 +155,10 @@ async def _started(supervisor: ClusterSupervisor, stop: asyncio.Event) -> bool:
 
 
 async def _show(
-    supervisor: ClusterSupervisor, view: View, stop: asyncio.Event, until_s: float | None
+    supervisor: ClusterSupervisor, view: View, stop: asyncio.Event, until_s: float | None, began_us: int
 ) -> dict[str, Any]:
     from aiocontroller.cli.observer import Observer
+    from aiocontroller.cli.tail import JournalTail
     from aiocontroller.cli.views import Facts
     from aiocontroller.net.real import real_world
 
@@ -171,6 +173,7 @@ async def _show(
     observer = Observer(
         supervisor.zookeeper_address,
         lambda: [supervisor.http] if supervisor.snapshot().controller.running else [],
+        JournalTail(supervisor.options.data_dir, began_us),
         real_world(),
     )
     try:

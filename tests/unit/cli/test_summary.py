@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiocontroller.cli.summary import count_events, journal_files, percentile
+from aiocontroller.cli.tail import JournalTail
 from aiocontroller.journal import Record, encode_records
 
 
@@ -45,6 +46,23 @@ def test_counts_over_several_files(tmp_path: Path) -> None:
 
 def test_a_file_that_was_completed_meanwhile_is_no_error(tmp_path: Path) -> None:
     assert count_events([tmp_path / "_journal-gone.jsonl"]) == {"records": 0, "events": []}
+
+
+def test_a_tail_gives_each_event_once_over_appending_and_renaming(tmp_path: Path) -> None:
+    tail = JournalTail(tmp_path, since_us=1)
+    assert tail.new_events() == []
+    still_open = tmp_path / "_journal-7-1-1-000001.jsonl"
+    line = encode_records([handled(2, "BrokerChange", 1, 9)])
+    still_open.write_bytes(
+        encode_records([handled(1, "TopicChange", 5, 100), Record(1, 9, 1, 7, 1, "write")]) + line[:9]
+    )
+    assert [e["event"] for e in tail.new_events()] == ["TopicChange"]
+    with still_open.open("ab") as file:
+        file.write(line[9:])
+    still_open.rename(tmp_path / "journal-7-1-1-000001.jsonl")
+    (tmp_path / "journal-7-1-0-000001.jsonl").write_bytes(line)  # of an earlier run
+    assert [(e["event"], e["controller"], e["processing_us"]) for e in tail.new_events()] == [("BrokerChange", 7, 9)]
+    assert tail.new_events() == []
 
 
 @pytest.mark.parametrize("q,expected", [(0.0, 1), (0.5, 2), (0.75, 3), (1.0, 4)])
