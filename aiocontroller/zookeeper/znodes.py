@@ -292,7 +292,8 @@ _TOPIC_EXPECTED = (
     'a topic assignment: "partitions" from numbers to lists of distinct broker ids, '
     'optionally "adding_replicas", "removing_replicas" and "topic_id"'
 )
-AssignmentMemo = dict[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]], ReplicaAssignment]
+AssignmentMemo = dict[tuple[object, ...], ReplicaAssignment]
+"""By replicas alone, or by (replicas, adding, removing) where a reassignment is under way."""
 
 
 def decode_topic(
@@ -308,34 +309,49 @@ def decode_topic(
     def read(data: bytes) -> TopicAssignment:
         found = _topic_decoder.decode(data)
         adding, removing = found.adding_replicas or _NO_REPLICAS, found.removing_replicas or _NO_REPLICAS
+        moving = bool(adding or removing)
         partitions: dict[int, ReplicaAssignment] = {}
-        for partition in sorted(found.partitions):
-            key = found.partitions[partition], adding.get(partition, ()), removing.get(partition, ())
+        for partition, replicas in sorted(found.partitions.items()):
+            more = (adding.get(partition, ()), removing.get(partition, ())) if moving else _STILL
+            key = replicas if more == _STILL else (replicas, *more)
             assignment = shared.get(key)
             if assignment is None:
-                check_replicas(key[0], f"partition {partition}")
-                check_distinct(key[1], f"adding_replicas of partition {partition}")
-                check_distinct(key[2], f"removing_replicas of partition {partition}")
-                assignment = shared[key] = ReplicaAssignment(*key)
+                check_replicas(replicas, f"partition {partition}")
+                check_distinct(more[0], f"adding_replicas of partition {partition}")
+                check_distinct(more[1], f"removing_replicas of partition {partition}")
+                assignment = shared[key] = ReplicaAssignment(replicas, *more)
             partitions[partition] = assignment
         return TopicAssignment(topic, topic_id_from_text(found.topic_id), partitions, version)
 
     return reading(paths.topic(topic), data, _TOPIC_EXPECTED, read)
 
 
+_STILL: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+
+
 def encode_topic(assignment: TopicAssignment) -> bytes:
-    """Version 3, partitions in order."""
-
-    def replicas(field: int) -> dict[str, tuple[int, ...]]:
-        found = ((n, assignment.partitions[n][field]) for n in sorted(assignment.partitions))
-        return {str(n): ids for n, ids in found if ids or field == 0}
-
-    fields: dict[str, object] = {"removing_replicas": replicas(2), "partitions": replicas(0)}
+    """Version 3, partitions in order, Kafka's key order."""
+    in_order = sorted(assignment.partitions.items())
+    topic_id = b""
     if assignment.topic_id != NO_TOPIC_ID:
-        fields["topic_id"] = topic_id_to_text(assignment.topic_id)
-    fields["adding_replicas"] = replicas(1)
-    fields["version"] = 3
-    return _encode_json(fields)
+        topic_id = b',"topic_id":"%b"' % topic_id_to_text(assignment.topic_id).encode()
+    return b'{"removing_replicas":{%b},"partitions":{%b}%b,"adding_replicas":{%b},"version":3}' % (
+        _replicas_as_json((n, a.removing) for n, a in in_order if a.removing),
+        _replicas_as_json((n, a.replicas) for n, a in in_order),
+        topic_id,
+        _replicas_as_json((n, a.adding) for n, a in in_order if a.adding),
+    )
+
+
+def _replicas_as_json(replicas: Iterable[tuple[int, tuple[int, ...]]]) -> bytes:
+    memo: dict[tuple[int, ...], bytes] = {}
+    parts: list[bytes] = []
+    for partition, ids in replicas:
+        known = memo.get(ids)
+        if known is None:
+            known = memo[ids] = ints_as_json(ids)
+        parts.append(b'"%d":%b' % (partition, known))
+    return b",".join(parts)
 
 
 # -- /brokers/topics/T/partitions/N/state -----------------------------------------------------------------------------
