@@ -13,7 +13,7 @@ import selectors
 import ssl as ssl_module
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from aiocontroller.net.ports import Listener, Timer, World
 
@@ -100,8 +100,11 @@ class SimulatedClock:
 class SimulatedTransport(asyncio.Transport):
     """One end of a connection."""
 
-    def __init__(self, network: SimulatedNetwork, protocol: asyncio.Protocol, address: tuple[str, int]) -> None:
+    def __init__(
+        self, network: SimulatedNetwork, host: Host, protocol: asyncio.Protocol, address: tuple[str, int]
+    ) -> None:
         super().__init__({"peername": address})
+        self.host = host
         self._network = network
         self._protocol = protocol
         self._peer: SimulatedTransport | None = None
@@ -113,7 +116,7 @@ class SimulatedTransport(asyncio.Transport):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if not self._closing and self._peer is not None and len(data):
-            self._network.carry(self._peer, bytes(data))
+            self._network.carry(self.host, self._peer, bytes(data))
 
     def writelines(self, list_of_data: Any) -> None:
         self.write(b"".join(list_of_data))
@@ -125,10 +128,14 @@ class SimulatedTransport(asyncio.Transport):
         self._closing = True
         asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
         if self._peer is not None:
-            self._network.carry(self._peer, None)
+            self._network.carry(self.host, self._peer, None)
 
     def abort(self) -> None:
         self.close()
+
+    def die(self) -> None:
+        """With its host: nobody is told at this end."""
+        self._closing = True
 
     def is_closing(self) -> bool:
         return self._closing
@@ -180,15 +187,13 @@ class SimulatedListener:
         self._network.listeners.pop(self._port, None)
 
 
-class SimulatedNetwork:
-    """One host: listeners are told apart by their ports alone."""
+class Host:
+    """One machine's view of the network (a ``Network``); it can crash, and links between hosts can be blocked."""
 
-    def __init__(self, delay_s: float = 0.0001) -> None:
-        self.delay_s = delay_s
-        self.listeners: dict[int, Callable[[], asyncio.BaseProtocol]] = {}
-        self.connections: list[tuple[int, SimulatedTransport, SimulatedTransport]] = []
-        """(port, client's end, server's end) of every connection that was made."""
-        self._next_port = FIRST_FREE_PORT
+    def __init__(self, network: SimulatedNetwork, name: str) -> None:
+        self.name = name
+        self._network = network
+        self.crashed = False
 
     async def connect(
         self,
@@ -199,20 +204,7 @@ class SimulatedNetwork:
         timeout_s: float,
         ssl: ssl_module.SSLContext | None = None,
     ) -> tuple[asyncio.Transport, P]:
-        await asyncio.sleep(self.delay_s)
-        serve = self.listeners.get(port)
-        if serve is None:
-            raise ConnectionRefusedError(f"nobody listens on {host}:{port}")
-        client, server = protocol_factory(), serve()
-        assert isinstance(client, asyncio.Protocol)
-        assert isinstance(server, asyncio.Protocol)
-        near, far = SimulatedTransport(self, client, (host, port)), SimulatedTransport(self, server, ("client", 0))
-        near._peer, far._peer = far, near
-        self.connections = [c for c in self.connections if not (c[1].is_closing() and c[2].is_closing())]
-        self.connections.append((port, near, far))
-        server.connection_made(far)
-        client.connection_made(near)
-        return near, client
+        return await self._network.connect_from(self, protocol_factory, host, port, timeout_s)
 
     async def serve(
         self,
@@ -222,29 +214,126 @@ class SimulatedNetwork:
         *,
         ssl: ssl_module.SSLContext | None = None,
     ) -> Listener:
+        return self._network.serve_on(self, protocol_factory, port)
+
+
+class SimulatedNetwork:
+    """Hosts, the connections between them, and what is wrong with them.  Ports are unique over all hosts."""
+
+    def __init__(self, delay_s: Callable[[], float] | float = 0.0001) -> None:
+        self.listeners: dict[int, tuple[Host, Callable[[], asyncio.BaseProtocol]]] = {}
+        self.connections: list[tuple[int, SimulatedTransport, SimulatedTransport]] = []
+        """(port, client's end, server's end) of every connection that is open."""
+        self._delay_s = delay_s
+        self._next_port = FIRST_FREE_PORT
+        self._blocked: dict[tuple[str, str], list[tuple[SimulatedTransport, bytes | None]]] = {}
+        """(from, to) -> what waits for the link to be healed, in order."""
+        self._host = Host(self, "localhost")
+
+    def host(self, name: str) -> Host:
+        return Host(self, name)
+
+    async def connect(self, protocol_factory: Callable[[], P], host: str, port: int, **options: Any) -> Any:
+        """As a ``Network`` of one host."""
+        return await self._host.connect(protocol_factory, host, port, **options)
+
+    async def serve(
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, **options: Any
+    ) -> Listener:
+        return await self._host.serve(protocol_factory, host, port, **options)
+
+    async def connect_from(
+        self, host: Host, protocol_factory: Callable[[], P], address: str, port: int, timeout_s: float
+    ) -> tuple[asyncio.Transport, P]:
+        await asyncio.sleep(self.delay_s)
+        found = self.listeners.get(port)
+        if found is not None and (self._is_blocked(host, found[0]) or self._is_blocked(found[0], host)):
+            await asyncio.sleep(timeout_s)
+            raise TimeoutError(f"{address}:{port} does not answer")
+        if found is None or host.crashed:
+            raise ConnectionRefusedError(f"nobody listens on {address}:{port}")
+        client, server = protocol_factory(), found[1]()
+        # aiohttp's and others' protocols are asyncio.Protocols in all but their declared class
+        near = SimulatedTransport(self, host, cast(asyncio.Protocol, client), (address, port))
+        far = SimulatedTransport(self, found[0], cast(asyncio.Protocol, server), ("client", 0))
+        near._peer, far._peer = far, near
+        self.connections = [c for c in self.connections if not (c[1].is_closing() and c[2].is_closing())]
+        self.connections.append((port, near, far))
+        server.connection_made(far)
+        client.connection_made(near)
+        return near, client
+
+    def serve_on(self, host: Host, protocol_factory: Callable[[], asyncio.BaseProtocol], port: int) -> Listener:
         if port == 0:
             port = self._next_port
             self._next_port += 1
         if port in self.listeners:
             raise OSError(f"port {port} is in use")
-        self.listeners[port] = protocol_factory
+        self.listeners[port] = (host, protocol_factory)
         return SimulatedListener(self, port)
 
-    def carry(self, to: SimulatedTransport, data: bytes | None) -> None:
+    @property
+    def delay_s(self) -> float:
+        """How long the next piece takes."""
+        return self._delay_s() if callable(self._delay_s) else self._delay_s
+
+    def carry(self, sender: Host, to: SimulatedTransport, data: bytes | None) -> None:
+        if sender.crashed:
+            return
+        held = self._blocked.get((sender.name, to.host.name))
+        if held is not None:
+            held.append((to, data))
+            return
         # The loop does not promise an order among timers of one deadline; the queue of the connection does.
+        self._send(to, data)
+
+    def _send(self, to: SimulatedTransport, data: bytes | None) -> None:
         to.under_way.append(data)
         asyncio.get_running_loop().call_later(self.delay_s, lambda: to.arrive(to.under_way.popleft()))
 
     def cut(self, port: int) -> int:
         """Break every connection to a port, both ends at once; returns how many."""
-        broken = [c for c in self.connections if c[0] == port and not c[1].is_closing()]
+        return self._break([c for c in self.connections if c[0] == port and not c[1].is_closing()])
+
+    def cut_host(self, name: str) -> int:
+        """Break every connection of a host."""
+        return self._break(
+            [c for c in self.connections if name in (c[1].host.name, c[2].host.name) and not c[1].is_closing()]
+        )
+
+    def _break(self, broken: list[tuple[int, SimulatedTransport, SimulatedTransport]]) -> int:
         for _, near, far in broken:
             near.abort()
             far.abort()
         return len(broken)
 
+    def crash(self, host: Host) -> None:
+        """The host is gone at once: it sends nothing more, hears nothing more, and its peers see their end closed."""
+        for _, near, far in self.connections:
+            for end, peer in ((near, far), (far, near)):
+                if end.host is host and not end.is_closing():
+                    self.carry(host, peer, None)
+                    end.die()
+        host.crashed = True
+        self.listeners = {port: found for port, found in self.listeners.items() if found[0] is not host}
 
-def simulated_world(network: SimulatedNetwork, seed: int = 0) -> World:
+    def block(self, sender: str, receiver: str) -> None:
+        """Hold what one host sends to another, this way only, until ``heal``; new connections time out."""
+        self._blocked.setdefault((sender, receiver), [])
+
+    def heal(self) -> None:
+        """All links carry again; what was held arrives, in order."""
+        blocked, self._blocked = self._blocked, {}
+        for held in blocked.values():
+            for to, data in held:
+                if not to.is_closing():
+                    self._send(to, data)
+
+    def _is_blocked(self, sender: Host, receiver: Host) -> bool:
+        return (sender.name, receiver.name) in self._blocked
+
+
+def simulated_world(network: SimulatedNetwork | Host, seed: int = 0) -> World:
     import random
 
     return World(network, SimulatedClock(), random.Random(seed))
