@@ -28,7 +28,14 @@ from struct import error as struct_error
 from aiocontroller.core.errors import BadInputError, ControllerMovedError
 from aiocontroller.zookeeper import codec
 from aiocontroller.zookeeper.codec import BAD_VERSION, NO_NODE, NODE_EXISTS, OK, Create, Delete, OpResult, SetData
-from aiocontroller.zookeeper.errors import BadReplyError, Code, MaybeAppliedError, NotSentError, response_error
+from aiocontroller.zookeeper.errors import (
+    BadReplyError,
+    Code,
+    MaybeAppliedError,
+    NotSentError,
+    RequestTooLargeError,
+    response_error,
+)
 from aiocontroller.zookeeper.reads import BulkReader, Reads, in_window
 from aiocontroller.zookeeper.session import ZooKeeperSession
 
@@ -36,6 +43,8 @@ MAX_OPS = 500
 MAX_BYTES = 400_000
 WINDOW = 4
 MAX_LOST = 20
+MAX_DATA_BYTES = 1_040_000
+"""Leaves room for the path and the multi below ``jute.maxbuffer``; checked before anything of a call is sent."""
 
 WriteOp = Create | SetData | Delete
 
@@ -128,6 +137,9 @@ class BulkWriter:
             raise BadInputError(
                 f"set_many: {len(paths)} paths, {len(datas)} data, {len(versions)} versions; expected equal"
             )
+        if datas and max(map(len, datas)) > MAX_DATA_BYTES:
+            at = next(i for i, data in enumerate(datas) if len(data) > MAX_DATA_BYTES)
+            raise _too_large(prefix + paths[at], datas[at])
         out = Writes(len(paths))
         check = codec.check_op(*fence) if fence is not None else None
         generation = self._session.generation
@@ -177,13 +189,16 @@ class BulkWriter:
         if lost:
             await self._resolve_lost(batch, generation)
         elif payload or code != OK:
-            await self._resolve_conflict(batch, code, _parse(payload) if code == OK else [], fence, generation)
+            await self._resolve_conflict(batch, code, _parse(payload) if payload else [], fence, generation)
         await self._write_batch(batch, fence, generation)
 
     # -- any operation -------------------------------------------------------------------------------------------------
 
     async def write_many(self, ops: Sequence[WriteOp], raw: Sequence[bytes], fence: tuple[str, int] | None) -> Writes:
         """Independent writes; ``raw`` are their full paths."""
+        for op in ops:
+            if not isinstance(op, Delete) and op.data is not None and len(op.data) > MAX_DATA_BYTES:
+                raise _too_large(op.path, op.data)
         out = Writes(len(ops))
         generation = self._session.generation
         position = 0
@@ -214,7 +229,7 @@ class BulkWriter:
                 if self._session.closed:
                     raise
                 continue
-            await self._resolve_conflict(batch, code, _parse(payload) if code == OK else [], fence, generation)
+            await self._resolve_conflict(batch, code, _parse(payload) if payload else [], fence, generation)
 
     def _encode(self, batch: _Batch, fence: tuple[str, int] | None) -> bytes:
         acl = self._default_acl()
@@ -226,7 +241,7 @@ class BulkWriter:
         self, batch: _Batch, code: int, results: list[OpResult], fence: tuple[str, int] | None, generation: int
     ) -> None:
         """Settle what a reply decides: everything, or the culprit and all that a read shows to be hopeless."""
-        if code != OK:
+        if code != OK and not results:
             raise response_error(code)
         first = 0 if fence is None else 1
         if len(results) != first + len(batch.open):
@@ -298,6 +313,10 @@ def _parse(payload: bytes) -> list[OpResult]:
         return codec.parse_multi(payload)
     except (struct_error, IndexError, UnicodeDecodeError) as error:
         raise BadReplyError(f"the answer to a multi has {len(payload)} bytes and ends too early") from error
+
+
+def _too_large(path: str, data: bytes) -> RequestTooLargeError:
+    return RequestTooLargeError(f"{path}: the data has {len(data)} bytes, expected at most {MAX_DATA_BYTES}")
 
 
 def _parent(raw: bytes) -> bytes:

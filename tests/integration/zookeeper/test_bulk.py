@@ -11,6 +11,7 @@ from aiozk import exc
 from aiocontroller.core.errors import BadInputError, ControllerMovedError
 from aiocontroller.zookeeper import codec
 from aiocontroller.zookeeper.client import Check, Create, Delete, SetData, ZooKeeperClient
+from aiocontroller.zookeeper.errors import RequestTooLargeError
 from tests.faults import Do, FaultProxy
 from tests.integration.zookeeper.conftest import MakeClient
 
@@ -206,6 +207,19 @@ async def test_batches_are_split_by_bytes(make_client: MakeClient) -> None:
     writes = await client.set_many(paths, [b"x" * 100_000] * 100, [0] * 100)
     assert writes.ok
     assert (await client.write_many([SetData(p, b"y" * 100_000, 1) for p in paths], fence=None)).ok
+
+
+async def test_data_beyond_the_servers_limit_stops_the_call_before_it_begins(make_client: MakeClient) -> None:
+    client = await make_client()
+    paths = await with_znodes(client, 3)
+    huge = b"x" * 1_048_000
+    with pytest.raises(RequestTooLargeError, match=f"{paths[1]}: the data has 1048000 bytes"):
+        await client.set_many(paths, [b"", huge, b""], [0] * 3)
+    with pytest.raises(RequestTooLargeError, match=f"{paths[2]}: the data has 1048000 bytes"):
+        await client.write_many([SetData(paths[0], b""), SetData(paths[2], huge)], fence=None)
+    assert set((await client.get_many(paths)).version) == {0}
+    assert (await client.set_many(paths, [b"x" * 1_040_000] * 3, [0] * 3)).ok
+    assert client.statistics().suspensions == 0
 
 
 async def test_what_could_not_be_resolved_is_not_taken(make_client: MakeClient) -> None:
