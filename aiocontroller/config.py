@@ -70,6 +70,16 @@ class Config(msgspec.Struct, frozen=True):
         return self._protocol_at_least(3, 2, 0)
 
     @property
+    def feature_versioning_supported(self) -> bool:
+        """``/feature`` says that features have versions (KIP-584)."""
+        return self._protocol_at_least(2, 7, 0)
+
+    @property
+    def feature_znode_version(self) -> int:
+        """The layout of ``/feature``: without minimum levels from 3.3 on."""
+        return 2 if self._protocol_at_least(3, 3, 0) else 1
+
+    @property
     def alter_partition_supported(self) -> bool:
         """Brokers change ISRs by AlterPartition (KIP-497) and not by writing znodes."""
         return self._protocol_at_least(2, 7, 2)

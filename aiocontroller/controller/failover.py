@@ -5,7 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from aiocontroller.controller import brokers, leader_elections, reassignment, topic_deletion, topics, unclean_elections
+from aiocontroller.controller import (
+    brokers,
+    features,
+    leader_elections,
+    reassignment,
+    topic_deletion,
+    topics,
+    unclean_elections,
+)
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import (
     handle_replica_state_changes,
@@ -33,6 +41,7 @@ async def on_controller_failover(shell: ControllerShell) -> None:
     earlier controller still has in its queues is refused from then on.
     """
     context = shell.context
+    await features.set_up_feature_versioning(shell)
     await brokers.load_brokers(shell)
     await shell.send_update_metadata(context.brokers)
     await _discard_notifications(shell)

@@ -19,6 +19,7 @@ import msgspec
 from aiocontroller.controller import (
     brokers,
     controlled_shutdown,
+    features,
     isr,
     leader_elections,
     log_dirs,
@@ -74,6 +75,7 @@ HANDLERS: dict[type[ev.Event], Handler] = {
     ev.AutoPreferredReplicaLeaderElection: leader_elections.auto_preferred_replica_leader_election,
     ev.ControlledShutdown: controlled_shutdown.controlled_shutdown,
     ev.AllocateProducerIds: producer_ids.allocate_producer_ids,
+    ev.UpdateFeatures: features.update_features,
 }
 """What only the active controller does; while standing by these events are dropped, requests among them refused."""
 

@@ -310,3 +310,14 @@ class AllocateProducerIds(Request, frozen=True, gc=False, kw_only=True):
     state = ControllerState.Idle
     broker: int
     broker_epoch: int
+
+
+# -- features ----------------------------------------------------------------------------------------------------------
+
+
+class UpdateFeatures(Request, frozen=True, gc=False, kw_only=True):
+    """Answered with a dict, feature -> (error code, message)."""
+
+    state = ControllerState.UpdateFeatures
+    updates: dict[str, int]
+    """Feature -> the level wanted."""

@@ -6,10 +6,22 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import AllocateProducerIds, AlterPartitionReceived, ControlledShutdown, Reply, Request
-from aiocontroller.wire import messages
+from aiocontroller.core.events import (
+    AllocateProducerIds,
+    AlterPartitionReceived,
+    ApiPartitionReassignment,
+    ControlledShutdown,
+    ElectionType,
+    ListPartitionReassignments,
+    ReplicaLeaderElection,
+    Reply,
+    Request,
+    UpdateFeatures,
+)
+from aiocontroller.wire import admin_messages, messages
 from aiocontroller.wire.alter_partition import decode_alter_partition_request, encode_alter_partition_response
 from aiocontroller.wire.apis import ApiKey, VersionRange
+from aiocontroller.wire.errors import FrameError
 
 
 class ControllerApi(NamedTuple):
@@ -41,6 +53,47 @@ def _allocate_producer_ids(version: int, body: bytes, reply: Reply) -> Request:
     return AllocateProducerIds(broker=request.broker, broker_epoch=request.broker_epoch, reply=reply)
 
 
+def _elect_leaders(version: int, body: bytes, reply: Reply) -> Request:
+    request = admin_messages.decode_elect_leaders_request(version, body)
+    try:
+        election_type = ElectionType(request.election_type)
+    except ValueError:
+        raise FrameError(f"ElectLeaders: found election type {request.election_type}, expected 0 or 1") from None
+
+    def answer(result: Any) -> None:
+        # An error that concerns all is told for each partition, as Kafka does: version 0 knows no other place for it.
+        if isinstance(result, KafkaErrorCode) and request.partitions is not None:
+            result = dict.fromkeys(request.partitions, (result, ""))
+        reply.answer(result)
+
+    return ReplicaLeaderElection(partitions=request.partitions, election_type=election_type, reply=Reply(answer))
+
+
+def _alter_partition_reassignments(version: int, body: bytes, reply: Reply) -> Request:
+    targets = admin_messages.decode_alter_partition_reassignments_request(version, body)
+    return ApiPartitionReassignment(targets=targets, reply=reply)
+
+
+def _list_partition_reassignments(version: int, body: bytes, reply: Reply) -> Request:
+    partitions = admin_messages.decode_list_partition_reassignments_request(version, body)
+    return ListPartitionReassignments(partitions=partitions, reply=reply)
+
+
+def _update_features(version: int, body: bytes, reply: Reply) -> Request:
+    return UpdateFeatures(updates=admin_messages.decode_update_features_request(version, body), reply=reply)
+
+
+def _dict_or_error(encode: Callable[[int, int, dict[Any, Any]], bytes]) -> Callable[[int, Any], bytes]:
+    """An encoder that takes (version, error code, results by key) as one that takes (version, results or error)."""
+
+    def encode_answer(version: int, result: Any) -> bytes:
+        if isinstance(result, KafkaErrorCode):
+            return encode(version, result, {})
+        return encode(version, KafkaErrorCode.NONE, result)
+
+    return encode_answer
+
+
 def _or_error(encode: Callable[..., bytes]) -> Callable[[int, Any], bytes]:
     """An encoder that takes (version, error code, *result) as one that takes (version, result or error code)."""
 
@@ -63,6 +116,22 @@ SERVED: dict[int, ControllerApi] = {
     ),
     ApiKey.ALLOCATE_PRODUCER_IDS: ControllerApi(
         VersionRange(0, 0), _allocate_producer_ids, _or_error(messages.encode_allocate_producer_ids_response)
+    ),
+    ApiKey.ELECT_LEADERS: ControllerApi(
+        VersionRange(0, 2), _elect_leaders, _dict_or_error(admin_messages.encode_elect_leaders_response)
+    ),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: ControllerApi(
+        VersionRange(0, 0),
+        _alter_partition_reassignments,
+        _dict_or_error(admin_messages.encode_alter_partition_reassignments_response),
+    ),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: ControllerApi(
+        VersionRange(0, 0),
+        _list_partition_reassignments,
+        _dict_or_error(admin_messages.encode_list_partition_reassignments_response),
+    ),
+    ApiKey.UPDATE_FEATURES: ControllerApi(
+        VersionRange(0, 1), _update_features, _dict_or_error(admin_messages.encode_update_features_response)
     ),
 }
 
