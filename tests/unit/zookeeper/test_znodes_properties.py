@@ -2,7 +2,7 @@
 
 import json
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiocontroller.core.ids import (
@@ -67,6 +67,11 @@ damage = st.one_of(
 )
 
 
+patiently = settings(deadline=None)
+"""A busy machine is no failure."""
+
+
+@patiently
 @given(st.lists(states, max_size=20))
 def test_states(written):
     datas = znodes.encode_partition_states(written)
@@ -78,29 +83,34 @@ def test_states(written):
         assert json.loads(data).get("leader_recovery_state", 0) == state.recovery_state
 
 
+@patiently
 @given(topics)
 def test_topics(written):
     assert znodes.decode_topic(written.topic, znodes.encode_topic(written), written.version) == written
 
 
+@patiently
 @given(brokers)
 def test_brokers(written):
     data = znodes.encode_broker(znodes.BrokerInfo(written, 17))
     assert znodes.decode_broker(written.id, data, written.epoch) == written
 
 
+@patiently
 @given(st.dictionaries(st.builds(TopicPartition, topic_names, partition_numbers), id_tuples, max_size=8))
 def test_reassignments_and_partitions(written):
     assert znodes.decode_reassignment(znodes.encode_reassignment(written)) == written
     assert znodes.decode_partitions("/p", znodes.encode_partitions(written)) == list(written)
 
 
+@patiently
 @given(st.binary(min_size=16, max_size=16))
 def test_topic_ids(topic_id):
     assert len(topic_id_to_text(topic_id)) == 22
     assert topic_id_from_text(topic_id_to_text(topic_id)) == topic_id
 
 
+@patiently
 @given(damage)
 def test_no_decoder_raises(data):
     znodes.decode_controller(data)
