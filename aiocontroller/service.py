@@ -40,14 +40,12 @@ class Service:
     """One controller, in office or standing by.  ``run`` ends after ``stop``, or with GivingUpError."""
 
     def __init__(
-        self, config: Config, world: World, *, journal_dir: Path | None = None, allow_session_expiry: bool = False
+        self, config: Config, world: World, *, journal: Journal | None = None, allow_session_expiry: bool = False
     ) -> None:
         self.config = config
         self.world = world
         self.metrics = Metrics()
-        self.journal: Journal = (
-            NullJournal() if journal_dir is None else FileJournal(journal_dir, config.aiocontroller_id, world=world)
-        )
+        self.journal = NullJournal() if journal is None else journal
         self.queue = EventQueue(world.clock)
         self.client = ZooKeeperClient(
             config.zookeeper_connect,
@@ -159,9 +157,10 @@ def run_service(
     """Run until SIGTERM or SIGINT; the process's exit code."""
 
     async def main() -> int:
-        journal = config.aiocontroller_journal_dir
-        journal_dir = Path(journal) if journal else data / "journal" if data is not None else None
-        service = Service(config, real_world(), journal_dir=journal_dir, allow_session_expiry=allow_session_expiry)
+        world = real_world()
+        folder = _journal_dir(config, data)
+        journal = None if folder is None else FileJournal(folder, config.aiocontroller_id, world=world)
+        service = Service(config, world, journal=journal, allow_session_expiry=allow_session_expiry)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, service.stop)
@@ -177,6 +176,12 @@ def run_service(
 
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(main())
+
+
+def _journal_dir(config: Config, data: Path | None) -> Path | None:
+    if config.aiocontroller_journal_dir is not None:
+        return Path(config.aiocontroller_journal_dir)
+    return None if data is None else data / "journal"
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -220,11 +220,13 @@ class Host:
 class SimulatedNetwork:
     """Hosts, the connections between them, and what is wrong with them.  Ports are unique over all hosts."""
 
-    def __init__(self, delay_s: Callable[[], float] | float = 0.0001) -> None:
+    def __init__(self, delay_s: float = 0.0001, jitter_s: Callable[[], float] | None = None) -> None:
+        """``delay_s`` for each piece, and whatever ``jitter_s`` adds to it."""
+        self.delay_s = delay_s
+        self._jitter_s = jitter_s
         self.listeners: dict[int, tuple[Host, Callable[[], asyncio.BaseProtocol]]] = {}
         self.connections: list[tuple[int, SimulatedTransport, SimulatedTransport]] = []
         """(port, client's end, server's end) of every connection that is open."""
-        self._delay_s = delay_s
         self._next_port = FIRST_FREE_PORT
         self._blocked: dict[tuple[str, str], list[tuple[SimulatedTransport, bytes | None]]] = {}
         """(from, to) -> what waits for the link to be healed, in order."""
@@ -245,7 +247,7 @@ class SimulatedNetwork:
     async def connect_from(
         self, host: Host, protocol_factory: Callable[[], P], address: str, port: int, timeout_s: float
     ) -> tuple[asyncio.Transport, P]:
-        await asyncio.sleep(self.delay_s)
+        await asyncio.sleep(self._next_delay_s())
         found = self.listeners.get(port)
         if found is not None and (self._is_blocked(host, found[0]) or self._is_blocked(found[0], host)):
             await asyncio.sleep(timeout_s)
@@ -272,10 +274,8 @@ class SimulatedNetwork:
         self.listeners[port] = (host, protocol_factory)
         return SimulatedListener(self, port)
 
-    @property
-    def delay_s(self) -> float:
-        """How long the next piece takes."""
-        return self._delay_s() if callable(self._delay_s) else self._delay_s
+    def _next_delay_s(self) -> float:
+        return self.delay_s + (self._jitter_s() if self._jitter_s is not None else 0.0)
 
     def carry(self, sender: Host, to: SimulatedTransport, data: bytes | None) -> None:
         if sender.crashed:
@@ -289,7 +289,7 @@ class SimulatedNetwork:
 
     def _send(self, to: SimulatedTransport, data: bytes | None) -> None:
         to.under_way.append(data)
-        asyncio.get_running_loop().call_later(self.delay_s, lambda: to.arrive(to.under_way.popleft()))
+        asyncio.get_running_loop().call_later(self._next_delay_s(), lambda: to.arrive(to.under_way.popleft()))
 
     def cut(self, port: int) -> int:
         """Break every connection to a port, both ends at once; returns how many."""
