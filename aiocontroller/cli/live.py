@@ -14,7 +14,7 @@ from rich.text import Text
 
 from aiocontroller.cli.cluster_state import BrokerState
 from aiocontroller.cli.observer import Observation
-from aiocontroller.cli.views import Facts, View, microseconds, summary_tables, worth_showing
+from aiocontroller.cli.views import Facts, View, microseconds, silent_controller, summary_tables, worth_showing
 
 BROKERS_SHOWN = 12
 EVENTS_KEPT = 50
@@ -85,7 +85,7 @@ class LiveView(View):
     def _controller(self, observation: Observation) -> Text:
         status = observation.status
         if status is None:
-            return Text("No controller in office", style="bold red")
+            return Text(silent_controller(observation).capitalize(), style="bold red")
         since = datetime.fromtimestamp(status["since_us"] / 1e6).astimezone().strftime("%H:%M:%S")
         return Text.assemble(
             "Controller ",

@@ -28,12 +28,18 @@ SHORTEST_PAUSE_S = 0.5
 
 
 class Observation(msgspec.Struct, frozen=True):
-    """One look.  ``status`` is what the controller in office says of itself; None when none answers."""
+    """One look.  ``status`` is what the controller in office says of itself; None when none is, or it does not answer
+    at the moment."""
 
     status: dict[str, Any] | None
     cluster: ClusterState | None
     new_events: list[dict[str, Any]]
     """Events that controllers have handled since the last look, oldest first."""
+
+    @property
+    def controller(self) -> int | None:
+        """Who is in office by ZooKeeper, also when it does not answer."""
+        return None if self.cluster is None else self.cluster.controller.id
 
     @property
     def counts(self) -> dict[str, int]:

@@ -104,8 +104,9 @@ class JsonView(View):
         for event in observation.new_events:
             print_json({"event": "handled", "what": event})
         state = {
-            "controller": None if observation.status is None else observation.status["id"],
-            "epoch": None if observation.status is None else observation.status["epoch"],
+            "controller": observation.controller,
+            "epoch": None if observation.cluster is None else observation.cluster.controller.epoch,
+            "answers": observation.status is not None,
             "brokers": [] if observation.cluster is None else observation.cluster.brokers,
             "partitions": observation.counts,
         }
@@ -164,12 +165,22 @@ def microseconds(us: float) -> str:
 
 def _state_line(observation: Observation) -> str:
     status, counts = observation.status, observation.counts
-    head = "no controller in office" if status is None else f"controller {status['id']} epoch {status['epoch']}"
+    if status is not None:
+        head = f"controller {status['id']} epoch {status['epoch']}"
+    else:
+        head = silent_controller(observation)
     if observation.cluster is None:
         return head
     brokers = " ".join(f"{b.id}:{b.leaders if b.live else 'gone'}" for b in observation.cluster.brokers)
     numbers = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items())
     return f"{head}; leaders by broker {brokers or '-'}; partitions: {numbers}"
+
+
+def silent_controller(observation: Observation) -> str:
+    """Why there is no status."""
+    if observation.controller is None:
+        return "no controller in office"
+    return f"controller {observation.controller} does not answer at the moment"
 
 
 def _time(us: int) -> str:
