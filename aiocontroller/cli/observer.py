@@ -2,7 +2,8 @@
 as ZooKeeper holds it.
 
 Looking must not cost the cluster much: ZooKeeper is read again only after ten times the time that the last reading
-took.  Nothing here fails: what cannot be had at the moment is None, or as it was last.
+took, or twice that time when something has happened.  Nothing here fails: what cannot be had at the moment is None, or
+as it was last.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 
 STATUS_TIMEOUT_S = 1.0
-READ_SHARE = 10
-"""Reading ZooKeeper may take one part in this many of the time."""
+REST_IDLE, REST_BUSY = 10, 2
+"""How long ZooKeeper is left alone after a reading, in multiples of what it took."""
 SHORTEST_PAUSE_S = 0.5
 
 
@@ -57,7 +58,8 @@ class Observer:
         self._client = ZooKeeperClient(zookeeper, world=world)
         self._http: aiohttp.ClientSession | None = None
         self._cluster: ClusterState | None = None
-        self._read_again_s = 0.0
+        self._read_s = self._took_s = 0.0
+        """When ZooKeeper was read last, and how long that took."""
 
     async def start(self, timeout_s: float) -> None:
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=STATUS_TIMEOUT_S))
@@ -71,17 +73,20 @@ class Observer:
     async def look(self) -> Observation:
         answers = [await self._status(url) for url in self._controllers()]
         active = next((a for a in answers if a is not None and a.get("active")), None)
-        return Observation(active, await self.cluster(), self._journal.new_events())
+        events = self._journal.new_events()
+        rest_s = self._took_s * (REST_BUSY if events else REST_IDLE)
+        fresh = time.monotonic() >= self._read_s + max(SHORTEST_PAUSE_S, rest_s)
+        return Observation(active, await self.cluster() if fresh else self._cluster, events)
 
-    async def cluster(self, *, fresh: bool = False) -> ClusterState | None:
-        started = time.monotonic()
-        if fresh or started >= self._read_again_s:
-            try:
-                self._cluster = await read_cluster_state(KafkaZkClient(self._client))
-            except (AioControllerError, OSError):
-                pass  # no connection now; the view shows what it was
-            took = time.monotonic() - started
-            self._read_again_s = started + max(SHORTEST_PAUSE_S, READ_SHARE * took)
+    async def cluster(self) -> ClusterState | None:
+        """Read now; as it was last when that cannot be."""
+        started_s = time.monotonic()
+        try:
+            self._cluster = await read_cluster_state(KafkaZkClient(self._client))
+        except (AioControllerError, OSError):
+            pass  # no connection now
+        self._read_s = time.monotonic()
+        self._took_s = self._read_s - started_s
         return self._cluster
 
     async def _status(self, url: str) -> dict[str, Any] | None:

@@ -193,7 +193,7 @@ async def _show(
 
 
 async def _last_look(observer: Observer) -> dict[str, Any]:
-    cluster = await observer.cluster(fresh=True)
+    cluster = await observer.cluster()
     if cluster is None:
         return {"epoch": None, "partitions": {}}
     return {"epoch": cluster.controller.epoch, "partitions": cluster.counts()}
