@@ -112,6 +112,7 @@ class BrokerServer:
         self.cluster_id: str | None = None
         self.spawn = spawn
         self.requests: dict[str, int] = {}
+        self.connections: dict[ServedConnection, None] = {}
         self._world = world
         self._metadata = metadata
         self._replicas = replicas
@@ -121,6 +122,11 @@ class BrokerServer:
 
     def connection(self) -> ServedConnection:
         return ServedConnection(self)
+
+    def close(self) -> None:
+        """End the connections that are open."""
+        for connection in list(self.connections):
+            connection.close()
 
     async def answer(self, frame: bytes, connection: ServedConnection) -> list[bytes]:
         """The whole answer without its length; FrameError when the connection is to end."""
@@ -271,9 +277,16 @@ class ServedConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
         self._transport = transport
+        self._server.connections[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._server.connections.pop(self, None)
+
+    def close(self) -> None:
+        self._waiting.clear()
+        if self._transport is not None:
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -306,10 +319,9 @@ class ServedConnection(asyncio.Protocol):
             self._busy = False
 
     def _end(self, why: str) -> None:
-        self._waiting.clear()
         if self._transport is not None:
             log.warning("connection of %s closed: %s", self._transport.get_extra_info("peername"), why)
-            self._transport.abort()
+        self.close()
 
 
 def _api_versions(version: int, error: KafkaErrorCode) -> bytes:

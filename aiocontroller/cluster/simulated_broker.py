@@ -139,7 +139,9 @@ class SimulatedBroker:
                 for task in (*running, *self._running):
                     task.cancel()
         finally:
+            self._tasks = None
             listener.close()
+            self._server.close()
             await self._client.close()
 
     # -- ZooKeeper -------------------------------------------------------------------------------------------------

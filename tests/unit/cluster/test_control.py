@@ -1,0 +1,51 @@
+"""How a running cluster is found: the lock is the truth, the file says where things are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from aiocontroller.cluster.control import (
+    CLUSTER_FILE,
+    ClusterFile,
+    ClusterLock,
+    ClusterNotRunningError,
+    ClusterRunsAlreadyError,
+    read_cluster_file,
+    send_command,
+    write_cluster_file,
+)
+from aiocontroller.core.errors import BadInputError
+
+CONTENTS = ClusterFile(4_194_999, "h:1", "h:2,h:3", "http://h:4", "http://127.0.0.1:1", "token", {"zookeeper": 5})
+
+
+def test_what_is_written_can_be_read_while_the_lock_is_held(tmp_path: Path) -> None:
+    lock = ClusterLock(tmp_path)
+    lock.acquire()
+    write_cluster_file(tmp_path, CONTENTS)
+    assert read_cluster_file(tmp_path) == CONTENTS
+    with pytest.raises(ClusterRunsAlreadyError, match=rf"process {os.getpid()}\): stop it, or give another folder"):
+        ClusterLock(tmp_path).acquire()
+    lock.release()
+    lock.release()
+    assert list(tmp_path.iterdir()) == []
+    again = ClusterLock(tmp_path)
+    again.acquire()
+    again.release()
+
+
+def test_no_cluster_and_one_that_was_killed(tmp_path: Path) -> None:
+    with pytest.raises(ClusterNotRunningError, match=r"no cluster runs in .*: start one with scripts/up"):
+        send_command(tmp_path, "status")
+    write_cluster_file(tmp_path, CONTENTS)
+    with pytest.raises(ClusterNotRunningError, match="left over from process 4194999, which is gone"):
+        send_command(tmp_path, "status")
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / CLUSTER_FILE).write_text('{"pid": "x"}')
+    with pytest.raises(BadInputError, match=rf"{CLUSTER_FILE}: found Expected `int`"):
+        read_cluster_file(tmp_path)
