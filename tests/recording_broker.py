@@ -51,13 +51,27 @@ class RecordingBroker:
         self._connections: set[_Connection] = set()
 
     async def start(self, port: int = 0) -> None:
-        self._listener = await self.world.network.serve(lambda: _Connection(self), "127.0.0.1", port)
+        await self.listen(port)
         await self.client.start(10)
         await self.register()
 
+    async def listen(self, port: int = 0) -> None:
+        self._listener = await self.world.network.serve(lambda: _Connection(self), "127.0.0.1", port)
+
+    def deafen(self) -> None:
+        """Refuse connections and break those that there are; the registration stays."""
+        assert self._listener is not None
+        self._listener.close()
+        for connection in list(self._connections):
+            connection.close()
+
     async def register(self) -> None:
+        self.epoch = await self.zk.register_broker(self.info)
+
+    @property
+    def info(self) -> BrokerInfo:
         endpoint = Endpoint("PLAINTEXT", "127.0.0.1", self.port)
-        self.epoch = await self.zk.register_broker(BrokerInfo(Broker(self.id, 0, (endpoint,), self.rack), 0))
+        return BrokerInfo(Broker(self.id, 0, (endpoint,), self.rack), 0)
 
     @property
     def port(self) -> int:
@@ -67,9 +81,7 @@ class RecordingBroker:
     async def stop(self) -> None:
         """Gone at once, registration included."""
         if self._listener is not None:
-            self._listener.close()
-        for connection in list(self._connections):
-            connection.close()
+            self.deafen()
         await self.client.close()
 
     def of(self, api: ApiKey) -> list[Any]:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
+import pytest
 
 from aiocontroller.config import Config
-from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.core.events import ControllerState
+from aiocontroller.core.ids import Broker, LeaderAndIsr, ReplicaAssignment, TopicAssignment
+from aiocontroller.journal.journal import MemoryJournal
 from aiocontroller.net.ports import World
 from aiocontroller.service import Service
 from aiocontroller.zookeeper.client import ZooKeeperClient
+from aiocontroller.zookeeper.codec import Create, Delete
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+from aiocontroller.zookeeper.znodes import encode_broker, encode_topic
 from tests.recording_broker import RecordingBroker
 
 WITHIN_S = 15.0
@@ -67,8 +73,27 @@ class Cluster:
         data = msgspec.json.encode({"version": 1, "partitions": {str(p): r for p, r in assignment.items()}})
         await self.client.create(f"/brokers/topics/{name}", data=data)
 
+    async def bounce_broker(self, broker_id: int) -> int:
+        """Another incarnation under the same id, between two looks of the controller; returns its epoch."""
+        broker = self.brokers[broker_id]
+        path, data = f"/brokers/ids/{broker_id}", encode_broker(broker.info)
+        deleted, created = await broker.client.multi([Delete(path), Create(path, data, ephemeral=True)])
+        assert (deleted.code, created.code) == (0, 0)
+        found = await self.zk.get_broker(broker_id, watch=False)
+        assert isinstance(found, Broker)
+        broker.epoch = found.epoch
+        return broker.epoch
+
+    async def create_topic_with_id(self, name: str, assignment: dict[int, list[int]], topic_id: bytes) -> None:
+        """As brokers write it."""
+        partitions = {number: ReplicaAssignment(tuple(replicas)) for number, replicas in assignment.items()}
+        data = encode_topic(TopicAssignment(name, topic_id, partitions))
+        await self.client.create(f"/brokers/topics/{name}", data=data)
+
     async def add_controller(self, **changes: Any) -> Service:
+        """Its journal is kept in memory: ``journal_of``."""
         service = Service(config(self.zk_connect, **changes), self.world)
+        service.journal = service.shell.journal = MemoryJournal(service.shell.id, self.world.clock)
         opened = asyncio.Event()
         self.services.append(service)
         self._running[service] = asyncio.create_task(service.run(lambda _: opened.set()))
@@ -82,6 +107,13 @@ class Cluster:
     def crash_controller(self, service: Service) -> None:
         """As SIGKILL would: the session is left to expire."""
         self._running.pop(service).cancel()
+
+    async def giving_up(self, service: Service) -> BaseException:
+        """The error with which it ends by itself."""
+        with pytest.raises(ExceptionGroup) as caught:
+            await asyncio.wait_for(self._running.pop(service), WITHIN_S)
+        (error,) = caught.value.exceptions
+        return error
 
     async def active(self) -> Service:
         found: Service = await until(lambda: next((s for s in self.services if s.controller.election.active), None))
@@ -102,12 +134,59 @@ class Cluster:
         await until(reached, f"leaders {leaders} of {topic}")
         return await self.states(topic, len(leaders))  # type: ignore[return-value]
 
+    async def state(self, topic: str, partition: int = 0) -> LeaderAndIsr:
+        (found,) = await self.zk.get_topic_partition_states([topic], [partition])
+        assert isinstance(found, LeaderAndIsr), found
+        return found
+
+    async def until_state(self, topic: str, leader: int, isr: tuple[int, ...], partition: int = 0) -> LeaderAndIsr:
+        async def reached() -> Any:
+            (found,) = await self.zk.get_topic_partition_states([topic], [partition])
+            return isinstance(found, LeaderAndIsr) and (found.leader, found.isr) == (leader, isr)
+
+        await until(reached, f"{topic}-{partition} led by {leader} with ISR {isr}")
+        return await self.state(topic, partition)
+
+    async def write_state(self, topic: str, state: LeaderAndIsr, partition: int = 0) -> None:
+        """As a broker that writes ISRs itself; ``state.partition_epoch`` is the version that is there."""
+        found = await self.zk.get_controller_epoch()
+        assert found is not None
+        writes = await self.zk.set_topic_partition_states([topic], [partition], [state], fence=found[1])
+        assert list(writes.code) == [0]
+
     async def close(self) -> None:
-        for service in list(self._running):
-            await self.stop_controller(service)
-        for broker in self.brokers.values():
-            await broker.stop()
-        await self.client.close()
+        """Ends everything, also what has ended in error; the first error is raised."""
+        ends: list[Callable[[], Awaitable[None]]] = [
+            *(functools.partial(self.stop_controller, service) for service in list(self._running)),
+            *(broker.stop for broker in self.brokers.values()),
+            self.client.close,
+        ]
+        errors = []
+        for end in ends:
+            try:
+                await end()
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+
+def journal_of(service: Service) -> MemoryJournal:
+    assert isinstance(service.journal, MemoryJournal)
+    return service.journal
+
+
+async def idle(service: Service) -> None:
+    """Until nothing waits, nothing is being handled and no broker owes an answer."""
+
+    def quiet() -> bool:
+        senders = service.shell.channels.statistics() if service.shell.channels is not None else []
+        busy = any(s.queued or s.in_flight for s in senders)
+        return not service.queue and service.controller.state is ControllerState.Idle and not busy
+
+    await until(quiet, "the controller is idle")
+    await asyncio.sleep(0.02)
+    await until(quiet, "the controller is idle")
 
 
 @asynccontextmanager

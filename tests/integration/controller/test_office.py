@@ -1,0 +1,446 @@
+"""Into office, through trouble and out of it: races, faults of our own, sessions that end, connections that break."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from aiocontroller.controller import failover, leader_elections
+from aiocontroller.controller.kafka_controller import FAULTS_TO_GIVE_UP, HANDLERS, GivingUpError
+from aiocontroller.core import events as ev
+from aiocontroller.core.errors import ControllerMovedError, KafkaErrorCode
+from aiocontroller.net.ports import World
+from aiocontroller.service import Service
+from aiocontroller.wire.apis import ApiKey
+from aiocontroller.zookeeper.client import ZooKeeperClient
+from tests.faults import Do, FaultProxy
+from tests.integration.controller.asking import asking
+from tests.integration.controller.harness import Cluster, idle, journal_of, running, until
+
+MULTI = 14
+"""ZooKeeper's opcode."""
+
+
+@pytest.fixture
+async def cluster(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
+    async with running(world, zk_connect) as cluster:
+        for broker in (1, 2, 3):
+            await cluster.add_broker(broker)
+        yield cluster
+
+
+async def office(cluster: Cluster) -> Service:
+    """A controller that has its failover behind it."""
+    service = await cluster.add_controller()
+    await cluster.active()
+    await idle(service)
+    return service
+
+
+def in_office(cluster: Cluster) -> list[Service]:
+    return [s for s in cluster.services if s.controller.election.active]
+
+
+# -- elections ---------------------------------------------------------------------------------------------------------
+
+
+async def test_three_contenders_race_again_and_again(cluster: Cluster) -> None:
+    """Each round has one winner and one epoch; nobody's leaders change."""
+    await asyncio.gather(*(cluster.add_controller(aiocontroller_id=100 + i) for i in range(3)))
+    await cluster.create_topic("t", {0: [1, 2, 3]})
+    (before,) = await cluster.until_leaders("t", [1])
+    for epoch in range(1, 6):
+        winner = await cluster.active()
+        await until(lambda w=winner, e=epoch: w.shell.context.epoch == e and len(w.shell.context.table) == 1)
+        assert await cluster.zk.get_controller_epoch() == (epoch, epoch)
+        assert in_office(cluster) == [winner]
+        holder: Any = await cluster.zk.get_controller(watch=False)
+        assert holder.controller_id == winner.shell.id
+        if epoch % 2:
+            await winner.client.expire_session_for_test()
+        else:
+            await cluster.client.delete("/controller")
+        await until(lambda w=winner, e=epoch: w.shell.context.epoch != e)
+    assert (await cluster.state("t")).leader_epoch == before.leader_epoch
+
+
+async def test_contenders_that_start_with_nobody_in_office_race_once(world: World, zk_connect: str) -> None:
+    async with running(world, zk_connect) as cluster:
+        contenders = await asyncio.gather(*(cluster.add_controller() for _ in range(3)))
+        winner = await cluster.active()
+        await asyncio.gather(*(until(lambda s=s: s.controller.election.holder) for s in contenders))
+        assert in_office(cluster) == [winner]
+        assert await cluster.zk.get_controller_epoch() == (1, 1)
+
+
+async def test_takeover_from_a_controller_in_office(cluster: Cluster) -> None:
+    first = await cluster.add_controller(aiocontroller_id=101)
+    await cluster.create_topic("t", {0: [1, 2]})
+    await cluster.until_leaders("t", [1])
+    second = await cluster.add_controller(aiocontroller_id=102, aiocontroller_takeover_policy="takeover")
+    await until(lambda: second.shell.context.table.leadership_count == 1)
+    await until(lambda: not first.controller.election.active)
+    assert second.shell.context.epoch == 2
+    await cluster.stop_broker(1)
+    await cluster.until_state("t", 2, (2,))
+
+
+async def test_every_broker_hears_the_broker_list_before_any_leader(cluster: Cluster) -> None:
+    """Kafka's rule: a follower finds its leader's address in the metadata."""
+    first = await cluster.add_controller()
+    await cluster.create_topic("t", {p: [1 + p % 3, 1 + (p + 1) % 3] for p in range(6)})
+    await cluster.until_leaders("t", [1, 2, 3, 1, 2, 3])
+    await idle(first)
+    await cluster.stop_controller(first)
+    cluster.services.remove(first)
+    for broker in cluster.brokers.values():
+        broker.take()
+    second = await cluster.add_controller()
+    await until(lambda: second.shell.context.table.leadership_count == 6)
+    await idle(second)
+    for broker in cluster.brokers.values():
+        head = broker.received[0]
+        assert (head.api, head.request.controller_epoch, head.request.topic_states) == (ApiKey.UPDATE_METADATA, 2, ())
+        assert sorted(b.id_ for b in head.request.live_brokers) == [1, 2, 3, second.shell.id]
+        assert {r.request.controller_epoch for r in broker.received} == {2}
+        told = {
+            (p.partition_index, p.leader)
+            for r in broker.of(ApiKey.LEADER_AND_ISR)
+            for t in r.topic_states
+            for p in t.partition_states
+        }
+        assert len(told) == 4
+        known = [p for r in broker.of(ApiKey.UPDATE_METADATA) for t in r.topic_states for p in t.partition_states]
+        assert {p.partition_index for p in known} == set(range(6))
+
+
+async def test_leaders_go_home_after_a_restart(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader_elections, "FIRST_RUN_S", 0.2)
+    service = await cluster.add_controller(leader_imbalance_check_interval_seconds=1)
+    await cluster.create_topic("t", {0: [1, 2], 1: [2, 1]})
+    await cluster.until_leaders("t", [1, 2])
+    await cluster.stop_broker(1)
+    away = await cluster.until_state("t", 2, (2,), 0)
+    back = await cluster.add_broker(1)
+    await until(lambda: 1 in service.shell.context.live)
+    topic_id = service.shell.context.table.topic_by_name["t"].id
+    async with asking(service) as leader:
+        change = ev.AlterPartition(topic_id, 0, away.leader_epoch, (2, 1), away.partition_epoch)
+        await leader.alter_partition(3, 2, cluster.brokers[2].epoch, change)
+    home = await cluster.until_state("t", 1, (2, 1), 0)
+    assert home.leader_epoch == away.leader_epoch + 1
+    await until(lambda: any(r.api is ApiKey.LEADER_AND_ISR for r in back.received))
+
+
+async def test_leaders_stay_where_rebalancing_is_off(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = await cluster.add_controller(auto_leader_rebalance_enable=False)
+    await cluster.active()
+    assert service.queue.statistics().deferred == 0
+
+
+# -- trouble of our own making -----------------------------------------------------------------------------------------
+
+
+def failing(times: int, error: Exception, then: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    """A handler, or a step of one, that raises the first few times."""
+    left = [times]
+
+    async def handler(*args: Any) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise error
+        await then(*args)
+
+    return handler
+
+
+async def test_bug_in_a_handler_costs_a_failover(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler = failing(1, RuntimeError("a bug"), HANDLERS[ev.TopicChange])
+    monkeypatch.setitem(HANDLERS, ev.TopicChange, handler)
+    service = await office(cluster)
+    with caplog.at_level(logging.ERROR):
+        await cluster.create_topic("t", {0: [1]})
+        await cluster.until_leaders("t", [1])
+    assert await cluster.zk.get_controller_epoch() == (2, 2)
+    (fault,) = journal_of(service).of_kind("fault")
+    assert fault.event == "TopicChange"
+    assert "a bug" in str(fault.detail)
+    assert any("Bug while processing TopicChange" in r.getMessage() for r in caplog.records)
+    assert any("a bug" in str(e["detail"]) for e in service.controller.status()["events"])
+
+
+async def test_bug_that_repeats_ends_the_process(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        failover, "load_partition_states", failing(99, RuntimeError("again"), failover.load_partition_states)
+    )
+    service = await cluster.add_controller()
+    error = await cluster.giving_up(service)
+    assert isinstance(error, GivingUpError)
+    assert f"{FAULTS_TO_GIVE_UP} faults" in str(error)
+    assert "again" in str(error)
+    assert await cluster.zk.get_controller(watch=False) is None, "the role is free"
+    assert len(journal_of(service).of_kind("fault")) == FAULTS_TO_GIVE_UP
+
+
+async def test_request_whose_handler_has_a_bug_is_answered(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*args: Any) -> None:
+        raise ZeroDivisionError
+
+    service = await office(cluster)
+    monkeypatch.setitem(HANDLERS, ev.ControlledShutdown, broken)
+    async with asking(service) as client:
+        answer = await client.controlled_shutdown(1, cluster.brokers[1].epoch)
+    assert answer.error_code == KafkaErrorCode.NOT_CONTROLLER, "the broker looks for the next controller"
+    await until(lambda: service.shell.context.epoch == 2)
+
+
+async def test_handler_that_forgets_its_answer_is_made_good(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def forgetful(*args: Any) -> None:
+        pass
+
+    service = await office(cluster)
+    monkeypatch.setitem(HANDLERS, ev.ControlledShutdown, forgetful)
+    async with asking(service) as client:
+        answer = await client.controlled_shutdown(1, cluster.brokers[1].epoch)
+    assert answer.error_code == KafkaErrorCode.UNKNOWN_SERVER_ERROR
+
+
+@pytest.mark.parametrize("times", [1, 2, 4])
+async def test_deposed_in_the_middle_of_the_failover(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """Again and again, also while stepping down from the term before: it is no bug, and ends in office."""
+    await cluster.create_topic("t", {0: [1, 2]})
+    deposed = failing(times, ControllerMovedError("deposed"), failover.load_partition_states)
+    monkeypatch.setattr(failover, "load_partition_states", deposed)
+    service = await cluster.add_controller()
+    await cluster.until_leaders("t", [1])
+    assert service.shell.context.epoch == times + 1
+    assert journal_of(service).of_kind("fault") == []
+
+
+async def test_bug_while_stepping_down(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fenced write was refused, and the next term's failover has a bug: recorded as one, and another term follows."""
+    service = await office(cluster)
+    bug = failing(1, RuntimeError("a bug"), failover.load_partition_states)
+    monkeypatch.setattr(failover, "load_partition_states", bug)
+    epoch, _ = await cluster.zk.get_controller_epoch() or (0, 0)
+    await cluster.client.set_data("/controller_epoch", str(epoch + 5).encode())
+    await cluster.create_topic("t", {0: [1]})
+    await cluster.until_leaders("t", [1])
+    assert len(journal_of(service).of_kind("fault")) == 1
+
+
+# -- ZooKeeper goes away -----------------------------------------------------------------------------------------------
+
+
+async def test_requests_that_wait_at_the_end_of_a_session_are_answered(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = await office(cluster)
+    entered, release = asyncio.Event(), asyncio.Event()
+    real = HANDLERS[ev.TopicChange]
+
+    async def slow(*args: Any) -> None:
+        entered.set()
+        await release.wait()
+        await real(*args)
+
+    monkeypatch.setitem(HANDLERS, ev.TopicChange, slow)
+    await cluster.create_topic("t", {0: [1]})
+    await entered.wait()
+    async with asking(service) as client:
+        waiting = asyncio.create_task(client.controlled_shutdown(1, cluster.brokers[1].epoch))
+        await until(lambda: len(service.queue))
+        await service.client.expire_session_for_test()
+        answer = await asyncio.wait_for(waiting, 10)
+        assert answer.error_code == KafkaErrorCode.NOT_CONTROLLER
+        assert not release.is_set(), "nobody waits for the handler that is at work"
+    release.set()
+    await until(lambda: service.shell.context.epoch == 2)
+    await cluster.until_leaders("t", [1])
+    assert journal_of(service).of_kind("fault") == []
+
+
+async def test_handler_at_work_at_the_end_of_a_session_writes_nothing(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its fence belongs to a term that is over, though the session that it writes through is a new one."""
+    service = await cluster.add_controller()
+    await cluster.create_topic("t", {0: [1, 2]})
+    await cluster.until_leaders("t", [1])
+    await idle(service)
+    entered, release = asyncio.Event(), asyncio.Event()
+    real = HANDLERS[ev.BrokerChange]
+
+    async def slow(*args: Any) -> None:
+        entered.set()
+        await release.wait()
+        await real(*args)
+
+    monkeypatch.setitem(HANDLERS, ev.BrokerChange, slow)
+    await cluster.stop_broker(1)
+    await entered.wait()
+    standby = await cluster.add_controller(aiocontroller_id=105)
+    monkeypatch.setitem(HANDLERS, ev.BrokerChange, real)
+    await service.client.expire_session_for_test()
+    state = await cluster.until_state("t", 2, (2,))
+    assert state.controller_epoch == standby.shell.context.epoch == 2
+    release.set()
+    await until(lambda: not service.controller.election.active)
+    await idle(service)
+    assert await cluster.state("t") == state
+    assert in_office(cluster) == [standby]
+
+
+async def test_broken_connection_does_not_cost_the_role(world: World, zk_connect: str) -> None:
+    address, _, chroot = zk_connect.partition("/")
+    proxy = await FaultProxy(int(address.rsplit(":", 1)[1])).start()
+    async with running(world, zk_connect) as cluster:
+        for broker in (1, 2, 3):
+            await cluster.add_broker(broker)
+        service = await cluster.add_controller(zookeeper_connect=f"{proxy.address}/{chroot}")
+        await cluster.create_topic("t", {p: [1 + p % 3, 1 + (p + 1) % 3] for p in range(30)})
+        await cluster.until_leaders("t", [1 + p % 3 for p in range(30)])
+        for lost in (1, 2):
+            await cluster.stop_broker(lost)
+            await until(lambda: service.controller.state is not ev.ControllerState.Idle or not service.queue)
+            proxy.cut_all()
+            await until(lambda lost=lost: lost not in service.shell.context.live)
+            await cluster.add_broker(lost)
+            await until(lambda lost=lost: lost in service.shell.context.live)
+            proxy.cut_all()
+        await idle(service)
+        states = await cluster.states("t", 30)
+        assert all(s is not None and s.leader in (1, 2, 3) for s in states)
+        assert await cluster.zk.get_controller_epoch() == (1, 1)
+        assert len(journal_of(service).of_kind("elected")) == 1
+        table = service.shell.context.table
+        held = [(table.leader[pid], table.leader_epoch[pid], table.isr(pid)) for pid in table.pids()]
+        assert held == [(s.leader, s.leader_epoch, s.isr) for s in states if s], "what we know is what is there"
+        await cluster.stop_controller(service)
+        cluster.services.remove(service)
+    await proxy.close()
+
+
+@pytest.mark.parametrize("fault", [Do.CUT, Do.CUT_AFTER])
+async def test_lost_answer_to_an_elections_write_elects_once(world: World, zk_connect: str, fault: Do) -> None:
+    """Kafka sends it again, meets its own write as a conflict, and raises the leader epoch twice."""
+    address, _, chroot = zk_connect.partition("/")
+    proxy = await FaultProxy(int(address.rsplit(":", 1)[1])).start()
+    faults: list[int] = []
+
+    def on_request(link: int, xid: int, opcode: int, frame: bytes) -> Do:
+        if opcode == MULTI and b"/state" in frame and not faults:
+            faults.append(xid)
+            return fault
+        return Do.PASS
+
+    async with running(world, zk_connect) as cluster:
+        for broker in (1, 2, 3):
+            await cluster.add_broker(broker)
+        service = await cluster.add_controller(zookeeper_connect=f"{proxy.address}/{chroot}")
+        await cluster.create_topic("t", {p: [1, 2, 3] for p in range(10)})
+        await cluster.until_leaders("t", [1] * 10)
+        await idle(service)
+        proxy.on_request = on_request
+        await cluster.stop_broker(1)
+        await cluster.until_leaders("t", [2] * 10)
+        await idle(service)
+        assert faults
+        states = await cluster.states("t", 10)
+        assert {(s.leader_epoch, s.partition_epoch, s.isr) for s in states if s} == {(1, 1, (2, 3))}
+        assert service.shell.context.epoch == 1
+        await cluster.stop_controller(service)
+        cluster.services.remove(service)
+    await proxy.close()
+
+
+async def test_changes_made_while_the_connection_was_broken_are_noticed(world: World, zk_connect: str) -> None:
+    address, _, chroot = zk_connect.partition("/")
+    proxy = await FaultProxy(int(address.rsplit(":", 1)[1])).start()
+    async with running(world, zk_connect) as cluster:
+        await cluster.add_broker(1)
+        service = await cluster.add_controller(zookeeper_connect=f"{proxy.address}/{chroot}")
+        await cluster.active()
+        await idle(service)
+        await proxy.refuse()
+        proxy.cut_all()
+        await cluster.add_broker(2)
+        await cluster.create_topic("t", {0: [2, 1]})
+        await until(lambda: not service.client.connected)
+        await proxy.start()
+        await cluster.until_leaders("t", [2])
+        assert service.shell.context.epoch == 1
+        await cluster.stop_controller(service)
+        cluster.services.remove(service)
+    await proxy.close()
+
+
+async def test_epoch_that_is_no_number_is_named(
+    world: World, zk_connect: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing can be fenced without it: the process says so and gives up, and touches nothing."""
+    client = ZooKeeperClient(zk_connect, world=world)
+    await client.start(10)
+    await client.create("/controller_epoch", data=b"seven")
+    async with running(world, zk_connect) as cluster:
+        service = await cluster.add_controller()
+        error = await cluster.giving_up(service)
+        assert "/controller_epoch" in str(error)
+    assert await client.get_data("/controller_epoch") == b"seven"
+    await client.close()
+
+
+async def test_controller_znode_that_nobody_can_read_is_respected(cluster: Cluster) -> None:
+    await cluster.client.create("/controller", data=b"?", ephemeral=True)
+    service = await cluster.add_controller()
+    await until(lambda: service.shell.bad_znodes.value)
+    assert not service.controller.election.active
+    await cluster.client.delete("/controller")
+    assert await cluster.active() is service
+
+
+# -- the journal -------------------------------------------------------------------------------------------------------
+
+
+async def test_journal_tells_the_story_of_a_term(cluster: Cluster) -> None:
+    service = await office(cluster)
+    await cluster.create_topic("t", {0: [1, 2]})
+    await cluster.until_leaders("t", [1])
+    await cluster.stop_broker(1)
+    await cluster.until_state("t", 2, (2,))
+    await idle(service)
+    await cluster.stop_controller(service)
+    cluster.services.remove(service)
+    journal = journal_of(service)
+    assert [r.controller_epoch for r in journal.of_kind("elected")] == [1]
+    assert [r.controller_epoch for r in journal.of_kind("resigned")] == [1]
+    assert [r.seq for r in journal.records] == list(range(1, len(journal.records) + 1))
+    events = [r.event for r in journal.of_kind("event")]
+    assert events[0] == "Startup"
+    assert events[-1] == "ShutdownEventThread"
+    assert {"TopicChange", "BrokerChange", "LeaderAndIsrResponseReceived"} <= set(events)
+    assert all(r.queue_us is not None and r.processing_us is not None for r in journal.of_kind("event"))
+    steps = [(r.from_state, r.to_state, r.leader, r.leader_epoch, r.isr) for r in journal.of_kind("partition")]
+    assert steps == [
+        ("NonExistentPartition", "NewPartition", None, None, None),
+        ("NewPartition", "OnlinePartition", 1, 0, (1, 2)),
+        ("OnlinePartition", "OfflinePartition", 1, 0, (1, 2)),
+        ("OfflinePartition", "OnlinePartition", 2, 1, (2,)),
+    ]
+    requests, responses = journal.of_kind("request"), journal.of_kind("response")
+    answered = {(r.broker, r.broker_epoch, r.correlation_id) for r in responses}
+    to_two = [r for r in requests if r.broker == 2]
+    assert {(r.broker, r.broker_epoch, r.correlation_id) for r in to_two} <= answered
+    assert {"API_VERSIONS", "LEADER_AND_ISR", "UPDATE_METADATA"} <= {r.api for r in to_two}
+    assert all(r.epoch == 1 for r in requests)
+    assert [(r.broker, r.detail) for r in journal.of_kind("broker")] == [(1, "dead")]
+    (loaded,) = journal.of_kind("loaded")
+    assert loaded.brokers == [1, 2, 3]
