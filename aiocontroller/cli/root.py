@@ -15,6 +15,8 @@ COMMANDS = {
     "run": ("aiocontroller.cli.run:run", "Run a controller for the cluster of a ZooKeeper."),
     "status": ("aiocontroller.cli.status:status", "Who is the controller, who leads what, what is offline."),
     "topics": ("aiocontroller.cli.topics:topics", "Create, list, describe, alter and delete topics."),
+    "reassign": ("aiocontroller.cli.reassign:reassign", "Move replicas to other brokers, or take a move back."),
+    "elect": ("aiocontroller.cli.elect:elect", "Elect preferred leaders, or unclean ones."),
     "cluster": ("aiocontroller.cli.cluster:cluster", "Kill, stop and start parts of the cluster that 'up' runs."),
 }
 """Name -> where it is (imported only when it is used) and its line in the help."""

@@ -1,0 +1,130 @@
+"""Asks the active controller, whoever that is: ZooKeeper names brokers, a broker's Metadata names the controller.
+
+Only what a command needs: one connection, one request at a time.  The role may move while a command runs, and brokers
+hear of a new controller a little later, so NOT_CONTROLLER and broken connections are tried again until the deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from aiocontroller.controller.broker_connection import BrokerConnection
+from aiocontroller.core.errors import AioControllerError, KafkaErrorCode
+from aiocontroller.core.ids import Broker
+from aiocontroller.net.ports import World
+from aiocontroller.wire import messages
+from aiocontroller.wire.apis import ApiKey, VersionRange, negotiate_api
+from aiocontroller.wire.errors import FrameError
+from aiocontroller.wire.frames import decode_response_header, request_frame
+from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+
+T = TypeVar("T")
+
+CLIENT_ID = "aiocontroller"
+WITHIN_S = 15.0
+RETRY_S = 0.2
+CONNECT_TIMEOUT_S = 3.0
+
+
+class ControllerNotFoundError(AioControllerError):
+    """Nobody said where the controller is, or it did not answer; the message says what was tried last."""
+
+
+class _Client:
+    def __init__(self, connection: BrokerConnection) -> None:
+        self._connection = connection
+        self._correlation_id = 0
+
+    async def request(self, api: ApiKey, version: int, body: bytes) -> bytes:
+        self._correlation_id += 1
+        # ``BrokerConnection`` puts the length before the frame by itself.
+        prefixed, *rest = request_frame(api, version, self._correlation_id, CLIENT_ID, body)
+        frame = await self._connection.request([prefixed[4:], *rest])
+        correlation_id, answer = decode_response_header(api, version, frame)
+        if correlation_id != self._correlation_id:
+            raise FrameError(f"{api.name}: found correlation id {correlation_id}, expected {self._correlation_id}")
+        return bytes(answer)
+
+    async def offered(self) -> dict[int, VersionRange]:
+        body = messages.encode_api_versions_request(0, CLIENT_ID, "0")
+        return messages.decode_api_versions_response(0, await self.request(ApiKey.API_VERSIONS, 0, body)).versions
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+async def ask_controller(
+    world: World,
+    zk: KafkaZkClient,
+    api: ApiKey,
+    encode: Callable[[int], bytes],
+    decode: Callable[[int, bytes], T],
+    refused: Callable[[T], bool],
+) -> T:
+    """The controller's answer; ``refused`` says of one that whoever gave it is not the controller (any more).
+
+    ControllerNotFoundError when none is to be had in time.
+    """
+    deadline = world.clock.monotonic() + WITHIN_S
+    problem = "no broker is registered"
+    while True:
+        for bootstrap in await _brokers(zk):
+            try:
+                host, port = await _find_controller(world, bootstrap)
+                answer = await _ask(world, host, port, api, encode, decode)
+            except (OSError, FrameError) as error:
+                problem = str(error)
+                continue
+            if not refused(answer):
+                return answer
+            problem = f"{host}:{port} is not the controller"
+        if world.clock.monotonic() > deadline:
+            raise ControllerNotFoundError(f"the controller did not answer within {WITHIN_S:.0f} s: {problem}")
+        await world.clock.sleep(RETRY_S)
+
+
+async def _brokers(zk: KafkaZkClient) -> list[Broker]:
+    found, _bad = await zk.get_all_brokers_in_cluster(watch=False)
+    return [broker for broker in found if broker.endpoints]
+
+
+async def _connect(world: World, host: str, port: int) -> _Client:
+    _, connection = await world.network.connect(BrokerConnection, host, port, timeout_s=CONNECT_TIMEOUT_S)
+    return _Client(connection)
+
+
+async def _find_controller(world: World, bootstrap: Broker) -> tuple[str, int]:
+    at = next((e for e in bootstrap.endpoints if e.security_protocol == "PLAINTEXT"), bootstrap.endpoints[0])
+    client = await _connect(world, at.host, at.port)
+    try:
+        version = negotiate_api(ApiKey.METADATA, await client.offered())
+        body = messages.encode_metadata_request(version, ())
+        answer = messages.decode_metadata_response(version, await client.request(ApiKey.METADATA, version, body))
+    finally:
+        client.close()
+    for node in answer.brokers:
+        if node.id == answer.controller_id:
+            return node.host, node.port
+    raise ConnectionError(f"broker {bootstrap.id} knows of no controller")
+
+
+async def _ask(
+    world: World,
+    host: str,
+    port: int,
+    api: ApiKey,
+    encode: Callable[[int], bytes],
+    decode: Callable[[int, bytes], T],
+) -> T:
+    client = await _connect(world, host, port)
+    try:
+        version = negotiate_api(api, await client.offered())
+        return decode(version, await client.request(api, version, encode(version)))
+    finally:
+        client.close()
+
+
+def code_name(code: int) -> str:
+    """Kafka's name of an error code; the number where we have none."""
+    return KafkaErrorCode(code).name if code in KafkaErrorCode._value2member_map_ else f"error {code}"

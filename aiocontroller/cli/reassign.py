@@ -1,0 +1,198 @@
+"""``aiocontroller reassign``: move replicas by a plan in Kafka's format, take moves back, list what is under way."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import click
+import msgspec
+
+from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
+from aiocontroller.cli.output import JSON, plural, print_json, say, table
+from aiocontroller.core.errors import AioControllerError, BadInputError, KafkaErrorCode
+from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
+
+if TYPE_CHECKING:
+    from aiocontroller.wire.admin_messages import Outcome, Targets
+    from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+
+
+@click.command()
+@click.option("--plan", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Kafka's JSON plan.")
+@click.option("--cancel", is_flag=True, help="Take back what is under way: all of it, or what --plan names.")
+@click.option("--list", "list_", is_flag=True, help="Show what is under way: all of it, or what --plan names.")
+@cluster_options
+@JSON
+def reassign(
+    plan: Path | None, cancel: bool, list_: bool, data: Path | None, zookeeper: str | None, as_json: bool
+) -> None:
+    """Move replicas to other brokers.
+
+    A plan is what Kafka's own tool takes: {"version": 1, "partitions": [{"topic": "t", "partition": 0,
+    "replicas": [1, 2]}]}, preferred leader first.
+    """
+    if cancel and list_:
+        raise click.UsageError("--cancel and --list exclude each other")
+    if plan is None and not cancel and not list_:
+        raise click.UsageError("nothing to do: give --plan FILE, --cancel or --list")
+    wanted = None if plan is None else read_plan(plan)
+    if wanted is not None and wanted.with_log_dirs and not list_ and not cancel:
+        click.echo(f"Note: the log_dirs of {plural(wanted.with_log_dirs, 'partition')} are ignored.", err=True)
+    address = find_zookeeper(data, zookeeper)
+    if list_:
+        under_way = asyncio.run(_listed(address, None if wanted is None else list(wanted.targets)))
+        _show_under_way(under_way, as_json)
+        return
+    targets, results = asyncio.run(_altered(address, None if wanted is None else wanted.targets, cancel))
+    _show_results(targets, results, as_json, cancel=cancel)
+
+
+# -- plans -------------------------------------------------------------------------------------------------------------
+
+
+class _Entry(msgspec.Struct):
+    topic: str
+    partition: Annotated[int, msgspec.Meta(ge=0)]
+    replicas: list[int]
+    log_dirs: list[str] | None = None
+
+
+class _Plan(msgspec.Struct):
+    version: int
+    partitions: list[_Entry]
+
+
+class Plan(NamedTuple):
+    targets: dict[TopicPartition, tuple[int, ...]]
+    with_log_dirs: int
+    """How many entries name log directories, which this controller does not move replicas between."""
+
+
+def read_plan(path: Path) -> Plan:
+    """BadInputError naming the file, what was found and what was expected.  Replica lists are the controller's to
+    judge."""
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=_Plan)
+    except msgspec.MsgspecError as error:
+        raise BadInputError(f"{path}: {error}; expected Kafka's reassignment plan, version 1") from None
+    if found.version != 1:
+        raise BadInputError(f"{path}: found version {found.version}, expected 1")
+    targets: dict[TopicPartition, tuple[int, ...]] = {}
+    for entry in found.partitions:
+        tp = TopicPartition(entry.topic, entry.partition)
+        if tp in targets:
+            raise BadInputError(f"{path}: found {tp} twice, expected it once")
+        targets[tp] = tuple(entry.replicas)
+    if not targets:
+        raise BadInputError(f"{path}: found no partitions, expected at least one")
+    named = sum(any(folder != "any" for folder in entry.log_dirs or ()) for entry in found.partitions)
+    return Plan(targets, named)
+
+
+# -- asking ------------------------------------------------------------------------------------------------------------
+
+
+async def _listed(address: str, partitions: list[TopicPartition] | None) -> dict[TopicPartition, ReplicaAssignment]:
+    async with connected(address) as zk:
+        return await _under_way(zk, partitions)
+
+
+async def _under_way(
+    zk: KafkaZkClient, partitions: list[TopicPartition] | None
+) -> dict[TopicPartition, ReplicaAssignment]:
+    from aiocontroller.cli.controller_client import ask_controller
+    from aiocontroller.net.real import real_world
+    from aiocontroller.wire import admin_messages as wire
+    from aiocontroller.wire.apis import ApiKey
+
+    answer = await ask_controller(
+        real_world(),
+        zk,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        lambda version: wire.encode_list_partition_reassignments_request(version, partitions),
+        wire.decode_list_partition_reassignments_response,
+        lambda answer: answer.error_code == KafkaErrorCode.NOT_CONTROLLER,
+    )
+    _raise_for(answer.error_code, answer.error_message)
+    return answer.under_way
+
+
+async def _altered(address: str, wanted: Targets | None, cancel: bool) -> tuple[Targets, dict[TopicPartition, Outcome]]:
+    from aiocontroller.cli.controller_client import ask_controller
+    from aiocontroller.net.real import real_world
+    from aiocontroller.wire import admin_messages as wire
+    from aiocontroller.wire.apis import ApiKey
+
+    async with connected(address) as zk:
+        targets: Targets = {} if wanted is None else wanted
+        if cancel:
+            targets = dict.fromkeys(await _under_way(zk, None) if wanted is None else wanted)
+        if not targets:
+            return {}, {}
+        answer = await ask_controller(
+            real_world(),
+            zk,
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+            lambda version: wire.encode_alter_partition_reassignments_request(version, targets),
+            wire.decode_alter_partition_reassignments_response,
+            lambda answer: answer.error_code == KafkaErrorCode.NOT_CONTROLLER,
+        )
+    _raise_for(answer.error_code, answer.error_message)
+    return targets, answer.results
+
+
+def _raise_for(code: int, message: str) -> None:
+    from aiocontroller.cli.controller_client import code_name
+
+    if code:
+        raise AioControllerError(f"the controller refused the request: {code_name(code)} {message}".rstrip())
+
+
+# -- showing -----------------------------------------------------------------------------------------------------------
+
+
+def _show_under_way(under_way: dict[TopicPartition, ReplicaAssignment], as_json: bool) -> None:
+    rows = [(tp.topic, tp.partition, a.replicas, a.adding, a.removing) for tp, a in sorted(under_way.items())]
+    columns = ("topic", "partition", "replicas", "adding", "removing")
+    if as_json:
+        print_json({"reassignments": [dict(zip(columns, row, strict=True)) for row in rows]})
+    elif rows:
+        say(table(columns, [[*row[:3], row[3] or None, row[4] or None] for row in rows]))
+    else:
+        say("No reassignment is under way.")
+
+
+def _show_results(targets: Targets, results: dict[TopicPartition, Outcome], as_json: bool, *, cancel: bool) -> None:
+    shown = [outcome_row(tp, *results.get(tp, (int(KafkaErrorCode.NONE), ""))) for tp in sorted(targets)]
+    failed = sum(row["error"] is not None for row in shown)
+    if as_json:
+        print_json({"cancelled" if cancel else "reassigned": shown})
+    elif not shown:
+        say("No reassignment is under way.")
+    else:
+        if failed:
+            say(table(("topic", "partition", "result"), [(r["topic"], r["partition"], as_words(r)) for r in shown]))
+        done = len(shown) - failed
+        say(f"{'Taken back' if cancel else 'Begun'}: {plural(done, 'reassignment')}; refused: {failed:,}.")
+    if failed:
+        raise click.exceptions.Exit(1)
+
+
+def outcome_row(tp: TopicPartition, code: int, message: str) -> dict[str, Any]:
+    """One partition of an answer, as JSON shows it."""
+    from aiocontroller.cli.controller_client import code_name
+
+    return {
+        "topic": tp.topic,
+        "partition": tp.partition,
+        "error": code_name(code) if code else None,
+        "message": message or None,
+    }
+
+
+def as_words(row: dict[str, Any]) -> str:
+    if row["error"] is None:
+        return "ok"
+    return f"{row['error']}: {row['message']}" if row["message"] else str(row["error"])
