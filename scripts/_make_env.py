@@ -50,8 +50,9 @@ def pip(venv: Path, what: str, *arguments: str) -> None:
 
 def make(root: Path, kind: str, stamp: str, venv: Path) -> None:
     made_for = venv / f".made-for-{kind}"
-    if made_for.exists() and made_for.read_text() == stamp + "\n":
-        return  # another process made it while this one waited for the lock
+    for enough in (made_for, venv / ".made-for-dev"):
+        if enough.exists() and enough.read_text() == stamp + "\n":
+            return  # another process made it while this one waited for the lock
     started = time.monotonic()
     say(f"Making the environment for '{kind}' in {venv} (once; a minute or two, mostly download)")
     old_home = venv / ".made-at"
