@@ -40,7 +40,13 @@ class Service:
     """One controller, in office or standing by.  ``run`` ends after ``stop``, or with GivingUpError."""
 
     def __init__(
-        self, config: Config, world: World, *, journal: Journal | None = None, allow_session_expiry: bool = False
+        self,
+        config: Config,
+        world: World,
+        *,
+        journal: Journal | None = None,
+        with_http: bool = True,
+        allow_session_expiry: bool = False,
     ) -> None:
         self.config = config
         self.world = world
@@ -57,6 +63,7 @@ class Service:
         self.http_port = 0
         self.endpoints: list[Endpoint] = []
         """Where brokers reach this controller, with the ports that were really taken."""
+        self._with_http = with_http
         self._allow_session_expiry = allow_session_expiry
         self._tasks: anyio.abc.TaskGroup | None = None
         self._listeners: list[Listener] = []
@@ -93,6 +100,16 @@ class Service:
             serving = await self.world.network.serve(kafka.connection, listener.host, listener.port)
             self._listeners.append(serving)
             self.endpoints.append(Endpoint(listener.listener, listener.host, serving.port, listener.security_protocol))
+        if self._with_http:
+            await self._open_http()
+        log.info("Waiting for ZooKeeper at %s", config.zookeeper_connect)
+        self.client.on_session = self._on_session
+        bound_ms = config.zookeeper_connection_timeout_ms
+        await self.client.start(bound_ms / 1000 if bound_ms else None)
+        log.info("Connected to ZooKeeper at %s, session 0x%x", config.zookeeper_connect, self.client.session_id)
+
+    async def _open_http(self) -> None:
+        config = self.config
         self._http = await http.serve(
             self.world,
             config.aiocontroller_http_host,
@@ -104,11 +121,6 @@ class Service:
             debug=self._debug_handlers(),
         )
         self.http_port = self._http.port
-        log.info("Waiting for ZooKeeper at %s", config.zookeeper_connect)
-        self.client.on_session = self._on_session
-        bound_ms = config.zookeeper_connection_timeout_ms
-        await self.client.start(bound_ms / 1000 if bound_ms else None)
-        log.info("Connected to ZooKeeper at %s, session 0x%x", config.zookeeper_connect, self.client.session_id)
 
     async def _close(self) -> None:
         for listener in self._listeners:

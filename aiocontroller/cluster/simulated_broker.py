@@ -44,6 +44,7 @@ from aiocontroller.net.ports import Listener, World
 from aiocontroller.net.real import real_world
 from aiocontroller.wire.primitives import INT32
 from aiocontroller.zookeeper.client import SessionEvent, ZooKeeperClient
+from aiocontroller.zookeeper.errors import SessionExpiredError
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.registration import BrokerIdInUseError
 from aiocontroller.zookeeper.znodes import BrokerInfo
@@ -120,6 +121,11 @@ class SimulatedBroker:
         self._controlled = controlled
         self._stop.set()
 
+    @property
+    def metadata(self) -> MetadataCache:
+        """What it knows of the cluster."""
+        return self._metadata
+
     def status(self) -> BrokerStatus:
         return self._server.status()
 
@@ -169,6 +175,8 @@ class SimulatedBroker:
             try:
                 self._server.broker_epoch = await self._zk.register_broker(info)
                 break
+            except SessionExpiredError:
+                return  # the new session registers anew
             except BrokerIdInUseError as error:
                 if self._world.clock.monotonic() > give_up:
                     raise
