@@ -289,7 +289,8 @@ async def _remove_from_isr(shell: ControllerShell, replicas: rsm.Replicas, batch
     failed: dict[int, str] = {}
     told: list[int] = []
     plan = rsm.plan_offline(context, replicas)
-    batch.add_update_metadata_request_for_brokers(context.brokers, plan.without_leadership)
+    if plan.without_leadership:
+        batch.add_update_metadata_request_for_brokers(context.brokers, plan.without_leadership)
     for _attempt in range(MAX_ATTEMPTS):
         told += plan.unchanged
         conflicts: list[int] = []
