@@ -33,6 +33,8 @@ from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 
 log = logging.getLogger(__name__)
 
+LAG_PROBE_S = 0.05
+
 Ready = Callable[["Service"], None]
 
 
@@ -45,12 +47,13 @@ class Service:
         world: World,
         *,
         journal: Journal | None = None,
+        metrics: Metrics | None = None,
         with_http: bool = True,
         allow_session_expiry: bool = False,
     ) -> None:
         self.config = config
         self.world = world
-        self.metrics = Metrics()
+        self.metrics = Metrics() if metrics is None else metrics
         self.journal = NullJournal() if journal is None else journal
         self.queue = EventQueue(world.clock)
         self.client = ZooKeeperClient(
@@ -102,11 +105,21 @@ class Service:
             self.endpoints.append(Endpoint(listener.listener, listener.host, serving.port, listener.security_protocol))
         if self._with_http:
             await self._open_http()
+            tasks.start_soon(self._watch_loop_lag, name="loop lag")
         log.info("Waiting for ZooKeeper at %s", config.zookeeper_connect)
         self.client.on_session = self._on_session
         bound_ms = config.zookeeper_connection_timeout_ms
         await self.client.start(bound_ms / 1000 if bound_ms else None)
         log.info("Connected to ZooKeeper at %s, session 0x%x", config.zookeeper_connect, self.client.session_id)
+
+    async def _watch_loop_lag(self) -> None:
+        """How late the loop runs what is due: the longest step that anybody took is somewhere in it."""
+        lag = self.metrics.timer("aiocontroller", "EventLoop", "LagMs")
+        clock = self.world.clock
+        while True:
+            due_s = clock.monotonic() + LAG_PROBE_S
+            await clock.sleep(LAG_PROBE_S)
+            lag.observe(max(0.0, clock.monotonic() - due_s))
 
     async def _open_http(self) -> None:
         config = self.config
@@ -171,8 +184,9 @@ def run_service(
     async def main() -> int:
         world = real_world()
         folder = _journal_dir(config, data)
-        journal = None if folder is None else FileJournal(folder, config.aiocontroller_id, world=world)
-        service = Service(config, world, journal=journal, allow_session_expiry=allow_session_expiry)
+        metrics = Metrics()
+        journal = FileJournal(folder, config.aiocontroller_id, world=world, metrics=metrics) if folder else None
+        service = Service(config, world, journal=journal, metrics=metrics, allow_session_expiry=allow_session_expiry)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, service.stop)

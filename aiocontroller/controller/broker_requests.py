@@ -7,6 +7,7 @@ the brokers' limit of 100 MiB.  The cut pieces stay in order, so a broker sees w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from aiocontroller.controller.channel_manager import Body, ControllerChannelManager
 from aiocontroller.core.context import ControllerContext
@@ -54,6 +55,15 @@ class Acknowledgements:
             callback()
 
 
+class Sent(NamedTuple):
+    """What of a batch brokers have not acknowledged yet."""
+
+    control: Acknowledgements
+    """LeaderAndIsr and StopReplica."""
+    metadata: Acknowledgements
+    """UpdateMetadata, after which a broker knows the leaders."""
+
+
 class BrokerRequestSender:
     """Encodes for one term: the controller's id and epoch stand in every request."""
 
@@ -71,20 +81,20 @@ class BrokerRequestSender:
         self._controller_id = controller_id
         self._own_entry = own_entry
 
-    async def send(self, requests: Requests) -> Acknowledgements:
-        """LeaderAndIsr, then UpdateMetadata, then StopReplica; the acknowledgements are those of first and last."""
-        acknowledgements = Acknowledgements()
+    async def send(self, requests: Requests) -> Sent:
+        """LeaderAndIsr, then UpdateMetadata, then StopReplica."""
+        acknowledgements, metadata = Sent(Acknowledgements(), Acknowledgements())
         for leader_and_isr in requests.leader_and_isr:
             for pids in _pieces(leader_and_isr.pids):
                 self._send_leader_and_isr(leader_and_isr, pids, acknowledgements)
                 await self._clock.sleep(0)
         if requests.update_metadata is not None:
             for pids in _pieces(requests.update_metadata.pids) if requests.update_metadata.pids else [[]]:
-                self._send_update_metadata(requests.update_metadata, pids)
+                self._send_update_metadata(requests.update_metadata, pids, metadata)
                 await self._clock.sleep(0)
         for stop_replica in requests.stop_replica:
             self._send_stop_replica(stop_replica, acknowledgements)
-        return acknowledgements
+        return Sent(acknowledgements, metadata)
 
     def _send_leader_and_isr(
         self, request: LeaderAndIsrRequest, pids: Sequence[int], acknowledgements: Acknowledgements
@@ -108,7 +118,9 @@ class BrokerRequestSender:
 
         self._channels.send(request.broker, ApiKey.LEADER_AND_ISR, encode, pids, acknowledgements.one())
 
-    def _send_update_metadata(self, request: UpdateMetadataRequest, pids: Sequence[int]) -> None:
+    def _send_update_metadata(
+        self, request: UpdateMetadataRequest, pids: Sequence[int], acknowledgements: Acknowledgements
+    ) -> None:
         context = self._context
         shared: dict[int, ControlRequestBody] = {}
 
@@ -128,7 +140,7 @@ class BrokerRequestSender:
             return [shared[version].pieces_for_broker(broker_epoch)]
 
         for broker in request.brokers:
-            self._channels.send(broker, ApiKey.UPDATE_METADATA, encode, pids)
+            self._channels.send(broker, ApiKey.UPDATE_METADATA, encode, pids, acknowledgements.one())
 
     def _send_stop_replica(self, request: StopReplicaRequest, acknowledgements: Acknowledgements) -> None:
         context = self._context

@@ -48,7 +48,7 @@ async def controlled_shutdown(shell: ControllerShell, event: ControlledShutdown)
     remaining = [table.topic_partition(pid) for pid in affected if table.leader[pid] == event.broker]
     if remaining:
         log.warning("Broker %d still leads %d partitions, the first is %s", event.broker, len(remaining), remaining[0])
-    acknowledgements = await shell.send(batch)
+    sent = await shell.send(batch)
     reply = event.reply
     reply.defer()
     timer = shell.world.clock.call_later(ANSWER_WITHIN_S, lambda: reply.ensure(remaining))
@@ -57,4 +57,4 @@ async def controlled_shutdown(shell: ControllerShell, event: ControlledShutdown)
         timer.cancel()
         reply.ensure(remaining)
 
-    acknowledgements.when_all(all_heard)
+    sent.control.when_all(all_heard)

@@ -132,7 +132,7 @@ async def leader_and_isr_response_received(shell: ControllerShell, event: Leader
     if broker is None or broker.epoch != event.broker_epoch:
         return
     if event.error_code:
-        log.error("Broker %d refused LeaderAndIsr with %s", event.broker, _named(event.error_code))
+        _log_refusal(event.broker, "LeaderAndIsr", event.error_code)
         return
     offline: list[int] = []
     refused: set[int] = set()
@@ -152,7 +152,13 @@ async def leader_and_isr_response_received(shell: ControllerShell, event: Leader
 
 async def update_metadata_response_received(shell: ControllerShell, event: UpdateMetadataResponseReceived) -> None:
     if event.error_code:
-        log.error("Broker %d refused UpdateMetadata with %s", event.broker, _named(event.error_code))
+        _log_refusal(event.broker, "UpdateMetadata", event.error_code)
+
+
+def _log_refusal(broker: int, request: str, code: int) -> None:
+    """A stale broker epoch is a bounce that we are about to hear of; everything else is worth somebody's attention."""
+    level = logging.INFO if code == KafkaErrorCode.STALE_BROKER_EPOCH else logging.ERROR
+    log.log(level, "Broker %d refused %s with %s", broker, request, _named(code))
 
 
 def _named(code: int) -> str:

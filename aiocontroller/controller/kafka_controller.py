@@ -25,6 +25,7 @@ from aiocontroller.controller import (
     log_dirs,
     producer_ids,
     reassignment,
+    topic_admin,
     topic_deletion,
     topics,
     unclean_elections,
@@ -52,7 +53,7 @@ MAX_DEPOSITIONS = 16
 """Terms that end one after the other before they have really begun."""
 EVENTS_REMEMBERED = 20
 
-Handler = Callable[[ControllerShell, Any], Awaitable[None]]
+Handler = Callable[[ControllerShell, Any], Awaitable[object]]
 
 HANDLERS: dict[type[ev.Event], Handler] = {
     ev.BrokerChange: brokers.broker_change,
@@ -64,6 +65,9 @@ HANDLERS: dict[type[ev.Event], Handler] = {
     ev.LeaderAndIsrResponseReceived: isr.leader_and_isr_response_received,
     ev.UpdateMetadataResponseReceived: isr.update_metadata_response_received,
     ev.StopReplicaResponseReceived: log_dirs.stop_replica_response_received,
+    ev.CreateTopics: topic_admin.create_topics,
+    ev.CreatePartitions: topic_admin.create_partitions,
+    ev.DeleteTopics: topic_admin.delete_topics,
     ev.TopicDeletion: topic_deletion.topic_deletion,
     ev.LogDirEventNotification: log_dirs.log_dir_event_notification,
     ev.ZkPartitionReassignment: reassignment.zk_partition_reassignment,
@@ -119,7 +123,7 @@ class KafkaController:
         self.state = ev.ControllerState.Idle
         self._faults: deque[float] = deque()
         self._stopping = False
-        self._queue_time = shell.metrics.histogram("kafka.controller", "ControllerEventManager", "EventQueueTimeMs")
+        self._queue_time = shell.metrics.timer("kafka.controller", "ControllerEventManager", "EventQueueTimeMs")
         self._timers = {
             state: shell.metrics.timer("kafka.controller", "ControllerStats", state.timer)
             for state in ev.ControllerState

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from aiocontroller.config import Config
-from aiocontroller.controller.broker_requests import Acknowledgements, BrokerRequestSender
+from aiocontroller.controller.broker_requests import BrokerRequestSender, Sent
 from aiocontroller.controller.channel_manager import ControllerChannelManager
 from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.core.context import ControllerContext
@@ -52,6 +52,7 @@ class ControllerShell:
         self.context = ControllerContext()
         self.channels: ControllerChannelManager | None = None
         self._requests: BrokerRequestSender | None = None
+        self._deletion_waiters: dict[str, list[Callable[[str], None]]] = {}
         self.unclean_default = config.unclean_leader_election_enable
         """``unclean.leader.election.enable`` of the cluster: configured, or changed while it runs."""
         self.config_changes_seen: set[str] = set()
@@ -74,6 +75,7 @@ class ControllerShell:
             self.channels.shutdown()
             self.channels = None
         self._requests = None
+        self._deletion_waiters.clear()
         self.context = ControllerContext()
 
     # -- brokers ---------------------------------------------------------------------------------------------------
@@ -114,7 +116,7 @@ class ControllerShell:
     def new_batch(self) -> RequestBatch:
         return RequestBatch(self.context)
 
-    async def send(self, batch: RequestBatch) -> Acknowledgements:
+    async def send(self, batch: RequestBatch) -> Sent:
         """Encode what the batch holds and queue it to the brokers; empties the batch."""
         assert self._requests is not None
         return await self._requests.send(batch.take())
@@ -123,6 +125,16 @@ class ControllerShell:
         batch = self.new_batch()
         batch.add_update_metadata_request_for_brokers(brokers, pids)
         await self.send(batch)
+
+    # -- those who wait for a deletion -----------------------------------------------------------------------------
+
+    def on_topic_deleted(self, topic: str, callback: Callable[[str], None]) -> None:
+        """Call back once when the topic's znodes are gone; never, if this term ends before."""
+        self._deletion_waiters.setdefault(topic, []).append(callback)
+
+    def topic_deleted(self, topic: str) -> None:
+        for callback in self._deletion_waiters.pop(topic, []):
+            callback(topic)
 
     # -- what went wrong -------------------------------------------------------------------------------------------
 

@@ -172,6 +172,7 @@ async def _complete_delete_topic(shell: ControllerShell, topic: Topic) -> None:
         context.topics_ineligible_for_deletion,
     ):
         names.pop(topic.name, None)
+    shell.topic_deleted(topic.name)
     shell.journal.append("topic_deleted", topic=topic.name)
     log.info("Deletion of topic %s successfully completed", topic.name)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from aiocontroller.controller.broker_requests import Sent
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import handle_partition_state_changes, handle_replica_state_changes
 from aiocontroller.core.election import Strategy
@@ -26,7 +27,8 @@ async def load_topics(shell: ControllerShell) -> None:
         _add(shell, assignment)
 
 
-async def topic_change(shell: ControllerShell, event: TopicChange) -> None:
+async def topic_change(shell: ControllerShell, event: TopicChange) -> Sent | None:
+    """Returns what was sent about new partitions, for whoever waits until brokers know of them."""
     table = shell.context.table
     topics = await shell.zk.get_all_topics_in_cluster(watch=True)
     present = set(topics)
@@ -37,17 +39,16 @@ async def topic_change(shell: ControllerShell, event: TopicChange) -> None:
     if found or gone:
         log.info("New topics: %s, deleted topics: %s", [a.topic for a in found][:10], gone[:10])
     created = [pid for assignment in found for pid in _add(shell, assignment)]
-    if created:
-        await on_new_partition_creation(shell, created)
+    return await on_new_partition_creation(shell, created) if created else None
 
 
-async def partition_modifications(shell: ControllerShell, event: PartitionModifications) -> None:
+async def partition_modifications(shell: ControllerShell, event: PartitionModifications) -> Sent | None:
     """Only new partitions count; changed replicas of known ones are nobody's right way to move them."""
     topic = shell.context.table.topic_by_name.get(event.topic)
     if topic is None:
         # Its znode could not be read when the topic appeared: this may be its repair.
         shell.queue.append(TopicChange())
-        return
+        return None
     read = await shell.zk.get_topic_assignments([event.topic], watch=True)
     shell.report_bad_znodes(read.bad)
     for assignment in read.found:
@@ -57,7 +58,8 @@ async def partition_modifications(shell: ControllerShell, event: PartitionModifi
         created = _add(shell, assignment)
         if created:
             log.info("New partitions to be added: %s", shell.sample(created))
-            await on_new_partition_creation(shell, created)
+            return await on_new_partition_creation(shell, created)
+    return None
 
 
 async def _restore_partition_replica_assignment(shell: ControllerShell, topic: Topic, found: TopicAssignment) -> None:
@@ -71,7 +73,7 @@ async def _restore_partition_replica_assignment(shell: ControllerShell, topic: T
     await shell.zk.set_topic_assignments([restored], fence=shell.context.epoch_zk_version)
 
 
-async def on_new_partition_creation(shell: ControllerShell, pids: Sequence[int]) -> None:
+async def on_new_partition_creation(shell: ControllerShell, pids: Sequence[int]) -> Sent:
     table = shell.context.table
     batch = shell.new_batch()
     replicas: dict[int, list[int]] = {}
@@ -82,7 +84,7 @@ async def on_new_partition_creation(shell: ControllerShell, pids: Sequence[int])
     await handle_replica_state_changes(shell, replicas, ReplicaState.NewReplica, batch=batch)
     await handle_partition_state_changes(shell, pids, PartitionState.OnlinePartition, Strategy.OFFLINE, batch=batch)
     await handle_replica_state_changes(shell, replicas, ReplicaState.OnlineReplica, batch=batch)
-    await shell.send(batch)
+    return await shell.send(batch)
 
 
 async def _read(shell: ControllerShell, topics: Sequence[str]) -> list[TopicAssignment]:

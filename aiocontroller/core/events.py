@@ -321,3 +321,61 @@ class UpdateFeatures(Request, frozen=True, gc=False, kw_only=True):
     state = ControllerState.UpdateFeatures
     updates: dict[str, int]
     """Feature -> the level wanted."""
+
+
+# -- topics by request -------------------------------------------------------------------------------------------------
+
+
+class NewTopic(msgspec.Struct, frozen=True):
+    """-1 for partitions or replication factor: the brokers' default; with an assignment both are -1."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    assignment: dict[int, tuple[int, ...]]
+    configs: dict[str, str | None]
+
+
+class NewPartitions(msgspec.Struct, frozen=True):
+    topic: str
+    count: int
+    """Partitions that the topic is to have in all."""
+    assignment: tuple[tuple[int, ...], ...] | None
+    """Replicas of each new partition; None: placed by the controller."""
+
+
+class TopicResult(msgspec.Struct, frozen=True):
+    """How one topic of a request fared."""
+
+    error_code: int
+    message: str = ""
+    name: str | None = None
+    topic_id: bytes = bytes(16)
+    partitions: int = -1
+    replication_factor: int = -1
+
+
+class CreateTopics(Request, frozen=True, gc=False, kw_only=True):
+    """Answered with a dict, topic name -> ``TopicResult``, when every live broker knows the topics, or time is up."""
+
+    state = ControllerState.TopicChange
+    topics: tuple[NewTopic, ...]
+    timeout_ms: int
+    validate_only: bool
+
+
+class CreatePartitions(Request, frozen=True, gc=False, kw_only=True):
+    """Answered like ``CreateTopics``."""
+
+    state = ControllerState.TopicChange
+    topics: tuple[NewPartitions, ...]
+    timeout_ms: int
+    validate_only: bool
+
+
+class DeleteTopics(Request, frozen=True, gc=False, kw_only=True):
+    """Answered with a dict, topic name or id as asked -> ``TopicResult``, when the topics are gone, or time is up."""
+
+    state = ControllerState.TopicDeletion
+    topics: tuple[str | bytes, ...]
+    timeout_ms: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from aiocontroller.core.errors import KafkaErrorCode
@@ -11,14 +11,18 @@ from aiocontroller.core.events import (
     AlterPartitionReceived,
     ApiPartitionReassignment,
     ControlledShutdown,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
     ElectionType,
     ListPartitionReassignments,
     ReplicaLeaderElection,
     Reply,
     Request,
+    TopicResult,
     UpdateFeatures,
 )
-from aiocontroller.wire import admin_messages, messages
+from aiocontroller.wire import admin_messages, messages, topic_messages
 from aiocontroller.wire.alter_partition import decode_alter_partition_request, encode_alter_partition_response
 from aiocontroller.wire.apis import ApiKey, VersionRange
 from aiocontroller.wire.errors import FrameError
@@ -83,6 +87,42 @@ def _update_features(version: int, body: bytes, reply: Reply) -> Request:
     return UpdateFeatures(updates=admin_messages.decode_update_features_request(version, body), reply=reply)
 
 
+def _create_topics(version: int, body: bytes, reply: Reply) -> Request:
+    asked = topic_messages.decode_create_topics_request(version, body)
+    return CreateTopics(
+        topics=asked.topics,
+        timeout_ms=asked.timeout_ms,
+        validate_only=asked.validate_only,
+        reply=_of_each([t.name for t in asked.topics], reply),
+    )
+
+
+def _create_partitions(version: int, body: bytes, reply: Reply) -> Request:
+    asked = topic_messages.decode_create_partitions_request(version, body)
+    return CreatePartitions(
+        topics=asked.topics,
+        timeout_ms=asked.timeout_ms,
+        validate_only=asked.validate_only,
+        reply=_of_each([t.topic for t in asked.topics], reply),
+    )
+
+
+def _delete_topics(version: int, body: bytes, reply: Reply) -> Request:
+    asked = topic_messages.decode_delete_topics_request(version, body)
+    return DeleteTopics(topics=asked.topics, timeout_ms=asked.timeout_ms, reply=_of_each(asked.topics, reply))
+
+
+def _of_each(topics: Sequence[str | bytes], reply: Reply) -> Reply:
+    """These answers have no place for an error that concerns all: it is told for each topic."""
+
+    def answer(result: Any) -> None:
+        if isinstance(result, KafkaErrorCode):
+            result = dict.fromkeys(topics, TopicResult(result))
+        reply.answer(result)
+
+    return Reply(answer)
+
+
 def _dict_or_error(encode: Callable[[int, int, dict[Any, Any]], bytes]) -> Callable[[int, Any], bytes]:
     """An encoder that takes (version, error code, results by key) as one that takes (version, results or error)."""
 
@@ -129,6 +169,15 @@ SERVED: dict[int, ControllerApi] = {
         VersionRange(0, 0),
         _list_partition_reassignments,
         _dict_or_error(admin_messages.encode_list_partition_reassignments_response),
+    ),
+    ApiKey.CREATE_TOPICS: ControllerApi(
+        VersionRange(0, 7), _create_topics, topic_messages.encode_create_topics_response
+    ),
+    ApiKey.CREATE_PARTITIONS: ControllerApi(
+        VersionRange(0, 3), _create_partitions, topic_messages.encode_create_partitions_response
+    ),
+    ApiKey.DELETE_TOPICS: ControllerApi(
+        VersionRange(0, 6), _delete_topics, topic_messages.encode_delete_topics_response
     ),
     ApiKey.UPDATE_FEATURES: ControllerApi(
         VersionRange(0, 1), _update_features, _dict_or_error(admin_messages.encode_update_features_response)

@@ -1,0 +1,60 @@
+"""The brokers' own settings, asked from a broker (DescribeConfigs): nothing has to be configured twice."""
+
+from __future__ import annotations
+
+import logging
+
+from aiocontroller.controller.broker_connection import BrokerConnection
+from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.core.ids import Broker
+from aiocontroller.wire.apis import ApiKey
+from aiocontroller.wire.errors import FrameError
+from aiocontroller.wire.frames import decode_response_header, encode_request_header
+from aiocontroller.wire.messages import decode_api_versions_response
+from aiocontroller.wire.topic_messages import decode_describe_configs_response, encode_describe_broker_configs_request
+
+log = logging.getLogger(__name__)
+
+DEFAULTS = {"num.partitions": "1", "default.replication.factor": "1"}
+"""Kafka's, for brokers that do not say."""
+ANSWER_WITHIN_S = 5.0
+_VERSION = 1
+
+
+async def broker_settings(shell: ControllerShell) -> dict[str, str]:
+    """The settings of the first live broker that answers; ``DEFAULTS`` where it does not say."""
+    for broker_id in sorted(shell.context.live):
+        try:
+            found = await _describe(shell, shell.context.brokers[broker_id])
+        except (OSError, FrameError) as error:
+            log.warning("Broker %d does not tell its settings: %s", broker_id, error)
+            continue
+        return DEFAULTS | {name: value for name, value in found.items() if value is not None}
+    return dict(DEFAULTS)
+
+
+async def _describe(shell: ControllerShell, broker: Broker) -> dict[str, str | None]:
+    endpoint = shell.endpoint_of(broker)
+    if endpoint is None:
+        raise ConnectionError("it has no endpoint that the controller can use")
+    _, connection = await shell.world.network.connect(
+        BrokerConnection, endpoint.host, endpoint.port, timeout_s=ANSWER_WITHIN_S
+    )
+    silence = shell.world.clock.call_later(ANSWER_WITHIN_S, connection.close)
+    try:
+        offered = decode_api_versions_response(0, await _request(connection, ApiKey.API_VERSIONS, 0, b"")).versions
+        versions = offered.get(ApiKey.DESCRIBE_CONFIGS)
+        if versions is None or not versions.min <= _VERSION <= versions.max:
+            return {}
+        body = encode_describe_broker_configs_request(_VERSION, broker.id, DEFAULTS)
+        return decode_describe_configs_response(
+            _VERSION, await _request(connection, ApiKey.DESCRIBE_CONFIGS, _VERSION, body)
+        )
+    finally:
+        silence.cancel()
+        connection.close()
+
+
+async def _request(connection: BrokerConnection, api: ApiKey, version: int, body: bytes) -> bytes:
+    frame = await connection.request([encode_request_header(api, version, 0, "aiocontroller"), body])
+    return bytes(decode_response_header(api, version, frame)[1])

@@ -1,0 +1,90 @@
+"""Administrators' real clients create, expand and delete topics through the controller."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from aiocontroller.cluster.simulated_broker import BrokerConfig, SimulatedBroker
+from aiocontroller.net.ports import World
+from tests.integration.controller.harness import Cluster, running, until
+
+
+@pytest.fixture
+async def cluster(world: World, zk_connect: str, tmp_path: Path) -> AsyncIterator[Cluster]:
+    """Three simulated brokers, which serve Metadata, and a controller in office."""
+    async with running(world, zk_connect) as cluster:
+        brokers = []
+        for broker in (1, 2, 3):
+            folder = tmp_path / str(broker)
+            folder.mkdir()
+            brokers.append(SimulatedBroker(BrokerConfig(broker, zk_connect, folder), world))
+        tasks = [asyncio.create_task(broker.run()) for broker in brokers]
+        service = await cluster.add_controller()
+        await until(lambda: len(service.shell.context.live) == 3)
+        await until(lambda: all(broker.metadata.controller_id == service.shell.id for broker in brokers))
+        cluster.bootstrap = ",".join(f"127.0.0.1:{broker.port}" for broker in brokers)  # type: ignore[attr-defined]
+        yield cluster
+        await cluster.stop_controller(service)
+        for broker in brokers:
+            broker.stop(controlled=False)
+        await asyncio.gather(*tasks)
+
+
+async def ask(cluster: Cluster, request: Callable[[AdminClient], dict[str, Any]]) -> dict[str, int]:
+    """Send one admin request; topic -> error code, 0 for success."""
+
+    def in_thread() -> dict[str, int]:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})  # type: ignore[attr-defined]
+        codes = {}
+        for topic, future in request(admin).items():
+            try:
+                future.result(20)
+                codes[topic] = 0
+            except KafkaException as error:
+                codes[topic] = error.args[0].code()
+        return codes
+
+    return await asyncio.to_thread(in_thread)
+
+
+async def test_a_real_client_creates_expands_and_deletes_a_topic(cluster: Cluster) -> None:
+    new = [NewTopic("t", 4, 3, config={"retention.ms": "1000"}), NewTopic("bad name!", 1, 1), NewTopic("u", 1, 9)]
+    codes = await ask(cluster, lambda admin: admin.create_topics(new, request_timeout=15))
+    assert codes == {"t": 0, "bad name!": 17, "u": 38}
+    states = await cluster.states("t", 4)
+    assert all(s is not None and s.leader > 0 and len(s.isr) == 3 for s in states)
+    assert (await cluster.zk.get_topic_configs(["t"]))["t"] == {"retention.ms": "1000"}
+
+    codes = await ask(cluster, lambda admin: admin.create_topics([NewTopic("t", 1, 1)], request_timeout=15))
+    assert codes == {"t": 36}
+    codes = await ask(cluster, lambda admin: admin.create_partitions([NewPartitions("t", 6)], request_timeout=15))
+    assert codes == {"t": 0}
+    assert all(s is not None and s.leader > 0 for s in await cluster.states("t", 6))
+    codes = await ask(cluster, lambda admin: admin.create_partitions([NewPartitions("t", 2)], request_timeout=15))
+    assert codes == {"t": 37}
+
+    codes = await ask(cluster, lambda admin: admin.delete_topics(["t", "nobody"], operation_timeout=10))
+    assert codes == {"t": 0, "nobody": 3}
+    assert await cluster.zk.get_all_topics_in_cluster(watch=False) == []
+
+
+async def test_validate_only_creates_nothing(cluster: Cluster) -> None:
+    codes = await ask(cluster, lambda admin: admin.create_topics([NewTopic("t", 2, 2)], validate_only=True))
+    assert codes == {"t": 0}
+    assert await cluster.zk.get_all_topics_in_cluster(watch=False) == []
+
+
+async def test_brokers_defaults_where_the_request_names_none(cluster: Cluster) -> None:
+    """Simulated brokers do not tell their settings: Kafka's own defaults are taken."""
+    codes = await ask(cluster, lambda admin: admin.create_topics([NewTopic("t", -1, -1)], request_timeout=15))
+    assert codes == {"t": 0}
+    (state,) = await cluster.states("t", 1)
+    assert state is not None
+    assert len(state.isr) == 1
