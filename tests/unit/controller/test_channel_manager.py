@@ -451,9 +451,9 @@ async def test_batch_leaves_in_kafkas_order_and_is_acknowledged_once() -> None:
         batch = RequestBatch(context)
         batch.add_stop_replica_request_for_brokers((1,), [2], delete=False)
         batch.add_leader_and_isr_request_for_brokers((1,), [0], is_new=True)
-        acknowledgements = await sender.send(batch.take())
+        sent = await sender.send(batch.take())
         heard: list[str] = []
-        acknowledgements.when_all(lambda: heard.append("all"))
+        sent.control.when_all(lambda: heard.append("all"))
         await seconds(1)
         assert [api for api, _ in decoded(peer)] == [
             ApiKey.LEADER_AND_ISR,
