@@ -37,6 +37,7 @@ import msgspec
 from aiocontroller.chaos.zookeeper_server import ZooKeeperServer
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
+from aiocontroller.core.invariants import violations
 from aiocontroller.net.simulated import SimulatedNetwork, simulated_world
 from aiocontroller.service import Service
 from aiocontroller.wire import cold
@@ -95,7 +96,12 @@ class Stage:
         name, *words = command.split()
         told = await self._commands[name](words)
         await asyncio.sleep(SETTLE_S)
-        return [*told, *self._heard(), *await self._changes()]
+        return [*told, *self._heard(), *await self._changes(), *self._violations()]
+
+    def _violations(self) -> list[str]:
+        """Of the core's invariants; a transcript holds none."""
+        active = [s for s in self.cluster.services if s.controller.election.active]
+        return [f"VIOLATION {found}" for service in active for found in violations(service.shell.context)]
 
     # -- brokers and controllers -----------------------------------------------------------------------------------
 

@@ -1,0 +1,108 @@
+"""What must be true of a context between two events, and what is not.
+
+For tests, the simulation and whoever hunts a bug: a pass over everything, too slow for every event of a large cluster.
+Each finding names its subject, what was found and what was expected.  What ZooKeeper holds may break a rule from
+outside (a state znode written by hand); whatever this controller decides itself may not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.ids import NO_LEADER
+from aiocontroller.core.partitions import NO_ISR, PartitionTable
+from aiocontroller.core.states import PartitionState
+
+
+def violations(context: ControllerContext) -> list[str]:
+    """Everything that is not as it must be; empty when all is well."""
+    return [*_table(context.table), *_brokers(context), *_partitions(context), *_under_way(context)]
+
+
+def _table(table: PartitionTable) -> Iterator[str]:
+    """What the table derives is what a recount finds."""
+    counted = [pid for pid in table.pids() if not table.topic(pid).deleting]
+    states = Counter(table.state[pid] for pid in counted)
+    yield from _differs("partitions by state", table.count_by_state, [states[s] for s in PartitionState])
+    led = [pid for pid in table.pids() if table.isr_of[pid] != NO_ISR]
+    yield from _differs("partitions with leadership", table.leadership_count, len(led))
+    imbalance = sum(_imbalanced(table, pid) for pid in counted)
+    yield from _differs("preferred replica imbalance", table.preferred_replica_imbalance, imbalance)
+    waiting = (PartitionState.NewPartition, PartitionState.OfflinePartition)
+    yield from _differs(
+        "partitions not online", sorted(table.not_online), [pid for pid in table.pids() if table.state[pid] in waiting]
+    )
+    by_broker: dict[int, list[int]] = {}
+    for pid in table.pids():
+        for broker in dict.fromkeys(table.replicas(pid)):
+            by_broker.setdefault(broker, []).append(pid)
+    yield from _differs("brokers with replicas", table.brokers_with_replicas(), sorted(by_broker))
+    for broker, pids in sorted(by_broker.items()):
+        yield from _differs(f"partitions on broker {broker}", table.partitions_on_broker(broker), pids)
+
+
+def _imbalanced(table: PartitionTable, pid: int) -> bool:
+    replicas, adding, _ = table.assignment(pid)
+    if table.isr_of[pid] == NO_ISR or not replicas or table.leader[pid] == replicas[0]:
+        return False
+    return replicas[0] not in adding or replicas[0] in table.isr(pid)
+
+
+def _brokers(context: ControllerContext) -> Iterator[str]:
+    yield from _differs(
+        "live brokers", sorted(context.live), [b for b in context.brokers if b not in context.shutting_down]
+    )
+    yield from _differs("order of brokers", list(context.brokers), sorted(context.brokers))
+    for broker, pids in sorted(context.offline_dirs.items()):
+        strangers = sorted(pids - set(context.table.partitions_on_broker(broker)))
+        yield from _differs(f"broker {broker}: failed directories of partitions that are not its own", strangers, [])
+
+
+def _partitions(context: ControllerContext) -> Iterator[str]:
+    """Leadership that makes sense in itself and for the partition's state."""
+    table = context.table
+    for pid in table.pids():
+        name, state, known = str(table.topic_partition(pid)), PartitionState(table.state[pid]), table.leadership(pid)
+        if known is None:
+            if state is PartitionState.OnlinePartition:
+                yield f"{name}: found no leadership, expected one in {state.name}"
+            continue
+        if state is PartitionState.NewPartition:
+            yield f"{name}: found leader {known.leader}, expected none in {state.name}"
+        if not known.isr or len(set(known.isr)) != len(known.isr):
+            yield f"{name}: found ISR {known.isr}, expected brokers, each once"
+        if known.leader != NO_LEADER and known.leader not in known.isr:
+            yield f"{name}: found leader {known.leader} outside the ISR {known.isr}"
+        if not set(known.isr) <= set(table.replicas(pid)):
+            yield f"{name}: found ISR {known.isr}, expected it among the replicas {table.replicas(pid)}"
+        if known.controller_epoch > context.epoch:
+            yield f"{name}: found controller epoch {known.controller_epoch}, expected at most ours, {context.epoch}"
+        if state is PartitionState.OnlinePartition and known.leader not in context.brokers:
+            yield f"{name}: found leader {known.leader}, expected a registered broker in {state.name}"
+
+
+def _under_way(context: ControllerContext) -> Iterator[str]:
+    """Reassignments and deletions are about what exists, and all of them are known."""
+    table = context.table
+    existing = set(table.pids())
+    for what, pids in (
+        ("partitions being reassigned", context.partitions_being_reassigned),
+        ("partitions that lose replicas", context.replicas_being_removed),
+    ):
+        yield from _differs(f"{what}: rows that do not exist", sorted(set(pids) - existing), [])
+    forgotten = [
+        str(table.topic_partition(pid))
+        for pid in table.pids()
+        if table.assignment(pid).being_reassigned and pid not in context.partitions_being_reassigned
+    ]
+    yield from _differs("reassignments that nobody carries on", forgotten, [])
+    deleting = sorted(name for name, topic in table.topic_by_name.items() if topic.deleting)
+    queued = sorted(name for name in context.topics_to_be_deleted if name in table.topic_by_name)
+    yield from _differs("topics being deleted", deleting, queued)
+
+
+def _differs(subject: str, found: object, expected: object) -> Iterator[str]:
+    if found != expected:
+        yield f"{subject}: found {found}, expected {expected}"

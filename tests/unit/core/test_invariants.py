@@ -1,0 +1,85 @@
+"""Every rule is seen to be broken, and named; a context that is well says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.ids import ReplicaAssignment
+from aiocontroller.core.invariants import violations
+from aiocontroller.core.states import PartitionState
+from tests.builders import broker, ctx, lead
+
+
+def healthy() -> ControllerContext:
+    context = ctx(3, {"t": [[1, 2], [2, 3]], "u": [[3, 1]]}, shutting_down=[3])
+    lead(context, "t-1", 3, (3,))
+    context.set_offline_dir_replicas(2, [0], [])
+    return context
+
+
+def test_all_is_well() -> None:
+    assert violations(ControllerContext()) == []
+    assert violations(healthy()) == []
+    assert violations(ctx(2, {"t": [[1, 2]]}, online=False)) == []
+
+
+def test_a_queued_topic_is_well() -> None:
+    context = healthy()
+    context.topics_to_be_deleted["u"] = context.topics_to_be_deleted["gone already"] = None
+    context.table.set_topic_deleting(context.table.topic_by_name["u"], True)
+    assert violations(context) == []
+
+
+def spoiled(how: Callable[[ControllerContext], object]) -> list[str]:
+    context = healthy()
+    how(context)
+    return violations(context)
+
+
+def without_leadership(context: ControllerContext) -> None:
+    context.table.isr_of[0] = -1
+    context.table.leadership_count -= 1
+
+
+@pytest.mark.parametrize(
+    "how, finding",
+    [
+        (lambda c: c.table.count_by_state.__setitem__(1, 7), "partitions by state: found [0, 7, 0, 0], expected [0, 3"),
+        (lambda c: setattr(c.table, "leadership_count", 2), "partitions with leadership: found 2, expected 3"),
+        (lambda c: setattr(c.table, "preferred_replica_imbalance", 5), "imbalance: found 5, expected 1"),
+        (lambda c: c.table.not_online.update({1: None}), "partitions not online: found [1], expected []"),
+        (lambda c: c.table._rows[0].pop(), "partitions on broker 1: found [2], expected [0, 2]"),
+        (lambda c: c.brokers.update({9: broker(9)}), "live brokers: found [1, 2], expected [1, 2, 9]"),
+        (lambda c: c.brokers.update({0: broker(0)}), "order of brokers: found [1, 2, 3, 0], expected [0, 1, 2, 3]"),
+        (lambda c: c.offline_dirs.update({1: {0, 1}}), "broker 1: failed directories of partitions that are not"),
+        (without_leadership, "t-0: found no leadership, expected one in OnlinePartition"),
+        (lambda c: c.table.set_state([0], PartitionState.NewPartition), "t-0: found leader 1, expected none in New"),
+        (lambda c: lead(c, "t-0", -1, ()), "t-0: found ISR (), expected brokers, each once"),
+        (lambda c: lead(c, "t-0", 1, (1, 1)), "t-0: found ISR (1, 1), expected brokers, each once"),
+        (lambda c: lead(c, "t-0", 1, (2,)), "t-0: found leader 1 outside the ISR (2,)"),
+        (lambda c: lead(c, "t-0", 1, (1, 3)), "expected it among the replicas (1, 2)"),
+        (lambda c: lead(c, "t-0", 1, (1,), controller_epoch=2), "controller epoch 2, expected at most ours, 1"),
+        (lambda c: lead(c, "t-0", -1, (1,)), "t-0: found leader -1, expected a registered broker in OnlinePartition"),
+        (lambda c: c.remove_brokers([1]), "t-0: found leader 1, expected a registered broker in OnlinePartition"),
+        (
+            lambda c: c.partitions_being_reassigned.update({9: None}),
+            "reassigned: rows that do not exist: found [9]",
+        ),
+        (lambda c: c.replicas_being_removed.update({9: {}}), "lose replicas: rows that do not exist: found [9]"),
+        (
+            lambda c: c.table.set_assignment(0, ReplicaAssignment((1, 2), (), (2,))),
+            "reassignments that nobody carries on: found ['t-0']",
+        ),
+        (lambda c: c.topics_to_be_deleted.update({"u": None}), "topics being deleted: found [], expected ['u']"),
+    ],
+)
+def test_what_is_wrong_is_named(how: Callable[[ControllerContext], object], finding: str) -> None:
+    found = spoiled(how)
+    assert any(finding in line for line in found), found
+
+
+def test_partitions_on_unknown_brokers_are_missed() -> None:
+    assert any("brokers with replicas" in line for line in spoiled(lambda c: c.table._assignments_of_broker.pop(3)))
