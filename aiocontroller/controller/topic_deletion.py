@@ -15,7 +15,7 @@ from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import handle_partition_state_changes, handle_replica_state_changes
 from aiocontroller.core import topic_deletion as plan
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import StopReplicaResponseReceived, TopicDeletion
+from aiocontroller.core.events import StopReplicaResponseReceived, TopicDeletion, ZkPartitionReassignment
 from aiocontroller.core.partitions import Topic
 from aiocontroller.core.states import PartitionState, ReplicaState
 
@@ -160,6 +160,8 @@ async def _complete_delete_topic(shell: ControllerShell, topic: Topic) -> None:
     await shell.zk.delete_topic_znode(topic.name, fence=fence)
     await shell.zk.delete_topic_configs([topic.name], fence=fence)
     await shell.zk.delete_topic_deletions([topic.name], fence=fence)
+    if _is_being_reassigned(shell, topic):
+        shell.queue.append(ZkPartitionReassignment())  # takes the topic's entries out of the request, which would stay
     for pid in topic.partitions():
         context.partitions_being_reassigned.pop(pid, None)
         context.replicas_being_removed.pop(pid, None)
