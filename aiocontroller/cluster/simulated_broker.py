@@ -141,6 +141,7 @@ class SimulatedBroker:
                 await self._stop.wait()
                 if joining.done() and self._controlled:
                     await self._leave_cluster(listener)
+                self._tasks = None  # what still arrives starts nothing any more
                 joining.cancel()
                 for task in (*running, *self._running):
                     task.cancel()
