@@ -94,12 +94,14 @@ class Transaction:
         self._before: dict[str, ZNode | None] = {}
         self._zxid = zxid
         self._now_ms = now_ms
-        self._session_id = session_id
+        self.session_id = session_id
         self._identities = tuple(identities)
         self.events: list[tuple[int, str]] = []
         """(type, path) in the order in which watches hear of them; DELETED is also told to child watches."""
         self.ephemerals: list[tuple[int, str, bool]] = []
         """(owner, path, whether it came or went)."""
+        self.checked: list[str] = []
+        """Paths whose version was checked, with success."""
 
     def _node(self, path: str) -> ZNode:
         """The znode, about to be changed."""
@@ -137,7 +139,7 @@ class Transaction:
         if parent.owner:
             raise Refused(NO_CHILDREN_FOR_EPHEMERALS)
         parent = self._node(above)
-        owner = self._session_id if flags & EPHEMERAL else 0
+        owner = self.session_id if flags & EPHEMERAL else 0
         parent.children[path[path.rindex("/") + 1 :]] = None
         parent.creates += 1
         parent.pzxid = self._zxid
@@ -223,6 +225,7 @@ class Transaction:
             raise Refused(NO_NODE)
         check_acl(node, READ, self._identities)
         check_version(node.version, version)
+        self.checked.append(path)
 
 
 def check_version(found: int, expected: int) -> None:

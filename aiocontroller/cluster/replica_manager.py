@@ -138,6 +138,8 @@ class ReplicaManager:
         self.fetchers: dict[int, Fetcher] = {}
         self.isr_changes: dict[Partition, IsrChange] = {}
         """To be asked of the controller, or asked; one for each partition."""
+        self.failed: dict[tuple[str, int], None] = {}
+        """Replicas on a log directory that has failed; until the process ends."""
 
     def partition(self, topic: str, partition: int) -> Partition | None:
         return self.hosted.get(topic, {}).get(partition)
@@ -180,7 +182,17 @@ class ReplicaManager:
                 yield
         return codes
 
+    def fail_log_dir(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Their log directory is gone: neither led nor followed here any more, and every request is refused."""
+        for topic, index in partitions:
+            self.failed[topic, index] = None
+            partition = self.partition(topic, index)
+            if partition is not None:
+                self._leave_role(partition)
+
     def _become(self, topic: TopicStates, state: PartitionState, now_ms: int) -> int:
+        if (topic.topic, state.partition) in self.failed:
+            return KafkaErrorCode.KAFKA_STORAGE_ERROR
         partition = self.partition(topic.topic, state.partition)
         if partition is not None:
             known, given = partition.topic_id, topic.topic_id
@@ -241,6 +253,8 @@ class ReplicaManager:
             fetcher.stopped[partition.topic, partition.partition] = None
 
     def _stop(self, topic: str, index: int, leader_epoch: int, delete: bool) -> KafkaErrorCode:
+        if (topic, index) in self.failed:
+            return KafkaErrorCode.KAFKA_STORAGE_ERROR
         partition = self.partition(topic, index)
         if partition is None:
             return KafkaErrorCode.NONE

@@ -19,8 +19,7 @@ import gc
 import logging
 import os
 import signal
-import uuid
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +59,8 @@ class BrokerConfig(msgspec.Struct, frozen=True):
 
     id: int
     zookeeper: str
-    data_dir: Path
+    data_dir: Path | None
+    """None: nothing is announced."""
     port: int = 0
     rack: str | None = None
     zookeeper_session_timeout_ms: int = 6_000
@@ -126,6 +126,20 @@ class SimulatedBroker:
         """What it knows of the cluster."""
         return self._metadata
 
+    @property
+    def replicas(self) -> ReplicaManager:
+        """What it leads and follows."""
+        return self._replicas
+
+    @property
+    def server(self) -> BrokerServer:
+        return self._server
+
+    async def fail_log_dir(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """A log directory with these partitions is lost: they go offline, and the controller is told by a znode."""
+        self._replicas.fail_log_dir(partitions)
+        await self._zk.propagate_log_dir_event(self.config.id)
+
     def status(self) -> BrokerStatus:
         return self._server.status()
 
@@ -156,10 +170,18 @@ class SimulatedBroker:
     async def _join_cluster(self) -> None:
         self._client.on_session = self._on_session
         await self._client.start()
-        await self._zk.create_top_level_paths()
-        found = await self._zk.create_or_get_cluster_id(uuid.uuid4().hex[:22])
-        self._server.cluster_id = found if isinstance(found, str) else None
+        while True:
+            try:
+                await self._prepare()
+                break
+            except SessionExpiredError:
+                log.warning("the ZooKeeper session expired while the broker joined; beginning again")
         await self._register(patience_s=2 * self.config.zookeeper_session_timeout_ms / 1000)
+
+    async def _prepare(self) -> None:
+        await self._zk.create_top_level_paths()
+        found = await self._zk.create_or_get_cluster_id(f"{self._world.random.randrange(1 << 128):032x}"[:22])
+        self._server.cluster_id = found if isinstance(found, str) else None
 
     def _on_session(self, event: SessionEvent) -> None:
         if event is SessionEvent.NEW_SESSION and not self._stop.is_set():
@@ -188,9 +210,10 @@ class SimulatedBroker:
     def _announce(self) -> None:
         ready = BrokerReady(self.config.id, os.getpid(), self.port, self.epoch)
         log.info("broker %d registered: port %d, epoch %d", ready.id, ready.port, ready.epoch)
-        temporary = self.config.data_dir / "broker.json.tmp"
-        temporary.write_bytes(msgspec.json.encode(ready))
-        temporary.replace(self.config.data_dir / "broker.json")
+        if self.config.data_dir is not None:
+            temporary = self.config.data_dir / "broker.json.tmp"
+            temporary.write_bytes(msgspec.json.encode(ready))
+            temporary.replace(self.config.data_dir / "broker.json")
 
     async def _leave_cluster(self, listener: Listener) -> None:
         done = await ask_for_controlled_shutdown(
@@ -246,7 +269,9 @@ def broker_command(config: BrokerConfig) -> list[str]:
     """The arguments after ``python`` that start this broker as a process."""
     command = ["-m", "aiocontroller.cluster.simulated_broker"]
     command += ["--id", str(config.id), "--zookeeper", config.zookeeper]
-    command += ["--data", str(config.data_dir), "--port", str(config.port)]
+    if config.data_dir is not None:
+        command += ["--data", str(config.data_dir)]
+    command += ["--port", str(config.port)]
     if config.rack is not None:
         command += ["--rack", config.rack]
     command += ["--session-timeout-ms", str(config.zookeeper_session_timeout_ms)]
@@ -287,8 +312,9 @@ def main(arguments: list[str] | None = None) -> None:
     import uvloop
 
     config = _parse(arguments)
-    config.data_dir.mkdir(parents=True, exist_ok=True)
-    (config.data_dir / "broker.json").unlink(missing_ok=True)
+    if config.data_dir is not None:
+        config.data_dir.mkdir(parents=True, exist_ok=True)
+        (config.data_dir / "broker.json").unlink(missing_ok=True)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s (%(name)s)")
     gc.set_threshold(50_000, 20, 50)  # 100,000 small objects that live long are no reason to look at all of them often
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

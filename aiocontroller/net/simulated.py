@@ -81,7 +81,35 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         return runner.run(main)
 
 
+class _HostTimer:
+    """A timer that waits while its host stands still."""
+
+    __slots__ = ("_callback", "_host", "handle")
+
+    def __init__(self, host: Host, callback: Callable[[], object]) -> None:
+        self._host = host
+        self._callback: Callable[[], object] | None = callback
+        self.handle: asyncio.TimerHandle | None = None
+
+    def due(self) -> None:
+        if self._host.paused:
+            self._host.held.append(self.due)
+        elif self._callback is not None:
+            callback, self._callback = self._callback, None
+            callback()
+
+    def cancel(self) -> None:
+        self._callback = None
+        if self.handle is not None:
+            self.handle.cancel()
+
+
 class SimulatedClock:
+    """With a ``host``, its timers stand still with it; time itself does not."""
+
+    def __init__(self, host: Host | None = None) -> None:
+        self._host = host
+
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time()
 
@@ -91,10 +119,23 @@ class SimulatedClock:
     def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
         # The loop runs what is due within a nanosecond at once, without moving the clock.  Who then finds its deadline
         # still 1e-16 s away, as sums of floats have it, would ask again for ever.
-        return asyncio.get_running_loop().call_later(max(delay_s, MIN_DELAY_S), callback)
+        loop = asyncio.get_running_loop()
+        if self._host is None:
+            return loop.call_later(max(delay_s, MIN_DELAY_S), callback)
+        timer = _HostTimer(self._host, callback)
+        timer.handle = loop.call_later(max(delay_s, MIN_DELAY_S), timer.due)
+        return timer
 
     async def sleep(self, delay_s: float) -> None:
-        await asyncio.sleep(max(delay_s, MIN_DELAY_S) if delay_s > 0 else 0)
+        if self._host is None or delay_s <= 0:
+            await asyncio.sleep(max(delay_s, MIN_DELAY_S) if delay_s > 0 else 0)
+            return
+        over = asyncio.Event()
+        timer = self.call_later(delay_s, over.set)
+        try:
+            await over.wait()
+        finally:
+            timer.cancel()
 
 
 class SimulatedTransport(asyncio.Transport):
@@ -113,6 +154,9 @@ class SimulatedTransport(asyncio.Transport):
         self._paused = False
         self._held: list[bytes | None] = []
         """Arrived while reading was paused; None is the end."""
+        self.lag_s = 0.0
+        """What each piece to this end takes longer than others."""
+        self.last_due_s = 0.0
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if not self._closing and self._peer is not None and len(data):
@@ -161,6 +205,13 @@ class SimulatedTransport(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
 
+    def due(self) -> None:
+        """The next piece has travelled long enough; a host that stands still takes it when it wakes up."""
+        if self.host.paused:
+            self.host.held.append(self.due)
+        else:
+            self.arrive(self.under_way.popleft())
+
     def arrive(self, data: bytes | None) -> None:
         """Called by the network when a piece, or the end, gets here."""
         if self._closing:
@@ -194,6 +245,20 @@ class Host:
         self.name = name
         self._network = network
         self.crashed = False
+        self.paused = False
+        self.held: list[Callable[[], None]] = []
+        """What came due while it stood still: timers and pieces, in order."""
+
+    def pause(self) -> None:
+        """Stand still, as under SIGSTOP: no timer fires and nothing is received; what was sent is sent."""
+        self.paused = True
+
+    def resume(self) -> None:
+        """Go on as if nothing had been; only the clock tells."""
+        self.paused = False
+        held, self.held = self.held, []
+        for due in held:
+            asyncio.get_running_loop().call_soon(due)
 
     async def connect(
         self,
@@ -288,8 +353,10 @@ class SimulatedNetwork:
         self._send(to, data)
 
     def _send(self, to: SimulatedTransport, data: bytes | None) -> None:
+        loop = asyncio.get_running_loop()
         to.under_way.append(data)
-        asyncio.get_running_loop().call_later(self._next_delay_s(), lambda: to.arrive(to.under_way.popleft()))
+        to.last_due_s = max(loop.time() + self._next_delay_s() + to.lag_s, to.last_due_s)
+        loop.call_at(to.last_due_s, to.due)
 
     def cut(self, port: int) -> int:
         """Break every connection to a port, both ends at once; returns how many."""
@@ -321,8 +388,22 @@ class SimulatedNetwork:
         """Hold what one host sends to another, this way only, until ``heal``; new connections time out."""
         self._blocked.setdefault((sender, receiver), [])
 
+    def lag(self, sender: str, receiver: str, extra_s: float) -> int:
+        """What one host sends to another takes longer over each connection that is open now; returns how many."""
+        slow = [
+            end
+            for _, near, far in self.connections
+            for end, peer in ((near, far), (far, near))
+            if end.host.name == receiver and peer.host.name == sender and not end.is_closing()
+        ]
+        for end in slow:
+            end.lag_s = extra_s
+        return len(slow)
+
     def heal(self) -> None:
-        """All links carry again; what was held arrives, in order."""
+        """All links carry again, and at once; what was held arrives, in order."""
+        for _, near, far in self.connections:
+            near.lag_s = far.lag_s = 0.0
         blocked, self._blocked = self._blocked, {}
         for held in blocked.values():
             for to, data in held:
