@@ -79,7 +79,8 @@ def _partitions(context: ControllerContext) -> Iterator[str]:
             yield f"{name}: found ISR {known.isr}, expected it among the replicas {table.replicas(pid)}"
         if known.controller_epoch > context.epoch:
             yield f"{name}: found controller epoch {known.controller_epoch}, expected at most ours, {context.epoch}"
-        if state is PartitionState.OnlinePartition and known.leader not in context.brokers:
+        led = known.leader in context.brokers or table.topic(pid).deleting  # who is to be deleted is not elected for
+        if state is PartitionState.OnlinePartition and not led:
             yield f"{name}: found leader {known.leader}, expected a registered broker in {state.name}"
 
 

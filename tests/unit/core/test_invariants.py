@@ -31,6 +31,8 @@ def test_a_queued_topic_is_well() -> None:
     context.topics_to_be_deleted["u"] = context.topics_to_be_deleted["gone already"] = None
     context.table.set_topic_deleting(context.table.topic_by_name["u"], True)
     assert violations(context) == []
+    context.remove_brokers([3])
+    assert [line[:4] for line in violations(context)] == ["t-1:"]
 
 
 def spoiled(how: Callable[[ControllerContext], object]) -> list[str]:
