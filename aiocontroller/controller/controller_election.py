@@ -35,7 +35,14 @@ class ControllerElection:
             await self.elect()
 
     async def elect(self) -> None:
-        if await self._look() is None:
+        """Contend if nobody holds the role, or if we do without being in office.
+
+        The latter comes so: (1) the session ends while a handler is at work; ``Expire`` waits in the queue.  (2) The
+        handler's write is refused, so it steps down and wins anew, with the new session.  (3) ``Expire`` ends that
+        term, though not its session: ``/controller`` stays, and nobody else can be elected.
+        """
+        holder = await self._look()
+        if holder is None or (self._is_ours(holder) and not self.active):
             await self._win(takeover=False)
 
     async def maybe_resign(self) -> None:
