@@ -246,3 +246,12 @@ def test_a_leader_epoch_can_be_raised_by_itself() -> None:
         ],
         [(), ()],
     )
+
+
+def test_partitions_of_one_assignment_share_the_decision() -> None:
+    context = ctx(brokers=2, topics={"t": [[3, 2, 1]] * 3, "u": [[3]] * 2}, online=False)
+    decisions, failed = plan_initialization(context, range(5))
+    assert decisions.pids == [0, 1, 2]
+    assert {id(w) for w in decisions.leaderships} == {id(decisions.leaderships[0])}
+    assert decisions.recipients == [(2, 1)] * 3
+    assert failed == [3, 4]

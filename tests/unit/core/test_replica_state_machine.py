@@ -219,3 +219,13 @@ def test_successful_replica_to_nonexistent_replica_transition() -> None:
     assert [made.replica_state(row, 2) for row in (0, 1)] == [Online, Online]
     drop_replicas(made, {2: [2]})
     assert made.assignment(2) == ReplicaAssignment(())
+
+
+def test_many_partitions_of_one_assignment_change_alike() -> None:
+    made = table({"t": [[1, 2]] * 3})
+    set_replica_states(made, {2: [0, 1, 2], 1: [1]}, Online)
+    assert [[made.replica_state(row, broker) for broker in (1, 2)] for row in range(3)] == [
+        [NonExistent, Online],
+        [Online, Online],
+        [NonExistent, Online],
+    ]
