@@ -26,9 +26,7 @@ async def topic_deletion(shell: ControllerShell, event: TopicDeletion) -> None:
     """New entries in ``/admin/delete_topics``; those for topics that do not exist are removed."""
     context, table = shell.context, shell.context.table
     names = await shell.zk.get_topic_deletions(watch=True)
-    unknown = [name for name in names if name not in table.topic_by_name]
-    if unknown:
-        await shell.zk.delete_topic_deletions(unknown, fence=context.epoch_zk_version)
+    await _drop_unknown(shell, names)
     new = [name for name in names if name in table.topic_by_name and name not in context.topics_to_be_deleted]
     if new and not shell.config.delete_topic_enable:
         log.info("delete.topic.enable is false: the requests to delete %s are dropped", new[:10])
@@ -46,11 +44,22 @@ async def load_topic_deletions(shell: ControllerShell) -> None:
     if not shell.config.delete_topic_enable:
         await shell.zk.delete_topic_deletions(names, fence=shell.context.epoch_zk_version)
         return
-    unknown = [name for name in names if name not in shell.context.table.topic_by_name]
-    await shell.zk.delete_topic_deletions(unknown, fence=shell.context.epoch_zk_version)
+    await _drop_unknown(shell, names)
     queue(shell, [name for name in names if name in shell.context.table.topic_by_name])
     blocked = plan.blocked_at_failover(shell.context, shell.context.topics_to_be_deleted)
     mark_ineligible(shell, blocked, "a replica is not online, or a partition is being reassigned")
+
+
+async def _drop_unknown(shell: ControllerShell, names: Iterable[str]) -> None:
+    """Entries for topics that do not exist go; those for topics not looked at yet wait for ``TopicChange``.
+
+    A topic may be created and deleted before its ``TopicChange`` is its turn.  Kafka loses such a request.
+    """
+    unknown = [name for name in names if name not in shell.context.table.topic_by_name]
+    if unknown:
+        there = set(await shell.zk.get_all_topics_in_cluster(watch=False))
+        missing = [name for name in unknown if name not in there]
+        await shell.zk.delete_topic_deletions(missing, fence=shell.context.epoch_zk_version)
 
 
 def queue(shell: ControllerShell, names: Iterable[str]) -> None:
