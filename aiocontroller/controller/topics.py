@@ -11,7 +11,7 @@ from aiocontroller.controller.broker_requests import Sent
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import handle_partition_state_changes, handle_replica_state_changes
 from aiocontroller.core.election import Strategy
-from aiocontroller.core.events import PartitionModifications, TopicChange, ZkPartitionReassignment
+from aiocontroller.core.events import PartitionModifications, TopicChange, TopicDeletion, ZkPartitionReassignment
 from aiocontroller.core.ids import NO_TOPIC_ID, TopicAssignment
 from aiocontroller.core.partitions import Topic
 from aiocontroller.core.reassignment import without_broker
@@ -38,6 +38,8 @@ async def topic_change(shell: ControllerShell, event: TopicChange) -> Sent | Non
         if any(pid in shell.context.partitions_being_reassigned for pid in table.topic_by_name[topic].partitions()):
             shell.queue.append(ZkPartitionReassignment())  # takes the topic's entries out of the request
         shell.context.remove_topic(table.topic_by_name[topic])
+    if found:
+        shell.queue.append(TopicDeletion())  # it may have been asked for before the topic was known
     if found or gone:
         log.info("New topics: %s, deleted topics: %s", [a.topic for a in found][:10], gone[:10])
     created = [pid for assignment in found for pid in _add(shell, assignment)]
