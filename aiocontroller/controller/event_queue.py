@@ -16,7 +16,7 @@ import asyncio
 from collections import deque
 from typing import NamedTuple
 
-from aiocontroller.core.events import Event, Request, Signal
+from aiocontroller.core.events import Event, Request, Response, Signal
 from aiocontroller.net.ports import Clock, Timer
 
 
@@ -74,6 +74,10 @@ class EventQueue:
     def cancel_all(self) -> None:
         for tag in list(self._deferred):
             self.cancel(tag)
+
+    def drop_responses(self) -> None:
+        """Brokers' answers to a term that is over are nobody's any more."""
+        self._events = deque(queued for queued in self._events if not isinstance(queued.event, Response))
 
     def clear_and_put(self, event: Event) -> None:
         """Drop all that waits or is scheduled, answer what was asked, and leave this event alone in the queue."""

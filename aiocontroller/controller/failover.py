@@ -75,6 +75,7 @@ async def on_controller_resignation(shell: ControllerShell) -> None:
     shell.queue.cancel_all()
     epoch = shell.context.epoch
     shell.end_term()
+    shell.queue.drop_responses()
     log.info("Resigned as the controller of epoch %d", epoch)
 
 

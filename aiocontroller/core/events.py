@@ -97,6 +97,10 @@ class Request(Event, frozen=True, gc=False, kw_only=True):
         self.reply.ensure(KafkaErrorCode.NOT_CONTROLLER)
 
 
+class Response(Event, frozen=True, gc=False):
+    """Names partitions by their rows in the table of one term: worth nothing in the next."""
+
+
 # -- the controller's own life -----------------------------------------------------------------------------------------
 
 
@@ -148,7 +152,7 @@ class ControlledShutdown(Request, frozen=True, gc=False, kw_only=True):
     broker_epoch: int
 
 
-class LeaderAndIsrResponseReceived(Event, frozen=True, gc=False):
+class LeaderAndIsrResponseReceived(Response, frozen=True, gc=False):
     state = ControllerState.LeaderAndIsrResponseReceived
     broker: int
     broker_epoch: int
@@ -159,14 +163,14 @@ class LeaderAndIsrResponseReceived(Event, frozen=True, gc=False):
     """What the request was about."""
 
 
-class UpdateMetadataResponseReceived(Event, frozen=True, gc=False):
+class UpdateMetadataResponseReceived(Response, frozen=True, gc=False):
     state = ControllerState.UpdateMetadataResponseReceived
     broker: int
     broker_epoch: int
     error_code: int
 
 
-class StopReplicaResponseReceived(Event, frozen=True, gc=False):
+class StopReplicaResponseReceived(Response, frozen=True, gc=False):
     state = ControllerState.TopicDeletion
     broker: int
     broker_epoch: int

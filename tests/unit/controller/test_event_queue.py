@@ -165,6 +165,17 @@ async def test_signals_dropped_by_clear_and_put_may_be_queued_again() -> None:
 
 
 @virtual_time
+async def test_responses_of_a_term_go_with_it_and_nothing_else_does() -> None:
+    events, answers = queue(), list[Any]()
+    request = shutdown_request(answers)
+    for event in (ev.TopicChange(), ev.UpdateMetadataResponseReceived(1, 7, 0), request, ev.BrokerChange()):
+        events.append(event)
+    events.drop_responses()
+    assert await drain(events) == [ev.TopicChange(), request, ev.BrokerChange()]
+    assert answers == []
+
+
+@virtual_time
 async def test_request_that_was_answered_is_not_answered_by_its_preemption() -> None:
     events, answers = queue(), list[Any]()
     request = shutdown_request(answers)
