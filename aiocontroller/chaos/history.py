@@ -1,30 +1,42 @@
-"""What must never happen to a cluster's znodes, checked at every change (the invariants' names are in ``docs``).
+"""What must never happen to a cluster's znodes, checked at every change.
 
-The checker sees each write of a state znode, of ``/controller_epoch`` and of topic znodes, in the order in which
-ZooKeeper made them.  It knows nothing of who wrote, so it judges controllers and brokers alike.
+The checker sees each write in the order in which ZooKeeper made it: the path, the data, who wrote it, and whether the
+write carried the fence.
 
- * I2: leader epochs, controller epochs and versions never go back; no state carries a controller epoch above the
-   highest that was ever won.
+ * I1: partition states are written under the fence, by the session that won the present controller epoch; a session
+   that won an earlier one writes nothing at all any more.
+ * I2: leader epochs, controller epochs and versions never go back; a state carries the present controller epoch.
  * I3: a leader is in its ISR, the ISR is not empty, has nobody twice, and nobody who never was a replica.  (Between
    the write that takes a replica away and the one that takes it out of the ISR, the ISR is the wider one, as in Kafka.)
+   Within a leader epoch the ISR is exactly what the leader asked for, and it grows in no other way.
  * I4: while unclean elections are off, a new leader was in the ISR before.
  * one leader for each (partition, leader epoch).
+ * I8: a partition's state goes only when the topic's deletion was asked for.
+
+What brokers are told and what they are answered is compared with the same history (``told``, ``acknowledged``).
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import msgspec
 
 from aiocontroller.core.ids import LeaderAndIsr
-from aiocontroller.zookeeper import znodes
+from aiocontroller.zookeeper import paths, znodes
 
 _STATE = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state")
 _TOPIC = re.compile(r"/brokers/topics/([^/]+)")
+_CONFIG = re.compile(r"/config/topics/([^/]+)")
+_CONTROLLERS_OWN = ("/brokers/topics/", "/admin/", "/isr_change_notification/", "/log_dir_event_notification/")
+"""Where a deposed controller must not write."""
 
 Partition = tuple[str, int]
+Leadership = tuple[int, int, tuple[int, ...], int]
+"""(leader, leader epoch, ISR, partition epoch)"""
 
 
 class Violation(NamedTuple):
@@ -36,85 +48,165 @@ class Violation(NamedTuple):
         return f"{self.invariant} {self.subject}: {self.detail}"
 
 
+class Writer(NamedTuple):
+    session: int
+    fenced: bool
+
+
 class ZNodeHistory:
-    def __init__(self) -> None:
+    """``exists`` tells whether a znode is there now."""
+
+    def __init__(self, exists: Callable[[str], bool] = lambda _: True) -> None:
         self.violations: list[Violation] = []
         self.states: dict[Partition, LeaderAndIsr] = {}
         self.replicas: dict[Partition, frozenset[int]] = {}
         self.controller_epoch = 0
         self.writes = 0
+        self.digest = hashlib.sha256()
+        """Of everything that was written."""
+        self.probes: dict[str, int] = {}
+        self._exists = exists
+        self._winners: dict[int, int] = {}
+        """Session -> the last controller epoch that it won."""
+        self._winner = 0
         self._leaders: dict[tuple[str, int, int], int] = {}
+        self._known: dict[Partition, set[Leadership]] = {}
+        self._asked: dict[Partition, set[tuple[int, tuple[int, ...], int]]] = {}
+        self._unclean: set[str] = set()  # membership only
 
-    def changed(self, path: str, data: bytes | None, version: int) -> None:
+    # -- what ZooKeeper did ----------------------------------------------------------------------------------------
+
+    def changed(self, path: str, data: bytes | None, version: int, writer: Writer) -> None:
         """A znode was created or written."""
+        self.digest.update(b"%s %d " % (path.encode(), version) + (data or b""))
+        self._check_deposed(path, writer)
         match = _STATE.fullmatch(path)
         if match is not None:
-            self._state((match[1], int(match[2])), data or b"", version)
-        elif path == "/controller_epoch":
-            self._controller_epoch(int(data or b"0"))
+            self._state((match[1], int(match[2])), data or b"", version, writer)
+        elif path == paths.CONTROLLER_EPOCH:
+            self._controller_epoch(int(data or b"0"), writer.session)
         elif (topic := _TOPIC.fullmatch(path)) is not None:
             self._topic(topic[1], data or b"")
+        elif (config := _CONFIG.fullmatch(path)) is not None and b'"true"' in (data or b""):
+            self._unclean.add(config[1])
 
-    def deleted(self, path: str) -> None:
+    def deleted(self, path: str, writer: Writer) -> None:
+        self.digest.update(b"- " + path.encode())
+        self._check_deposed(path, writer)
         match = _STATE.fullmatch(path)
         if match is not None:
             partition = (match[1], int(match[2]))
+            if not self._exists(paths.delete_topics_topic(match[1])):
+                self.complain("I8", partition, "its state was deleted, nobody asked for that")
             self.states.pop(partition, None)
             self._leaders = {k: v for k, v in self._leaders.items() if k[:2] != partition}
         elif (topic := _TOPIC.fullmatch(path)) is not None:
             self.replicas = {p: r for p, r in self.replicas.items() if p[0] != topic[1]}
 
-    def _complain(self, invariant: str, partition: Partition | str, detail: str) -> None:
+    # -- what brokers asked and heard ------------------------------------------------------------------------------
+
+    def asked(self, partition: Partition, leader_epoch: int, isr: tuple[int, ...], partition_epoch: int) -> None:
+        """A leader wants this ISR."""
+        self._asked.setdefault(partition, set()).add((leader_epoch, isr, partition_epoch))
+
+    def told(self, broker: int, partition: Partition, leadership: Leadership) -> None:
+        """A broker was told this by LeaderAndIsr or UpdateMetadata."""
+        if leadership not in self._known.get(partition, ()):
+            self.complain("I5", partition, f"broker {broker} was told {leadership}, which ZooKeeper never held")
+
+    def acknowledged(self, broker: int, partition: Partition, leadership: Leadership) -> None:
+        """A leader's AlterPartition was answered without an error."""
+        if leadership not in self._known.get(partition, ()):
+            self.complain("I3", partition, f"acknowledged to broker {broker} and never written: {leadership}")
+
+    def allow_unclean(self, topics: Iterable[str]) -> None:
+        """From now on a leader of these topics may come from outside the ISR."""
+        self._unclean.update(topics)
+
+    def probe(self, name: str) -> None:
+        self.probes[name] = self.probes.get(name, 0) + 1
+
+    def complain(self, invariant: str, partition: Partition | str, detail: str) -> None:
         subject = partition if isinstance(partition, str) else f"{partition[0]}-{partition[1]}"
         self.violations.append(Violation(invariant, subject, detail))
 
-    def _controller_epoch(self, epoch: int) -> None:
+    # -- checks ----------------------------------------------------------------------------------------------------
+
+    def _check_deposed(self, path: str, writer: Writer) -> None:
+        if writer.session == self._winner or writer.session not in self._winners:
+            return
+        if path.startswith(_CONTROLLERS_OWN):
+            epoch = self._winners[writer.session]
+            self.complain("I1", path, f"written by the controller of epoch {epoch}, {self.controller_epoch} was won")
+
+    def _controller_epoch(self, epoch: int, session: int) -> None:
         if epoch <= self.controller_epoch and self.controller_epoch:
-            self._complain("I2", "/controller_epoch", f"{epoch} after {self.controller_epoch}")
+            self.complain("I2", paths.CONTROLLER_EPOCH, f"{epoch} after {self.controller_epoch}")
         self.controller_epoch = max(epoch, self.controller_epoch)
+        if epoch:
+            self._winner = session
+            self._winners[session] = epoch
 
     def _topic(self, topic: str, data: bytes) -> None:
         for number, replicas in msgspec.json.decode(data)["partitions"].items():
             partition = (topic, int(number))
             self.replicas[partition] = self.replicas.get(partition, frozenset()).union(replicas)
 
-    def _state(self, partition: Partition, data: bytes, version: int) -> None:
+    def _state(self, partition: Partition, data: bytes, version: int, writer: Writer) -> None:
         self.writes += 1
         after = znodes.decode_partition_state("/".join(map(str, partition)), data, version)
         if not isinstance(after, LeaderAndIsr):
-            self._complain("I3", partition, f"unreadable state {data!r}")
+            self.complain("I3", partition, f"unreadable state {data!r}")
             return
+        if writer.session != self._winner:
+            self.complain("I1", partition, f"session 0x{writer.session:x} wrote, 0x{self._winner:x} is in office")
+        if not writer.fenced:
+            self.complain("I1", partition, "written without the fence")
         before = self.states.get(partition)
         self.states[partition] = after
+        self._known.setdefault(partition, set()).add((after.leader, after.leader_epoch, after.isr, version))
         self._check_alone(partition, after)
         if before is not None:
             self._check_step(partition, before, after)
 
     def _check_alone(self, partition: Partition, state: LeaderAndIsr) -> None:
         if not state.isr or len(set(state.isr)) != len(state.isr):
-            self._complain("I3", partition, f"ISR {state.isr}")
+            self.complain("I3", partition, f"ISR {state.isr}")
         if state.leader >= 0 and state.leader not in state.isr:
-            self._complain("I3", partition, f"leader {state.leader} is not in the ISR {state.isr}")
+            self.complain("I3", partition, f"leader {state.leader} is not in the ISR {state.isr}")
         replicas = self.replicas.get(partition)
         if replicas is not None and not replicas.issuperset(state.isr):
-            self._complain("I3", partition, f"ISR {state.isr} with others than the replicas {sorted(replicas)}")
-        if state.controller_epoch > self.controller_epoch:
-            self._complain(
-                "I2", partition, f"controller epoch {state.controller_epoch}, {self.controller_epoch} was won"
-            )
+            self.complain("I3", partition, f"ISR {state.isr} with others than the replicas {sorted(replicas)}")
+        if state.controller_epoch != self.controller_epoch:
+            self.complain("I2", partition, f"controller epoch {state.controller_epoch}, {self.controller_epoch} rules")
         if state.leader >= 0:
             known = self._leaders.setdefault((*partition, state.leader_epoch), state.leader)
             if known != state.leader:
-                self._complain(
+                self.complain(
                     "one leader", partition, f"{known} and {state.leader} both lead in epoch {state.leader_epoch}"
                 )
 
     def _check_step(self, partition: Partition, before: LeaderAndIsr, after: LeaderAndIsr) -> None:
         if after.leader_epoch < before.leader_epoch:
-            self._complain("I2", partition, f"leader epoch {after.leader_epoch} after {before.leader_epoch}")
-        if after.controller_epoch < before.controller_epoch:
-            self._complain(
-                "I2", partition, f"controller epoch {after.controller_epoch} after {before.controller_epoch}"
-            )
+            self.complain("I2", partition, f"leader epoch {after.leader_epoch} after {before.leader_epoch}")
+        unclean = partition[0] in self._unclean
         if after.leader not in (-1, before.leader) and after.leader not in before.isr:
-            self._complain("I4", partition, f"leader {after.leader} from outside the ISR {before.isr}")
+            self.probe("unclean election")
+            if not unclean:
+                self.complain("I4", partition, f"leader {after.leader} from outside the ISR {before.isr}")
+        elif after.leader_epoch == before.leader_epoch:
+            self._check_within_epoch(partition, before, after)
+        elif set(after.isr) - set(before.isr):
+            self.complain("I3", partition, f"ISR {after.isr} after {before.isr}, which no leader asked for")
+
+    def _check_within_epoch(self, partition: Partition, before: LeaderAndIsr, after: LeaderAndIsr) -> None:
+        if after.leader != before.leader:
+            self.complain("one leader", partition, f"{after.leader} after {before.leader} in one leader epoch")
+        question = (after.leader_epoch, after.isr, before.partition_epoch)
+        if after.isr != before.isr and question not in self._asked.get(partition, ()):
+            self.complain(
+                "I3",
+                partition,
+                f"ISR {after.isr} after {before.isr} in one leader epoch, which its leader did not ask for",
+            )
+        self.probe("ISR shrinks" if len(after.isr) < len(before.isr) else "ISR grows")

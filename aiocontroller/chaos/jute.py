@@ -28,6 +28,10 @@ class Reader:
         self._payload = payload
         self._at = 0
 
+    def peek_int32(self, ahead: int) -> int:
+        """The number that begins ``ahead`` bytes from here, which stays unread."""
+        return int(_INT.unpack_from(self._payload, self._at + ahead)[0])
+
     def int32(self) -> int:
         (value,) = _INT.unpack_from(self._payload, self._at)
         self._at += 4

@@ -84,6 +84,7 @@ class Connection:
         self.session: Session | None = None
         self.identities: list[Identity] = [("ip", "127.0.0.1")]
         self.open = True
+        self._held: list[bytes] | None = None
 
     def frame(self, payload: bytes, now_ms: int) -> None:
         if not self.open:
@@ -97,8 +98,19 @@ class Connection:
             self.end()
 
     def write(self, payload: bytes) -> None:
-        if self.open:
+        if self._held is not None:
+            self._held.append(payload)
+        elif self.open:
             self._send(_INT.pack(len(payload)) + payload)
+
+    def hold_answers(self) -> None:
+        """What is written from now on stays here until ``release_answers``, and is lost if the end comes first."""
+        self._held = []
+
+    def release_answers(self) -> None:
+        held, self._held = self._held, None
+        for payload in held or ():
+            self.write(payload)
 
     def end(self) -> None:
         """Close it from this side."""

@@ -62,6 +62,10 @@ class ZooKeeperServer:
     def address(self) -> str:
         return f"{self.host}:{self.port}"
 
+    @property
+    def listening(self) -> bool:
+        return self._listener is not None
+
     def now_ms(self) -> int:
         """Monotonic: what sessions and stats are dated by."""
         return round(self._clock.monotonic() * 1000)

@@ -132,8 +132,9 @@ class SimulatedBroker:
         return self._replicas
 
     @property
-    def server(self) -> BrokerServer:
-        return self._server
+    def session_id(self) -> int:
+        """Of its ZooKeeper session; 0 while there is none."""
+        return self._client.session_id
 
     async def fail_log_dir(self, partitions: Iterable[tuple[str, int]]) -> None:
         """A log directory with these partitions is lost: they go offline, and the controller is told by a znode."""

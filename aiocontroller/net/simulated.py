@@ -295,6 +295,7 @@ class SimulatedNetwork:
         self._next_port = FIRST_FREE_PORT
         self._blocked: dict[tuple[str, str], list[tuple[SimulatedTransport, bytes | None]]] = {}
         """(from, to) -> what waits for the link to be healed, in order."""
+        self._lags = False
         self._host = Host(self, "localhost")
 
     def host(self, name: str) -> Host:
@@ -388,6 +389,11 @@ class SimulatedNetwork:
         """Hold what one host sends to another, this way only, until ``heal``; new connections time out."""
         self._blocked.setdefault((sender, receiver), [])
 
+    @property
+    def impaired(self) -> bool:
+        """Whether some link is blocked or slow."""
+        return bool(self._blocked) or self._lags
+
     def lag(self, sender: str, receiver: str, extra_s: float) -> int:
         """What one host sends to another takes longer over each connection that is open now; returns how many."""
         slow = [
@@ -398,12 +404,14 @@ class SimulatedNetwork:
         ]
         for end in slow:
             end.lag_s = extra_s
+            self._lags = True
         return len(slow)
 
     def heal(self) -> None:
         """All links carry again, and at once; what was held arrives, in order."""
         for _, near, far in self.connections:
             near.lag_s = far.lag_s = 0.0
+        self._lags = False
         blocked, self._blocked = self._blocked, {}
         for held in blocked.values():
             for to, data in held:

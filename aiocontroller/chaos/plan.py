@@ -1,0 +1,96 @@
+"""What a seed draws before anything runs: the cluster's size, which faults exist and how often, and every step.
+
+A step carries its own seed, so that a step can be left out without changing what the others do: that is what makes a
+failing plan shrinkable, and what a scenario file holds.
+"""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+
+
+class Step(msgspec.Struct, frozen=True):
+    kind: str
+    seed: int
+    pause_s: float
+    """Virtual time until the next step."""
+
+    def __str__(self) -> str:
+        return f"{self.kind} (seed {self.seed}), then {self.pause_s} s"
+
+
+class Plan(msgspec.Struct, frozen=True):
+    seed: int
+    brokers: int
+    controllers: int
+    shared_id: bool
+    """All controllers have the same id, as instances of one service may."""
+    takeover: bool
+    """A starting controller deposes the one in office."""
+    steps: tuple[Step, ...]
+
+    def without(self, start: int, end: int) -> Plan:
+        return msgspec.structs.replace(self, steps=self.steps[:start] + self.steps[end:])
+
+
+WORKLOAD = (
+    "create_topic",
+    "delete_topic",
+    "add_partitions",
+    "reassign",
+    "cancel_reassignment",
+    "reassign_by_znode",
+    "elect_preferred",
+    "elect_by_znode",
+    "allow_unclean",
+    "notify_isr_change",
+    "allocate_producer_ids",
+    "list_reassignments",
+)
+FAULTS = (
+    "kill_broker",
+    "stop_broker",
+    "bounce_broker",
+    "fail_log_dir",
+    "expire_broker",
+    "pause_broker",
+    "cut_broker",
+    "kill_controller",
+    "stop_controller",
+    "expire_controller",
+    "pause_controller",
+    "cut_controller",
+    "delete_controller_znode",
+    "trap_controller",
+    "trap_broker",
+    "block",
+    "block_brokers",
+    "lag",
+    "restart_zookeeper",
+)
+REPAIRS = ("start_broker", "start_controller", "heal", "wait")
+KINDS = (*WORKLOAD, *FAULTS, *REPAIRS)
+ALWAYS = frozenset({*REPAIRS, "create_topic", "reassign", "delete_topic"})
+
+PAUSES_S = (0.0, 0.01, 0.05, 0.2, 1.0, 3.0)
+
+
+def draw(seed: int) -> Plan:
+    """The whole plan of a seed."""
+    chance = random.Random(f"plan {seed}")
+    kinds = [kind for kind in KINDS if kind in ALWAYS or chance.random() < 0.5]
+    weights = [chance.choice((1, 2, 4, 8)) + (4 if kind in REPAIRS else 0) for kind in kinds]
+    steps = tuple(
+        Step(chance.choices(kinds, weights)[0], chance.randrange(1 << 32), chance.choice(PAUSES_S))
+        for _ in range(chance.choice((30, 50, 80)))
+    )
+    return Plan(
+        seed,
+        brokers=chance.choice((2, 3, 3, 3, 4)),
+        controllers=chance.choice((1, 2, 2, 2, 3)),
+        shared_id=chance.random() < 0.25,
+        takeover=chance.random() < 0.2,
+        steps=steps,
+    )
