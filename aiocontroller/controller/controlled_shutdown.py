@@ -39,10 +39,10 @@ async def controlled_shutdown(shell: ControllerShell, event: ControlledShutdown)
     ]
     batch = shell.new_batch()
     led = [pid for pid in affected if table.leader[pid] == event.broker]
+    followed = [pid for pid in affected if table.leader[pid] != event.broker]
     await handle_partition_state_changes(
         shell, led, PartitionState.OnlinePartition, Strategy.CONTROLLED_SHUTDOWN, batch=batch
     )
-    followed = [pid for pid in affected if table.leader[pid] != event.broker]
     if followed:
         await handle_replica_state_changes(shell, {event.broker: followed}, ReplicaState.OfflineReplica, batch=batch)
     remaining = [table.topic_partition(pid) for pid in affected if table.leader[pid] == event.broker]

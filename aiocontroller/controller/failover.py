@@ -50,7 +50,9 @@ async def on_controller_failover(shell: ControllerShell) -> None:
     await load_partition_states(shell)
     await topic_deletion.load_topic_deletions(shell)
     online, offline = rsm.initialize_replica_states(context)
+    await shell.breathe()
     psm.initialize_partition_states(context)
+    await shell.breathe()
     shell.journal.append(
         "loaded", partitions=len(context.table), brokers=list(context.brokers), count=len(context.table.topic_by_name)
     )
@@ -73,9 +75,9 @@ async def on_controller_resignation(shell: ControllerShell) -> None:
     """Leave nothing behind: no watch, no timer, no sender, no state."""
     shell.zk.forget_watches()
     shell.queue.cancel_all()
+    shell.queue.drop_responses()
     epoch = shell.context.epoch
     shell.end_term()
-    shell.queue.drop_responses()
     log.info("Resigned as the controller of epoch %d", epoch)
 
 

@@ -29,7 +29,7 @@ async def alter_partition(shell: ControllerShell, event: AlterPartitionReceived)
     if error:
         event.reply.answer(error)
         return
-    verdicts = [check_partition(context, change, event.version) for change in event.partitions]
+    verdicts = [check_partition(context, change, event.broker, event.version) for change in event.partitions]
     outcome = await _write(shell, verdicts)
     results = [
         _result(shell, change.topic, change.partition, verdict, outcome.get(verdict.pid))

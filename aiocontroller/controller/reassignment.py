@@ -73,12 +73,17 @@ async def api_partition_reassignment(shell: ControllerShell, event: ApiPartition
 
 async def zk_partition_reassignment(shell: ControllerShell, event: ZkPartitionReassignment) -> None:
     """Entries that cannot begin are taken out of the znode; those that do stay in it until they end."""
+    await _begin_what_the_znode_says(shell)
+
+
+async def _begin_what_the_znode_says(shell: ControllerShell) -> set[int]:
+    """The partitions that have begun, or gone on."""
     requested = await shell.zk.get_partition_reassignment(watch=True)
     if requested is None:
-        return
+        return set()
     if isinstance(requested, BadZNode):
         shell.report_bad_znodes([requested])  # left in place for whoever wrote it
-        return
+        return set()
     refused: list[TopicPartition] = []
     wanted: dict[int, ReplicaAssignment] = {}
     for tp, target in requested.items():
@@ -92,6 +97,7 @@ async def zk_partition_reassignment(shell: ControllerShell, event: ZkPartitionRe
     failed = await trigger_partition_reassignment(shell, wanted)
     refused += [shell.topic_partition(pid) for pid in failed]
     await _remove_from_znode(shell, refused)
+    return set(wanted) - set(failed)
 
 
 async def list_partition_reassignments(shell: ControllerShell, event: ListPartitionReassignments) -> None:
@@ -107,8 +113,10 @@ async def list_partition_reassignments(shell: ControllerShell, event: ListPartit
 
 async def initialize_partition_reassignments(shell: ControllerShell) -> None:
     """At failover: the znode's first, then what the topic znodes say is under way."""
-    await zk_partition_reassignment(shell, ZkPartitionReassignment())
-    await on_partition_reassignment(shell, sorted(shell.context.partitions_being_reassigned))
+    resumed = await _begin_what_the_znode_says(shell)
+    await on_partition_reassignment(
+        shell, [pid for pid in sorted(shell.context.partitions_being_reassigned) if pid not in resumed]
+    )
 
 
 async def maybe_complete_reassignment(shell: ControllerShell, pids: Iterable[int]) -> None:
@@ -154,6 +162,7 @@ async def trigger_partition_reassignment(
     going = [pid for pid in wanted if pid not in failed]
     context.partitions_being_reassigned.update(dict.fromkeys(going))
     batch = shell.new_batch()
+    await _lead_without(shell, dropped, batch)
     await _remove_replicas(shell, {pid: brokers for pid, brokers in dropped.items() if brokers}, batch, wait=False)
     await shell.send(batch)
     await on_partition_reassignment(shell, going)
@@ -195,20 +204,34 @@ async def _phase_b(shell: ControllerShell, pids: Sequence[int]) -> None:
     hopeless = set(elect(context, [p for p in outside if table.isr_of[p] != NO_ISR], Strategy.REASSIGN).failed)
     if hopeless:
         log.warning("No target replica can lead %s yet; nothing is removed", shell.sample(sorted(hopeless)))
-    going = [pid for pid in pids if pid not in hopeless]
-    removed: dict[int, Sequence[int]] = {}
-    for pid in going:
-        assignment = table.assignment(pid)
-        removed[pid] = assignment.removing
+    before = {pid: table.assignment(pid) for pid in pids if pid not in hopeless}
+    for pid, assignment in before.items():
         table.set_assignment(pid, ReplicaAssignment(assignment.target))
     moving = [pid for pid in outside if pid not in hopeless]
-    await handle_partition_state_changes(shell, moving, PartitionState.OnlinePartition, Strategy.REASSIGN, batch=batch)
+    moved = await handle_partition_state_changes(
+        shell, moving, PartitionState.OnlinePartition, Strategy.REASSIGN, batch=batch
+    )
+    # Where the ISR turned out to be another one there is no new leader: nothing is taken away there either.
+    for pid in set(moving) - set(moved.elected):
+        if table.isr_of[pid] != NO_ISR:
+            table.set_assignment(pid, before.pop(pid))
+    going = list(before)
+    removed: dict[int, Sequence[int]] = {pid: assignment.removing for pid, assignment in before.items()}
     staying = [pid for pid in going if pid not in set(moving) and table.isr_of[pid] != NO_ISR]
     written = await bump_leader_epochs(shell, staying)
     batch.add_leader_and_isr_requests(written.done, [table.replicas(p) for p in written.done], is_new=False)
     await _remove_replicas(shell, {pid: brokers for pid, brokers in removed.items() if brokers}, batch, wait=True)
     await shell.send(batch)
     await _finish(shell, [pid for pid in going if pid not in context.replicas_being_removed])
+
+
+async def _lead_without(shell: ControllerShell, dropped: Mapping[int, Sequence[int]], batch: RequestBatch) -> None:
+    """A replica that was being added may lead already when it is taken back.
+
+    Kafka leaves its partition without a leader, so that the new target can never catch up.
+    """
+    led = [pid for pid, brokers in dropped.items() if shell.context.table.leader[pid] in brokers]
+    await handle_partition_state_changes(shell, led, PartitionState.OnlinePartition, Strategy.OFFLINE, batch=batch)
 
 
 async def _remove_replicas(

@@ -111,6 +111,13 @@ class ControllerShell:
             rack,
         )
 
+    # -- short steps -----------------------------------------------------------------------------------------------
+
+    async def breathe(self) -> None:
+        """Let others run: heartbeats, answers, other brokers' sockets.  Only the consumer changes the context, so the
+        context after this is the one before it."""
+        await self.world.clock.sleep(0)
+
     # -- telling the brokers ---------------------------------------------------------------------------------------
 
     def new_batch(self) -> RequestBatch:

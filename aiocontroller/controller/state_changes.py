@@ -209,7 +209,7 @@ async def handle_replica_state_changes(
         case ReplicaState.NewReplica:
             _new_replicas(shell, valid, own)
         case ReplicaState.OnlineReplica:
-            _online_replicas(shell, valid, own)
+            await _online_replicas(shell, valid, own)
         case ReplicaState.OfflineReplica:
             await _offline_replicas(shell, valid, own)
         case ReplicaState.ReplicaDeletionStarted:
@@ -236,13 +236,14 @@ def _new_replicas(shell: ControllerShell, replicas: rsm.Replicas, batch: Request
         rsm.set_replica_states(table, {broker: fresh}, ReplicaState.NewReplica)
 
 
-def _online_replicas(shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch) -> None:
+async def _online_replicas(shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch) -> None:
     table = shell.context.table
     for broker, pids in replicas.items():
         # A new replica has had its request (is_new) from whoever made it new.
-        known = [pid for pid in pids if table.replica_state(pid, broker) is not ReplicaState.NewReplica]
+        known = rsm.not_in_state(table, broker, pids, ReplicaState.NewReplica)
         batch.add_leader_and_isr_request_for_brokers((broker,), known, is_new=False)
-    rsm.set_replica_states(table, replicas, ReplicaState.OnlineReplica)
+        rsm.set_replica_states(table, {broker: pids}, ReplicaState.OnlineReplica)
+        await shell.breathe()
 
 
 async def _offline_replicas(shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch) -> None:

@@ -20,11 +20,13 @@ from aiocontroller.zookeeper.errors import Code
 
 log = logging.getLogger(__name__)
 
+STEP_PARTITIONS = 5_000
+"""Partitions taken into the table before others may run: about 20 ms."""
+
 
 async def load_topics(shell: ControllerShell) -> None:
     """Every topic's assignment, at failover."""
-    for assignment in await _read(shell, await shell.zk.get_all_topics_in_cluster(watch=True)):
-        _add(shell, assignment)
+    await _add_all(shell, await _read(shell, await shell.zk.get_all_topics_in_cluster(watch=True)))
 
 
 async def topic_change(shell: ControllerShell, event: TopicChange) -> Sent | None:
@@ -42,7 +44,7 @@ async def topic_change(shell: ControllerShell, event: TopicChange) -> Sent | Non
         shell.queue.append(TopicDeletion())  # it may have been asked for before the topic was known
     if found or gone:
         log.info("New topics: %s, deleted topics: %s", [a.topic for a in found][:10], gone[:10])
-    created = [pid for assignment in found for pid in _add(shell, assignment)]
+    created = await _add_all(shell, found)
     return await on_new_partition_creation(shell, created) if created else None
 
 
@@ -148,6 +150,18 @@ def _new_topic_id(shell: ControllerShell) -> bytes:
     bits = shell.world.random.randrange(1 << 128)
     bits = (bits & ~(0xF << 76) & ~(0x3 << 62)) | (0x4 << 76) | (0x2 << 62)
     return bits.to_bytes(16, "big")
+
+
+async def _add_all(shell: ControllerShell, found: Sequence[TopicAssignment]) -> list[int]:
+    """Take the topics' partitions that are new into the table; returns their pids."""
+    created: list[int] = []
+    rested = 0
+    for assignment in found:
+        created += _add(shell, assignment)
+        if len(created) - rested >= STEP_PARTITIONS:
+            rested = len(created)
+            await shell.breathe()
+    return created
 
 
 def _add(shell: ControllerShell, assignment: TopicAssignment) -> list[int]:

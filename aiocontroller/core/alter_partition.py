@@ -1,6 +1,6 @@
 """May this ISR change be written?  The checks of Kafka's ``AlterPartitionReceived``, in its order.
 
-Kafka does not check that the sender leads the partition; the leader epoch does that work, and so it is here.
+Departure from Kafka: the sender must lead the partition, and an ISR must hold its leader and nobody twice.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def check_request(context: ControllerContext, request: AlterPartitionReceived) -
     return KafkaErrorCode.NONE
 
 
-def check_partition(context: ControllerContext, change: AlterPartition, version: int) -> Verdict:
-    """The verdict on one partition; ``version`` is the request's, which decides how an ineligible replica is named."""
+def check_partition(context: ControllerContext, change: AlterPartition, broker: int, version: int) -> Verdict:
+    """The verdict on one partition of a request by ``broker``; its version says how an ineligible replica is named."""
     pid, error = resolve(context, change.topic, change.partition)
     current = context.table.leadership(pid) if pid >= 0 else None
     if current is None:
@@ -69,7 +69,7 @@ def check_partition(context: ControllerContext, change: AlterPartition, version:
         return Verdict(pid, KafkaErrorCode.INVALID_UPDATE_VERSION)
     if not _recovery_is_consistent(change, current):
         return Verdict(pid, KafkaErrorCode.INVALID_REQUEST)
-    if not change.isr or len(set(change.isr)) != len(change.isr) or current.leader not in change.isr:
+    if broker != current.leader or not change.isr or len(set(change.isr)) != len(change.isr) or current.leader not in change.isr:
         return Verdict(pid, KafkaErrorCode.INVALID_REQUEST)  # never written: an ISR holds its leader
     if not all(replica in context.live for replica in change.isr):
         ineligible = KafkaErrorCode.INELIGIBLE_REPLICA if version >= 2 else KafkaErrorCode.OPERATION_NOT_ATTEMPTED

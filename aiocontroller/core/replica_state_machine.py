@@ -43,6 +43,20 @@ def check_valid_previous_states(table: PartitionTable, replicas: Replicas, targe
     return checked
 
 
+def not_in_state(table: PartitionTable, broker: int, pids: Sequence[int], state: ReplicaState) -> list[int]:
+    """The pids whose replica on the broker is in another state, or that have none there."""
+    memo: dict[tuple[int, int], bool] = {}
+    found = []
+    for pid in pids:
+        key = (table.assignment_of[pid], table.replica_states_of[pid])
+        other = memo.get(key)
+        if other is None:
+            other = memo[key] = table.replica_state(pid, broker) is not state
+        if other:
+            found.append(pid)
+    return found
+
+
 def set_replica_states(table: PartitionTable, replicas: Replicas, target: ReplicaState) -> None:
     """Unchecked; a broker that is not among a partition's replicas has no state to set there."""
     values, states_of, assignment_of = table.replica_states.values, table.replica_states_of, table.assignment_of

@@ -70,7 +70,7 @@ def test_resolving_a_partition(topic: str | bytes, partition: int, found: tuple[
     context = cluster()
     assert resolve(context, topic, partition) == found
     if found[0] < 0:
-        assert check_partition(context, change(topic=topic, partition=partition), 3) == Verdict(*found)
+        assert check_partition(context, change(topic=topic, partition=partition), 1, 3) == Verdict(*found)
 
 
 def test_a_topic_without_an_id_is_not_found_by_the_zero_id() -> None:
@@ -81,7 +81,7 @@ def test_a_topic_without_an_id_is_not_found_by_the_zero_id() -> None:
 
 def test_a_partition_without_leadership_is_unknown() -> None:
     context = ctx(topics={"t": [[1, 2]]}, online=False)
-    assert check_partition(context, change(), 3).error_code is KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert check_partition(context, change(), 1, 3).error_code is KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 # -- the matrix --------------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def test_a_partition_without_leadership_is_unknown() -> None:
     ],
 )
 def test_alter_partition_errors(fields: dict[str, Any], error: KafkaErrorCode) -> None:
-    assert check_partition(cluster(), change(**fields), 3) == Verdict(0, error)
+    assert check_partition(cluster(), change(**fields), 1, 3) == Verdict(0, error)
 
 
 @pytest.mark.parametrize(
@@ -122,13 +122,13 @@ def test_alter_partition_errors(fields: dict[str, Any], error: KafkaErrorCode) -
     ],
 )
 def test_shutdown_broker_not_added_to_isr(version: int, error: KafkaErrorCode) -> None:
-    assert check_partition(cluster(), change(isr=(1, 4)), version) == Verdict(0, error)
+    assert check_partition(cluster(), change(isr=(1, 4)), 1, version) == Verdict(0, error)
 
 
 @pytest.mark.parametrize("isr", [(1, 2, 3), (1,), (2, 1)])
 def test_alter_partition(isr: tuple[int, ...]) -> None:
     """Leader and leader epoch stay; written under our controller epoch, on condition of the version that is there."""
-    assert check_partition(cluster(), change(isr=isr), 3) == Verdict(
+    assert check_partition(cluster(), change(isr=isr), 1, 3) == Verdict(
         0, KafkaErrorCode.NONE, leadership(1, isr, leader_epoch=5, controller_epoch=7, partition_epoch=9)
     )
 
@@ -137,17 +137,17 @@ def test_alter_partition(isr: tuple[int, ...]) -> None:
 def test_idempotent_alter_partition(partition_epoch: int) -> None:
     """What holds already is a success, also when the sender's partition epoch is old: its answer was lost."""
     again = change(isr=(1, 2), partition_epoch=partition_epoch)
-    assert check_partition(cluster(), again, 3) == Verdict(0, KafkaErrorCode.NONE)
+    assert check_partition(cluster(), again, 1, 3) == Verdict(0, KafkaErrorCode.NONE)
 
 
 def test_alter_partition_errors_after_unclean_election() -> None:
     context = cluster(recovery_state=RECOVERING, isr=(1,))
-    assert check_partition(context, change(isr=(1, 2), recovery_state=RECOVERING), 3).error_code == (
+    assert check_partition(context, change(isr=(1, 2), recovery_state=RECOVERING), 1, 3).error_code == (
         KafkaErrorCode.INVALID_REQUEST
     )
-    assert check_partition(context, change(isr=(1,), recovery_state=RECOVERING), 3) == Verdict(0, KafkaErrorCode.NONE)
+    assert check_partition(context, change(isr=(1,), recovery_state=RECOVERING), 1, 3) == Verdict(0, KafkaErrorCode.NONE)
     for isr in ((1,), (1, 2)):
-        verdict = check_partition(context, change(isr=isr, recovery_state=RECOVERED), 3)
+        verdict = check_partition(context, change(isr=isr, recovery_state=RECOVERED), 1, 3)
         assert verdict.write == leadership(
             1, isr, leader_epoch=5, controller_epoch=7, partition_epoch=9, recovery_state=RECOVERED
         )
@@ -166,7 +166,7 @@ def test_whatever_is_written_keeps_the_leader_and_only_live_replicas(
 ) -> None:
     context = cluster(recovery_state=before, isr=(1,))
     asked = change(isr=isr, leader_epoch=leader_epoch, partition_epoch=partition_epoch, recovery_state=after)
-    verdict = check_partition(context, asked, 3)
+    verdict = check_partition(context, asked, 1, 3)
     if verdict.write is None:
         return
     assert verdict.error_code is KafkaErrorCode.NONE
@@ -175,3 +175,8 @@ def test_whatever_is_written_keeps_the_leader_and_only_live_replicas(
     assert 1 in isr
     assert set(isr) <= context.live
     assert after == RECOVERED or (before == RECOVERING and isr == (1,))
+
+
+def test_a_broker_that_does_not_lead_may_not_alter() -> None:
+    """Kafka's controller would write the sender's wish."""
+    assert check_partition(cluster(), change(), 2, 3) == Verdict(0, KafkaErrorCode.INVALID_REQUEST)
