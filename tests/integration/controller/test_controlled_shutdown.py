@@ -61,7 +61,7 @@ async def test_leaders_move_and_isrs_shrink(cluster: Cluster, version: int) -> N
         for t in r.topic_states
         for p in t.partition_states
     }
-    assert stopped == {0: False}  # of what it led it becomes a follower
+    assert stopped == {1: False}  # of what it led it becomes a follower
     assert [r.detail for r in journal_of(service).of_kind("broker") if r.broker == 2][-1] == "controlled shutdown"
 
 
