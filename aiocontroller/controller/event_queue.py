@@ -16,7 +16,7 @@ import asyncio
 from collections import deque
 from typing import NamedTuple
 
-from aiocontroller.core.events import Event, Request, Response, Signal
+from aiocontroller.core.events import Event, Request, Response, ShutdownEventThread, Signal
 from aiocontroller.net.ports import Clock, Timer
 
 
@@ -80,7 +80,10 @@ class EventQueue:
         self._events = deque(queued for queued in self._events if not isinstance(queued.event, Response))
 
     def clear_and_put(self, event: Event) -> None:
-        """Drop all that waits or is scheduled, answer what was asked, and leave this event alone in the queue."""
+        """Drop all that waits or is scheduled, answer what was asked, and leave this event alone in the queue.
+
+        Only the end of the process, if that waits, still comes: a session that expires must not undo it.
+        """
         dropped = list(self._events)
         self._events.clear()
         self._signals.clear()
@@ -90,6 +93,8 @@ class EventQueue:
             if isinstance(queued.event, Request):
                 queued.event.preempt()
         self.append(event)
+        if any(isinstance(queued.event, ShutdownEventThread) for queued in dropped):
+            self.append(ShutdownEventThread())
 
     async def get(self) -> QueuedEvent:
         """The next event; waits for one."""

@@ -176,6 +176,14 @@ async def test_responses_of_a_term_go_with_it_and_nothing_else_does() -> None:
 
 
 @virtual_time
+async def test_session_that_expires_does_not_undo_the_shutdown() -> None:
+    events = queue()
+    events.clear_and_put(ev.ShutdownEventThread())
+    events.clear_and_put(ev.Expire())
+    assert await drain(events) == [ev.Expire(), ev.ShutdownEventThread()]
+
+
+@virtual_time
 async def test_request_that_was_answered_is_not_answered_by_its_preemption() -> None:
     events, answers = queue(), list[Any]()
     request = shutdown_request(answers)
