@@ -212,8 +212,9 @@ async def _phase_b(shell: ControllerShell, pids: Sequence[int]) -> None:
         shell, moving, PartitionState.OnlinePartition, Strategy.REASSIGN, batch=batch
     )
     # Where the ISR turned out to be another one there is no new leader: nothing is taken away there either.
-    for pid in set(moving) - set(moved.elected):
-        if table.isr_of[pid] != NO_ISR:
+    elected = set(moved.elected)
+    for pid in moving:
+        if pid not in elected and table.isr_of[pid] != NO_ISR:
             table.set_assignment(pid, before.pop(pid))
     going = list(before)
     removed: dict[int, Sequence[int]] = {pid: assignment.removing for pid, assignment in before.items()}
@@ -228,9 +229,11 @@ async def _phase_b(shell: ControllerShell, pids: Sequence[int]) -> None:
 async def _lead_without(shell: ControllerShell, dropped: Mapping[int, Sequence[int]], batch: RequestBatch) -> None:
     """A replica that was being added may lead already when it is taken back.
 
-    Kafka leaves its partition without a leader, so that the new target can never catch up.
+    Kafka leaves its partition without a leader, so that the new target can never catch up.  Where the new target is in
+    sync already, phase B follows at once and elects.
     """
-    led = [pid for pid, brokers in dropped.items() if shell.context.table.leader[pid] in brokers]
+    table = shell.context.table
+    led = [pid for pid, gone in dropped.items() if table.leader[pid] in gone and not is_complete(shell.context, pid)]
     await handle_partition_state_changes(shell, led, PartitionState.OnlinePartition, Strategy.OFFLINE, batch=batch)
 
 

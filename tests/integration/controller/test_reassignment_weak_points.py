@@ -1,0 +1,109 @@
+"""Reassignments at the points where Kafka's go wrong: each test says what Kafka does there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from aiocontroller.controller import reassignment
+from aiocontroller.core.events import ElectionType, ReplicaLeaderElection
+from aiocontroller.core.ids import ReplicaAssignment
+from aiocontroller.net.ports import World
+from tests.integration.controller.harness import Cluster, idle, running, until
+from tests.integration.controller.test_reassignment import (
+    T0,
+    ask,
+    assignment,
+    catch_up,
+    finished,
+    reassign,
+    request_by_znode,
+)
+
+
+@pytest.fixture
+async def cluster(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
+    async with running(world, zk_connect) as cluster:
+        for broker in (1, 2, 3, 4):
+            await cluster.add_broker(broker)
+        service = await cluster.add_controller(auto_leader_rebalance_enable=False)
+        await cluster.create_topic("t", {0: [1]})
+        await cluster.until_leaders("t", [1])
+        await idle(service)
+        yield cluster
+
+
+async def test_override_that_takes_the_leader_away_elects_another(cluster: Cluster) -> None:
+    """Kafka leaves the partition without a leader: nobody is there from whom the new target could catch up."""
+    service = await cluster.active()
+    await reassign(service, {T0: (2, 3)})
+    await catch_up(cluster, service, (1, 2))
+    await ask(
+        service,
+        lambda reply: ReplicaLeaderElection(partitions=(T0,), election_type=ElectionType.PREFERRED, reply=reply),
+    )
+    await cluster.until_state("t", 2, (1, 2))
+    await reassign(service, {T0: (3, 4)})
+    await idle(service)
+    state = await cluster.state("t")
+    assert (state.leader, state.isr) == (1, (1,))
+    assert await assignment(cluster) == ReplicaAssignment((3, 4, 1), (3, 4), (1,))
+    await catch_up(cluster, service, (1, 3, 4))
+    await finished(cluster, service, (3, 4))
+
+
+async def test_cancel_that_takes_the_leader_away_elects_the_origin(cluster: Cluster) -> None:
+    service = await cluster.active()
+    await reassign(service, {T0: (2, 3)})
+    await catch_up(cluster, service, (1, 2))
+    await ask(
+        service,
+        lambda reply: ReplicaLeaderElection(partitions=(T0,), election_type=ElectionType.PREFERRED, reply=reply),
+    )
+    before = await cluster.until_state("t", 2, (1, 2))
+    await reassign(service, {T0: None})
+    await finished(cluster, service, (1,))
+    state = await cluster.until_state("t", 1, (1,))
+    assert state.leader_epoch == before.leader_epoch + 2, "out of the ISR, and elected: as Kafka counts"
+
+
+async def test_leader_that_cannot_move_keeps_everything(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ISR shrank behind the controller's back: Kafka ends the reassignment all the same, without a leader."""
+    service = await cluster.active()
+    with monkeypatch.context() as patch:
+        patch.setattr(reassignment, "is_complete", lambda *_: False)
+        await reassign(service, {T0: (2,)})
+        await catch_up(cluster, service, (1, 2))
+        await idle(service)
+        state = await cluster.state("t")
+        await cluster.write_state("t", msgspec.structs.replace(state, isr=(1,)))
+    await request_by_znode(cluster, {T0: [2]})
+    await until(lambda: service.shell.context.table.isr(0) == (1,), "the ISR is read again")
+    await idle(service)
+    after = await cluster.state("t")
+    assert (after.leader, after.isr) == (1, (1,))
+    assert await assignment(cluster) == ReplicaAssignment((2, 1), (2,), (1,))
+    assert service.shell.context.table.assignment(0) == ReplicaAssignment((2, 1), (2,), (1,))
+    stops: list[Any] = cluster.brokers[1].of(5)  # type: ignore[arg-type]
+    assert stops == []
+    await catch_up(cluster, service, (1, 2))
+    await finished(cluster, service, (2,))
+
+
+async def test_failover_goes_through_a_phase_once(cluster: Cluster) -> None:
+    """One that both the request znode and the topic znode know of is resumed once, as in Kafka."""
+    first = await cluster.active()
+    await request_by_znode(cluster, {T0: [2]})
+    await until(lambda: first.shell.context.table.leader_epoch[0] == 1)
+    await idle(first)
+    await cluster.stop_controller(first)
+    cluster.services.remove(first)
+    second = await cluster.add_controller(auto_leader_rebalance_enable=False)
+    await until(lambda: len(second.shell.context.partitions_being_reassigned) == 1)
+    await idle(second)
+    assert (await cluster.state("t")).leader_epoch == 2
+    await catch_up(cluster, second, (1, 2))
+    await finished(cluster, second, (2,))
