@@ -70,6 +70,7 @@ class Service:
         self._allow_session_expiry = allow_session_expiry
         self._tasks: anyio.abc.TaskGroup | None = None
         self._listeners: list[Listener] = []
+        self._kafka: KafkaListener | None = None
         self._http: http.HttpServer | None = None
         self.shell = ControllerShell(
             config, world, self.zk, self.queue, self.metrics, self.journal, self._new_channels, self._own_endpoints
@@ -98,7 +99,7 @@ class Service:
 
     async def _open(self, tasks: anyio.abc.TaskGroup) -> None:
         config = self.config
-        kafka = KafkaListener(self.shell, tasks)
+        kafka = self._kafka = KafkaListener(self.shell, tasks)
         for listener in config.listeners:
             serving = await self.world.network.serve(kafka.connection, listener.host, listener.port)
             self._listeners.append(serving)
@@ -138,6 +139,8 @@ class Service:
     async def _close(self) -> None:
         for listener in self._listeners:
             listener.close()
+        if self._kafka is not None:
+            self._kafka.close()
         await self.client.close()
         await self.journal.close()
         if self._http is not None:

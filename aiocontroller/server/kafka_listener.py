@@ -58,9 +58,16 @@ class KafkaListener:
     def __init__(self, shell: ControllerShell, tasks: anyio.abc.TaskGroup) -> None:
         self.shell = shell
         self.tasks = tasks
+        self.connections: dict[KafkaConnection, None] = {}
+        """Those that are open, in the order in which they came."""
 
     def connection(self) -> KafkaConnection:
         return KafkaConnection(self)
+
+    def close(self) -> None:
+        """End the connections that exist; what was answered still leaves."""
+        for connection in list(self.connections):
+            connection.close()
 
     def submit(self, event: Request) -> None:
         self.shell.queue.append(event)
@@ -106,8 +113,10 @@ class KafkaConnection(asyncio.Protocol):
         transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
         self._transport = transport
         self._peer = str(transport.get_extra_info("peername"))
+        self._listener.connections[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._listener.connections.pop(self, None)
         self._transport = None
         self._slots.clear()
         if self._relay is not None:
@@ -119,7 +128,7 @@ class KafkaConnection(asyncio.Protocol):
                 self._request(frame)
         except (FrameError, UnsupportedApiError) as error:
             log.warning("Closing the connection from %s: %s", self._peer, error)
-            self._close()
+            self.close()
 
     def _request(self, frame: bytes) -> None:
         api, version, correlation_id = _REQUEST_START.unpack_from(frame) if len(frame) >= 8 else (-1, -1, -1)
@@ -145,7 +154,7 @@ class KafkaConnection(asyncio.Protocol):
             endpoint = self._listener.upstream()
             if endpoint is None:
                 raise FrameError(f"{api_name(slot.api)} version {slot.version} is not served here, nor by a broker now")
-            self._relay = Relay(self._listener.shell.world, self._relay_answered, self._close)
+            self._relay = Relay(self._listener.shell.world, self._relay_answered, self.close)
             self._listener.tasks.start_soon(self._relay.connect, endpoint, name="relay")
         self._relayed.append(slot)
         self._relay.forward(frame)
@@ -156,7 +165,7 @@ class KafkaConnection(asyncio.Protocol):
         self._relayed.popleft().frame = [len(frame).to_bytes(4, "big"), frame]
         self._flush()
 
-    def _close(self) -> None:
+    def close(self) -> None:
         """Nothing is written from here on: uvloop raises for it, in whoever has an answer."""
         transport, self._transport = self._transport, None
         if transport is not None:

@@ -423,6 +423,23 @@ async def test_request_may_arrive_byte_by_byte() -> None:
         assert (await it.event()).broker == 2
 
 
+@virtual_time
+async def test_close_ends_every_connection_after_what_was_answered() -> None:
+    async with front() as it:
+        await it.broker()
+        clients = [await it.connect() for _ in range(3)]
+        clients[0].request(ApiKey.API_VERSIONS, 0)
+        clients[1].request(ApiKey.METADATA, 9)
+        clients[2].close()
+        await settle()
+        it.listener.close()
+        await settle()
+        assert all(client.closed for client in clients)
+        assert it.upstreams[0].closed
+        assert clients[0].correlation_ids() == [1]
+        assert it.listener.connections == {}
+
+
 # -- back-pressure -----------------------------------------------------------------------------------------------------
 
 
