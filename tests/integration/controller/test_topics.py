@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import logging
 from collections.abc import AsyncIterator
 from typing import Any
@@ -9,6 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from aiocontroller.controller.kafka_controller import HANDLERS
+from aiocontroller.core import events as ev
 from aiocontroller.core.ids import NO_TOPIC_ID, TopicAssignment
 from aiocontroller.net.ports import World
 from aiocontroller.service import Service
@@ -60,8 +64,6 @@ async def test_partitions_are_added(cluster: Cluster) -> None:
 
 
 def base64_id(topic_id: bytes) -> str:
-    import base64
-
     return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 
@@ -202,3 +204,34 @@ async def test_unreadable_state_is_left_out_and_heals(cluster: Cluster, caplog: 
     state = await cluster.until_state("t", 2, (2,), 0)
     assert state.leader_epoch > states[0].leader_epoch
     await cluster.until_state("t", 2, (2,), 1)
+
+
+async def test_topic_deleted_before_anybody_has_looked_at_it(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier deletion's event is its turn, and finds the request for a topic whose TopicChange still waits."""
+    service = await cluster.add_controller()
+    await cluster.create_topic("first", {0: [1]})
+    await cluster.until_leaders("first", [1])
+    await idle(service)
+    entered, release = asyncio.Event(), asyncio.Event()
+    real = HANDLERS[ev.BrokerChange]
+
+    async def slow(*args: Any) -> None:
+        entered.set()
+        await release.wait()
+        await real(*args)
+
+    monkeypatch.setitem(HANDLERS, ev.BrokerChange, slow)
+    await cluster.stop_broker(3)
+    await entered.wait()
+    await cluster.client.create("/admin/delete_topics/first")
+    await until(lambda: len(service.queue) == 1)
+    await cluster.create_topic("second", {0: [2]})
+    await until(lambda: len(service.queue) == 2)
+    await cluster.client.create("/admin/delete_topics/second")
+    release.set()
+
+    async def all_gone() -> bool:
+        return not await cluster.zk.get_all_topics_in_cluster(watch=False)
+
+    await until(all_gone, "both topics are deleted")
+    assert await cluster.zk.get_topic_deletions(watch=False) == []
