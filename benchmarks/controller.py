@@ -47,15 +47,16 @@ from aiocontroller.zookeeper.writes import Create
 
 BROKERS = 10
 REPLICATION_FACTOR = 3
-QUIET_S = 1.0
-"""An event is over when no broker has heard anything for this long."""
+QUIET_S = 1.5
+"""An event is over when no broker has heard anything for this long, and a second more for each 10,000 partitions."""
 CASES = ("failover", "broker failure", "first LeaderAndIsr", "broker startup", "controlled shutdown")
 
 
 class RecordingBrokers:
     """The process of ``benchmarks.recording_brokers``."""
 
-    def __init__(self, zookeeper: str) -> None:
+    def __init__(self, zookeeper: str, quiet_s: float) -> None:
+        self._quiet_s = quiet_s
         command = [sys.executable, "-m", "benchmarks.recording_brokers", "--zookeeper", zookeeper]
         self._process = subprocess.Popen(
             [*command, "--brokers", str(BROKERS)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -81,7 +82,7 @@ class RecordingBrokers:
         while True:
             await asyncio.sleep(0.1)
             latest: float = self.ask("latest")
-            if latest > since and time.monotonic() - latest > QUIET_S:
+            if latest > since and time.monotonic() - latest > self._quiet_s:
                 return latest
             if time.monotonic() > deadline:
                 raise TimeoutError("the controller said nothing, or did not stop")
@@ -269,7 +270,7 @@ async def stage(
         await client.start(30)
         zk = KafkaZkClient(client)
         await preload(client, zk, topics, partitions)
-        brokers = await asyncio.to_thread(RecordingBrokers, zookeeper.address)
+        brokers = await asyncio.to_thread(RecordingBrokers, zookeeper.address, QUIET_S + topics * partitions / 10_000)
         yield zookeeper.address, zk, brokers
     finally:
         if brokers is not None:
