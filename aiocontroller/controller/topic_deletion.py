@@ -78,8 +78,17 @@ def mark_ineligible(shell: ControllerShell, names: Iterable[str], why: str) -> N
 
 
 async def resume_deletion_for_topics(shell: ControllerShell, names: Iterable[str]) -> None:
-    """What blocked them may be gone."""
-    queued = [name for name in names if name in shell.context.topics_to_be_deleted]
+    """What blocked them may be gone.  A reassignment that is under way still blocks: its end calls here again.
+
+    Kafka's forgets that when a broker starts, and then moves replicas that have been deleted already.
+    """
+    by_name = shell.context.table.topic_by_name
+    queued = [
+        name
+        for name in names
+        if name in shell.context.topics_to_be_deleted
+        and (name not in by_name or not _is_being_reassigned(shell, by_name[name]))
+    ]
     for name in queued:
         shell.context.topics_ineligible_for_deletion.pop(name, None)
     if queued:
@@ -124,12 +133,10 @@ async def fail_replica_deletion(shell: ControllerShell, replicas: plan.Replicas)
     queued = {
         b: [p for p in pids if table.topic(p).name in context.topics_to_be_deleted] for b, pids in replicas.items()
     }
-    failed = {
-        broker: [pid for pid in pids if table.replica_state(pid, broker) is not ReplicaState.ReplicaDeletionIneligible]
-        for broker, pids in queued.items()
-    }
+    failed, standing = plan.failed_replicas(context, queued)
     if not any(failed.values()):
         return
+    await handle_replica_state_changes(shell, standing, ReplicaState.OfflineReplica)
     await handle_replica_state_changes(shell, failed, ReplicaState.ReplicaDeletionIneligible)
     names = dict.fromkeys(table.topic(pid).name for pids in failed.values() for pid in pids)
     mark_ineligible(shell, names, f"replicas on {sorted(failed)} could not be deleted")
