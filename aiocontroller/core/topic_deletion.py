@@ -100,15 +100,33 @@ def plan_deletion(context: ControllerContext, topics: Iterable[Topic]) -> Deleti
         for broker, pids in replicas_of(context, (topic,)).items():
             for pid in pids:
                 state = table.replica_state(pid, broker)
-                if not context.is_replica_online(pid, broker):
-                    blocked = True
-                    if state is not ReplicaState.ReplicaDeletionIneligible:
-                        plan.ineligible.setdefault(broker, []).append(pid)
-                elif state is not ReplicaState.ReplicaDeletionSuccessful:
+                if state is ReplicaState.ReplicaDeletionSuccessful:
+                    continue  # gone from its disk, whatever becomes of its broker
+                if context.is_replica_online(pid, broker):
                     plan.delete.setdefault(broker, []).append(pid)
+                    continue
+                blocked = True
+                if state is not ReplicaState.ReplicaDeletionIneligible:
+                    plan.ineligible.setdefault(broker, []).append(pid)
         if blocked:
             plan.blocked.append(topic.name)
     return plan
+
+
+class Failed(NamedTuple):
+    """Replicas that could not be deleted; those deleted already, or known to have failed, are in neither."""
+
+    failed: Replicas
+    standing: Replicas
+    """Those of them whose deletion had not begun: they become OfflineReplica before they can become Ineligible."""
+
+
+def failed_replicas(context: ControllerContext, replicas: Replicas) -> Failed:
+    settled = (ReplicaState.ReplicaDeletionIneligible, ReplicaState.ReplicaDeletionSuccessful)
+    begun = (ReplicaState.OfflineReplica, ReplicaState.ReplicaDeletionStarted)
+    state = context.table.replica_state
+    failed = {b: [pid for pid in pids if state(pid, b) not in settled] for b, pids in replicas.items()}
+    return Failed(failed, {b: [pid for pid in pids if state(pid, b) not in begun] for b, pids in failed.items()})
 
 
 def blocked_at_failover(context: ControllerContext, names: Iterable[str]) -> list[str]:

@@ -1,0 +1,94 @@
+"""Topic deletion at the points where Kafka's stays stuck or stumbles: each test says what Kafka does there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+
+import pytest
+
+from aiocontroller.core.states import ReplicaState
+from aiocontroller.net.ports import World
+from aiocontroller.wire.apis import ApiKey
+from tests.integration.controller.harness import Cluster, idle, running, until
+from tests.integration.controller.test_reassignment import T0, reassign
+from tests.integration.controller.test_topic_deletion import delete, gone
+
+
+@pytest.fixture
+async def cluster(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
+    async with running(world, zk_connect) as cluster:
+        for broker in (1, 2, 3):
+            await cluster.add_broker(broker)
+        await cluster.add_controller(auto_leader_rebalance_enable=False)
+        await cluster.create_topic("t", {0: [1, 2]})
+        await cluster.until_leaders("t", [1])
+        yield cluster
+
+
+def refusals(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if "may not become" in r.getMessage()]
+
+
+async def test_broker_that_dies_after_its_replica_was_deleted(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Kafka tries to call the deleted replica ineligible, which is no legal step, and halts the topic."""
+    service = await cluster.active()
+    cluster.brokers[2].unanswered.add(ApiKey.STOP_REPLICA)
+    await delete(cluster, "t")
+    table = service.shell.context.table
+    await until(lambda: table.replica_state(0, 1) is ReplicaState.ReplicaDeletionSuccessful)
+    await cluster.stop_broker(1)
+    await until(lambda: 1 not in service.shell.context.brokers)
+    await cluster.stop_broker(2)
+    await until(lambda: 2 not in service.shell.context.brokers)
+    assert table.replica_state(0, 1) is ReplicaState.ReplicaDeletionSuccessful
+    await cluster.add_broker(2)
+    await gone(cluster, "t")
+    assert refusals(caplog) == []
+
+
+async def test_broker_that_dies_before_the_deletion_begins(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    """The topic waits for a reassignment; Kafka leaves the dead broker's replica OnlineReplica, with an error."""
+    service = await cluster.active()
+    table = service.shell.context.table
+    await reassign(service, {T0: (1, 3)})
+    await delete(cluster, "t")
+    await until(lambda: "t" in service.shell.context.topics_ineligible_for_deletion)
+    await idle(service)
+    await cluster.stop_broker(2)
+    await until(lambda: 2 not in service.shell.context.brokers)
+    await idle(service)
+    assert table.replica_state(0, 2) is not ReplicaState.OnlineReplica
+    assert refusals(caplog) == []
+    with caplog.at_level(logging.INFO):
+        await cluster.add_broker(2)
+        await idle(service)
+    assert refusals(caplog) == []
+
+
+async def test_stop_replica_that_is_refused_as_a_whole(cluster: Cluster) -> None:
+    """Kafka hears nothing of it: the replicas stay ReplicaDeletionStarted until the broker bounces or a failover."""
+    service = await cluster.active()
+    broker = cluster.brokers[2]
+    respond = broker.respond
+    refused = []
+
+    def once(api: ApiKey, version: int, request: object) -> bytes:
+        if api is ApiKey.STOP_REPLICA and not refused:
+            refused.append(request)
+            from aiocontroller.wire import cold
+
+            answer = cold.response(api, version, error_code=77, partition_errors=[])
+            return cold.encode_response(api, version, answer)
+        return respond(api, version, request)
+
+    broker.respond = once  # type: ignore[method-assign]
+    await delete(cluster, "t")
+    await until(lambda: refused)
+    table = service.shell.context.table
+    await until(lambda: "t" in service.shell.context.topics_ineligible_for_deletion)
+    assert table.replica_state(0, 2) is not ReplicaState.ReplicaDeletionStarted
+    await cluster.bounce_broker(2)
+    await gone(cluster, "t")
