@@ -12,7 +12,7 @@ import logging
 from aiocontroller.controller.failover import on_controller_failover, on_controller_resignation
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import ControllerMovedError
-from aiocontroller.zookeeper.znodes import BadZNode, ControllerZNode
+from aiocontroller.zookeeper.znodes import SOFTWARE, BadZNode, ControllerZNode
 
 log = logging.getLogger(__name__)
 
@@ -27,23 +27,38 @@ class ControllerElection:
         """Who held the role when we last looked."""
 
     async def startup(self) -> None:
-        """Stand for election; with the policy ``takeover`` also against a controller in office."""
+        """Stand for election; with the policy ``takeover`` also against a broker's controller in office."""
         holder = await self._look()
-        if holder is not None and self._shell.config.aiocontroller_takeover_policy == "takeover":
-            await self._win(takeover=True)
+        if holder is not None and self._policy == "takeover":
+            await self._take_over(holder)
         else:
             await self.elect()
 
+    @property
+    def _policy(self) -> str:
+        return self._shell.config.aiocontroller_takeover_policy
+
+    async def _take_over(self, holder: ControllerZNode) -> None:
+        """Not from our own kind: a standby that is restarted would depose the one that it stands by for."""
+        if holder.kraft_controller_epoch > 0:
+            log.error("Controller %d is KRaft's: a cluster in migration is not taken over", holder.controller_id)
+        elif holder.software == SOFTWARE and not self._is_ours(holder):
+            log.info("Controller %d is an aiocontroller already: standing by", holder.controller_id)
+        else:
+            await self._win(takeover=True)
+
     async def elect(self) -> None:
-        """Contend if nobody holds the role, or if we do without being in office.
+        """Contend if nobody holds the role, or if we do without being in office; with ``observe`` only look.
 
         The latter comes so: (1) the session ends while a handler is at work; ``Expire`` waits in the queue.  (2) The
         handler's write is refused, so it steps down and wins anew, with the new session.  (3) ``Expire`` ends that
         term, though not its session: ``/controller`` stays, and nobody else can be elected.
         """
         holder = await self._look()
+        if self._policy == "observe":
+            return
         if holder is None or (self._is_ours(holder) and not self.active):
-            await self._win(takeover=False)
+            await self._win(takeover=holder is not None)
 
     async def maybe_resign(self) -> None:
         """Look who has the role, which re-arms the watch; resign if it was ours and is no longer."""
