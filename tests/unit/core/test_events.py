@@ -6,14 +6,14 @@ import pytest
 
 from aiocontroller.core import events
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import ControllerState, Event, Reply, Request, Signal
+from aiocontroller.core.events import ControllerState, Event, Reply, Request, Response, Signal
 
 
 def subclasses(of: type[Event]) -> list[type[Event]]:
     return [c for c in vars(events).values() if isinstance(c, type) and issubclass(c, of) and c not in _ABSTRACT]
 
 
-_ABSTRACT = (Event, Signal, Request)
+_ABSTRACT = (Event, Signal, Request, Response)
 
 
 @pytest.mark.parametrize("event", subclasses(Event))
