@@ -64,8 +64,14 @@ def partitions_to_bring_online(context: ControllerContext, topic: str | None = N
     return sorted(
         pid
         for pid in table.not_online
-        if not table.topic(pid).deleting and (topic is None or table.topic(pid).name == topic)
+        if not _is_going(context, pid) and (topic is None or table.topic(pid).name == topic)
     )
+
+
+def _is_going(context: ControllerContext, pid: int) -> bool:
+    """Nobody needs to lead it any more.  A deletion that waits for a reassignment's end is another matter: without a
+    leader nobody comes into sync, and the two would wait for each other for ever (as they do in Kafka)."""
+    return context.table.topic(pid).deleting and pid not in context.partitions_being_reassigned
 
 
 def partitions_with_offline_leader(context: ControllerContext, pids: Sequence[int]) -> list[int]:
@@ -76,7 +82,7 @@ def partitions_with_offline_leader(context: ControllerContext, pids: Sequence[in
         for pid in pids
         if table.isr_of[pid] != NO_ISR
         and not context.is_replica_online(pid, table.leader[pid])
-        and not table.topic(pid).deleting
+        and not _is_going(context, pid)
     ]
 
 
