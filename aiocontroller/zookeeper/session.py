@@ -123,7 +123,7 @@ class ZooKeeperSession(Session):
             self.started = True
             self._next_host = self._world.random.randrange(len(self.hosts))
             self._run_task = asyncio.create_task(self._run(), name="zookeeper-session")
-        waiting = asyncio.ensure_future(self._turn(0, 0, self._generation))
+        waiting = asyncio.ensure_future(self._first_turn())
         timer = self._clock.call_later(timeout_s, waiting.cancel) if timeout_s is not None else None
         try:
             await waiting
@@ -452,6 +452,15 @@ class ZooKeeperSession(Session):
     def generation(self) -> int:
         """Number of sessions lost so far; what a call is bound to."""
         return self._generation
+
+    async def _first_turn(self) -> None:
+        """Wait for a session; one that ends at once is followed by another."""
+        while True:
+            try:
+                await self._turn(0, 0, self._generation)
+            except SessionExpiredError:
+                continue
+            return
 
     async def _turn(self, frames: int, size: int, generation: int) -> Connection:
         """Wait, first come first served, for a connection with room in its window."""

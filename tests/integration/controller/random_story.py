@@ -23,6 +23,7 @@ from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.codec import SetData
 from aiocontroller.zookeeper.errors import ZooKeeperError
+from aiocontroller.zookeeper.registration import BrokerIdInUseError
 from tests.integration.controller.harness import Cluster, idle, journal_of, running, until
 from tests.recording_broker import RecordingBroker
 
@@ -78,7 +79,17 @@ class Story:
         broker = self.one_of([b for b in BROKERS if b not in self.cluster.brokers])
         if broker is not None:
             self.told.append(f"start {broker}")
-            self.all_brokers.append(await self.cluster.add_broker(broker))
+            await self.add_broker(broker)
+
+    async def add_broker(self, broker: int) -> None:
+        """As often as it takes: its last session may not have ended yet, where the connection was cut."""
+        while True:
+            try:
+                self.all_brokers.append(await self.cluster.add_broker(broker))
+                return
+            except BrokerIdInUseError:
+                await self.cluster.stop_broker(broker)
+                await asyncio.sleep(1)
 
     async def bounce_broker(self) -> None:
         broker = self.one_of(self.cluster.brokers)
@@ -297,7 +308,7 @@ class Story:
             if broker_id in self.cluster.brokers:
                 await self.cluster.bounce_broker(broker_id)
             else:
-                self.all_brokers.append(await self.cluster.add_broker(broker_id))
+                await self.add_broker(broker_id)
             await asyncio.sleep(1)
         await asyncio.sleep(HEALED_WITHIN_S)
         for topic, size in self.sizes.items():
