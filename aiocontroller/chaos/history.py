@@ -65,6 +65,8 @@ class ZNodeHistory:
         self.digest = hashlib.sha256()
         """Of everything that was written."""
         self.probes: dict[str, int] = {}
+        self.deleted_in: dict[str, int] = {}
+        """Topic -> the controller epoch in which its znode went."""
         self._exists = exists
         self._winners: dict[int, int] = {}
         """Session -> the last controller epoch that it won."""
@@ -102,6 +104,7 @@ class ZNodeHistory:
             self._leaders = {k: v for k, v in self._leaders.items() if k[:2] != partition}
         elif (topic := _TOPIC.fullmatch(path)) is not None:
             self.replicas = {p: r for p, r in self.replicas.items() if p[0] != topic[1]}
+            self.deleted_in[topic[1]] = self.controller_epoch
 
     # -- what brokers asked and heard ------------------------------------------------------------------------------
 

@@ -320,6 +320,7 @@ class Simulation:
             {number: service for number, (service, _) in self.controllers.items()},
             {number: broker for number, (broker, _) in self.brokers.items()},
             self.targets,
+            self.history,
         )
 
 

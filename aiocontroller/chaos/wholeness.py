@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from aiocontroller.chaos.history import ZNodeHistory
 from aiocontroller.chaos.observers import hosted
 from aiocontroller.cluster.simulated_broker import SimulatedBroker
 from aiocontroller.core.ids import LeaderAndIsr, TopicAssignment, TopicPartition
@@ -27,6 +28,7 @@ async def what_is_missing(
     controllers: Mapping[int, Service],
     brokers: Mapping[int, SimulatedBroker],
     targets: Mapping[TopicPartition, tuple[int, ...]],
+    history: ZNodeHistory,
 ) -> list[str]:
     """Empty when the cluster is whole.  ``targets`` are the replicas that moves were last acknowledged for."""
     active = [service for service in controllers.values() if service.controller.election.active]
@@ -44,7 +46,7 @@ async def what_is_missing(
     topics = await zk.get_all_topics_in_cluster(watch=False)
     found = await zk.get_topic_assignments(topics, watch=False)
     for broker, process in brokers.items():
-        missing += _broker(broker, process, active[0], found.found)
+        missing += _broker(broker, process, active[0], found.found, history)
     for assignment in found.found:
         missing += _moves(assignment, targets)
         missing += await _partitions(zk, assignment, brokers)
@@ -80,11 +82,18 @@ def _standing_by(number: int, service: Service) -> Iterator[str]:
 
 
 def _broker(
-    broker: int, process: SimulatedBroker, active: Service, assignments: list[TopicAssignment]
+    broker: int,
+    process: SimulatedBroker,
+    active: Service,
+    assignments: list[TopicAssignment],
+    history: ZNodeHistory,
 ) -> Iterator[str]:
-    names = sorted(assignment.topic for assignment in assignments)
-    if sorted(process.metadata.topics) != names:
-        yield f"I5: broker {broker} knows topics {sorted(process.metadata.topics)}, there are {names}"
+    names = {assignment.topic for assignment in assignments}
+    # As in Kafka, a broker that missed the end of a topic hears of it from nobody once another controller is in office.
+    epoch = active.shell.context.epoch
+    known = {name for name in process.metadata.topics if name in names or history.deleted_in.get(name) == epoch}
+    if known != names:
+        yield f"I5: broker {broker} knows topics {sorted(known)}, there are {sorted(names)}"
     if process.metadata.controller_id != active.shell.id:
         yield f"I6: broker {broker} takes {process.metadata.controller_id} for the controller, it is {active.shell.id}"
     alive = [b for b in sorted(process.metadata.alive) if b != active.shell.id]
