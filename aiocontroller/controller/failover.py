@@ -21,6 +21,7 @@ from aiocontroller.controller.state_changes import (
 )
 from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core import replica_state_machine as rsm
+from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.events import ZkPreferredReplicaElection
 from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.core.states import ReplicaState
@@ -48,6 +49,7 @@ async def on_controller_failover(shell: ControllerShell) -> None:
     await unclean_elections.load_unclean_default(shell)
     await topics.load_topics(shell)
     await load_partition_states(shell)
+    await _outrank_earlier_controllers(shell)
     await topic_deletion.load_topic_deletions(shell)
     online, offline = rsm.initialize_replica_states(context)
     await shell.breathe()
@@ -90,6 +92,23 @@ async def load_partition_states(shell: ControllerShell) -> None:
         names = [table.topics[table.topic_of[pid]].name for pid in chunk]  # type: ignore[union-attr]
         states = await shell.zk.get_topic_partition_states(names, [table.index_of[pid] for pid in chunk])
         _take(shell, chunk, states)
+
+
+async def _outrank_earlier_controllers(shell: ControllerShell) -> None:
+    """Begin anew above an epoch that some partition bears already.
+
+    ``/controller_epoch`` can fall behind: a rollback from KRaft leaves states of KRaft's higher epochs, a restored
+    backup an old znode.  Brokers that have seen the higher one refuse everything with a lower one, so that a cluster
+    with such a controller has none.
+    """
+    context = shell.context
+    highest = max(context.table.controller_epoch, default=0)
+    if highest < context.epoch:
+        return
+    log.error("Partitions bear controller epoch %d, and ours is only %d: raising it", highest, context.epoch)
+    shell.journal.append("outranked", controller_epoch=highest)
+    await shell.zk.raise_controller_epoch(highest, fence=context.epoch_zk_version)
+    raise ControllerMovedError(f"epoch {context.epoch} gives way to {highest + 1}")
 
 
 def _take(shell: ControllerShell, pids: Sequence[int], states: Sequence[LeaderAndIsr | BadZNode | None]) -> None:

@@ -27,7 +27,7 @@ from aiocontroller.zookeeper.codec import Create, SetData
 from aiocontroller.zookeeper.errors import Code
 from aiocontroller.zookeeper.reads import Reads
 from aiocontroller.zookeeper.writes import WriteOp, Writes
-from aiocontroller.zookeeper.znode_access import ZNodeAccess, refused
+from aiocontroller.zookeeper.znode_access import ZNodeAccess, error_at, refused
 from aiocontroller.zookeeper.znode_json import BadZNode
 from aiocontroller.zookeeper.znodes import BrokerInfo, ControllerZNode
 
@@ -108,6 +108,13 @@ class KafkaZkClient:
         ``takeover`` deletes a present ``/controller`` in the same multi, unless a KRaft controller holds it.
         """
         return await registration.register_controller(self.client, controller_id, timestamp_ms, takeover=takeover)
+
+    async def raise_controller_epoch(self, epoch: int, *, fence: int) -> None:
+        """Write a higher epoch, which ends whose fence this was; ControllerMovedError if it had ended already."""
+        data = znodes.encode_controller_epoch(epoch)
+        writes = await self.client.set_many([paths.CONTROLLER_EPOCH], [data], [fence], fence=fence)
+        if writes.code[0] != Code.OK:
+            raise error_at(paths.CONTROLLER_EPOCH, writes.code[0])
 
     async def delete_controller(self, fence: int) -> None:
         await registration.delete_controller(self.client, fence)

@@ -88,6 +88,8 @@ async def test_undone_reassignment_stays_undone_when_the_first_controller_is_ele
 async def test_nothing_of_a_lost_term_reaches_the_next(cluster: Cluster) -> None:
     """KAFKA-12315: the request batch is left full when the role is lost between filling and sending it."""
     service = await cluster.add_controller()
+    await until(lambda: service.shell.context.epoch == 1)
+    await idle(service)
     for lost in range(3):
         epoch, version = await cluster.zk.get_controller_epoch() or (0, 0)
         await cluster.client.set_data("/controller_epoch", str(epoch + 1).encode(), version)
