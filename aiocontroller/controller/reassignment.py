@@ -31,7 +31,7 @@ from aiocontroller.core.events import (
 )
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.core.partitions import NO_ISR
-from aiocontroller.core.reassignment import Refused, by_broker, check_target, is_complete
+from aiocontroller.core.reassignment import Refused, by_broker, check_target, in_sync_replica_stays, is_complete
 from aiocontroller.core.request_batch import RequestBatch
 from aiocontroller.core.states import PartitionState, ReplicaState
 from aiocontroller.zookeeper.errors import Code
@@ -92,8 +92,13 @@ async def _begin_what_the_znode_says(shell: ControllerShell) -> set[int]:
         if pid < 0 or not target or len(set(target)) != len(target) or min(target) < 0:
             log.error("Reassignment of %s to %s cannot be: removed from the request", tp, target)
             refused.append(tp)
+            continue
+        assignment = shell.context.table.assignment(pid).reassign_to(target)
+        if in_sync_replica_stays(shell.context, pid, assignment):
+            wanted[pid] = assignment
         else:
-            wanted[pid] = shell.context.table.assignment(pid).reassign_to(target)
+            log.error("Reassignment of %s to %s would lose data: removed from the request", tp, target)
+            refused.append(tp)
     failed = await trigger_partition_reassignment(shell, wanted)
     refused += [shell.topic_partition(pid) for pid in failed]
     await _remove_from_znode(shell, refused)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import ReplicaAssignment
+from aiocontroller.core.partitions import NO_ISR
 
 
 class Refused(NamedTuple):
@@ -32,7 +33,7 @@ def check_target(context: ControllerContext, pid: int, target: Sequence[int] | N
     if target is None:
         if pid not in context.partitions_being_reassigned:
             return Refused(KafkaErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment is in progress")
-        return current.reassign_to(current.origin)
+        return _unless_it_loses_data(context, pid, current.reassign_to(current.origin))
     wanted = ", ".join(map(str, target))
     if not target:
         return Refused(KafkaErrorCode.INVALID_REPLICA_ASSIGNMENT, "found an empty replica list, expected brokers")
@@ -48,7 +49,34 @@ def check_target(context: ControllerContext, pid: int, target: Sequence[int] | N
             KafkaErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"replicas {wanted}: brokers {', '.join(map(str, dead))} are not live (live: {live})",
         )
-    return assignment
+    return _unless_it_loses_data(context, pid, assignment)
+
+
+def _unless_it_loses_data(
+    context: ControllerContext, pid: int, assignment: ReplicaAssignment
+) -> ReplicaAssignment | Refused:
+    if in_sync_replica_stays(context, pid, assignment):
+        return assignment
+    isr = context.table.isr(pid)
+    return Refused(
+        KafkaErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        f"of the in-sync replicas {isr} none that could lead is among {assignment.replicas}: data would be lost",
+    )
+
+
+def in_sync_replica_stays(context: ControllerContext, pid: int, assignment: ReplicaAssignment) -> bool:
+    """Whether somebody who holds every record stays a replica, one that can lead if anybody can.
+
+    A reassignment that overrides another drops replicas at once.  When those who were there before are dead, the
+    dropped ones may be all that is in sync; Kafka deletes them.
+    """
+    table = context.table
+    if table.isr_of[pid] == NO_ISR or set(table.replicas(pid)) <= set(assignment.replicas):
+        return True
+    staying = [r for r in table.isr(pid) if r in assignment.replicas]
+    if any(context.is_replica_online(pid, r) for r in staying):
+        return True
+    return bool(staying) and not any(context.is_replica_online(pid, r) for r in table.isr(pid))
 
 
 def is_complete(context: ControllerContext, pid: int) -> bool:

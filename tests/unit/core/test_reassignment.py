@@ -54,6 +54,18 @@ def test_a_reassignment_begins_overrides_and_is_taken_back() -> None:
     assert check_target(cluster(begun), 0, [4, 1]) == begun
 
 
+def test_the_last_replica_in_sync_is_not_dropped() -> None:
+    """Broker 4 was added, came into sync and is all that is left: another override must not delete it."""
+    context = cluster(ReplicaAssignment((1, 4), adding=(4,), removing=(1,)))
+    lead(context, "t-0", 4, isr=(4,))
+    refused = check_target(context, 0, (3,))
+    assert isinstance(refused, Refused)
+    assert "data would be lost" in refused.message
+    context.partitions_being_reassigned[0] = None
+    assert isinstance(check_target(context, 0, None), Refused)
+    assert check_target(context, 0, (4, 3)) == ReplicaAssignment((4, 3, 1), adding=(4, 3), removing=(1,))
+
+
 def test_nothing_to_take_back() -> None:
     refused = check_target(cluster(), 0, None)
     assert isinstance(refused, Refused)
