@@ -26,7 +26,7 @@ from aiocontroller.zookeeper import codec
 from aiocontroller.zookeeper.addresses import parse_connect_string
 from aiocontroller.zookeeper.codec import NO_NODE, NODE_EXISTS, OK, Check, Create, Delete, Op, OpResult, SetData
 from aiocontroller.zookeeper.connection import Connection, Counters, Progress
-from aiocontroller.zookeeper.errors import Code, ZooKeeperError, response_error
+from aiocontroller.zookeeper.errors import Code, SessionExpiredError, ZooKeeperError, response_error
 from aiocontroller.zookeeper.reads import BulkReader, Children, Exists, Reads
 from aiocontroller.zookeeper.session import ZooKeeperSession
 from aiocontroller.zookeeper.session_events import SessionEvent, SessionHandler
@@ -108,8 +108,10 @@ class ZooKeeperClient(ZKClient):
         self.recipes = RecipeProxy(self)
         self._prefix = chroot
         self._reader = BulkReader(self._session)
-        self._writer = BulkWriter(self._session, self._reader, lambda: codec.encode_acl(self.default_acl))
+        self._writer = BulkWriter(self._session, self._reader, self._encoded_acl)
         self.on_watch: Callable[[int, str], None] | None = None
+        self.fence_generation: int | None = None
+        """The session's generation in which ``/controller`` was won; fences are good for no other.  None: for any."""
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -189,7 +191,12 @@ class ZooKeeperClient(ZKClient):
         return [prefix + path for path in paths] if "/" not in paths else [self._full(path) for path in paths]
 
     def _fence(self, fence: int | None) -> tuple[str, int] | None:
-        return None if fence is None else (self._full(CONTROLLER_EPOCH_PATH), fence)
+        if fence is None:
+            return None
+        if self.fence_generation not in (None, self._session.generation):
+            # Nobody else may have won yet, so the version may still hold; but the role has ended with the session.
+            raise SessionExpiredError("the ZooKeeper session in which this fence was won has expired")
+        return (self._full(CONTROLLER_EPOCH_PATH), fence)
 
     def _watch_fired(self, kind: int, path: str) -> None:
         if self.on_watch is not None:

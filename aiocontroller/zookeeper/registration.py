@@ -40,10 +40,10 @@ class _Session:
 
     def __init__(self, client: ZooKeeperClient) -> None:
         self._client = client
-        self._generation = client.session.generation
+        self.generation = client.session.generation
 
     def check(self) -> None:
-        if self._client.session.generation != self._generation:
+        if self._client.session.generation != self.generation:
             raise SessionExpiredError("the ZooKeeper session in which this registration began has expired")
 
     def owns(self, stat: Any) -> bool:
@@ -142,11 +142,13 @@ async def register_controller(
         ops.append(Create(paths.CONTROLLER, znodes.encode_controller(controller_id, timestamp_ms), ephemeral=True))
         code, results = await _multi(client, session, ops)
         if code == 0:
+            client.fence_generation = session.generation
             return epoch + 1, results[0].version
         if code not in (_LOST, Code.NODE_EXISTS, Code.BAD_VERSION, Code.NO_NODE):
             raise error_at(paths.CONTROLLER, code)
         won = await _resolve(client, session, epoch + 1)
         if won is not None:
+            client.fence_generation = session.generation
             return won
         # lost to somebody: without takeover _holder says so in the next round; with it we beat the new holder
     raise ControllerMovedError(f"lost {MAX_ATTEMPTS} rounds for {paths.CONTROLLER}")
