@@ -283,7 +283,7 @@ async def measure(kind: type[Subject], given: argparse.Namespace, progress: Prog
     per_topic = given.partitions // given.topics
     task = progress.add_task(kind.name, total=given.runs + 2)
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+        folder = Path(name) if given.keep is None else given.keep / kind.name
         async with stage(folder, given.topics, per_topic) as (address, zk, brokers):
             progress.advance(task)
             subject = kind(address, folder)
@@ -351,6 +351,7 @@ def main() -> None:
     parser.add_argument("--topics", type=int, default=1000)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--against", choices=("kafka", "nobody"), default="nobody")
+    parser.add_argument("--keep", type=Path, help="leave logs and journals in this folder")
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     given = parser.parse_args()
     rows = asyncio.run(compare(given))
