@@ -250,13 +250,14 @@ class BulkReader:
         present = [path for path, code in zip(paths, reads.code, strict=True) if code == codec.OK]
         absent = [path for path, code in zip(paths, reads.code, strict=True) if code == codec.NO_NODE]
         registry = self._session.registry
-        # before the frame is written: its events come before its reply
-        registry.data.update(dict.fromkeys(present))
-        registry.exist.update(dict.fromkeys(absent))
-        bodies = list(set_watches_bodies(reads.max_mzxid(), present, absent))
-        for code, _ in await self._session.exchange(bodies, retry=True, generation=generation):
-            if code != codec.OK:
-                raise response_error(code)
+        registry.begin(present, absent)
+        try:
+            bodies = list(set_watches_bodies(reads.max_mzxid(), present, absent))
+            for code, _ in await self._session.exchange(bodies, retry=True, generation=generation):
+                if code != codec.OK:
+                    raise response_error(code)
+        finally:
+            registry.end(paths)
 
     async def read_raw(self, raw: Sequence[bytes], generation: int) -> Reads:
         """One batch of encoded paths, without watches."""

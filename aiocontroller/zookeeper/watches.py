@@ -1,7 +1,11 @@
 """Which one-shot watches this session has armed, so that a new connection can arm them again.
 
-Rules: an entry appears when the request that arms it is answered (or, for SetWatches, written) and disappears with the
-event that uses it up; a session's end empties the registry, since the watches die with it.  Paths are full paths.
+Rules: an entry appears when the request that arms it is answered and disappears with the event that uses it up; a
+session's end empties the registry, since the watches die with it.  Paths are full paths.
+
+What a SetWatches of a bulk read is about to arm is in ``arming`` until it is answered.  A new connection does not arm
+that: the bulk read repeats its request itself, relative to what it read, which is older than what the registry goes by.
+Both together would tell one change (by the bulk read's request) and leave a watch behind (by the registry's).
 """
 
 from __future__ import annotations
@@ -23,11 +27,14 @@ class WatchRegistry:
         self.data: dict[str, None] = {}
         self.exist: dict[str, None] = {}
         self.child: dict[str, None] = {}
+        self.arming: dict[str, dict[str, None]] = {}
+        """Path -> ``data`` or ``exist``, where it belongs once it is armed."""
 
     def __len__(self) -> int:
         return len(self.data) + len(self.exist) + len(self.child)
 
     def clear(self) -> None:
+        self.arming.clear()
         self.data.clear()
         self.exist.clear()
         self.child.clear()
@@ -42,10 +49,23 @@ class WatchRegistry:
         elif code == codec.NO_NODE and opcode == codec.EXISTS:
             self.exist[path] = None
 
+    def begin(self, data: Iterable[str], exist: Iterable[str]) -> None:
+        """A SetWatches relative to what was just read is about to be written; its events come before its reply."""
+        self.arming.update(dict.fromkeys(data, self.data))
+        self.arming.update(dict.fromkeys(exist, self.exist))
+
+    def end(self, paths: Iterable[str]) -> None:
+        """It was answered, or given up (then it may have been carried out): what did not fire meanwhile is armed."""
+        for path in paths:
+            table = self.arming.pop(path, None)
+            if table is not None:
+                table[path] = None
+
     def fired(self, kind: int, path: str) -> None:
         if kind == CHILD:
             self.child.pop(path, None)
             return
+        self.arming.pop(path, None)
         self.data.pop(path, None)
         self.exist.pop(path, None)
         if kind == DELETED:
@@ -53,7 +73,11 @@ class WatchRegistry:
 
     def frames(self, relative_zxid: int) -> Iterator[bytes]:
         """SetWatches bodies that arm everything again."""
-        return set_watches_bodies(relative_zxid, self.data, self.exist, self.child)
+        data, exist = (
+            [path for path in table if path not in self.arming] if self.arming else table
+            for table in (self.data, self.exist)
+        )
+        return set_watches_bodies(relative_zxid, data, exist, self.child)
 
 
 def set_watches_bodies(
