@@ -31,6 +31,22 @@ class ConfigError(BadInputError):
     """One line for each property that cannot be used."""
 
 
+class Secret(str):
+    """A password: printed as ``[hidden]``, as Kafka's ``Password`` is."""
+
+    __slots__ = ()
+
+    @property
+    def value(self) -> str:
+        """The password itself."""
+        return self[:]
+
+    def __repr__(self) -> str:
+        return "[hidden]"
+
+    __str__ = __repr__
+
+
 class Config(msgspec.Struct, frozen=True):
     """Each field is the property with underscores for dots; units are those of Kafka's names."""
 
@@ -38,6 +54,32 @@ class Config(msgspec.Struct, frozen=True):
     zookeeper_session_timeout_ms: int = 18_000
     zookeeper_connection_timeout_ms: int | None = None
     """How long to wait for ZooKeeper at start; None: as long as it takes."""
+    zookeeper_set_acl: bool = False
+    """New znodes belong to who makes them; see ``zookeeper.acls``."""
+    zookeeper_ssl_client_enable: bool = False
+    zookeeper_ssl_keystore_location: str | None = None
+    """PEM: our certificate, its chain and its key, for servers that want one."""
+    zookeeper_ssl_keystore_password: Secret | None = None
+    """Of the key, where it is encrypted."""
+    zookeeper_ssl_keystore_type: str | None = None
+    zookeeper_ssl_truststore_location: str | None = None
+    """PEM: whom to trust; None: what the system trusts."""
+    zookeeper_ssl_truststore_password: Secret | None = None
+    """PEM certificates have none; taken so that it need not be removed, and not used."""
+    zookeeper_ssl_truststore_type: str | None = None
+    zookeeper_ssl_endpoint_identification_algorithm: str = "HTTPS"
+    """``HTTPS``: the server's certificate names the host that was asked for; empty: that is not checked."""
+    zookeeper_ssl_protocol: str = "TLSv1.2"
+    zookeeper_ssl_enabled_protocols: tuple[str, ...] | None = None
+    """None: ``zookeeper.ssl.protocol`` and newer."""
+    zookeeper_ssl_crl_enable: bool = False
+    zookeeper_ssl_ocsp_enable: bool = False
+    aiocontroller_zookeeper_sasl_username: str | None = None
+    """For SASL DIGEST-MD5, what a broker's JAAS file names for ``Client``."""
+    aiocontroller_zookeeper_sasl_password: Secret | None = None
+    aiocontroller_zookeeper_digest_username: str | None = None
+    """For ZooKeeper's scheme ``digest``."""
+    aiocontroller_zookeeper_digest_password: Secret | None = None
     listeners: tuple[Endpoint, ...] = (Endpoint("PLAINTEXT", "127.0.0.1", 0),)
     """Where brokers and clients reach this controller; port 0 takes a free one."""
     advertised_listeners: tuple[Endpoint, ...] | None = None
@@ -176,6 +218,42 @@ def parse_listeners(text: str) -> tuple[Endpoint, ...]:
     return tuple(endpoints)
 
 
+def _parse_endpoint_identification(text: str) -> str:
+    if text.upper() not in ("", "HTTPS"):
+        raise ValueError(text)
+    return text.upper()
+
+
+def _parse_digest_user(text: str) -> str:
+    if not text or ":" in text:
+        raise ValueError(text)
+    return text
+
+
+def _parse_protocols(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if not set(names) <= set(TLS_PROTOCOLS):
+        raise ValueError(text)
+    return names
+
+
+def _parse_pem(text: str) -> str:
+    if text.upper() != "PEM":
+        raise ValueError(text)
+    return "PEM"
+
+
+def _parse_pem_location(text: str) -> str:
+    if not text or text.lower().endswith((".jks", ".p12", ".pfx", ".bcfks")):
+        raise ValueError(text)
+    return text
+
+
+TLS_PROTOCOLS = ("TLSv1.2", "TLSv1.3")
+_PEM = Kind("PEM, the only type of store that is read here", _parse_pem)
+_PEM_LOCATION = Kind("a file of certificates in PEM (openssl pkcs12 makes one from a .p12)", _parse_pem_location)
+_SECRET = Kind("a password", lambda text: Secret(_parse_text(text)))
+_UNCHECKED = Kind("false: revocation is not checked here", lambda text: {"false": False}[text.lower()])
 _BOOL = Kind("true or false", _parse_bool)
 _TEXT = Kind("a name", _parse_text)
 _LISTENERS = Kind("NAME://host:port, separated by commas, each name once", parse_listeners)
@@ -185,6 +263,23 @@ PROPERTIES: dict[str, Kind] = {
     "zookeeper.connect": Kind("host:port,host:port/chroot", _parse_connect),
     "zookeeper.session.timeout.ms": _TIMEOUT_MS,
     "zookeeper.connection.timeout.ms": _TIMEOUT_MS,
+    "zookeeper.set.acl": _BOOL,
+    "zookeeper.ssl.client.enable": _BOOL,
+    "zookeeper.ssl.keystore.location": _PEM_LOCATION,
+    "zookeeper.ssl.keystore.password": _SECRET,
+    "zookeeper.ssl.keystore.type": _PEM,
+    "zookeeper.ssl.truststore.location": _PEM_LOCATION,
+    "zookeeper.ssl.truststore.password": _SECRET,
+    "zookeeper.ssl.truststore.type": _PEM,
+    "zookeeper.ssl.endpoint.identification.algorithm": Kind("HTTPS, or nothing", _parse_endpoint_identification),
+    "zookeeper.ssl.protocol": _one_of(*TLS_PROTOCOLS),
+    "zookeeper.ssl.enabled.protocols": Kind(f"some of {', '.join(TLS_PROTOCOLS)}", _parse_protocols),
+    "zookeeper.ssl.crl.enable": _UNCHECKED,
+    "zookeeper.ssl.ocsp.enable": _UNCHECKED,
+    "aiocontroller.zookeeper.sasl.username": _TEXT,
+    "aiocontroller.zookeeper.sasl.password": _SECRET,
+    "aiocontroller.zookeeper.digest.username": Kind("a name without a colon", _parse_digest_user),
+    "aiocontroller.zookeeper.digest.password": _SECRET,
     "listeners": _LISTENERS,
     "advertised.listeners": _LISTENERS,
     "inter.broker.listener.name": _TEXT,
@@ -253,12 +348,42 @@ def load_config(
         try:
             fields[key.replace(".", "_")] = kind.parse(value.strip())
         except (ValueError, KeyError):
-            errors[key] = f"{key} ({source}): found {value!r}, expected {kind.expected}"
+            shown = "[hidden]" if kind is _SECRET and value else repr(value)
+            errors[key] = f"{key} ({source}): found {shown}, expected {kind.expected}"
+    errors.update(_contradictions(fields, errors))
     if errors:
         raise ConfigError("\n".join(errors.values()))
     if unused:
         warnings.append(f"properties that Kafka knows and aiocontroller does not use: {_listed(unused)}")
     return Config(**fields), warnings
+
+
+def _contradictions(fields: Mapping[str, Any], errors: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What is wrong between properties, by the one to be changed; properties that are wrong by themselves are left."""
+
+    def given(key: str) -> bool:
+        return bool(fields.get(key.replace(".", "_"))) or key in errors
+
+    for kind in ("sasl", "digest"):
+        pair = [f"aiocontroller.zookeeper.{kind}.{part}" for part in ("username", "password")]
+        for have, lack in (pair, pair[::-1]):
+            if given(have) and not given(lack):
+                yield lack, f"{lack}: found nothing, expected a value, because {have} is set"
+    tls = "zookeeper.ssl.client.enable"
+    if given("zookeeper.ssl.keystore.location") and not given(tls):
+        yield tls, f"{tls}: found false, expected true, because zookeeper.ssl.keystore.location is set"
+    proofs = (
+        "aiocontroller.zookeeper.sasl.username",
+        "aiocontroller.zookeeper.digest.username",
+        "zookeeper.ssl.keystore.location",
+    )
+    if given("zookeeper.set.acl") and not any(map(given, proofs)):
+        yield (
+            "zookeeper.set.acl",
+            "zookeeper.set.acl: found true, expected one of "
+            + ", ".join(proofs)
+            + " with it: znodes must have an owner",
+        )
 
 
 def environment_name(key: str) -> str:

@@ -28,8 +28,9 @@ from aiocontroller.server import http
 from aiocontroller.server.controller_apis import PRELOADED
 from aiocontroller.server.kafka_listener import KafkaListener
 from aiocontroller.wire import cold
-from aiocontroller.zookeeper.client import SessionEvent, ZooKeeperClient
+from aiocontroller.zookeeper.client import SessionEvent
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+from aiocontroller.zookeeper.securing import zookeeper_client
 
 log = logging.getLogger(__name__)
 
@@ -56,12 +57,7 @@ class Service:
         self.metrics = Metrics() if metrics is None else metrics
         self.journal = NullJournal() if journal is None else journal
         self.queue = EventQueue(world.clock)
-        self.client = ZooKeeperClient(
-            config.zookeeper_connect,
-            world=world,
-            session_timeout_s=config.zookeeper_session_timeout_ms / 1000,
-            metrics=self.metrics,
-        )
+        self.client = zookeeper_client(config, world, metrics=self.metrics)
         self.zk = KafkaZkClient(self.client)
         self.http_port = 0
         self.endpoints: list[Endpoint] = []

@@ -23,6 +23,7 @@ from aiocontroller.core.errors import BadInputError
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import World
 from aiocontroller.zookeeper import codec
+from aiocontroller.zookeeper.acls import AclRule, EncodedAcls
 from aiocontroller.zookeeper.addresses import parse_connect_string
 from aiocontroller.zookeeper.codec import NO_NODE, NODE_EXISTS, OK, Check, Create, Delete, Op, OpResult, SetData
 from aiocontroller.zookeeper.connection import Connection, Counters, Progress
@@ -88,12 +89,15 @@ class ZooKeeperClient(ZKClient):
         metrics: Metrics | None = None,
         ssl: SSLContext | None = None,
         sasl_digest: tuple[str, str] | None = None,
+        digest: tuple[str, str] | None = None,
         default_acl: Sequence[Any] | None = None,
+        acl_rule: AclRule | None = None,
     ) -> None:
         """``connect``: ``host:port,[ipv6]:port/chroot``; BadInputError when it cannot be understood.
 
-        ``sasl_digest``: user name and password for SASL DIGEST-MD5, used on every connection; ``default_acl``: aiozk
-        ACLs for everything created without its own, open to the world otherwise.
+        ``sasl_digest``: user name and password for SASL DIGEST-MD5, ``digest``: for the scheme digest; both are used
+        on every connection.  What is created without an ACL of its own gets ``acl_rule(path)``, by default
+        ``default_acl``, by default one that is open to the world.
         """
         hosts, chroot = parse_connect_string(connect)
         self.chroot = chroot or None
@@ -103,7 +107,11 @@ class ZooKeeperClient(ZKClient):
             hosts, session_timeout_s, world, ssl=ssl, sasl_digest=sasl_digest, metrics=metrics
         )
         self._session.on_watch = self._watch_fired
+        if digest is not None:
+            self._session.add_early_credentials("digest", ":".join(digest).encode())
         self.default_acl = list(default_acl) if default_acl else [protocol.UNRESTRICTED_ACCESS]
+        self._acl_rule = acl_rule
+        self._encoded_acls = EncodedAcls(self._acl_for)
         self.stat_cache: dict[str, Any] = {}
         self.recipes = RecipeProxy(self)
         self._prefix = chroot
@@ -202,11 +210,32 @@ class ZooKeeperClient(ZKClient):
         if self.on_watch is not None:
             self.on_watch(kind, self.denormalize_path(path))
 
+    def _acl_for(self, path: str) -> Sequence[Any]:
+        return self.default_acl if self._acl_rule is None else self._acl_rule(path)
+
+    def _encoded_acl(self, raw: bytes) -> bytes:
+        """The ACL of a new znode, by its full path."""
+        return self._encoded_acls("" if self._acl_rule is None else self.denormalize_path(raw.decode()))
+
     # -- single operations ---------------------------------------------------------------------------------------------
 
     async def send(self, request: Any) -> Any:
         """An aiozk request object; raises aiozk's exception for the server's code."""
         return await self._session.send(request)
+
+    async def create(
+        self,
+        path: str,
+        data: bytes | str | None = None,
+        acl: Sequence[Any] | None = None,
+        ephemeral: bool = False,
+        sequential: bool = False,
+        container: bool = False,
+    ) -> str:
+        """One znode, never sent twice; the name it got."""
+        found = list(acl or self._acl_for(path))
+        created: str = await super().create(path, data, found, ephemeral, sequential, container)
+        return created
 
     async def ensure_path(self, path: str, acl: Sequence[Any] | None = None) -> None:
         """Create the path and its parents as persistent znodes where they are missing."""
@@ -285,8 +314,10 @@ class ZooKeeperClient(ZKClient):
 
         When it fails, nothing was applied: the culprit has its code, those before it 0, those after it -2.
         """
-        acl = codec.encode_acl(self.default_acl)
-        encoded = [codec.encode_op(op, self._full(op.path).encode(), acl, with_stat=True) for op in ops]
+        raw = [self._full(op.path).encode() for op in ops]
+        encoded = [
+            codec.encode_op(op, path, self._encoded_acl, with_stat=True) for op, path in zip(ops, raw, strict=True)
+        ]
         [(code, payload)] = await self._session.exchange([codec.multi(encoded)], retry=False)
         if code != OK and not payload:
             raise response_error(code)

@@ -8,7 +8,7 @@ single operations only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
 from typing import Any
 
@@ -175,14 +175,17 @@ def set_op(raw: bytes, data: bytes, version: int) -> bytes:
     )
 
 
-def encode_op(op: Op, raw: bytes, default_acl: bytes, *, with_stat: bool) -> bytes:
-    """One operation of a multi; ``raw`` is its full path; ``with_stat`` makes a Create answer with the Stat."""
+def encode_op(op: Op, raw: bytes, acl_of: Callable[[bytes], bytes], *, with_stat: bool) -> bytes:
+    """One operation of a multi; ``raw`` is its full path; ``with_stat`` makes a Create answer with the Stat.
+
+    ``acl_of`` encodes the ACL of a Create that has none of its own.
+    """
     if isinstance(op, SetData):
         return _OP_AND_LENGTH.pack(SET_DATA, False, -1, len(raw)) + raw + buffer(op.data) + pack_int(op.version)
     if isinstance(op, Create):
         opcode = CREATE2 if with_stat else CREATE
         flags = (EPHEMERAL if op.ephemeral else 0) | (SEQUENTIAL if op.sequential else 0)
-        acl = default_acl if op.acl is None else encode_acl(op.acl)
+        acl = acl_of(raw) if op.acl is None else encode_acl(op.acl)
         return _OP_AND_LENGTH.pack(opcode, False, -1, len(raw)) + raw + buffer(op.data) + acl + pack_int(flags)
     opcode = DELETE if isinstance(op, Delete) else CHECK
     return _OP_AND_LENGTH.pack(opcode, False, -1, len(raw)) + raw + pack_int(op.version)

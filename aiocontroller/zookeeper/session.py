@@ -520,13 +520,17 @@ class ZooKeeperSession(Session):
         if conn is not None:
             conn.abort(reason)
 
+    def add_early_credentials(self, scheme: str, credential: bytes) -> None:
+        """To be used when the session starts, before ``start`` returns."""
+        self._early_credentials.append((scheme, credential))
+
     async def add_auth(self, scheme: str, credential: bytes) -> None:
         """Authenticate this session, now (or at the start) and on every later connection.
 
         AuthFailedError when the server refuses; it closes the connection then.
         """
         if not self.started and not self._closed:
-            self._early_credentials.append((scheme, credential))
+            self.add_early_credentials(scheme, credential)
             return
         body = codec.pack_int(codec.AUTH) + codec.pack_int(0) + codec.ustring(scheme) + codec.buffer(credential)
         for _ in range(MAX_AUTH_ATTEMPTS):

@@ -114,10 +114,10 @@ class _Sets:
 class BulkWriter:
     """Bulk writes over one session; paths here are full paths."""
 
-    def __init__(self, session: ZooKeeperSession, reader: BulkReader, default_acl: Callable[[], bytes]) -> None:
+    def __init__(self, session: ZooKeeperSession, reader: BulkReader, acl_of: Callable[[bytes], bytes]) -> None:
         self._session = session
         self._reader = reader
-        self._default_acl = default_acl
+        self._acl_of = acl_of
         self.znodes_written = 0
         self.conflicts = 0
         self.lost_answers = 0
@@ -232,9 +232,8 @@ class BulkWriter:
             await self._resolve_conflict(batch, code, _parse(payload) if payload else [], fence, generation)
 
     def _encode(self, batch: _Batch, fence: tuple[str, int] | None) -> bytes:
-        acl = self._default_acl()
         encoded = [codec.check_op(*fence)] if fence is not None else []
-        encoded += [codec.encode_op(batch.ops[i], batch.raw[i], acl, with_stat=False) for i in batch.open]
+        encoded += [codec.encode_op(batch.ops[i], batch.raw[i], self._acl_of, with_stat=False) for i in batch.open]
         return codec.multi(encoded)
 
     async def _resolve_conflict(

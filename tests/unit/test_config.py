@@ -137,3 +137,78 @@ def test_what_the_protocol_version_brings(version: str, ids: bool, recovery: boo
     config = Config(inter_broker_protocol_version=version)
     found = (config.topic_ids_supported, config.leader_recovery_supported, config.alter_partition_supported)
     assert found == (ids, recovery, alter)
+
+
+SECURED = {
+    "zookeeper.set.acl": "true",
+    "aiocontroller.zookeeper.sasl.username": "kafka",
+    "aiocontroller.zookeeper.sasl.password": "hunter2",
+}
+
+
+def test_a_broker_s_tls_and_acl_properties_are_taken_as_they_are() -> None:
+    config, warnings = load_config(
+        overrides={
+            **SECURED,
+            "zookeeper.ssl.client.enable": "true",
+            "zookeeper.ssl.truststore.location": "/etc/trust.pem",
+            "zookeeper.ssl.truststore.password": "unused",
+            "zookeeper.ssl.truststore.type": "PEM",
+            "zookeeper.ssl.keystore.location": "/etc/own.pem",
+            "zookeeper.ssl.endpoint.identification.algorithm": "",
+            "zookeeper.ssl.enabled.protocols": "TLSv1.2, TLSv1.3",
+            "zookeeper.ssl.crl.enable": "false",
+            "zookeeper.clientCnxnSocket": "org.apache.zookeeper.ClientCnxnSocketNetty",
+        }
+    )
+    assert config.zookeeper_set_acl
+    assert config.zookeeper_ssl_endpoint_identification_algorithm == ""
+    assert config.zookeeper_ssl_enabled_protocols == ("TLSv1.2", "TLSv1.3")
+    assert warnings == ["properties that Kafka knows and aiocontroller does not use: zookeeper.clientCnxnSocket"]
+
+
+def test_passwords_are_not_shown() -> None:
+    config, _ = load_config(overrides=SECURED)
+    assert "hunter2" not in repr(config)
+    assert f"{config.aiocontroller_zookeeper_sasl_password}" == "[hidden]"
+    assert config.aiocontroller_zookeeper_sasl_password is not None
+    assert config.aiocontroller_zookeeper_sasl_password.value == "hunter2"
+
+
+@pytest.mark.parametrize(
+    "overrides,message",
+    [
+        (
+            {"zookeeper.set.acl": "true"},
+            "zookeeper.set.acl: found true, expected one of aiocontroller.zookeeper.sasl.us",
+        ),
+        (
+            {"aiocontroller.zookeeper.digest.username": "kafka"},
+            "aiocontroller.zookeeper.digest.password: found nothing, expected a value, because aiocontroller.zoo",
+        ),
+        (
+            {"aiocontroller.zookeeper.sasl.password": "x"},
+            "aiocontroller.zookeeper.sasl.username: found nothing, expected a value, because aiocontroller.zoo",
+        ),
+        ({"zookeeper.ssl.keystore.location": "own.pem"}, "zookeeper.ssl.client.enable: found false, expected true"),
+        (
+            {"zookeeper.ssl.truststore.location": "trust.jks"},
+            "zookeeper.ssl.truststore.location (the command line): found 'trust.jks', expected a file of certificates",
+        ),
+        ({"zookeeper.ssl.truststore.type": "JKS"}, "zookeeper.ssl.truststore.type (the command line): found 'JKS'"),
+        ({"zookeeper.ssl.crl.enable": "true"}, "zookeeper.ssl.crl.enable (the command line): found 'true'"),
+        (
+            {"zookeeper.ssl.protocol": "SSLv3"},
+            "zookeeper.ssl.protocol (the command line): found 'SSLv3', expected one of",
+        ),
+        (
+            {"aiocontroller.zookeeper.digest.username": "a:b", "aiocontroller.zookeeper.digest.password": "x"},
+            "aiocontroller.zookeeper.digest.username (the command line): found 'a:b', expected a name without a colon",
+        ),
+    ],
+)
+def test_what_secures_nothing_is_refused(overrides: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_config(overrides=overrides)
+    assert len(str(error.value).splitlines()) == 1
+    assert str(error.value).startswith(message)

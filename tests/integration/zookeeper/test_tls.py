@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from aiocontroller.chaos.fault_proxy import FaultProxy
 from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
-from tests.faults import FaultProxy
+from aiocontroller.config import Config, ConfigError, load_config
+from aiocontroller.net.ports import World
+from aiocontroller.zookeeper.securing import tls_context, zookeeper_client
 from tests.integration.zookeeper.conftest import MakeClient
 
 
@@ -59,3 +62,52 @@ async def test_a_server_that_is_not_trusted_gets_no_session(make_client: MakeCli
     with pytest.raises(TimeoutError, match=r"(?i)certificate"):
         await client.start(0.5)
     assert tls_proxy.connect_frames == []
+
+
+def tls_config(connect: str, **properties: str) -> Config:
+    overrides = {"zookeeper.connect": connect, "zookeeper.ssl.client.enable": "true"}
+    overrides |= {f"zookeeper.ssl.{key.replace('_', '.')}": value for key, value in properties.items()}
+    return load_config(overrides=overrides)[0]
+
+
+async def test_kafkas_properties_open_a_session_with_a_server_that_wants_our_certificate(
+    zookeeper: EmbeddedZooKeeper, certificate: Path, world: World
+) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(certificate))
+    context.load_cert_chain(certificate)
+    context.verify_mode = ssl.CERT_REQUIRED
+    proxy = await FaultProxy(zookeeper.port, ssl=context).start()
+    name, stores = f"localhost:{proxy.port}", {"truststore_location": str(certificate)}
+    with_ours = stores | {"keystore_location": str(certificate)}
+    try:
+        for connect, properties, works in (
+            (proxy.address, with_ours, True),
+            (proxy.address, stores, False),
+            (proxy.address, {"keystore_location": str(certificate)}, False),
+            (name, with_ours, False),  # the certificate is 127.0.0.1's
+            (name, with_ours | {"endpoint_identification_algorithm": ""}, True),
+        ):
+            client = zookeeper_client(tls_config(connect, **properties), world)
+            try:
+                await client.start(10 if works else 0.5)
+                assert works
+                await client.sync()
+            except TimeoutError:
+                assert not works
+            finally:
+                await client.close()
+    finally:
+        await proxy.close()
+
+
+def test_a_store_that_cannot_be_read_is_named(certificate: Path, tmp_path: Path) -> None:
+    (tmp_path / "junk.pem").write_text("junk")
+    (tmp_path / "only.pem").write_bytes((certificate.parent / "cert.pem").read_bytes())
+    for properties, message in (
+        ({"truststore_location": "/nowhere.pem"}, r"^zookeeper\.ssl\.truststore\.location: found '/nowhere\.pem' \("),
+        ({"truststore_location": str(tmp_path / "junk.pem")}, "expected certificates in PEM"),
+        ({"keystore_location": str(tmp_path / "only.pem")}, r"zookeeper\.ssl\.keystore\.location.*expected a certif"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            tls_context(tls_config("h:1", **properties))
+    assert tls_context(Config()) is None

@@ -47,14 +47,14 @@ def test_multi_has_aiozks_bytes(ops: list[Check | Create | SetData | Delete]) ->
     for op in ops:
         request.add(theirs(op))
     acl = codec.encode_acl(ACLS)
-    ours = codec.multi([codec.encode_op(op, op.path.encode(), acl, with_stat=True) for op in ops])
+    ours = codec.multi([codec.encode_op(op, op.path.encode(), lambda _path: acl, with_stat=True) for op in ops])
     assert ours == request.serialize()
 
 
 @given(PATHS, st.binary(max_size=50), VERSIONS)
 def test_the_fast_set_is_the_general_one(path: str, data: bytes, version: int) -> None:
     raw = path.encode()
-    general = codec.encode_op(SetData(path, data, version), raw, b"", with_stat=False)
+    general = codec.encode_op(SetData(path, data, version), raw, lambda _path: b"", with_stat=False)
     assert codec.set_op(raw, data, version) == general
 
 
@@ -157,3 +157,18 @@ def test_registry_follows_replies_and_events() -> None:
     registry.fired(1, "/absent2")
     registry.fired(3, "/b")
     assert len(registry) == 0
+
+
+def test_what_a_bulk_read_is_arming_is_left_to_it_at_a_reconnect() -> None:
+    registry = WatchRegistry()
+    registry.armed(codec.GET_DATA, "/before", 0)
+    registry.armed(codec.GET_DATA, "/again", 0)
+    registry.begin(["/again", "/a", "/fires"], ["/absent"])
+    assert list(registry.frames(7)) == [codec.set_watches(7, (["/before"], [], []))]
+    registry.fired(3, "/fires")
+    registry.end(["/again", "/a", "/fires", "/absent"])
+    assert list(registry.frames(7)) == [codec.set_watches(7, (["/before", "/again", "/a"], ["/absent"], []))]
+    registry.begin(["/b"], [])
+    registry.clear()
+    registry.end(["/b"])
+    assert list(registry.frames(7)) == []

@@ -1,0 +1,51 @@
+"""Who may do what with a znode, as Kafka decides it where ``zookeeper.set.acl`` is true.
+
+Source: Kafka 3.9, ``ZkData.defaultAcls``.  The creator may do everything; the world may read, unless the path is
+sensitive (``paths.SENSITIVE``: credentials, brokers' configurations, delegation tokens).  ``/consumers`` itself stays
+open, as old consumers write below it.
+
+"The creator" is scheme ``auth`` with an empty id, for which the server puts in whatever identities the connection has
+proved (SASL, digest, a TLS client certificate); without any it refuses the create (InvalidACL).  All brokers of a
+cluster and this controller have to prove the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from aiozk import ACL, protocol
+
+from aiocontroller.zookeeper import codec, paths
+
+AclRule = Callable[[str], Sequence[Any]]
+"""aiozk's ACLs for a znode about to be created; the path is the one below the chroot."""
+
+OPEN: tuple[Any, ...] = (protocol.UNRESTRICTED_ACCESS,)
+CREATOR_ALL: tuple[Any, ...] = (ACL.make("auth", "", read=True, write=True, create=True, delete=True, admin=True),)
+CREATOR_ALL_WORLD_READS: tuple[Any, ...] = (*CREATOR_ALL, ACL.make("world", "anyone", read=True))
+
+
+def kafka_acl(path: str) -> Sequence[Any]:
+    """The ACL that Kafka gives a new znode under ``zookeeper.set.acl``."""
+    if path == paths.CONSUMERS:
+        return OPEN
+    return CREATOR_ALL if paths.is_sensitive(path) else CREATOR_ALL_WORLD_READS
+
+
+class EncodedAcls:
+    """A rule's ACLs as bytes: a rule has few answers and is asked for each of a million znodes."""
+
+    def __init__(self, rule: AclRule) -> None:
+        self._rule = rule
+        self._encoded: list[tuple[Sequence[Any], bytes]] = []
+
+    def __call__(self, path: str) -> bytes:
+        acl = self._rule(path)
+        for known, encoded in self._encoded:
+            if known is acl:
+                return encoded
+        encoded = codec.encode_acl(acl)
+        if len(self._encoded) < 16:  # a rule that makes its answers anew each time gets no memory
+            self._encoded.append((acl, encoded))
+        return encoded

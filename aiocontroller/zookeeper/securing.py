@@ -1,0 +1,74 @@
+"""From the configuration to a ZooKeeper client: TLS, credentials and the ACLs of what it creates.
+
+Property names are Kafka's; only the credentials have names of our own, since Kafka keeps them in a JAAS file.
+Stores are PEM: Java's own formats cannot be read here.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+
+from aiocontroller.config import Config, ConfigError, Secret
+from aiocontroller.metrics import Metrics
+from aiocontroller.net.ports import World
+from aiocontroller.zookeeper.acls import kafka_acl
+from aiocontroller.zookeeper.client import ZooKeeperClient
+
+_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+
+
+def zookeeper_client(config: Config, world: World, *, metrics: Metrics | None = None) -> ZooKeeperClient:
+    """A client, not started, as the properties want it.  ConfigError names the property that cannot be used."""
+    return ZooKeeperClient(
+        config.zookeeper_connect,
+        world=world,
+        session_timeout_s=config.zookeeper_session_timeout_ms / 1000,
+        metrics=metrics,
+        ssl=tls_context(config),
+        sasl_digest=_pair(config.aiocontroller_zookeeper_sasl_username, config.aiocontroller_zookeeper_sasl_password),
+        digest=_pair(config.aiocontroller_zookeeper_digest_username, config.aiocontroller_zookeeper_digest_password),
+        acl_rule=kafka_acl if config.zookeeper_set_acl else None,
+    )
+
+
+def _pair(username: str | None, password: Secret | None) -> tuple[str, str] | None:
+    return None if username is None or password is None else (username, password.value)
+
+
+def tls_context(config: Config) -> ssl.SSLContext | None:
+    """None without ``zookeeper.ssl.client.enable``.  ConfigError."""
+    if not config.zookeeper_ssl_client_enable:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = config.zookeeper_ssl_endpoint_identification_algorithm == "HTTPS"
+    allowed = [_VERSIONS[name] for name in config.zookeeper_ssl_enabled_protocols or ()]
+    context.minimum_version = min(allowed, default=_VERSIONS[config.zookeeper_ssl_protocol])
+    context.maximum_version = max(allowed, default=ssl.TLSVersion.MAXIMUM_SUPPORTED)
+    trusted, own = config.zookeeper_ssl_truststore_location, config.zookeeper_ssl_keystore_location
+    if trusted is None:
+        context.load_default_certs()
+    else:
+        _load(
+            "zookeeper.ssl.truststore.location",
+            trusted,
+            "certificates in PEM",
+            lambda: context.load_verify_locations(cafile=trusted),
+        )
+    if own is not None:
+        password = config.zookeeper_ssl_keystore_password
+        _load(
+            "zookeeper.ssl.keystore.location",
+            own,
+            "a certificate and its key in PEM, which zookeeper.ssl.keystore.password opens",
+            # a wrong or missing password must be an error and not a question on the terminal
+            lambda: context.load_cert_chain(own, password="" if password is None else password.value),
+        )
+    return context
+
+
+def _load(key: str, path: str, expected: str, load: Callable[[], object]) -> None:
+    try:
+        load()
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise ConfigError(f"{key}: found {path!r} ({error}), expected {expected}") from error
