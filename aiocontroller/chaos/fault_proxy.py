@@ -1,8 +1,8 @@
 """A TCP proxy in front of a ZooKeeper that does to its connections what networks and dying servers do.
 
 It knows ZooKeeper's framing, so that a fault can be aimed at one request ("forward this multi, swallow its answer,
-reset").
-Everything happens on the test's event loop.
+reset").  What it does is done to real TCP connections (a reset is one, not an exception that looks like it), so it
+stands on asyncio's streams and not on the ``Network`` port.
 """
 
 from __future__ import annotations
@@ -20,7 +20,15 @@ class Do(enum.Enum):
     PASS = "pass it on"
     CUT = "reset both sides, without passing it on"
     CUT_AFTER = "pass it on, wait for its answer, swallow that and reset both sides"
-    HOLD = "pass nothing on in this direction from here on"
+    HOLD = "pass neither it nor anything after it on, in either direction"
+
+
+class EndsHere(Exception):
+    """Raised by ``on_reply``: these bytes of the reply still arrive, then the connection ends."""
+
+    def __init__(self, part: bytes) -> None:
+        super().__init__(part)
+        self.part = part
 
 
 class Link:
@@ -32,6 +40,9 @@ class Link:
         self.server = server
         self.thawed = asyncio.Event()
         self.thawed.set()
+        self.hears = asyncio.Event()
+        """Cleared: the client's bytes arrive, the server's do not."""
+        self.hears.set()
         self.swallow_from: int | None = None
 
     def cut(self, *, reset: bool) -> None:
@@ -49,7 +60,8 @@ class FaultProxy:
     """``port`` is where clients connect; the hooks may be set at any time.
 
     ``on_request(link number, xid, opcode, frame)`` decides about each request (the connect frame: opcode 0 and xid 0);
-    ``on_reply(link number, xid, frame)`` returns the bytes to send in place of a reply (frame includes its length).
+    ``on_reply(link number, xid, frame)`` returns the bytes to send in place of a reply (frame includes its length), or
+    raises ``EndsHere``.
     """
 
     def __init__(self, target_port: int, *, ssl: ssl_module.SSLContext | None = None) -> None:
@@ -64,6 +76,8 @@ class FaultProxy:
         self.on_request: Callable[[int, int, int, bytes], Do] | None = None
         self.on_reply: Callable[[int, int, bytes], bytes] | None = None
         self.before_reply: Callable[[int, bytes], Awaitable[None]] | None = None
+        self.delay_s = 0.0
+        """How much later each reply arrives; throughput stays."""
         self.connect_frames: list[bytes] = []
         self.port = 0
 
@@ -75,6 +89,10 @@ class FaultProxy:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, ssl=self._ssl, limit=1 << 24)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
+
+    @property
+    def listening(self) -> bool:
+        return self._server is not None
 
     async def refuse(self) -> None:
         """Stop listening; ``start`` opens the same port again."""
@@ -99,6 +117,11 @@ class FaultProxy:
         for link in self.links:
             link.thawed.clear()
 
+    def half_open(self) -> None:
+        """The connections that exist carry requests, and no answer any more; later ones work."""
+        for link in self.links:
+            link.hears.clear()
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -121,9 +144,11 @@ class FaultProxy:
         upstream, server = await asyncio.open_connection("127.0.0.1", self._target_port, limit=1 << 24)
         link = Link(number, writer, server)
         self.links.append(link)
+        delayed: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
         pumps = [
             asyncio.create_task(self._pump_requests(link, reader)),
-            asyncio.create_task(self._pump_replies(link, upstream)),
+            asyncio.create_task(self._pump_replies(link, upstream, delayed)),
+            asyncio.create_task(self._deliver(link, delayed)),
         ]
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
@@ -164,7 +189,20 @@ class FaultProxy:
             link.server.write(frame)
             await link.server.drain()
 
-    async def _pump_replies(self, link: Link, reader: asyncio.StreamReader) -> None:
+    async def _deliver(self, link: Link, delayed: asyncio.Queue[tuple[float, bytes]]) -> None:
+        """Late replies, in their order even when the delay shrinks."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due, frame = await delayed.get()
+            await asyncio.sleep(max(0.0, due - loop.time()))
+            link.client.write(frame)
+            await link.client.drain()
+
+    async def _pump_replies(
+        self, link: Link, reader: asyncio.StreamReader, delayed: asyncio.Queue[tuple[float, bytes]]
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        late_until = 0.0
         first = True
         while True:
             head = b""
@@ -177,6 +215,7 @@ class FaultProxy:
             xid = 0 if first else struct.unpack_from(">i", body, 0)[0]
             first = False
             await link.thawed.wait()
+            await link.hears.wait()
             if link.swallow_from is not None and xid == link.swallow_from:
                 link.cut(reset=True)
                 return
@@ -184,6 +223,14 @@ class FaultProxy:
             if self.before_reply is not None:
                 await self.before_reply(xid, frame)
             if self.on_reply is not None:
-                frame = self.on_reply(link.number, xid, frame)
+                try:
+                    frame = self.on_reply(link.number, xid, frame)
+                except EndsHere as end:
+                    link.client.write(end.part)
+                    return
+            if self.delay_s or loop.time() < late_until:
+                late_until = max(late_until, loop.time() + self.delay_s)
+                delayed.put_nowait((late_until, frame))
+                continue
             link.client.write(frame)
             await link.client.drain()

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from aiocontroller.chaos.fault_proxy import FaultProxy
 from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from aiocontroller.net.ports import World
 from aiocontroller.net.real import RealClock, RealNetwork
 from aiocontroller.zookeeper.client import ZooKeeperClient
-from tests.faults import FaultProxy
 
 MakeClient = Callable[..., Awaitable[ZooKeeperClient]]
 

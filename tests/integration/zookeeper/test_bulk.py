@@ -8,11 +8,11 @@ import struct
 import pytest
 from aiozk import exc
 
+from aiocontroller.chaos.fault_proxy import Do, FaultProxy
 from aiocontroller.core.errors import BadInputError, ControllerMovedError
 from aiocontroller.zookeeper import codec
 from aiocontroller.zookeeper.client import Check, Create, Delete, SetData, ZooKeeperClient
 from aiocontroller.zookeeper.errors import RequestTooLargeError
-from tests.faults import Do, FaultProxy
 from tests.integration.zookeeper.conftest import MakeClient
 
 NO_NODE, BAD_VERSION, NODE_EXISTS, NOT_EMPTY = -101, -103, -110, -111

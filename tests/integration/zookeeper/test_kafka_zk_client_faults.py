@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from aiozk.protocol.acl import ACL
 
+from aiocontroller.chaos.fault_proxy import Do, FaultProxy
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.ids import Broker, Endpoint, LeaderAndIsr, ReplicaAssignment, TopicAssignment, TopicPartition
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
@@ -16,7 +17,6 @@ from aiocontroller.zookeeper.client import Create, ZooKeeperClient
 from aiocontroller.zookeeper.cluster_znodes import ProducerIdBlock
 from aiocontroller.zookeeper.errors import MaybeAppliedError, SessionExpiredError
 from aiocontroller.zookeeper.kafka_zk_client import BadZNode, BrokerInfo, KafkaZkClient
-from tests.faults import Do, FaultProxy
 
 MULTI = 14
 MakeClient = Callable[..., Awaitable[ZooKeeperClient]]

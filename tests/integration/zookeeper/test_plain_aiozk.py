@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from aiozk import ZKClient, exc
 
+from aiocontroller.chaos.fault_proxy import Do, FaultProxy
 from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from aiocontroller.zookeeper import codec
-from tests.faults import Do, FaultProxy
 
 MakePlain = Callable[[], Awaitable[ZKClient]]
 

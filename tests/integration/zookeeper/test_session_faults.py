@@ -14,6 +14,7 @@ from collections.abc import Callable
 import pytest
 from aiozk import ACL, exc
 
+from aiocontroller.chaos.fault_proxy import Do, FaultProxy
 from aiocontroller.net.ports import World
 from aiocontroller.net.real import RealClock, RealNetwork
 from aiocontroller.zookeeper import codec
@@ -26,7 +27,6 @@ from aiocontroller.zookeeper.errors import (
     RequestTooLargeError,
     SessionExpiredError,
 )
-from tests.faults import Do, FaultProxy
 from tests.integration.zookeeper.conftest import MakeClient
 
 E = SessionEvent
@@ -562,22 +562,3 @@ async def test_credentials_are_given_again_after_a_reconnect(make_client: MakeCl
     with pytest.raises(AuthFailedError, match="nonsense"):
         await stranger.add_auth("nonsense", b"x")
     assert (await stranger.get("/secret"))[0] == b"s"
-
-
-async def test_reconnects_and_expiries_leave_nothing_behind(make_client: MakeClient, proxy: FaultProxy) -> None:
-    client = await make_client(timeout_s=4)
-    await client.write_many([Create(f"/n{i}") for i in range(100)], fence=None)
-    await client.get_many([f"/n{i}" for i in range(100)], watch=True)
-    tasks = len(asyncio.all_tasks())
-    for _ in range(100):
-        proxy.cut_all()
-        await client.sync()
-    assert client.statistics().watches == 100
-    assert client.session_epoch == 1
-    for epoch in range(2, 12):
-        await client.expire_session_for_test()
-        await until(lambda epoch=epoch: client.session_epoch == epoch)
-        await client.sync()
-    statistics = client.statistics()
-    assert (statistics.watches, statistics.in_flight, statistics.waiting) == (0, 0, 0)
-    await until(lambda: len(asyncio.all_tasks()) <= tasks)

@@ -1,0 +1,1 @@
+"""Storms: faults for a while, then a verdict; one module per ``scripts/storm NAME``."""
