@@ -38,7 +38,7 @@ def elect(
     zookeeper: str | None,
     as_json: bool,
 ) -> None:
-    """Elect leaders."""
+    """Elect preferred leaders, or unclean ones."""
     if preferred == unclean:
         raise click.UsageError("give one of --preferred and --unclean")
     if (topic is None) != all_ or (partition is not None and topic is None):

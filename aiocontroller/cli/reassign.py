@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def reassign(
     plan: Path | None, cancel: bool, list_: bool, data: Path | None, zookeeper: str | None, as_json: bool
 ) -> None:
-    """Move replicas to other brokers.
+    """Move replicas to other brokers, or take a move back.
 
     A plan is what Kafka's own tool takes: {"version": 1, "partitions": [{"topic": "t", "partition": 0,
     "replicas": [1, 2]}]}, preferred leader first.
