@@ -137,12 +137,13 @@ async def maybe_complete_reassignment(shell: ControllerShell, pids: Iterable[int
 
 
 async def resume_for_brokers(shell: ControllerShell, brokers: Sequence[int]) -> None:
-    """Brokers have started: reassignments to them may go on."""
+    """Brokers have started: reassignments to them may go on, and those that a first leader has made complete."""
     table, started = shell.context.table, set(brokers)
     waiting = [
         pid
         for pid in shell.context.partitions_being_reassigned
-        if pid not in shell.context.replicas_being_removed and started & set(table.assignment(pid).target)
+        if pid not in shell.context.replicas_being_removed
+        and (started & set(table.assignment(pid).target) or is_complete(shell.context, pid))
     ]
     await on_partition_reassignment(shell, sorted(waiting))
 
@@ -192,7 +193,8 @@ async def _phase_a(shell: ControllerShell, pids: Sequence[int]) -> None:
         assignment = table.assignment(pid)
         batch.add_leader_and_isr_request_for_brokers(assignment.origin, (pid,), is_new=False)
         batch.add_leader_and_isr_request_for_brokers(assignment.adding, (pid,), is_new=True)
-    fresh = by_broker({pid: _nonexistent(shell, pid) for pid in written.done})
+    leaderless = [pid for pid in pids if table.isr_of[pid] == NO_ISR]  # their first leader tells the new replicas
+    fresh = by_broker({pid: _nonexistent(shell, pid) for pid in [*written.done, *leaderless]})
     await handle_replica_state_changes(shell, fresh, ReplicaState.NewReplica, batch=batch)
     await shell.send(batch)
 
