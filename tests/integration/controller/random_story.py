@@ -311,9 +311,11 @@ class Story:
                 await self.add_broker(broker_id)
             await asyncio.sleep(1)
         await asyncio.sleep(HEALED_WITHIN_S)
-        for topic, size in self.sizes.items():
-            for number in range(size):
-                await self.alter(topic, number, lambda replica: True)
+        # deletions wait for reassignments, so topics that are to go are served, too
+        topics = await self.cluster.zk.get_all_topics_in_cluster(watch=False)
+        for assignment in (await self.cluster.zk.get_topic_assignments(topics, watch=False)).found:
+            for number in sorted(assignment.partitions):
+                await self.alter(assignment.topic, number, lambda replica: True)
         await asyncio.sleep(HEALED_WITHIN_S)
         await idle(await self.cluster.active())
 

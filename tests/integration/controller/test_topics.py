@@ -235,3 +235,29 @@ async def test_topic_deleted_before_anybody_has_looked_at_it(cluster: Cluster, m
 
     await until(all_gone, "both topics are deleted")
     assert await cluster.zk.get_topic_deletions(watch=False) == []
+
+
+async def test_topic_deleted_whose_partition_never_had_a_leader_and_is_to_move(cluster: Cluster) -> None:
+    """The deletion waits for the reassignment, and that for a leader: it gets one, though its topic is to go.
+
+    The first ISR is of all live replicas, so the reassignment is complete with it and no broker has anything to ask.
+    """
+    service = await cluster.add_controller()
+    await cluster.create_topic("t", {0: [7]})
+    await until(lambda: "t" in service.shell.context.table.topic_by_name)
+    move = {"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1]}]}
+    await cluster.client.create("/admin/reassign_partitions", data=msgspec.json.encode(move))
+    await until(lambda: service.shell.context.partitions_being_reassigned)
+    await cluster.client.create("/admin/delete_topics/t")
+    await until(lambda: service.shell.context.topics_to_be_deleted)
+    await idle(service)
+    await cluster.add_broker(7)
+
+    async def gone() -> bool:
+        return not await cluster.zk.get_all_topics_in_cluster(watch=False)
+
+    async def forgotten() -> bool:
+        return await cluster.zk.get_partition_reassignment(watch=False) is None
+
+    await until(gone, "the topic is deleted")
+    await until(forgotten, "its reassignment is forgotten")
