@@ -69,7 +69,12 @@ def check_partition(context: ControllerContext, change: AlterPartition, broker: 
         return Verdict(pid, KafkaErrorCode.INVALID_UPDATE_VERSION)
     if not _recovery_is_consistent(change, current):
         return Verdict(pid, KafkaErrorCode.INVALID_REQUEST)
-    if broker != current.leader or not change.isr or len(set(change.isr)) != len(change.isr) or current.leader not in change.isr:
+    if (
+        broker != current.leader
+        or not change.isr
+        or len(set(change.isr)) != len(change.isr)
+        or current.leader not in change.isr
+    ):
         return Verdict(pid, KafkaErrorCode.INVALID_REQUEST)  # never written: an ISR holds its leader
     if not all(replica in context.live for replica in change.isr):
         ineligible = KafkaErrorCode.INELIGIBLE_REPLICA if version >= 2 else KafkaErrorCode.OPERATION_NOT_ATTEMPTED

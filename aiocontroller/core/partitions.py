@@ -307,9 +307,11 @@ class PartitionTable:
         for pid, leader, leader_epoch, isr, recovery, controller_epoch, partition_epoch in zip(
             pids, leaders, leader_epochs, isr_ids, recovery_states, controller_epochs, partition_epochs, strict=True
         ):
-            before = self._imbalanced(pid)
             if self.isr_of[pid] == NO_ISR:
                 self.leadership_count += 1
+                before = 0
+            else:
+                before = self._imbalanced(pid)
             self.leader[pid] = leader
             self.leader_epoch[pid] = leader_epoch
             self.isr_of[pid] = isr

@@ -110,38 +110,57 @@ class OfflinePlan(NamedTuple):
 
 def plan_offline(context: ControllerContext, replicas: Replicas) -> OfflinePlan:
     """Take the replicas out of their partitions' ISRs; where the leader goes, none leads (elect first)."""
-    table = context.table
+    table, isrs = context.table, context.table.isrs.values
+    shrunk: dict[tuple[int, tuple[int, ...]], tuple[int, ...] | None] = {}
+    staying: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
+    plan = OfflinePlan(Decisions.none(), [], [])
+    for pid, gone in _leaving(replicas):
+        isr = table.isr_of[pid]
+        if isr == NO_ISR:
+            plan.without_leadership.append(pid)
+            continue
+        if (isr, gone) not in shrunk:
+            shrunk[isr, gone] = _without(isrs[isr], gone)
+        left = shrunk[isr, gone]
+        if left is None:
+            plan.unchanged.append(pid)
+            continue
+        key = (table.assignment_of[pid], gone)
+        if key not in staying:
+            staying[key] = tuple(r for r in table.replicas(pid) if r not in gone)
+        leader = table.leader[pid]
+        plan.shrink.pids.append(pid)
+        plan.shrink.recipients.append(staying[key])
+        plan.shrink.leaderships.append(
+            LeaderAndIsr(
+                NO_LEADER if leader in gone else leader,
+                table.leader_epoch[pid] + 1,
+                left,
+                context.epoch,
+                table.partition_epoch[pid],
+                table.recovery_state[pid],
+            )
+        )
+    return plan
+
+
+def _leaving(replicas: Replicas) -> list[tuple[int, tuple[int, ...]]]:
+    """(pid, the brokers that its replicas leave), ascending."""
+    if len(replicas) == 1:
+        ((broker, pids),) = replicas.items()
+        gone = (broker,)
+        return [(pid, gone) for pid in sorted(pids)]
     leaving: dict[int, list[int]] = {}
     for broker, pids in replicas.items():
         for pid in pids:
             leaving.setdefault(pid, []).append(broker)
-    plan = OfflinePlan(Decisions.none(), [], [])
-    for pid in sorted(leaving):
-        if table.isr_of[pid] == NO_ISR:
-            plan.without_leadership.append(pid)
-            continue
-        gone = leaving[pid]
-        isr = table.isr(pid)
-        if not any(broker in isr for broker in gone):
-            plan.unchanged.append(pid)
-            continue
-        plan.shrink.pids.append(pid)
-        plan.shrink.leaderships.append(_without(context, pid, isr, gone))
-        plan.shrink.recipients.append(tuple(r for r in table.replicas(pid) if r not in gone))
-    return plan
+    return [(pid, tuple(gone)) for pid, gone in sorted(leaving.items())]
 
 
-def _without(context: ControllerContext, pid: int, isr: tuple[int, ...], gone: Collection[int]) -> LeaderAndIsr:
-    table = context.table
-    leader = table.leader[pid]
-    return LeaderAndIsr(
-        NO_LEADER if leader in gone else leader,
-        table.leader_epoch[pid] + 1,
-        tuple(r for r in isr if r not in gone) or isr,
-        context.epoch,
-        table.partition_epoch[pid],
-        table.recovery_state[pid],
-    )
+def _without(isr: tuple[int, ...], gone: Collection[int]) -> tuple[int, ...] | None:
+    """What is left of an ISR, the whole of it where nobody would be; None where none of those who go is in it."""
+    left = tuple(r for r in isr if r not in gone)
+    return None if len(left) == len(isr) else left or isr
 
 
 def drop_replicas(table: PartitionTable, replicas: Replicas) -> None:

@@ -72,12 +72,10 @@ class RequestBatch:
             return
         for broker in brokers:
             if broker in self._context.brokers:
-                wanted = self._leader_and_isr.setdefault(broker, {})
-                if is_new:
-                    wanted.update(dict.fromkeys(known, True))
-                else:
-                    for pid in known:
-                        wanted.setdefault(pid, False)
+                # Said once, new sticks: what was there before goes over a plain entry, and under a new one.
+                before = self._leader_and_isr.get(broker, {})
+                added = dict.fromkeys(known, is_new)
+                self._leader_and_isr[broker] = before | added if is_new else added | before
         self.add_update_metadata_request_for_brokers(self._context.brokers, known)
 
     def add_leader_and_isr_requests(
