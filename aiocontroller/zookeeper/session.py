@@ -58,6 +58,8 @@ MAX_REQUEST_BYTES = 1_048_575
 """``jute.maxbuffer``'s default; a server closes the connection on anything longer."""
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.025, 1.0
 MIN_ATTEMPT_TIMEOUT_S = 0.2
+GONE = (Code.SESSION_EXPIRED, Code.UNKNOWN_SESSION)
+"""What a server answers while it ends the session, and between that and its end of the connection."""
 STABLE_AFTER_S = 1.0
 """A connection that lived this long, or served a request, ends the growth of the back-off."""
 MAX_AUTH_ATTEMPTS = 10
@@ -326,7 +328,7 @@ class ZooKeeperSession(Session):
         self._wake_next()
 
     def _rearmed(self, code: int) -> None:
-        if code != codec.OK:
+        if code != codec.OK and code not in GONE:
             log.error("ZooKeeper refused to arm watches again (code %d)", code)
 
     async def _suspend(self, conn: Connection, reason: str) -> None:
@@ -431,7 +433,7 @@ class ZooKeeperSession(Session):
     def _refused(self, conn: Connection, replies: Iterable[Reply]) -> bool:
         """Whether the server will not serve this session on this connection (then nothing was applied)."""
         for code, _ in replies:
-            if code == Code.SESSION_EXPIRED:
+            if code in GONE:
                 conn.abort("the server says that the session has expired")
                 raise SessionExpiredError(f"ZooKeeper session 0x{self.session_id:x} has expired")
             if code in (Code.SESSION_MOVED, Code.CONNECTION_LOSS):

@@ -22,6 +22,7 @@ from aiocontroller.zookeeper.client import Create, SessionEvent, SetData, ZooKee
 from aiocontroller.zookeeper.errors import (
     AuthFailedError,
     ClientClosedError,
+    Code,
     MaybeAppliedError,
     NotSentError,
     RequestTooLargeError,
@@ -562,3 +563,25 @@ async def test_credentials_are_given_again_after_a_reconnect(make_client: MakeCl
     with pytest.raises(AuthFailedError, match="nonsense"):
         await stranger.add_auth("nonsense", b"x")
     assert (await stranger.get("/secret"))[0] == b"s"
+
+
+@pytest.mark.parametrize("code", [Code.SESSION_EXPIRED, Code.UNKNOWN_SESSION])
+async def test_a_server_that_says_the_session_is_gone_ends_the_call_and_the_handshake_decides(
+    make_client: MakeClient, proxy: FaultProxy, code: Code
+) -> None:
+    client = await make_client(timeout_s=4)
+    said = False
+
+    def answer(_link: int, xid: int, frame: bytes) -> bytes:
+        nonlocal said
+        if xid <= 0 or said:
+            return frame
+        said = True
+        return struct.pack(">iiqi", 16, xid, 0, code)
+
+    proxy.on_reply = answer
+    session_id = client.session_id
+    with pytest.raises(SessionExpiredError):
+        await client.get_many(["/"])
+    assert (await client.get_many(["/"])).code == [0]
+    assert client.session_id == session_id
