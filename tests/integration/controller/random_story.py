@@ -249,7 +249,7 @@ class Story:
 
     async def expire_session(self) -> None:
         service = self.active()
-        if service is not None:
+        if service is not None and service.client.session_id:
             self.told.append("expire")
             await service.client.expire_session_for_test()
 
