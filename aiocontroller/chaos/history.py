@@ -50,13 +50,16 @@ class Violation(NamedTuple):
 
 class Writer(NamedTuple):
     session: int
-    fenced: bool
+    fenced: bool = False
+    controller: bool = False
 
 
 class ZNodeHistory:
-    """``exists`` tells whether a znode is there now."""
+    """``exists`` tells whether a znode is there now, ``broker_epoch`` a broker's present one, 0 without any."""
 
-    def __init__(self, exists: Callable[[str], bool] = lambda _: True) -> None:
+    def __init__(
+        self, exists: Callable[[str], bool] = lambda _: True, broker_epoch: Callable[[int], int] = lambda _: 0
+    ) -> None:
         self.violations: list[Violation] = []
         self.states: dict[Partition, LeaderAndIsr] = {}
         self.replicas: dict[Partition, frozenset[int]] = {}
@@ -67,7 +70,11 @@ class ZNodeHistory:
         self.probes: dict[str, int] = {}
         self.deleted_in: dict[str, int] = {}
         """Topic -> the controller epoch in which its znode went."""
+        self.dismissed: dict[tuple[str, int, int], tuple[int, int]] = {}
+        """(topic, partition, broker) -> the (controller epoch, broker epoch) in which it ceased to be a replica."""
         self._exists = exists
+        self._broker_epoch = broker_epoch
+        self._assigned: dict[Partition, frozenset[int]] = {}
         self._winners: dict[int, int] = {}
         """Session -> the last controller epoch that it won."""
         self._winner = 0
@@ -86,7 +93,7 @@ class ZNodeHistory:
         if match is not None:
             self._state((match[1], int(match[2])), data or b"", version, writer)
         elif path == paths.CONTROLLER_EPOCH:
-            self._controller_epoch(int(data or b"0"), writer.session)
+            self._controller_epoch(int(data or b"0"), writer.session if writer.controller else 0)
         elif (topic := _TOPIC.fullmatch(path)) is not None:
             self._topic(topic[1], data or b"")
         elif (config := _CONFIG.fullmatch(path)) is not None and b'"true"' in (data or b""):
@@ -105,6 +112,8 @@ class ZNodeHistory:
         elif (topic := _TOPIC.fullmatch(path)) is not None:
             self.replicas = {p: r for p, r in self.replicas.items() if p[0] != topic[1]}
             self.deleted_in[topic[1]] = self.controller_epoch
+            for partition in [p for p in self._assigned if p[0] == topic[1]]:
+                self._dismiss(partition, self._assigned.pop(partition))
 
     # -- what brokers asked and heard ------------------------------------------------------------------------------
 
@@ -154,6 +163,12 @@ class ZNodeHistory:
         for number, replicas in msgspec.json.decode(data)["partitions"].items():
             partition = (topic, int(number))
             self.replicas[partition] = self.replicas.get(partition, frozenset()).union(replicas)
+            self._dismiss(partition, self._assigned.get(partition, frozenset()).difference(replicas))
+            self._assigned[partition] = frozenset(replicas)
+
+    def _dismiss(self, partition: Partition, brokers: frozenset[int]) -> None:
+        for broker in sorted(brokers):
+            self.dismissed[(*partition, broker)] = (self.controller_epoch, self._broker_epoch(broker))
 
     def _state(self, partition: Partition, data: bytes, version: int, writer: Writer) -> None:
         self.writes += 1

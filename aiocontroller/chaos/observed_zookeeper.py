@@ -62,13 +62,22 @@ class ObservedZooKeeper(ZooKeeperModel):
         self.traps = [trap for trap in counted if trap.countdown > 0]
         return [trap for trap in counted if trap.countdown <= 0]
 
+    def remove(self, path: str, now_ms: int) -> None:
+        """Somebody from outside deletes a znode."""
+        if path in self.tree.nodes:
+            self.zxid += 1
+            transaction = Transaction(self.tree, self.zxid, now_ms, 0, ())
+            transaction.remove(path)
+            self._commit(transaction)
+
     def end_session(self, session: Session, now_ms: int) -> None:
         for path in session.ephemerals:
-            self.history.deleted(path, Writer(0, False))
+            self.history.deleted(path, Writer(0))
         super().end_session(session, now_ms)
 
     def _commit(self, transaction: Transaction) -> None:
-        writer = Writer(transaction.session_id, paths.CONTROLLER_EPOCH in transaction.checked)
+        session = transaction.session_id
+        writer = Writer(session, paths.CONTROLLER_EPOCH in transaction.checked, self._is_controller(session))
         for kind, path in transaction.events:
             if kind in (CREATED, CHANGED) and path in self.tree.nodes:
                 node = self.tree.nodes[path]

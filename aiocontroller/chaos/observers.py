@@ -22,7 +22,7 @@ from aiocontroller.core.events import Event, Reply, Request
 from aiocontroller.core.ids import LEADER_DURING_DELETE
 from aiocontroller.journal.records import Record
 
-ANSWER_WITHIN_S = 60.0
+ANSWER_WITHIN_S = 3.0
 DOES = frozenset({"request", "partition", "isr", "write", "loaded", "reassigned", "topic_deleted"})
 """Journal kinds that only a controller in office may write."""
 

@@ -30,6 +30,14 @@ class Plan(msgspec.Struct, frozen=True):
     takeover: bool
     """A starting controller deposes the one in office."""
     steps: tuple[Step, ...]
+    crash_at: int = 0
+    """The number of the controllers' write at which its writer is killed, once; 0: at none."""
+    crash_before: bool = False
+
+    def crashing_at(self, number: int, *, before: bool) -> Plan:
+        """The operator's work alone, and one crash."""
+        work = tuple(msgspec.structs.replace(s, pause_s=1.0) for s in self.steps if s.kind in WORKLOAD)
+        return msgspec.structs.replace(self, steps=work, crash_at=number, crash_before=before)
 
     def without(self, start: int, end: int) -> Plan:
         return msgspec.structs.replace(self, steps=self.steps[:start] + self.steps[end:])
@@ -41,6 +49,9 @@ WORKLOAD = (
     "add_partitions",
     "reassign",
     "cancel_reassignment",
+    "delete_while_moving",
+    "move_and_fail",
+    "ask_much",
     "reassign_by_znode",
     "elect_preferred",
     "elect_by_znode",
@@ -63,6 +74,7 @@ FAULTS = (
     "pause_controller",
     "cut_controller",
     "delete_controller_znode",
+    "rewrite_controller_epoch",
     "trap_controller",
     "trap_broker",
     "block",

@@ -38,6 +38,7 @@ from aiocontroller.journal.records import Record
 from aiocontroller.net.ports import World
 from aiocontroller.net.simulated import Host, SimulatedClock, SimulatedNetwork, run
 from aiocontroller.service import Service
+from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
@@ -103,7 +104,7 @@ class Simulation:
         self.network = SimulatedNetwork(jitter_s=lambda: jitter.random() * 0.003)
         self.clock = SimulatedClock()
         self.model: ObservedZooKeeper = ObservedZooKeeper(
-            ZNodeHistory(lambda path: path in self.model.tree.nodes), self.is_controller
+            ZNodeHistory(lambda path: path in self.model.tree.nodes, self._broker_epoch), self.is_controller
         )
         self.history = self.model.history
         self.zookeeper = ZooKeeperServer(self._world("zookeeper"), self.model, port=2181)
@@ -130,6 +131,7 @@ class Simulation:
         self.admin = AdminZkClient(self.zk)
         await self.zk.create_top_level_paths()
         steps = Steps(self)
+        steps.arm_crash(self.plan.crash_at, before=self.plan.crash_before)
         with coverage.watching(self.marks):
             try:
                 for broker in range(1, self.plan.brokers + 1):
@@ -248,6 +250,10 @@ class Simulation:
 
         process = self._start(f"controller {number}", serve)
 
+    def _broker_epoch(self, broker: int) -> int:
+        node = self.model.tree.nodes.get(paths.broker_id(broker))
+        return 0 if node is None else node.czxid
+
     def is_controller(self, session_id: int) -> bool:
         return any(service.client.session_id == session_id for service, _ in self.controllers.values())
 
@@ -260,6 +266,8 @@ class Simulation:
         if service.controller.election.active and record.detail is None:
             wrong = violations(service.shell.context)
             self.problems += [f"context after {record.event}: {problem}" for problem in wrong if not self.problems]
+        elif not service.controller.election.active and service.queue.statistics().deferred:
+            self.problems.append(f"I12: a timer is set after {record.event}, and nobody is in office")
 
     def faults(self) -> list[str]:
         """What is wrong at this moment."""

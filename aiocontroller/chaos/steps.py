@@ -46,6 +46,7 @@ class Steps:
         self.topics: dict[str, int] = {}
         """Topics as the operator knows them -> number of partitions."""
         self.chance = random.Random(0)
+        self._last_asked: Targets = {}
         self._under_way: dict[asyncio.Task[None], None] = {}
 
     async def take(self, step: Step) -> None:
@@ -166,6 +167,7 @@ class Steps:
     def _reassign(self, targets: Targets) -> None:
         """What is not acknowledged may have happened: then nothing is known of where the partition is to be."""
         known = self.simulation.targets
+        self._last_asked = dict(targets)
         for tp in targets:
             known.pop(tp, None)
 
@@ -179,6 +181,36 @@ class Steps:
                     known[tp] = target
 
         self._ask(ApiPartitionReassignment(targets=targets, reply=Reply(answered)) if targets else None)
+
+    async def step_delete_while_moving(self) -> None:
+        """A topic is asked to go while its replicas are on their way."""
+        self.step_reassign()
+        moving = sorted({tp.topic for tp in self._last_asked if tp.topic in self.topics})
+        if moving:
+            name = self.chance.choice(moving)
+            await self.simulation.clock.sleep(self.chance.choice((0.0, 0.02, 0.1)))
+            del self.topics[name]
+            self._forget_targets(name)
+            await self._administer(self.simulation.admin.delete_topic(name))
+
+    async def step_move_and_fail(self) -> None:
+        """Replicas are added and come into sync; those from before die; then the move is overridden."""
+        simulation = self.simulation
+        found = self._partitions(1)
+        state = simulation.history.states.get((found[0].topic, found[0].partition)) if found else None
+        others = [b for b in sorted(simulation.brokers) if state is not None and b not in state.isr]
+        if state is None or not others:
+            return
+        added = self.chance.choice(others)
+        dead = self.chance.choice(others)
+        self._reassign({found[0]: tuple(dict.fromkeys((added, dead)))})
+        await simulation.clock.sleep(self.chance.choice((0.1, 1.0)))
+        for broker in state.isr:
+            if broker in simulation.brokers and self.chance.random() < 0.8:
+                simulation.kill(simulation.brokers.pop(broker)[1])
+        await simulation.clock.sleep(self.chance.choice((0.1, 4.0, 6.0)))
+        ids = sorted(simulation.brokers)
+        self._reassign({found[0]: (self.chance.choice(ids),) if ids and self.chance.random() < 0.7 else None})
 
     def _forget_targets(self, topic: str) -> None:
         known = self.simulation.targets
@@ -201,6 +233,13 @@ class Steps:
 
     def step_list_reassignments(self) -> None:
         self._ask(ListPartitionReassignments(partitions=None, reply=Reply(lambda _: None)))
+
+    def step_ask_much(self) -> None:
+        """Many requests at once, and sometimes the session's end behind them."""
+        for _ in range(self.chance.randint(3, 12)):
+            self.chance.choice((self.step_list_reassignments, self.step_allocate_producer_ids, self.step_reassign))()
+        if self.chance.random() < 0.5:
+            self.step_expire_controller()
 
     def _ask(self, request: Request | None) -> None:
         """Whoever says that it is in office gets the request; a deposed controller may, too."""
@@ -300,13 +339,30 @@ class Steps:
         """An operator's way to move the role."""
         await self._administer(self.simulation.zk.client.delete(paths.CONTROLLER))
 
+    async def step_rewrite_controller_epoch(self) -> None:
+        """Somebody raises the epoch by hand, as Kafka's notes on a rollback from KRaft have it: all fences are void."""
+        epoch = self.simulation.history.controller_epoch + 1
+        await self._administer(self.simulation.zk.client.set(paths.CONTROLLER_EPOCH, b"%d" % epoch, -1))
+
     def step_trap_controller(self) -> None:
         """Something happens at one of the next writes of whichever controller writes then."""
-        strike = self.chance.choice((self._lose, self._lose, self._lose, self._kill_writer, self._expire, self._freeze))
+        strikes = (self._lose, self._lose, self._kill_writer, self._expire, self._freeze, self._depose, self._depose)
+        strike = self.chance.choice(strikes)
         # early ones strike the failover that an election begins
-        self.simulation.model.traps.append(Trap(self.chance.randint(1, 8), self.chance.random() < 0.4, strike))
+        countdown = self.chance.choice((1, 1, 1, 2, 2, 3, 4, 6, 8, 12))
+        self.simulation.model.traps.append(Trap(countdown, self.chance.random() < 0.4, strike))
         if self.chance.random() < 0.5:
             self.step_expire_controller()
+
+    def arm_crash(self, number: int, *, before: bool) -> None:
+        """Whoever makes the ``number``-th write from now is killed at it, and another begins in its place."""
+
+        def strike(connection: Connection, session: Session) -> None:
+            self._kill_writer(connection, session)
+            self.simulation.clock.call_later(0.1, self.step_start_controller)
+
+        if number:
+            self.simulation.model.traps.append(Trap(number, before, strike))
 
     def _lose(self, connection: Connection, session: Session) -> None:
         connection.end()
@@ -314,6 +370,14 @@ class Steps:
     def _expire(self, connection: Connection, session: Session) -> None:
         self._end_session(session.id)
         connection.end()
+
+    def _depose(self, connection: Connection, session: Session) -> None:
+        """Another may take the role while the writer, which hears everything late, goes on with what it was doing."""
+        simulation = self.simulation
+        simulation.model.remove(paths.CONTROLLER, simulation.zookeeper.now_ms())
+        for service, process in simulation.controllers.values():
+            if service.client.session_id == session.id:
+                simulation.network.lag("zookeeper", process.host.name, self.chance.choice((0.03, 0.1, 0.3)))
 
     def _kill_writer(self, connection: Connection, session: Session) -> None:
         connection.end()
@@ -367,11 +431,16 @@ class Steps:
             self.simulation.network.block(other, one)
 
     def step_lag(self) -> None:
-        """What is sent over a connection arrives late, while new connections are fast."""
+        """What is sent over a connection arrives late, while new connections are fast.
+
+        From a controller to a broker never so late that the request is sent again meanwhile: nothing in Kafka's
+        protocol tells a broker that an UpdateMetadata of the same epoch is older than the last.
+        """
         hosts = self._hosts()
         if len(hosts) > 1:
             one, other = self.chance.sample(hosts, 2)
-            self.simulation.network.lag(one, other, self.chance.choice((0.2, 1.0, 4.0)))
+            bounded = "controller" in one + other and "broker" in one + other
+            self.simulation.network.lag(one, other, self.chance.choice((0.2, 0.8) if bounded else (0.2, 1.0, 4.0)))
 
     def step_heal(self) -> None:
         self.simulation.network.heal()

@@ -103,8 +103,13 @@ def _broker(
         (a.topic, n) for a in assignments for n, replicas in a.partitions.items() if broker in replicas.replicas
     }
     found = hosted(process.replicas)
-    for topic, number in sorted(assigned ^ set(found)):
-        yield f"I8: broker {broker} {'hosts' if (topic, number) in found else 'does not host'} {topic}-{number}"
+    # As in Kafka, a replica that was taken from a broker which was away is left there when it comes back.
+    terms = (epoch, process.epoch)
+    for topic, number in sorted(set(found) - assigned):
+        if history.dismissed.get((topic, number, broker), terms) == terms:
+            yield f"I8: broker {broker} hosts {topic}-{number}, which is not assigned to it"
+    for topic, number in sorted(assigned - set(found)):
+        yield f"I8: broker {broker} does not host {topic}-{number}"
 
 
 def _moves(assignment: TopicAssignment, targets: Mapping[TopicPartition, tuple[int, ...]]) -> Iterator[str]:
@@ -131,16 +136,22 @@ async def _partitions(
         if set(state.isr) != set(replicas):
             missing.append(f"I5: {name} has ISR {state.isr} of {replicas}")
         for broker, process in brokers.items():
-            missing += _believes(broker, process, topic, number, state)
+            missing += _believes(broker, process, topic, number, state, broker in replicas)
     return missing
 
 
-def _believes(broker: int, process: SimulatedBroker, topic: str, number: int, state: LeaderAndIsr) -> Iterator[str]:
+def _believes(
+    broker: int, process: SimulatedBroker, topic: str, number: int, state: LeaderAndIsr, is_replica: bool
+) -> Iterator[str]:
     cached = process.metadata.topics.get(topic)
     known = cached.partitions.get(number) if cached is not None else None
     believed = (known.leader, known.leader_epoch) if known is not None else None
     if believed != (state.leader, state.leader_epoch):
         yield f"I5: broker {broker} believes {believed} of {topic}-{number}, it is {(state.leader, state.leader_epoch)}"
     replica = process.replicas.partition(topic, number)
-    if replica is not None and (replica.leader, replica.leader_epoch) != (state.leader, state.leader_epoch):
+    if (
+        is_replica
+        and replica is not None
+        and (replica.leader, replica.leader_epoch) != (state.leader, state.leader_epoch)
+    ):
         yield f"I5: broker {broker}'s replica of {topic}-{number} is at leader epoch {replica.leader_epoch}"

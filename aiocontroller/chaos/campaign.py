@@ -1,0 +1,218 @@
+"""Many seeds on all cores: what they found, how fast, what they reached; and the zoo, bug by bug."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from itertools import islice
+from multiprocessing import get_context
+
+import msgspec
+
+from aiocontroller.chaos.coverage import Coverage
+from aiocontroller.chaos.plan import Plan, draw
+from aiocontroller.chaos.simulation import Report, simulate, simulate_plan
+from aiocontroller.chaos.zoo import MOST_SEEDS, TRIES, Hunt, attempt, invariant_of
+from aiocontroller.chaos.zoo_bugs import BUGS
+
+HASH_SEEDS = ("0", "1", "2")
+
+
+class Summary(msgspec.Struct):
+    """A campaign so far."""
+
+    seeds: int = 0
+    wall_s: float = 0.0
+    virtual_s: float = 0.0
+    events: int = 0
+    znode_writes: int = 0
+    failures: dict[int, list[str]] = {}
+    """Seed -> what was violated."""
+
+    @property
+    def seeds_per_s(self) -> float:
+        return self.seeds / self.wall_s if self.wall_s else 0.0
+
+    def add(self, report: Report) -> None:
+        self.seeds += 1
+        self.virtual_s += report.virtual_s
+        self.events += report.events
+        self.znode_writes += report.znode_writes
+        if not report.ok:
+            self.failures[report.seed] = report.violations
+
+
+def _quiet() -> None:
+    """In a worker: what the program logs is counted, not shown."""
+    logging.lastResort = None
+
+
+def _simulate(seed: int) -> Report:
+    try:
+        return simulate(seed)
+    except Exception as error:
+        return Report(seed, [f"bug: the simulation itself ended with {error!r}"], 0.0, 0, 0, 0, {}, {}, "")
+
+
+def run_seeds(
+    seeds: Iterable[int], jobs: int, each: Callable[[Summary, Report], None] | None = None
+) -> tuple[Summary, Coverage]:
+    """Simulate the seeds on ``jobs`` processes; ``each`` is called after each of them."""
+    summary, coverage = Summary(), Coverage()
+    started_s = time.monotonic()
+    for report in _on_all_cores(_simulate, seeds, jobs):
+        summary.add(report)
+        summary.wall_s = time.monotonic() - started_s
+        coverage.add(report.marks)
+        if each is not None:
+            each(summary, report)
+    return summary, coverage
+
+
+def _on_all_cores(work: Callable[[int], Report], seeds: Iterable[int], jobs: int) -> Iterator[Report]:
+    if jobs == 1:
+        _quiet()
+        yield from map(work, seeds)
+        return
+    waiting = iter(seeds)
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_quiet) as pool:
+        running: dict[Future[Report], None] = {pool.submit(work, s): None for s in islice(waiting, 2 * jobs)}
+        while running:
+            done = next(as_completed(running))
+            del running[done]
+            for seed in islice(waiting, 1):
+                running[pool.submit(work, seed)] = None
+            yield done.result()
+
+
+# -- the same again ----------------------------------------------------------------------------------------------------
+
+
+def digest_elsewhere(seed: int, hash_seed: str) -> str:
+    """The seed's digest in a new process with another PYTHONHASHSEED."""
+    code = f"from aiocontroller.chaos.simulation import simulate; print(simulate({seed}).digest)"
+    environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=300
+    )
+    return done.stdout.split()[-1]
+
+
+class Replay(msgspec.Struct, frozen=True):
+    report: Report
+    digests: list[str]
+    """Of a second run here, and of one for each of HASH_SEEDS in a process of its own."""
+
+    @property
+    def same(self) -> bool:
+        return set(self.digests) == {self.report.digest}
+
+
+def replay(seed: int) -> Replay:
+    """One seed again and again."""
+    _quiet()
+    report = simulate(seed)
+    return Replay(report, [simulate(seed).digest, *(digest_elsewhere(seed, value) for value in HASH_SEEDS)])
+
+
+# -- shrinking ---------------------------------------------------------------------------------------------------------
+
+
+def shrink(plan: Plan, complaint: str, most_runs: int = 300) -> tuple[Plan, int]:
+    """A plan with fewer steps that still violates the same invariant, and how many runs that took.
+
+    Leaves out ever smaller pieces of the steps for as long as that goes on succeeding (delta debugging).
+    """
+    invariant = invariant_of(complaint)
+    runs, size = 0, max(len(plan.steps) // 2, 1)
+    while size and runs < most_runs:
+        start, shorter = 0, False
+        while start < len(plan.steps) and runs < most_runs:
+            candidate = plan.without(start, start + size)
+            runs += 1
+            found = simulate_plan(candidate).violations
+            if any(invariant_of(violation) == invariant for violation in found):
+                plan, shorter = candidate, True
+            else:
+                start += size
+        if not shorter or size > 1:
+            size //= 2
+    return plan, runs
+
+
+def shrink_seed(seed: int) -> tuple[Plan, int] | None:
+    """None when the seed violates nothing."""
+    _quiet()
+    plan = draw(seed)
+    found = simulate_plan(plan).violations
+    return shrink(plan, found[0]) if found else None
+
+
+# -- crash points --------------------------------------------------------------------------------------------------
+
+
+def _crash(point: tuple[int, int, bool]) -> Report:
+    seed, number, before = point
+    return simulate_plan(draw(seed).crashing_at(number, before=before))
+
+
+def run_crash_points(seed: int, jobs: int) -> dict[str, Report]:
+    """The seed's work without its faults, once for each write of the controllers: they are killed before, or after it.
+
+    Exhaustive for this one scenario, where random seeds only sample.
+    """
+    _quiet()
+    writes = simulate_plan(draw(seed).crashing_at(0, before=False)).controller_writes
+    points = [(seed, number, before) for number in range(1, writes + 1) for before in (True, False)]
+    names = [f"{'before' if before else 'after'} write {number}" for _, number, before in points]
+    if jobs == 1:
+        return dict(zip(names, map(_crash, points), strict=True))
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_quiet) as pool:
+        return dict(zip(names, pool.map(_crash, points), strict=True))
+
+
+# -- the zoo -----------------------------------------------------------------------------------------------------------
+
+
+def _attempt(bug: int, number: int, most: int) -> tuple[int, int | None, str]:
+    seeds, complaint = attempt(BUGS[bug], number, most)
+    return bug, seeds, complaint
+
+
+def run_zoo(
+    jobs: int,
+    *,
+    only: Sequence[str] = (),
+    tries: int = TRIES,
+    most: int = MOST_SEEDS,
+    each: Callable[[Hunt], None] | None = None,
+) -> list[Hunt]:
+    """Hunt every bug (or those whose name contains one of ``only``), each ``tries`` times over other seeds."""
+    chosen = [i for i, bug in enumerate(BUGS) if not only or any(part in bug.name for part in only)]
+    results: dict[int, list[tuple[int | None, str]]] = {i: [] for i in chosen}
+    hunts: dict[int, Hunt] = {}
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_quiet) as pool:
+        running = [pool.submit(_attempt, i, number, most) for i in chosen for number in range(1, tries + 1)]
+        for done in as_completed(running):
+            bug, seeds, complaint = done.result()
+            results[bug].append((seeds, complaint))
+            if len(results[bug]) == tries:
+                hunts[bug] = _hunt(bug, results[bug])
+                if each is not None:
+                    each(hunts[bug])
+    return [hunts[i] for i in chosen]
+
+
+def _hunt(bug: int, results: Sequence[tuple[int | None, str]]) -> Hunt:
+    complaints: dict[str, int] = {}
+    for seeds, complaint in results:
+        if seeds is not None:
+            name = invariant_of(complaint)
+            complaints[name] = complaints.get(name, 0) + 1
+    ordered = dict(sorted(complaints.items(), key=lambda item: (-item[1], item[0])))
+    return Hunt(BUGS[bug].name, sorted((s for s, _ in results), key=lambda s: (s is None, s or 0)), ordered)

@@ -1,0 +1,237 @@
+"""``aiocontroller simulate``: clusters in memory, drawn from seeds; what they violate, and whether they would tell."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from aiocontroller.cli.output import JSON, plural, print_json, say, table
+from aiocontroller.core.errors import BadInputError
+
+if TYPE_CHECKING:
+    from aiocontroller.chaos.campaign import Summary
+    from aiocontroller.chaos.coverage import Coverage
+    from aiocontroller.chaos.simulation import Report
+    from aiocontroller.chaos.zoo import Hunt
+
+PROGRESS_EVERY_S = 2.0
+MOST_UNREACHED = 200
+
+
+@click.command()
+@click.option("--seeds", type=click.IntRange(1), help="How many to run.  [default: 100]")
+@click.option("--from", "first", type=click.IntRange(0), default=1, show_default=True, help="The first of them.")
+@click.option("--fresh", is_flag=True, help="Seeds that nobody has run before, from the clock.")
+@click.option("--seed", type=click.IntRange(0), help="Replay one: several times, in other processes too.")
+@click.option("--shrink", is_flag=True, help="With --seed: leave out steps for as long as it still fails.")
+@click.option("--crash-points", is_flag=True, help="With --seed: kill the controller at each of its writes in turn.")
+@click.option("--zoo", is_flag=True, help="Put known bugs into the program and count the seeds that find them.")
+@click.option("--bug", "bugs", multiple=True, metavar="TEXT", help="With --zoo: only bugs whose name contains this.")
+@click.option("--tries", type=click.IntRange(1), default=5, show_default=True, help="With --zoo.")
+@click.option("--most", type=click.IntRange(1), default=200, show_default=True, help="With --zoo: seeds for each try.")
+@click.option("--jobs", type=click.IntRange(1), help="Processes.  [default: one for each core]")
+@JSON
+def simulate(
+    seeds: int | None,
+    first: int,
+    fresh: bool,
+    seed: int | None,
+    shrink: bool,
+    crash_points: bool,
+    zoo: bool,
+    bugs: tuple[str, ...],
+    tries: int,
+    most: int,
+    jobs: int | None,
+    as_json: bool,
+) -> None:
+    """Run the whole program in memory: controllers, brokers, ZooKeeper and the network on virtual time, one seed each.
+
+    Each seed draws a cluster and a sequence of work and faults, then heals everything and demands that the cluster
+    becomes whole.  A failure prints the command that replays it.  docs/chaos.md says what is checked.
+    """
+    jobs = jobs or os.cpu_count() or 1
+    if (shrink or crash_points) and seed is None:
+        raise BadInputError("--shrink and --crash-points need --seed N")
+    if zoo:
+        ok = _zoo(jobs, bugs, tries, most, as_json)
+    elif seed is not None and shrink:
+        ok = _shrink(seed, as_json)
+    elif seed is not None and crash_points:
+        ok = _crash_points(seed, jobs, as_json)
+    elif seed is not None:
+        ok = _replay(seed, as_json)
+    else:
+        first = time.time_ns() // 1_000_000_000 * 1_000 if fresh else first
+        ok = _campaign(range(first, first + (seeds or 100)), jobs, as_json)
+    if not ok:
+        sys.exit(1)
+
+
+# -- many seeds --------------------------------------------------------------------------------------------------------
+
+
+def _campaign(seeds: range, jobs: int, as_json: bool) -> bool:
+    from aiocontroller.chaos.campaign import run_seeds
+
+    told_s = 0.0
+
+    def each(summary: Summary, report: Report) -> None:
+        nonlocal told_s
+        if not report.ok and not as_json:
+            _tell_failure(report)
+        if summary.wall_s - told_s >= PROGRESS_EVERY_S:
+            told_s = summary.wall_s
+            click.echo(f"{summary.seeds:,} of {len(seeds):,} seeds, {summary.seeds_per_s:.1f}/s", err=True)
+
+    if not as_json:
+        say(f"Seeds {seeds.start} to {seeds.stop - 1} on {plural(jobs, 'process')}".replace("processs", "processes"))
+    summary, coverage = run_seeds(seeds, jobs, each)
+    never = coverage.never_reached()
+    if as_json:
+        print_json(
+            {
+                **msgspec.structs.asdict(summary),
+                "seeds_per_s": round(summary.seeds_per_s, 2),
+                "tuples": coverage.tuples(),
+                "never_reached": never,
+                "refused_state_changes": coverage.refused(),
+            }
+        )
+    else:
+        _tell_summary(summary, coverage, never)
+    return not summary.failures
+
+
+def _tell_failure(report: Report) -> None:
+    say(f"Seed {report.seed} FAILED:")
+    for violation in report.violations[:5]:
+        say(f"  {violation}")
+    say(f"  again: aiocontroller simulate --seed {report.seed}")
+    say(f"  smaller: aiocontroller simulate --seed {report.seed} --shrink")
+
+
+def _tell_summary(summary: Summary, coverage: Coverage, never: list[str]) -> None:
+    hours, minutes = summary.virtual_s / 3600, summary.wall_s / 60
+    say(
+        f"{plural(summary.seeds, 'seed')} in {minutes:.1f} minutes ({summary.seeds_per_s:.1f}/s): "
+        f"{hours:.1f} hours of cluster time ({summary.virtual_s / max(summary.wall_s, 1e-9):,.0f} times real time), "
+        f"{summary.events:,} controller events, {summary.znode_writes:,} writes of partition states"
+    )
+    refused = coverage.refused()
+    say(
+        f"Coverage: {coverage.tuples():,} combinations of event, outcome and fault; "
+        f"{len(coverage.reached()):,} marks; {len(never)} never reached:"
+    )
+    for mark in never[:MOST_UNREACHED]:
+        say(f"  {mark}")
+    if refused:
+        say(f"State changes that were asked for and refused: {', '.join(refused)}")
+    failed = len(summary.failures)
+    say(
+        "Verdict: no violation."
+        if not failed
+        else f"Verdict: {plural(failed, 'seed')} FAILED: {list(summary.failures)}"
+    )
+
+
+# -- one seed ----------------------------------------------------------------------------------------------------------
+
+
+def _replay(seed: int, as_json: bool) -> bool:
+    from aiocontroller.chaos.campaign import HASH_SEEDS, replay
+    from aiocontroller.chaos.plan import draw
+
+    result = replay(seed)
+    report = result.report
+    if as_json:
+        print_json({**msgspec.structs.asdict(report), "digests": result.digests, "same": result.same})
+        return report.ok and result.same
+    plan = draw(seed)
+    say(f"Seed {seed}: {plan.brokers} brokers, {plan.controllers} controllers, {len(plan.steps)} steps")
+    say(f"  steps: {', '.join(f'{kind} {count}' for kind, count in report.steps.items())}")
+    say(f"  {report.virtual_s:.0f} s of cluster time, {report.events} controller events, {report.znode_writes} writes")
+    where = ["here, again", *(f"another process, PYTHONHASHSEED={value}" for value in HASH_SEEDS)]
+    say(table(["digest", "where"], [(report.digest, "here"), *zip(result.digests, where, strict=True)]))
+    say("Every run was the same." if result.same else "The runs DIFFER: the simulation is not deterministic.")
+    for violation in report.violations:
+        say(f"  {violation}")
+    say("Verdict: no violation." if report.ok else "Verdict: FAILED.")
+    return report.ok and result.same
+
+
+def _shrink(seed: int, as_json: bool) -> bool:
+    from aiocontroller.chaos.campaign import shrink_seed
+    from aiocontroller.chaos.simulation import simulate_plan
+
+    shrunk = shrink_seed(seed)
+    if shrunk is None:
+        say(f"Seed {seed} violates nothing: there is nothing to shrink.")
+        return True
+    plan, runs = shrunk
+    violations = simulate_plan(plan).violations
+    if as_json:
+        print_json({"plan": msgspec.structs.asdict(plan), "violations": violations, "runs": runs})
+        return False
+    say(
+        f"Seed {seed}: {plan.brokers} brokers, {plan.controllers} controllers, "
+        f"{len(plan.steps)} steps are left after {plural(runs, 'run')}:"
+    )
+    for step in plan.steps:
+        say(f"  {step}")
+    for violation in violations[:5]:
+        say(f"  -> {violation}")
+    return False
+
+
+def _crash_points(seed: int, jobs: int, as_json: bool) -> bool:
+    from aiocontroller.chaos.campaign import run_crash_points
+
+    points = run_crash_points(seed, jobs)
+    failed = {name: report.violations for name, report in points.items() if not report.ok}
+    if as_json:
+        print_json({"seed": seed, "points": len(points), "failed": failed})
+        return not failed
+    say(f"Seed {seed}: the controller was killed at each of {len(points)} points")
+    for name, violations in failed.items():
+        say(f"  {name}: {violations[0]}")
+    say("Verdict: no violation." if not failed else f"Verdict: {plural(len(failed), 'point')} FAILED.")
+    return not failed
+
+
+# -- the zoo -----------------------------------------------------------------------------------------------------------
+
+
+def _zoo(jobs: int, only: tuple[str, ...], tries: int, most: int, as_json: bool) -> bool:
+    from aiocontroller.chaos.campaign import run_zoo
+    from aiocontroller.chaos.zoo_bugs import BUGS
+
+    sources = {bug.name: bug for bug in BUGS}
+
+    def each(hunt: Hunt) -> None:
+        click.echo(f"{hunt.bug}: {hunt.found} of {len(hunt.seeds)}", err=True)
+
+    hunts = run_zoo(jobs, only=only, tries=tries, most=most, each=each)
+    expected = [hunt for hunt in hunts if not sources[hunt.bug].harmless]
+    missed = [hunt for hunt in expected if not hunt.found]
+    if as_json:
+        print_json([{**msgspec.structs.asdict(h), "found": h.found, "median": h.median} for h in hunts])
+        return not missed
+    rows = [
+        (
+            hunt.bug,
+            sources[hunt.bug].source,
+            f"{hunt.found} of {len(hunt.seeds)}",
+            hunt.median,
+            ", ".join(hunt.complaints) or ("harmless" if sources[hunt.bug].harmless else "NOT FOUND"),
+        )
+        for hunt in hunts
+    ]
+    say(table(["bug", "source", "found", "median seeds", "by"], rows))
+    say(f"{len(expected) - len(missed)} of {len(expected)} bugs were found within {most} seeds in at least one try.")
+    return not missed
