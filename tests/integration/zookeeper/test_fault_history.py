@@ -6,8 +6,9 @@ import pytest
 
 from aiocontroller.chaos.zookeeper_faults import draw_schedule
 from aiocontroller.chaos.zookeeper_leaks import measure_leaks
-from aiocontroller.chaos.zookeeper_storm import Storm
+from aiocontroller.chaos.zookeeper_storm import LOG, PAIR, Reader, Storm, Verdict, Writer
 from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
+from tests.integration.zookeeper.conftest import MakeClient
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -24,3 +25,43 @@ async def test_nothing_is_lost_doubled_or_given_up(zookeeper: EmbeddedZooKeeper,
 async def test_reconnects_and_expiries_leave_nothing_behind(zookeeper: EmbeddedZooKeeper) -> None:
     report = await measure_leaks(zookeeper.port, 300, 60)
     assert [row for row in report.rows if not row.ok] == []
+
+
+async def test_what_should_not_be_is_found(make_client: MakeClient) -> None:
+    """The checks themselves: somebody else does what a broken client would."""
+    client, other = await make_client(direct=True), await make_client(direct=True)
+    verdict = Verdict(1, "", 1, 0.0)
+    writer = Writer(client, 1, verdict)
+    reader = Reader(client, list(writer.versions), verdict)
+    await writer.set_up()
+    for number in range(30):
+        await writer.round(number)
+    await writer.check()
+    assert verdict.ok
+
+    node = next(path for path in sorted(writer.present) if path.startswith("/n"))
+    ephemeral = next(path for path in sorted(writer.present) if path.startswith("/e"))
+    await other.set_data("/c000", b"again")
+    await other.delete(node)
+    await other.delete(ephemeral)
+    await other.create(ephemeral, writer.present[ephemeral], ephemeral=True)
+    await other.set_data(PAIR[0], b"")
+    [first, *_] = sorted((await other.children_many([LOG])).names[0] or [])
+    data, _ = await other.get(f"{LOG}/{first}")
+    await other.create(f"{LOG}/e-", data, sequential=True)
+    writer.versions["/c001"] += 1
+    reader.known = dict.fromkeys(writer.versions, (-1, None))
+    reader._learn("/c000", 5, b"", True)
+    reader._learn("/c000", 5, b"", True)
+    reader._learn("/c000", 4, b"", False)
+    await writer.check()
+    assert {finding.check: finding.violations for finding in verdict.findings if finding.violations} == {
+        "lost": 2,  # the node; /c001, which is a version behind
+        "doubled": 2,  # /c000; what was appended twice
+        "misreported": 1,  # the pair's version
+        "torn": 1,
+        "ephemeral": 1,  # it belongs to another session
+        "watch for nothing": 1,
+        "back in time": 1,
+    }
+    assert not verdict.ok
