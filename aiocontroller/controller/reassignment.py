@@ -177,9 +177,10 @@ async def trigger_partition_reassignment(
 
 async def on_partition_reassignment(shell: ControllerShell, pids: Sequence[int]) -> None:
     mark_ineligible(shell, _queued_topics(shell, pids), "reassignment")
-    complete = [pid for pid in pids if is_complete(shell.context, pid)]
-    await _phase_a(shell, [pid for pid in pids if not is_complete(shell.context, pid)])
-    await _phase_b(shell, complete)
+    complete = {pid: None for pid in pids if is_complete(shell.context, pid)}
+    await _phase_a(shell, [pid for pid in pids if pid not in complete])
+    complete |= dict.fromkeys(await _lead_at_last(shell, pids))
+    await _phase_b(shell, list(complete))
 
 
 async def _phase_a(shell: ControllerShell, pids: Sequence[int]) -> None:
@@ -231,6 +232,19 @@ async def _phase_b(shell: ControllerShell, pids: Sequence[int]) -> None:
     await _remove_replicas(shell, {pid: brokers for pid, brokers in removed.items() if brokers}, batch, wait=True)
     await shell.send(batch)
     await _finish(shell, [pid for pid in going if pid not in context.replicas_being_removed])
+
+
+async def _lead_at_last(shell: ControllerShell, pids: Sequence[int]) -> list[int]:
+    """A partition none of whose replicas ever lived is new: an added one may lead it.  Returns what that completes.
+
+    Kafka refuses to move it, with an unknown error.
+    """
+    table = shell.context.table
+    never_led = [pid for pid in pids if table.isr_of[pid] == NO_ISR]
+    if not never_led:
+        return []
+    await handle_partition_state_changes(shell, never_led, PartitionState.OnlinePartition, Strategy.OFFLINE)
+    return [pid for pid in never_led if table.isr_of[pid] != NO_ISR and is_complete(shell.context, pid)]
 
 
 async def _lead_without(shell: ControllerShell, dropped: Mapping[int, Sequence[int]], batch: RequestBatch) -> None:

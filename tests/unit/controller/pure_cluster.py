@@ -1,0 +1,428 @@
+"""All handlers with no I/O at all: a ZooKeeper that is a few dicts, brokers that apply what they are told at once.
+
+Nothing ever suspends, so a handler runs to its end in one call, and hypothesis can shrink what led to a failure.  The
+dicts check every write as it happens: epochs never go back, an ISR is never empty and holds its leader, a leader from
+outside the ISR was allowed.  ``crash_after`` ends the term at any write, as another controller's election would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from aiocontroller.cluster.broker_requests import (
+    IntArrays,
+    PartitionState,
+    decode_leader_and_isr,
+    decode_stop_replica,
+    decode_update_metadata,
+    run_to_end,
+)
+from aiocontroller.config import Config
+from aiocontroller.controller.event_queue import EventQueue
+from aiocontroller.controller.failover import on_controller_failover
+from aiocontroller.controller.kafka_controller import HANDLERS
+from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.core import events as ev
+from aiocontroller.core.errors import ControllerMovedError, KafkaErrorCode
+from aiocontroller.core.ids import (
+    EPOCH_DURING_DELETE,
+    LEADER_DURING_DELETE,
+    NO_EPOCH,
+    NO_LEADER,
+    Broker,
+    Endpoint,
+    LeaderAndIsr,
+    ReplicaAssignment,
+    TopicAssignment,
+    TopicPartition,
+)
+from aiocontroller.journal.journal import NullJournal
+from aiocontroller.metrics import Metrics
+from aiocontroller.net.ports import World
+from aiocontroller.wire.apis import ApiKey
+from aiocontroller.zookeeper.cluster_znodes import FEATURES_ENABLED, FeatureZNode
+from aiocontroller.zookeeper.errors import Code
+from aiocontroller.zookeeper.kafka_zk_client import TopicAssignments, TopicConfigs
+from aiocontroller.zookeeper.writes import Writes
+
+T = TypeVar("T")
+LATEST = {ApiKey.LEADER_AND_ISR: 7, ApiKey.UPDATE_METADATA: 8, ApiKey.STOP_REPLICA: 4}
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of what never suspends."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        return cast(T, done.value)
+    coroutine.close()
+    raise AssertionError("a handler waited for something")
+
+
+class StillClock:
+    """Time that stands still; what is scheduled never comes."""
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    def wall_time_us(self) -> int:
+        return 0
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Any:
+        return SimpleNamespace(cancel=lambda: None)
+
+    async def sleep(self, delay_s: float) -> None:
+        return None
+
+
+class Znodes:
+    """The part of ``KafkaZkClient`` that handlers use."""
+
+    def __init__(self) -> None:
+        self.epoch, self.epoch_version = 0, 0
+        self.brokers: dict[int, Broker] = {}
+        self.topics: dict[str, TopicAssignment] = {}
+        self.states: dict[TopicPartition, LeaderAndIsr] = {}
+        self.deletions: dict[str, None] = {}
+        self.reassignment: dict[TopicPartition, tuple[int, ...]] | None = None
+        self.election: list[TopicPartition] | None = None
+        self.configs: dict[str, dict[str, str]] = {}
+        self.isr_changes: list[TopicPartition] = []
+        self.unclean_by_request = False
+        self.changed: Callable[[ev.Signal], None] = lambda _: None
+        self.crash_after: int | None = None
+
+    def fence(self, fence: int) -> None:
+        """Before every write; the term may end here."""
+        if self.crash_after is not None:
+            self.crash_after -= 1
+            if self.crash_after < 0:
+                self.crash_after = None
+                raise ControllerMovedError("another was elected")
+        assert fence == self.epoch_version
+
+    def check(self, tp: TopicPartition, old: LeaderAndIsr | None, new: LeaderAndIsr) -> None:
+        assert new.isr, f"{tp}: an empty ISR"
+        assert len(set(new.isr)) == len(new.isr), f"{tp}: {new.isr}"
+        assert new.leader == NO_LEADER or new.leader in new.isr, f"{tp}: {new}"
+        assert new.controller_epoch <= self.epoch, f"{tp}: {new}"
+        if old is not None:
+            assert new.leader_epoch >= old.leader_epoch, f"{tp}: {old} then {new}"
+            assert new.controller_epoch >= old.controller_epoch, f"{tp}: {old} then {new}"
+            if new.leader != old.leader:
+                assert new.leader_epoch > old.leader_epoch, f"{tp}: another leader in the same epoch: {old} then {new}"
+            if new.leader not in (*old.isr, NO_LEADER):
+                allowed = self.configs.get(tp.topic, {}).get("unclean.leader.election.enable") == "true"
+                assert allowed or self.unclean_by_request, f"{tp}: unclean: {old} then {new}"
+                assert new.recovery_state == 1, f"{tp}: nobody is told to recover: {new}"
+
+    # -- reads -----------------------------------------------------------------------------------------------------
+
+    async def get_all_brokers_in_cluster(self, *, watch: bool = True) -> tuple[list[Broker], list[Any]]:
+        return [self.brokers[b] for b in sorted(self.brokers)], []
+
+    async def get_all_topics_in_cluster(self, *, watch: bool = True) -> list[str]:
+        return sorted(self.topics)
+
+    async def get_topic_assignments(self, topics: Sequence[str], *, watch: bool = True) -> TopicAssignments:
+        read = TopicAssignments()
+        read.found = [self.topics[t] for t in topics if t in self.topics]
+        read.missing = [t for t in topics if t not in self.topics]
+        return read
+
+    async def get_topic_partition_states(self, topics: Sequence[str], numbers: Sequence[int]) -> list[Any]:
+        return [self.states.get(TopicPartition(t, n)) for t, n in zip(topics, numbers, strict=True)]
+
+    async def get_topic_configs(self, topics: Sequence[str]) -> TopicConfigs:
+        configs = TopicConfigs()
+        configs.update({topic: self.configs.get(topic, {}) for topic in topics})
+        return configs
+
+    async def get_topic_deletions(self, *, watch: bool = True) -> list[str]:
+        return sorted(self.deletions)
+
+    async def get_partition_reassignment(self, *, watch: bool = True) -> Any:
+        return None if self.reassignment is None else dict(self.reassignment)
+
+    async def get_preferred_replica_election(self, *, watch: bool = True) -> Any:
+        return self.election
+
+    async def get_feature(self) -> tuple[FeatureZNode, int]:
+        return FeatureZNode(2, FEATURES_ENABLED, {}), 0
+
+    async def get_broker_default_config(self) -> dict[str, str]:
+        return {}
+
+    async def get_all_config_changes(self, *, watch: bool = True) -> list[str]:
+        return []
+
+    async def get_all_log_dir_event_notifications(self, *, watch: bool = True) -> list[str]:
+        return []
+
+    async def get_all_isr_change_notifications(self, *, watch: bool = True) -> list[str]:
+        return ["isr_change_0"] if self.isr_changes else []
+
+    async def get_partitions_from_isr_change_notifications(self, names: Sequence[str]) -> tuple[list[Any], list[Any]]:
+        return list(self.isr_changes), []
+
+    # -- writes ----------------------------------------------------------------------------------------------------
+
+    async def delete_isr_change_notifications(self, names: Sequence[str], *, fence: int) -> None:
+        self.fence(fence)
+        self.isr_changes.clear()
+
+    async def delete_log_dir_event_notifications(self, names: Sequence[str], *, fence: int) -> None:
+        self.fence(fence)
+
+    async def create_topic_partition_states(
+        self, topics: Sequence[str], numbers: Sequence[int], new: Sequence[LeaderAndIsr], *, fence: int
+    ) -> Writes:
+        self.fence(fence)
+        writes = Writes(len(new))
+        for i, (topic, number) in enumerate(zip(topics, numbers, strict=True)):
+            tp = TopicPartition(topic, number)
+            if topic not in self.topics:
+                writes.code[i] = Code.NO_NODE
+            elif tp in self.states:
+                writes.code[i] = Code.NODE_EXISTS
+            else:
+                self.check(tp, None, new[i])
+                self.states[tp] = msgspec.structs.replace(new[i], partition_epoch=0)
+                writes.code[i] = writes.version[i] = 0
+        return writes
+
+    async def set_topic_partition_states(
+        self, topics: Sequence[str], numbers: Sequence[int], new: Sequence[LeaderAndIsr], *, fence: int
+    ) -> Writes:
+        self.fence(fence)
+        writes = Writes(len(new))
+        for i, (topic, number) in enumerate(zip(topics, numbers, strict=True)):
+            tp = TopicPartition(topic, number)
+            old = self.states.get(tp)
+            if old is None:
+                writes.code[i] = Code.NO_NODE
+            elif old.partition_epoch != new[i].partition_epoch:
+                writes.code[i] = Code.BAD_VERSION
+            else:
+                self.check(tp, old, new[i])
+                writes.code[i], writes.version[i] = 0, old.partition_epoch + 1
+                self.states[tp] = msgspec.structs.replace(new[i], partition_epoch=old.partition_epoch + 1)
+        return writes
+
+    async def set_topic_assignments(self, assignments: Sequence[TopicAssignment], *, fence: int) -> Writes:
+        self.fence(fence)
+        writes = Writes(len(assignments))
+        for i, assignment in enumerate(assignments):
+            old = self.topics.get(assignment.topic)
+            if old is None:
+                writes.code[i] = Code.NO_NODE
+            elif old.version != assignment.version:
+                writes.code[i] = Code.BAD_VERSION
+            else:
+                self.topics[assignment.topic] = msgspec.structs.replace(assignment, version=old.version + 1)
+                writes.code[i], writes.version[i] = 0, old.version + 1
+                self.changed(ev.PartitionModifications(assignment.topic))
+        return writes
+
+    async def delete_topic_znode(self, topic: str, *, fence: int) -> None:
+        self.fence(fence)
+        self.topics.pop(topic, None)
+        for tp in [tp for tp in self.states if tp.topic == topic]:
+            del self.states[tp]
+        self.changed(ev.TopicChange())
+
+    async def delete_topic_configs(self, topics: Sequence[str], *, fence: int) -> None:
+        self.fence(fence)
+        for topic in topics:
+            self.configs.pop(topic, None)
+
+    async def delete_topic_deletions(self, topics: Sequence[str], *, fence: int) -> None:
+        self.fence(fence)
+        for topic in topics:
+            self.deletions.pop(topic, None)
+
+    async def set_or_create_partition_reassignment(
+        self, reassignment: Mapping[TopicPartition, Sequence[int]], *, fence: int
+    ) -> None:
+        self.fence(fence)
+        self.reassignment = {tp: tuple(replicas) for tp, replicas in reassignment.items()}
+
+    async def delete_partition_reassignment(self, *, fence: int) -> None:
+        self.fence(fence)
+        self.reassignment = None
+
+    async def delete_preferred_replica_election(self, *, fence: int) -> None:
+        self.fence(fence)
+        self.election = None
+
+
+class View:
+    """What one incarnation of a broker knows, and what it is to answer."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.hosted: dict[TopicPartition, PartitionState] = {}
+        self.metadata: dict[TopicPartition, PartitionState] = {}
+        self.failed_dirs: set[TopicPartition] = set()
+        self.refuses_to_delete = False
+
+
+class Channels:
+    """Delivers at once to every broker that is registered; answers go into the queue."""
+
+    def __init__(self, shell: ControllerShell, views: dict[int, View]) -> None:
+        self._shell = shell
+        self._views = views
+
+    def add_brokers(self, brokers: Iterable[Broker]) -> None: ...
+
+    def remove_brokers(self, ids: Iterable[int]) -> None: ...
+
+    def shutdown(self) -> None: ...
+
+    def endpoint_of(self, broker: Broker) -> Endpoint:
+        return broker.endpoints[0]
+
+    async def wait_until_connected(self, timeout_s: float) -> None: ...
+
+    def send(self, broker: int, api: ApiKey, encode: Any, pids: Sequence[int], done: Any = None) -> None:
+        view, registered = self._views.get(broker), self._shell.context.brokers.get(broker)
+        if view is not None and registered is not None and registered.epoch == view.epoch:
+            for pieces in encode(LATEST[api], view.epoch):
+                self._deliver(broker, view, api, b"".join(bytes(piece) for piece in pieces), pids)
+        if done is not None:
+            done()
+
+    def _deliver(self, broker: int, view: View, api: ApiKey, body: bytes, pids: Sequence[int]) -> None:
+        match api:
+            case ApiKey.LEADER_AND_ISR:
+                self._leader_and_isr(broker, view, body, pids)
+            case ApiKey.UPDATE_METADATA:
+                request = run_to_end(decode_update_metadata(LATEST[api], body, IntArrays()))
+                for topic in request.topics:
+                    for state in topic.partitions:
+                        tp = TopicPartition(topic.topic, state.partition)
+                        if state.leader == LEADER_DURING_DELETE:
+                            view.metadata.pop(tp, None)
+                        else:
+                            view.metadata[tp] = state
+            case _:
+                self._stop_replica(broker, view, body, pids)
+
+    def _leader_and_isr(self, broker: int, view: View, body: bytes, pids: Sequence[int]) -> None:
+        request = run_to_end(decode_leader_and_isr(LATEST[ApiKey.LEADER_AND_ISR], body, IntArrays()))
+        errors = []
+        for topic in request.topics:
+            for state in topic.partitions:
+                tp = TopicPartition(topic.topic, state.partition)
+                assert broker in state.replicas, f"{tp}: broker {broker} is told of it and has no replica"
+                known = view.hosted.get(tp)
+                if tp in view.failed_dirs:
+                    errors.append((topic.topic_id, state.partition, int(KafkaErrorCode.KAFKA_STORAGE_ERROR)))
+                elif known is None or state.leader_epoch > known.leader_epoch:
+                    view.hosted[tp] = state
+        self._shell.queue.append(ev.LeaderAndIsrResponseReceived(broker, view.epoch, 0, tuple(errors), tuple(pids)))
+
+    def _stop_replica(self, broker: int, view: View, body: bytes, pids: Sequence[int]) -> None:
+        request = run_to_end(decode_stop_replica(LATEST[ApiKey.STOP_REPLICA], body))
+        code = int(KafkaErrorCode.KAFKA_STORAGE_ERROR) if view.refuses_to_delete else 0
+        answers = []
+        for topic, number, leader_epoch, delete in request.partitions:
+            tp = TopicPartition(topic, number)
+            known = view.hosted.get(tp)
+            fenced = leader_epoch not in (EPOCH_DURING_DELETE, NO_EPOCH)
+            assert not (fenced and known is not None and leader_epoch < known.leader_epoch), f"{tp}: an old epoch"
+            if delete and not code:
+                view.hosted.pop(tp, None)
+            answers.append((topic, number, code))
+        self._shell.queue.append(ev.StopReplicaResponseReceived(broker, view.epoch, 0, tuple(answers), tuple(pids)))
+
+
+class PureCluster:
+    """``step`` after every change from outside: all events are handled, or the term ends and the next begins."""
+
+    def __init__(self) -> None:
+        self.znodes = Znodes()
+        self.views: dict[int, View] = {}
+        clock = StillClock()
+        self.queue = EventQueue(clock)
+        self.znodes.changed = self.queue.append
+        self.shell = ControllerShell(
+            Config(),
+            World(
+                cast(Any, None), clock, cast(Any, SimpleNamespace(random=lambda: 0.5, randrange=lambda stop: stop // 2))
+            ),
+            cast(Any, self.znodes),
+            self.queue,
+            Metrics(),
+            NullJournal(),
+            lambda shell: cast(Any, Channels(shell, self.views)),
+            lambda: (Endpoint("PLAINTEXT", "controller", 9999),),
+        )
+        self._czxid = 100
+        self.failover()
+
+    # -- the controller --------------------------------------------------------------------------------------------
+
+    def failover(self) -> None:
+        """Another term, by the same process or by another: nothing of the last one is left."""
+        for _ in range(10):
+            while self.queue:
+                self._refuse(run(self.queue.get()).event)
+            self.znodes.epoch += 1
+            self.znodes.epoch_version += 1
+            self.shell.begin_term(self.znodes.epoch, self.znodes.epoch_version)
+            try:
+                run(on_controller_failover(self.shell))
+            except ControllerMovedError:
+                continue
+            return
+        raise AssertionError("no term lasts")
+
+    def step(self) -> None:
+        """Handle all that waits."""
+        for _ in range(10_000):
+            if not self.queue:
+                return
+            event = run(self.queue.get()).event
+            try:
+                run(HANDLERS[type(event)](self.shell, event))  # type: ignore[arg-type]
+            except ControllerMovedError:
+                self._refuse(event)
+                self.failover()
+        raise AssertionError("events never end")
+
+    @staticmethod
+    def _refuse(event: ev.Event) -> None:
+        if isinstance(event, ev.Request):
+            event.preempt()
+
+    def ask(self, kind: type[ev.Request], **fields: Any) -> Any:
+        answers: list[Any] = []
+        self.queue.append(kind(reply=ev.Reply(answers.append), **fields))
+        self.step()
+        assert len(answers) == 1, f"{kind.__name__} was answered {len(answers)} times"
+        return answers[0]
+
+    # -- the world -------------------------------------------------------------------------------------------------
+
+    def register(self, broker: int) -> None:
+        """A new incarnation; what it hosts survives, its metadata cache does not."""
+        self._czxid += 1
+        old = self.views.get(broker)
+        self.znodes.brokers[broker] = Broker(broker, self._czxid, (Endpoint("PLAINTEXT", f"b{broker}", 9092),))
+        view = self.views[broker] = View(self._czxid)
+        if old is not None:
+            view.hosted = dict(old.hosted)
+
+    def unregister(self, broker: int) -> None:
+        del self.znodes.brokers[broker]
+
+    def create_topic(self, name: str, partitions: Sequence[Sequence[int]]) -> None:
+        assignment = {number: ReplicaAssignment(tuple(replicas)) for number, replicas in enumerate(partitions)}
+        self.znodes.topics[name] = TopicAssignment(name, name.encode().ljust(16, b"."), assignment)
+        self.queue.append(ev.TopicChange())
