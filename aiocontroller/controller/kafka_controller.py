@@ -216,6 +216,9 @@ class KafkaController:
                 await self.election.startup()
             case ev.ControllerChange():
                 await self.election.maybe_resign()
+                if self.election.holder is None:
+                    # Created and deleted again before the watch was armed anew: nobody else will tell (Kafka stands by).
+                    await self.election.elect()
             case ev.Reelect():
                 await self.election.maybe_resign()
                 await self.election.elect()
