@@ -341,8 +341,10 @@ class Steps:
 
     async def step_rewrite_controller_epoch(self) -> None:
         """Somebody raises the epoch by hand, as Kafka's notes on a rollback from KRaft have it: all fences are void."""
-        epoch = self.simulation.history.controller_epoch + 1
-        await self._administer(self.simulation.zk.client.set(paths.CONTROLLER_EPOCH, b"%d" % epoch, -1))
+        node = self.simulation.model.tree.nodes.get(paths.CONTROLLER_EPOCH)
+        if node is not None:
+            higher = b"%d" % (int(node.data or b"0") + 1)
+            await self._administer(self.simulation.zk.client.set(paths.CONTROLLER_EPOCH, higher, node.version))
 
     def step_trap_controller(self) -> None:
         """Something happens at one of the next writes of whichever controller writes then."""
