@@ -217,7 +217,7 @@ class KafkaController:
             case ev.ControllerChange():
                 await self.election.maybe_resign()
                 if self.election.holder is None:
-                    # Created and deleted again before the watch was armed anew: nobody else will tell (Kafka stands by).
+                    # Created and deleted again before the watch was armed anew: nobody else tells (Kafka stands by).
                     await self.election.elect()
             case ev.Reelect():
                 await self.election.maybe_resign()
