@@ -12,7 +12,9 @@ has to read what he watches).  Subjects:
                  is a multi of a check and one setData), encoded and decoded by the same code as ours.  ``ratio`` is
                  relative to this one.
   Kafka's form, raw   the same requests, prebuilt, sent and counted by a bare socket: what no client can be faster than
-                 in that form; with it the ratio owes nothing to Python.
+                 in that form.
+  Kafka's form, Java  the same through ZooKeeper's own client on a warm JVM (``KafkasForm.java``): Kafka's real speed
+                 limit.  With these two the comparison owes nothing to Python.
   aiozk          plain aiozk 0.32.0, a thousand in flight; a fenced write is a Transaction of a check and one set.
   kazoo          ``get_async``, ``transaction().commit_async()``, a thousand in flight.
 
@@ -28,6 +30,7 @@ import json
 import os
 import socket
 import struct
+import subprocess
 import sys
 import tempfile
 import threading
@@ -42,6 +45,7 @@ from rich.console import Console
 from rich.table import Table
 
 from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
+from aiocontroller.cluster.java import find_java, zookeeper_class_path
 from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.net.real import real_world
 from aiocontroller.zookeeper import codec
@@ -53,6 +57,8 @@ from aiocontroller.zookeeper.watches import set_watches_bodies
 EPOCH_PATH = "/controller_epoch"
 BASELINE = "Kafka's form"
 RAW_BASELINE = "Kafka's form, raw"
+JAVA_BASELINE = "Kafka's form, Java"
+JAVA_PASSES = 6
 KAFKAS_WINDOW = 10
 """``zookeeper.max.in.flight.requests``."""
 PER_TOPIC = 100
@@ -115,6 +121,13 @@ async def best(rounds: int, subjects: dict[str, Callable[[], Awaitable[Rate]]]) 
         for subject, run in subjects.items():
             rates[subject] = max(rates[subject], await run())
     return rates
+
+
+class ServerAsShipped(EmbeddedZooKeeper):
+    """With both of the JVM's compilers, as ZooKeeper's own start script runs it; tests do with the quick one."""
+
+    def _command(self) -> list[str]:
+        return [part for part in super()._command() if part != "-XX:TieredStopAtLevel=1"]
 
 
 # -- raw socket --------------------------------------------------------------------------------------------------------
@@ -207,6 +220,23 @@ def raw_writes(world: World, size: int = 500) -> list[bytes]:
     return bodies
 
 
+# -- Kafka's form through ZooKeeper's own client -----------------------------------------------------------------------
+
+
+async def java_rate(world: World, mode: str, count: int) -> dict[str, Rate]:
+    """The best of several passes, or nothing where there is no Java that compiles."""
+    command = [str(find_java()), "-cp", zookeeper_class_path(), str(Path(__file__).with_name("KafkasForm.java"))]
+    command += [world.address, mode, str(count), str(PER_TOPIC), str(JAVA_PASSES)]
+    run = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
+    if run.returncode:
+        print(f"no row for {JAVA_BASELINE}: {run.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
+        return {}
+    if mode == "write":
+        for _ in range(JAVA_PASSES):
+            world.wrote(count)
+    return {JAVA_BASELINE: max(map(float, run.stdout.split()))}
+
+
 # -- the three cases ---------------------------------------------------------------------------------------------------
 
 
@@ -259,6 +289,7 @@ async def reading(world: World) -> dict[str, Rate]:
             RAW_BASELINE: raw_kafkas,
         },
     )
+    rates |= await java_rate(world, "read", slow)
     rates["aiozk"] = await timed(slow, lambda: in_flight(1000, slow, lambda i: plain.get(world.paths[i])))
     rates["kazoo"] = kazoo_rate(world, lambda kazoo, i: kazoo.get_async(world.paths[i]))
     await plain.close()
@@ -331,6 +362,7 @@ async def writing(world: World) -> dict[str, Rate]:
         world.rounds,
         {"raw socket": raw, "ours": ours, "ours, typed": typed, BASELINE: kafkas, RAW_BASELINE: raw_kafkas},
     )
+    rates |= await java_rate(world, "write", slow)
     rates["aiozk"] = await timed(slow, lambda: in_flight(1000, slow, plain_one))
     world.wrote(slow)
     rates["kazoo"] = kazoo_rate(world, kazoo_one)
@@ -394,6 +426,7 @@ async def arming(world: World) -> dict[str, Rate]:
             RAW_BASELINE: raw_kafkas,
         },
     )
+    rates |= await java_rate(world, "arm", slow)
     rates["aiozk"] = await timed(slow, lambda: in_flight(1000, slow, lambda i: plain.get(world.watched[i], watch=True)))
     rates["kazoo"] = kazoo_rate(world, lambda kazoo, i: kazoo.get_async(world.watched[i], watch=lambda _: None), slow)
     await plain.close()
@@ -464,7 +497,7 @@ def main() -> None:
         report(uvloop.run(measure(options.connect, options)), options.json)
         return
     with tempfile.TemporaryDirectory(prefix="bench-zookeeper-") as folder:
-        server = EmbeddedZooKeeper(Path(folder))
+        server = ServerAsShipped(Path(folder))
         server.start()
         try:
             report(uvloop.run(measure(server.address, options)), options.json)
