@@ -70,8 +70,14 @@ async def test_undone_reassignment_stays_undone_when_the_first_controller_is_ele
     await cluster.create_topic("t", {0: [1]})
     await cluster.until_leaders("t", [1])
     await reassign(a, {T0: (2,)})
-    b = await cluster.add_controller(aiocontroller_id=7_000_000, aiocontroller_takeover_policy="takeover")
-    await until(lambda: b.controller.election.active and not a.controller.election.active)
+    b = await cluster.add_controller(aiocontroller_id=7_000_000)
+    stands, a.shell.config = (
+        a.shell.config,
+        msgspec.structs.replace(a.shell.config, aiocontroller_takeover_policy="observe"),
+    )
+    await a.client.expire_session_for_test()
+    await until(lambda: b.controller.election.active)
+    a.shell.config = stands
     await until(lambda: list(b.shell.context.partitions_being_reassigned) == [0])
     await reassign(b, {T0: None})
     await finished(cluster, b, (1,))
