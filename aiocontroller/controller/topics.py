@@ -55,17 +55,17 @@ async def partition_modifications(shell: ControllerShell, event: PartitionModifi
         # Its znode could not be read when the topic appeared: this may be its repair.
         shell.queue.append(TopicChange())
         return None
-    read = await shell.zk.get_topic_assignments([event.topic], watch=True)
-    shell.report_bad_znodes(read.bad)
-    for assignment in read.found:
-        if topic.deleting:
+    if topic.deleting:
+        read = await shell.zk.get_topic_assignments([event.topic], watch=True)
+        shell.report_bad_znodes(read.bad)
+        for assignment in read.found:
             await _restore_partition_replica_assignment(shell, topic, assignment)
-            continue
-        created = _add(shell, assignment)
-        if created:
-            log.info("New partitions to be added: %s", shell.sample(created))
-            return await on_new_partition_creation(shell, created)
-    return None
+        return None
+    created = await _add_all(shell, await _read(shell, [event.topic]))
+    if not created:
+        return None
+    log.info("New partitions to be added: %s", shell.sample(created))
+    return await on_new_partition_creation(shell, created)
 
 
 async def _restore_partition_replica_assignment(shell: ControllerShell, topic: Topic, found: TopicAssignment) -> None:
@@ -94,7 +94,10 @@ async def on_new_partition_creation(shell: ControllerShell, pids: Sequence[int])
 
 
 async def _read(shell: ControllerShell, topics: Sequence[str]) -> list[TopicAssignment]:
-    """Their assignments, mended first: topic ids given to those that have none, our own id replaced.
+    """Their assignments, mended first: topic ids given (or given back) where there is none, our own id replaced.
+
+    Tools older than Kafka 2.8 drop a topic's id when they write its znode (KAFKA-14190); the brokers' logs keep it, so
+    it must come back as it was.
 
     Brokers that create topics by themselves choose among the live brokers they know, and this controller stands among
     them; nobody looks at the assignment before the first election, so it can still be changed.
@@ -108,7 +111,9 @@ async def _read(shell: ControllerShell, topics: Sequence[str]) -> list[TopicAssi
     for assignment in read.found:
         changed = _without_us(shell, assignment, ours.get(assignment.topic, ()))
         if changed.topic_id == NO_TOPIC_ID and shell.config.topic_ids_supported:
-            changed = msgspec.structs.replace(changed, topic_id=_new_topic_id(shell))
+            known = shell.context.table.topic_by_name.get(assignment.topic)
+            had = NO_TOPIC_ID if known is None else known.id
+            changed = msgspec.structs.replace(changed, topic_id=_new_topic_id(shell) if had == NO_TOPIC_ID else had)
         if changed is not assignment:
             mended[assignment.topic] = changed
     if not mended:

@@ -261,3 +261,15 @@ async def test_topic_deleted_whose_partition_never_had_a_leader_and_is_to_move(c
 
     await until(gone, "the topic is deleted")
     await until(forgotten, "its reassignment is forgotten")
+
+
+async def test_topic_id_that_an_old_tool_drops_comes_back(cluster: Cluster) -> None:
+    """KAFKA-14190: the brokers' logs hold the id, so the topic must not get another one."""
+    await cluster.add_controller()
+    await cluster.create_topic("t", {0: [1]})
+    await cluster.until_leaders("t", [1])
+    (given,) = (await cluster.zk.get_topic_assignments(["t"], watch=False)).found
+    await cluster.client.set_data("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1],"1":[2]}}')
+    await cluster.until_leaders("t", [1, 2])
+    (found,) = (await cluster.zk.get_topic_assignments(["t"], watch=False)).found
+    assert found.topic_id == given.topic_id
