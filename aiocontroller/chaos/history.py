@@ -74,7 +74,9 @@ class ZNodeHistory:
         """(topic, partition, broker) -> the (controller epoch, broker epoch) in which it ceased to be a replica."""
         self._exists = exists
         self._broker_epoch = broker_epoch
-        self._assigned: dict[Partition, frozenset[int]] = {}
+        self.assigned: dict[Partition, frozenset[int]] = {}
+        """Who is a replica now."""
+        self.topic_ids: dict[str, str] = {}
         self._winners: dict[int, int] = {}
         """Session -> the last controller epoch that it won."""
         self._winner = 0
@@ -112,8 +114,8 @@ class ZNodeHistory:
         elif (topic := _TOPIC.fullmatch(path)) is not None:
             self.replicas = {p: r for p, r in self.replicas.items() if p[0] != topic[1]}
             self.deleted_in[topic[1]] = self.controller_epoch
-            for partition in [p for p in self._assigned if p[0] == topic[1]]:
-                self._dismiss(partition, self._assigned.pop(partition))
+            for partition in [p for p in self.assigned if p[0] == topic[1]]:
+                self._dismiss(partition, self.assigned.pop(partition))
 
     # -- what brokers asked and heard ------------------------------------------------------------------------------
 
@@ -130,6 +132,14 @@ class ZNodeHistory:
         """A leader's AlterPartition was answered without an error."""
         if leadership not in self._known.get(partition, ()):
             self.complain("I3", partition, f"acknowledged to broker {broker} and never written: {leadership}")
+
+    def is_excused(self, partition: Partition, broker: int) -> bool:
+        """Whether a broker may still have a replica that was taken from it: it was away, or another controller rules.
+
+        As in Kafka: who comes back is told what it is to have, not what it is to have no more.
+        """
+        then = self.dismissed.get((*partition, broker))
+        return then is not None and then != (self.controller_epoch, self._broker_epoch(broker))
 
     def allow_unclean(self, topics: Iterable[str]) -> None:
         """From now on a leader of these topics may come from outside the ISR."""
@@ -160,11 +170,13 @@ class ZNodeHistory:
             self._winners[session] = epoch
 
     def _topic(self, topic: str, data: bytes) -> None:
-        for number, replicas in msgspec.json.decode(data)["partitions"].items():
+        decoded = msgspec.json.decode(data)
+        self.topic_ids[topic] = decoded.get("topic_id", "")
+        for number, replicas in decoded["partitions"].items():
             partition = (topic, int(number))
             self.replicas[partition] = self.replicas.get(partition, frozenset()).union(replicas)
-            self._dismiss(partition, self._assigned.get(partition, frozenset()).difference(replicas))
-            self._assigned[partition] = frozenset(replicas)
+            self._dismiss(partition, self.assigned.get(partition, frozenset()).difference(replicas))
+            self.assigned[partition] = frozenset(replicas)
 
     def _dismiss(self, partition: Partition, brokers: frozenset[int]) -> None:
         for broker in sorted(brokers):

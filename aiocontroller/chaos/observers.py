@@ -113,7 +113,11 @@ class RequestObserver:
         """Requests that have waited for too long."""
         self._asked = [asked for asked in self._asked if not asked[2].answered]
         latest = self._monotonic() - ANSWER_WITHIN_S
-        return [f"{name} of {asked_s:.1f} s was never answered" for asked_s, name, _ in self._asked if asked_s < latest]
+        return [
+            f"requests: {name} of {asked_s:.1f} s was never answered"
+            for asked_s, name, _ in self._asked
+            if asked_s < latest
+        ]
 
 
 def check_journal(records: Sequence[Record]) -> list[str]:

@@ -43,6 +43,7 @@ from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.registration import BrokerIdInUseError
+from aiocontroller.zookeeper.znode_json import topic_id_to_text
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +117,8 @@ class Simulation:
         self.problems: list[str] = []
         self.heard: Callable[[int, str], None] = lambda broker, api: None
         """Called for each control request that a broker accepts."""
+        self._services: list[Service] = []
+        """All that ever were."""
         self._journals: list[ObservedJournal] = []
         self._requests: dict[int, RequestObserver] = {}
         self._born = 0
@@ -244,6 +247,7 @@ class Simulation:
             journal = ObservedJournal(config.aiocontroller_id, self.clock, lambda r: self._recorded(service, r))
             self._journals.append(journal)
             service = Service(config, world, journal=journal, with_http=False)
+            self._services.append(service)
             self._requests[number] = RequestObserver(service.queue, self.clock.monotonic)
             self.controllers[number] = (service, process)
             await service.run()
@@ -255,7 +259,8 @@ class Simulation:
         return 0 if node is None else node.czxid
 
     def is_controller(self, session_id: int) -> bool:
-        return any(service.client.session_id == session_id for service, _ in self.controllers.values())
+        """Whether a session is that of a controller, also of one that is being stopped."""
+        return any(service.client.session_id == session_id for service in self._services)
 
     def _recorded(self, service: Service, record: Record) -> None:
         if record.kind != "event":
@@ -294,7 +299,21 @@ class Simulation:
             self.kill(self.brokers.pop(number)[1])  # a new disk needs a new process
         self._raise_the_dead()
 
+    def _has_strays(self, broker: int, process: SimulatedBroker) -> bool:
+        """Replicas of topics that are gone keep a broker from those of the same name, until it starts anew."""
+        history = self.history
+        for replica in process.replicas.partitions():
+            partition = (replica.topic, replica.partition)
+            assigned = broker in history.assigned.get(partition, ())
+            same = topic_id_to_text(replica.topic_id) == history.topic_ids.get(replica.topic)
+            if not (assigned and same) and history.is_excused(partition, broker):
+                return True
+        return False
+
     def _raise_the_dead(self) -> None:
+        for number in [b for b, (broker, _) in self.brokers.items() if self._has_strays(b, broker)]:
+            self.history.probe("stray replica")
+            self.kill(self.brokers.pop(number)[1])
         for broker in range(1, self.plan.brokers + 1):
             if broker not in self.brokers or self.brokers[broker][1].task.done():
                 self.start_broker(broker)

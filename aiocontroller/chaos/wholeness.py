@@ -103,10 +103,8 @@ def _broker(
         (a.topic, n) for a in assignments for n, replicas in a.partitions.items() if broker in replicas.replicas
     }
     found = hosted(process.replicas)
-    # As in Kafka, a replica that was taken from a broker which was away is left there when it comes back.
-    terms = (epoch, process.epoch)
     for topic, number in sorted(set(found) - assigned):
-        if history.dismissed.get((topic, number, broker), terms) == terms:
+        if not history.is_excused((topic, number), broker):
             yield f"I8: broker {broker} hosts {topic}-{number}, which is not assigned to it"
     for topic, number in sorted(assigned - set(found)):
         yield f"I8: broker {broker} does not host {topic}-{number}"

@@ -77,12 +77,13 @@ class Hunt(msgspec.Struct, frozen=True):
 
 
 def attempt(bug: Bug, number: int, most: int = MOST_SEEDS) -> tuple[int | None, str]:
-    """One try: (seeds until found or None, the first complaint)."""
-    with injected(bug):
-        for count in range(1, most + 1):
-            report = simulate_plan(draw(number * SEEDS_APART + count))
-            if not report.ok:
-                return count, report.violations[0]
+    """One try: (seeds until found or None, the first complaint).  A seed that fails without the bug does not count."""
+    for count in range(1, most + 1):
+        plan = draw(number * SEEDS_APART + count)
+        with injected(bug):
+            report = simulate_plan(plan)
+        if not report.ok and simulate_plan(plan).ok:
+            return count, report.violations[0]
     return None, ""
 
 

@@ -1,0 +1,195 @@
+"""The whole program in memory: seeds without a violation, the same again, and whether a violation would be seen.
+
+A failing seed is replayed by ``aiocontroller simulate --seed N`` and made smaller with ``--shrink``.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from aiocontroller.chaos.campaign import HASH_SEEDS, digest_elsewhere, shrink
+from aiocontroller.chaos.coverage import Coverage, everything
+from aiocontroller.chaos.history import Writer, ZNodeHistory
+from aiocontroller.chaos.observers import check_journal
+from aiocontroller.chaos.plan import draw
+from aiocontroller.chaos.simulation import simulate, simulate_plan
+from aiocontroller.chaos.zoo import attempt, injected, invariant_of
+from aiocontroller.chaos.zoo_bugs import BUGS
+from aiocontroller.controller import failover
+from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.journal.records import Record
+from aiocontroller.zookeeper import znodes
+from aiocontroller.zookeeper.client import ZooKeeperClient
+
+FIXED = range(1, 41)
+FRESH = [int(time.time()) * 10 + i for i in range(4)]
+REGRESSIONS = (18, 60, 64, 77, 99, 1005, 1112, 2310, 2366)
+"""Seeds that once found a bug; plans have changed since, so they are seeds like others now."""
+
+STATE = "/brokers/topics/t/partitions/0/state"
+
+
+@pytest.mark.parametrize("seed", [*FIXED, *FRESH, *REGRESSIONS])
+def test_seed_violates_nothing(seed: int) -> None:
+    report = simulate(seed)
+    assert not report.violations, f"again: aiocontroller simulate --seed {seed}"
+
+
+def test_same_seed_same_run() -> None:
+    first, second = simulate(3), simulate(3)
+    assert first == second
+    assert first.events > 100
+
+
+@pytest.mark.parametrize("hash_seed", HASH_SEEDS)
+def test_same_seed_same_run_in_another_process(hash_seed: str) -> None:
+    assert digest_elsewhere(7, hash_seed) == simulate(7).digest
+
+
+def test_plan_is_drawn_from_its_seed_alone() -> None:
+    assert draw(5) == draw(5)
+    assert draw(5) != draw(6)
+    assert len(draw(5).without(1, 4).steps) == len(draw(5).steps) - 3
+
+
+# -- would it tell? ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["writes carry no fence", "the ISR is emptied", "deletion is not resumed at failover"])
+def test_a_bug_of_the_zoo_is_found(name: str) -> None:
+    bug = next(bug for bug in BUGS if bug.name == name)
+    seeds, complaint = attempt(bug, 1, 30)
+    assert seeds is not None
+    assert invariant_of(complaint) in ("I1", "I3", "I8", "bug")
+
+
+def test_an_injected_bug_is_gone_afterwards() -> None:
+    before = vars(ZooKeeperClient)["_fence"], failover.on_controller_resignation
+    for bug in BUGS:
+        with injected(bug):
+            pass
+    assert (vars(ZooKeeperClient)["_fence"], failover.on_controller_resignation) == before
+
+
+def test_the_zoo_has_no_two_bugs_of_one_name() -> None:
+    assert len({bug.name for bug in BUGS}) == len(BUGS)
+
+
+def test_a_failing_plan_shrinks() -> None:
+    bug = next(bug for bug in BUGS if bug.name == "the ISR is emptied")
+    with injected(bug):
+        seed, report = next((s, r) for s in range(1, 60) if not (r := simulate(s)).ok)
+        plan, runs = shrink(draw(seed), report.violations[0], most_runs=40)
+        assert len(plan.steps) < len(draw(seed).steps)
+        assert runs <= 40
+        assert not simulate_plan(plan).ok
+
+
+def test_invariant_of_a_complaint() -> None:
+    assert invariant_of("after 300 s of peace: I8: broker 1 hosts t-0") == "I8"
+    assert invariant_of("I3 t-0: ISR ()") == "I3"
+    assert invariant_of("bug: BrokerChange: KeyError()") == "bug"
+    assert invariant_of("one leader t-0: 1 and 2 both lead") == "one leader"
+
+
+# -- the checkers ------------------------------------------------------------------------------------------------------
+
+WON = Writer(session=7, fenced=True, controller=True)
+
+
+@pytest.fixture
+def history() -> ZNodeHistory:
+    """Session 7 has won epoch 1; t-0 is on brokers 1 and 2, led by 1, both in sync."""
+    made = ZNodeHistory()
+    made.changed("/controller_epoch", b"1", 1, WON)
+    made.changed("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1,2]}}', 0, Writer(99))
+    made.changed(STATE, state(), 0, WON)
+    assert not made.violations
+    return made
+
+
+def state(leader: int = 1, epoch: int = 0, isr: tuple[int, ...] = (1, 2), controller_epoch: int = 1) -> bytes:
+    return znodes.encode_partition_states([LeaderAndIsr(leader, epoch, isr, controller_epoch, 0)])[0]
+
+
+@pytest.mark.parametrize(
+    "data, writer, invariant",
+    [
+        (state(epoch=1), Writer(7, fenced=False, controller=True), "I1"),
+        (state(epoch=1), Writer(8, fenced=True, controller=True), "I1"),
+        (state(epoch=1, controller_epoch=2), WON, "I2"),
+        (state(leader=-1, epoch=1, isr=()), WON, "I3"),
+        (state(leader=1, epoch=1, isr=(2,)), WON, "I3"),
+        (state(leader=3, epoch=1, isr=(3,)), WON, "I3"),
+        (state(isr=(1,)), WON, "I3"),
+        (state(leader=2), WON, "one leader"),
+    ],
+)
+def test_what_may_not_be_written(history: ZNodeHistory, data: bytes, writer: Writer, invariant: str) -> None:
+    history.changed(STATE, data, 1, writer)
+    assert invariant in [violation.invariant for violation in history.violations]
+
+
+def test_an_isr_may_become_what_its_leader_asked_for(history: ZNodeHistory) -> None:
+    history.asked(("t", 0), 0, (1,), 0)
+    history.changed(STATE, state(isr=(1,)), 1, WON)
+    assert not history.violations
+    history.changed(STATE, state(leader=2, epoch=1, isr=(2,)), 2, WON)
+    assert [violation.invariant for violation in history.violations] == ["I4"]
+
+
+def test_the_deposed_write_nothing(history: ZNodeHistory) -> None:
+    history.changed("/controller_epoch", b"2", 2, Writer(8, fenced=False, controller=True))
+    history.changed("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1,2]}}', 1, WON)
+    assert [violation.invariant for violation in history.violations] == ["I1"]
+
+
+def test_what_brokers_are_told_was_in_zookeeper(history: ZNodeHistory) -> None:
+    history.told(1, ("t", 0), (1, 0, (1, 2), 0))
+    history.acknowledged(1, ("t", 0), (1, 0, (1, 2), 0))
+    assert not history.violations
+    history.told(1, ("t", 0), (1, 0, (1, 2), 5))
+    history.acknowledged(1, ("t", 0), (1, 0, (1,), 1))
+    assert [violation.invariant for violation in history.violations] == ["I5", "I3"]
+
+
+def record(kind: str, **fields: object) -> Record:
+    return Record(1, 1, 1, 1, 1, kind, **fields)  # type: ignore[arg-type]
+
+
+def test_a_journal_that_is_in_order() -> None:
+    term = [record("elected", controller_epoch=3), record("request", broker=1, broker_epoch=5), record("resigned")]
+    assert check_journal([*term, record("elected", controller_epoch=4)]) == []
+
+
+@pytest.mark.parametrize(
+    "records, found",
+    [
+        ([record("request", broker=1, broker_epoch=5)], "I12"),
+        ([record("elected", controller_epoch=3), record("resigned"), record("write")], "I12"),
+        ([record("elected", controller_epoch=3), record("elected", controller_epoch=4)], "I12"),
+        ([record("fault", event="BrokerChange", detail="KeyError()")], "bug"),
+        (
+            [
+                record("elected", controller_epoch=3),
+                record("request", broker=1, broker_epoch=5, api="STOP_REPLICA"),
+                record("request", broker=1, broker_epoch=4, api="STOP_REPLICA"),
+            ],
+            "I7",
+        ),
+    ],
+)
+def test_a_journal_that_is_not(records: list[Record], found: str) -> None:
+    assert [problem.split(":")[0] for problem in check_journal(records)] == [found]
+
+
+def test_coverage_knows_what_was_not_reached() -> None:
+    coverage = Coverage()
+    for seed in (1, 2, 3):
+        coverage.add(simulate(seed).marks)
+    never = coverage.never_reached()
+    assert "event/BrokerChange" not in never
+    assert set(never) < set(everything())
+    assert coverage.tuples() > 10
