@@ -95,9 +95,7 @@ class ZooKeeperSession(Session):
         self.on_session: SessionHandler | None = None
         self.failed_attempts = 0
         self.metrics = SessionMetrics(metrics)
-        self.metrics.watch("InFlight", lambda: self.conn.in_flight if self.conn is not None else 0)
-        self.metrics.watch("Waiting", lambda: len(self._waiters))
-        self.metrics.watch("Watches", lambda: len(self.registry))
+        self._show_gauges()
         self.last_failure = "no attempt was made yet"
         self._world = world
         self._clock = world.clock
@@ -114,6 +112,16 @@ class ZooKeeperSession(Session):
         self._heartbeat: Heartbeat | None = None
         self._next_host = 0
         self.connected_to: tuple[str, int] | None = None
+
+    def _show_gauges(self) -> None:
+        watch = self.metrics.watch
+        watch("InFlight", lambda: self.conn.in_flight if self.conn is not None else 0)
+        watch("BytesInFlight", lambda: self.conn.bytes_in_flight if self.conn is not None else 0)
+        watch("BytesSent", lambda: self.counters.bytes_sent)
+        watch("BytesReceived", lambda: self.counters.bytes_received)
+        watch("FailedAttempts", lambda: self.failed_attempts)
+        watch("Waiting", lambda: len(self._waiters))
+        watch("Watches", lambda: len(self.registry))
 
     # -- life ----------------------------------------------------------------------------------------------------------
 

@@ -71,6 +71,11 @@ async def test_a_user_who_proves_himself_owns_his_znodes(sasl_server: EmbeddedZo
         assert f"{listener}saslauthentications_total 2" in rendered
         assert f"{listener}disconnects_total 1" in rendered
         assert f"{listener}expires_total 0" in rendered
+        gauges = "kafka_server_zookeeperclientmetrics_"
+        shown = {line.split()[0]: float(line.split()[1]) for line in rendered if line.startswith(gauges)}
+        assert shown[f"{gauges}bytessent"] > shown[f"{gauges}bytesinflight"] == 0
+        assert shown[f"{gauges}bytesreceived"] > 0
+        assert shown[f"{gauges}failedattempts"] == 0
     finally:
         await client.close()
         await stranger.close()

@@ -21,7 +21,7 @@ def faults_of(schedule: Schedule) -> list[str]:
 
 
 def test_the_same_seed_draws_the_same_schedule_under_any_hash_seed() -> None:
-    program = "from aiocontroller.chaos import zookeeper_faults as f; print(f.draw_schedule(7, 60, ensemble=True).digest)"
+    program = "import aiocontroller.chaos.zookeeper_faults as f; print(f.draw_schedule(7, 60, ensemble=True).digest)"
     digests = [
         subprocess.run(
             [sys.executable, "-c", program],
