@@ -37,6 +37,7 @@ from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import AioControllerError, ControllerMovedError, KafkaErrorCode
 from aiocontroller.core.states import PartitionState
+from aiocontroller.core.topic_deletion import replicas_ineligible_to_delete, replicas_to_delete
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.leader_and_isr import decode_leader_and_isr_response
 from aiocontroller.wire.stop_replica import decode_stop_replica_response
@@ -52,6 +53,8 @@ FAULT_WINDOW_S = 60.0
 MAX_DEPOSITIONS = 16
 """Terms that end one after the other before they have really begun."""
 EVENTS_REMEMBERED = 20
+ZK_MODE = 4
+"""Kafka's ``ZkMigrationState`` of a cluster that has not begun to migrate."""
 
 Handler = Callable[[ControllerShell, Any], Awaitable[object]]
 
@@ -300,6 +303,9 @@ class KafkaController:
             "GlobalPartitionCount": lambda: shell.context.table.leadership_count,
             "TopicsToDeleteCount": lambda: len(shell.context.topics_to_be_deleted),
             "TopicsIneligibleToDeleteCount": lambda: len(shell.context.topics_ineligible_for_deletion),
+            "ReplicasToDeleteCount": lambda: replicas_to_delete(shell.context),
+            "ReplicasIneligibleToDeleteCount": lambda: replicas_ineligible_to_delete(shell.context),
+            "ZkMigrationState": lambda: ZK_MODE,
             "ActiveBrokerCount": lambda: len(shell.context.brokers),
             "FencedBrokerCount": lambda: 0,
         }

@@ -143,3 +143,34 @@ def blocked_at_failover(context: ControllerContext, names: Iterable[str]) -> lis
         ):
             blocked.append(name)
     return blocked
+
+
+def replicas_to_delete(context: ControllerContext) -> int:
+    """Replicas of queued topics that are not deleted yet."""
+    return sum(
+        state is not ReplicaState.ReplicaDeletionSuccessful
+        for topic in _queued(context)
+        for state in _state_of_each(context, topic)
+    )
+
+
+def replicas_ineligible_to_delete(context: ControllerContext) -> int:
+    return sum(
+        state is ReplicaState.ReplicaDeletionIneligible
+        for topic in _queued(context)
+        for state in _state_of_each(context, topic)
+    )
+
+
+def _queued(context: ControllerContext) -> list[Topic]:
+    known = context.table.topic_by_name
+    return [known[name] for name in context.topics_to_be_deleted if name in known]
+
+
+def _state_of_each(context: ControllerContext, topic: Topic) -> list[ReplicaState]:
+    table = context.table
+    return [
+        ReplicaState(state)
+        for pid in topic.partitions()
+        for state in table.replica_states.values[table.replica_states_of[pid]]
+    ]

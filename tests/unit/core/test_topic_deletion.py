@@ -12,7 +12,9 @@ from aiocontroller.core.topic_deletion import (
     plan_deletion,
     progress,
     replicas_in_state,
+    replicas_ineligible_to_delete,
     replicas_of,
+    replicas_to_delete,
 )
 from tests.builders import Replicas, ctx
 
@@ -123,3 +125,11 @@ def test_retries_of_several_topics_come_together() -> None:
     context = queued({"a": [[1, 2]], "b": [[2, 1]]}, "a", "b")
     set_replica_states(context.table, {1: [0, 1], 2: [0, 1]}, Ineligible)
     assert steps(context) == ([], {1: [0, 1], 2: [0, 1]}, ["a", "b"])
+
+
+def test_replicas_are_counted_while_they_wait() -> None:
+    context = queued({"t": [[1, 2], [2]], "stays": [[1]]}, "t")
+    assert (replicas_to_delete(context), replicas_ineligible_to_delete(context)) == (3, 0)
+    set_replica_states(context.table, {1: [0]}, ReplicaState.ReplicaDeletionSuccessful)
+    set_replica_states(context.table, {2: [0, 1]}, ReplicaState.ReplicaDeletionIneligible)
+    assert (replicas_to_delete(context), replicas_ineligible_to_delete(context)) == (2, 2)
