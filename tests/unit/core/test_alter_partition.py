@@ -145,7 +145,8 @@ def test_alter_partition_errors_after_unclean_election() -> None:
     assert check_partition(context, change(isr=(1, 2), recovery_state=RECOVERING), 1, 3).error_code == (
         KafkaErrorCode.INVALID_REQUEST
     )
-    assert check_partition(context, change(isr=(1,), recovery_state=RECOVERING), 1, 3) == Verdict(0, KafkaErrorCode.NONE)
+    verdict = check_partition(context, change(isr=(1,), recovery_state=RECOVERING), 1, 3)
+    assert verdict == Verdict(0, KafkaErrorCode.NONE)
     for isr in ((1,), (1, 2)):
         verdict = check_partition(context, change(isr=isr, recovery_state=RECOVERED), 1, 3)
         assert verdict.write == leadership(
