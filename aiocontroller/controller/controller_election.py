@@ -55,9 +55,9 @@ class ControllerElection:
         term, though not its session: ``/controller`` stays, and nobody else can be elected.
         """
         holder = await self._look()
-        if self._policy == "observe":
-            return
-        if holder is None or (self._is_ours(holder) and not self.active):
+        if self._policy == "observe" or self.active:
+            return  # in office: should the role have gone since the last look, its watch has told, and this comes again
+        if holder is None or self._is_ours(holder):
             await self._win(takeover=holder is not None)
 
     async def maybe_resign(self) -> None:
