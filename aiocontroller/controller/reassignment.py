@@ -112,8 +112,15 @@ async def list_partition_reassignments(shell: ControllerShell, event: ListPartit
     else:
         asked = [table.pid(*tp) for tp in event.partitions]
     event.reply.answer(
-        {table.topic_partition(pid): table.assignment(pid) for pid in asked if pid >= 0 and pid in under_way}
+        {table.topic_partition(pid): _under_way(shell, pid) for pid in asked if pid >= 0 and pid in under_way}
     )
+
+
+def _under_way(shell: ControllerShell, pid: int) -> ReplicaAssignment:
+    """With the replicas that are taken away already, until their brokers have answered: as the topic znode says it."""
+    assignment = shell.context.table.assignment(pid)
+    going = tuple(b for b in shell.context.replicas_being_removed.get(pid, ()) if b not in assignment.replicas)
+    return ReplicaAssignment((*assignment.replicas, *going), assignment.adding, (*assignment.removing, *going))
 
 
 async def initialize_partition_reassignments(shell: ControllerShell) -> None:

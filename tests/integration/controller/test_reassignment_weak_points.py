@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import msgspec
 import pytest
 
 from aiocontroller.controller import reassignment
-from aiocontroller.core.events import ElectionType, ReplicaLeaderElection
+from aiocontroller.core.events import ElectionType, ListPartitionReassignments, ReplicaLeaderElection
 from aiocontroller.core.ids import ReplicaAssignment
 from aiocontroller.net.ports import World
+from aiocontroller.wire.apis import ApiKey
 from tests.integration.controller.harness import Cluster, idle, running, until
 from tests.integration.controller.test_reassignment import (
     T0,
@@ -87,8 +87,7 @@ async def test_leader_that_cannot_move_keeps_everything(cluster: Cluster, monkey
     assert (after.leader, after.isr) == (1, (1,))
     assert await assignment(cluster) == ReplicaAssignment((2, 1), (2,), (1,))
     assert service.shell.context.table.assignment(0) == ReplicaAssignment((2, 1), (2,), (1,))
-    stops: list[Any] = cluster.brokers[1].of(5)  # type: ignore[arg-type]
-    assert stops == []
+    assert cluster.brokers[1].of(ApiKey.STOP_REPLICA) == []
     await catch_up(cluster, service, (1, 2))
     await finished(cluster, service, (2,))
 
@@ -107,3 +106,15 @@ async def test_failover_goes_through_a_phase_once(cluster: Cluster) -> None:
     assert (await cluster.state("t")).leader_epoch == 2
     await catch_up(cluster, second, (1, 2))
     await finished(cluster, second, (2,))
+
+
+async def test_replica_that_is_being_deleted_is_listed(cluster: Cluster) -> None:
+    service = await cluster.active()
+    cluster.brokers[1].unanswered.add(ApiKey.STOP_REPLICA)
+    await reassign(service, {T0: (2,)})
+    await catch_up(cluster, service, (1, 2))
+    await cluster.until_state("t", 2, (2,))
+    listed = await ask(service, lambda reply: ListPartitionReassignments(partitions=(T0,), reply=reply))
+    assert listed == {T0: ReplicaAssignment((2, 1), (), (1,))}
+    await cluster.stop_broker(1)
+    await finished(cluster, service, (2,))
