@@ -95,6 +95,7 @@ class Config(msgspec.Struct, frozen=True):
     leader_imbalance_check_interval_seconds: int = 300
     unclean_leader_election_enable: bool = False
     delete_topic_enable: bool = True
+    delegation_token_expiry_check_interval_ms: int = 3_600_000
     aiocontroller_id: int = DEFAULT_CONTROLLER_ID
     aiocontroller_http_host: str = "127.0.0.1"
     aiocontroller_http_port: int = 0
@@ -293,6 +294,7 @@ PROPERTIES: dict[str, Kind] = {
     "leader.imbalance.check.interval.seconds": _whole(1, unit="seconds"),
     "unclean.leader.election.enable": _BOOL,
     "delete.topic.enable": _BOOL,
+    "delegation.token.expiry.check.interval.ms": _TIMEOUT_MS,
     "aiocontroller.id": _whole(0, 2**31 - 1),
     "aiocontroller.http.host": _TEXT,
     "aiocontroller.http.port": _whole(0, 65535),

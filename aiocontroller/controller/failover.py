@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from aiocontroller.controller import (
     brokers,
+    delegation_tokens,
     features,
     leader_elections,
     reassignment,
@@ -65,6 +66,7 @@ async def on_controller_failover(shell: ControllerShell) -> None:
     await topic_deletion.resume_deletions(shell)
     await leader_elections.zk_preferred_replica_election(shell, ZkPreferredReplicaElection())
     leader_elections.schedule_auto_leader_rebalance(shell, leader_elections.FIRST_RUN_S)
+    delegation_tokens.schedule_expiry(shell)
     log.info(
         "Ready to serve as the new controller with epoch %d: %d brokers, %d partitions",
         context.epoch,

@@ -19,6 +19,7 @@ import msgspec
 from aiocontroller.controller import (
     brokers,
     controlled_shutdown,
+    delegation_tokens,
     features,
     isr,
     leader_elections,
@@ -83,6 +84,7 @@ HANDLERS: dict[type[ev.Event], Handler] = {
     ev.TopicUncleanLeaderElectionEnable: unclean_elections.topic_unclean_leader_election_enable,
     ev.AutoPreferredReplicaLeaderElection: leader_elections.auto_preferred_replica_leader_election,
     ev.ControlledShutdown: controlled_shutdown.controlled_shutdown,
+    ev.ExpireDelegationTokens: delegation_tokens.expire_delegation_tokens,
     ev.AllocateProducerIds: producer_ids.allocate_producer_ids,
     ev.UpdateFeatures: features.update_features,
 }

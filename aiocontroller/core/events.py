@@ -305,6 +305,15 @@ class AutoPreferredReplicaLeaderElection(Signal, frozen=True, gc=False):
     state = ControllerState.AutoLeaderBalance
 
 
+# -- delegation tokens -------------------------------------------------------------------------------------------------
+
+
+class ExpireDelegationTokens(Signal, frozen=True, gc=False):
+    """Time to look for tokens that are over."""
+
+    state = ControllerState.Idle
+
+
 # -- producer ids ------------------------------------------------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ from aiocontroller.core.ids import Broker, LeaderAndIsr, TopicAssignment, TopicP
 from aiocontroller.zookeeper import cluster_znodes, paths, registration, znodes
 from aiocontroller.zookeeper.changes import Change, translate
 from aiocontroller.zookeeper.client import ZooKeeperClient
-from aiocontroller.zookeeper.cluster_znodes import FeatureZNode, MigrationZNode, ProducerIdBlock
+from aiocontroller.zookeeper.cluster_znodes import DelegationToken, FeatureZNode, MigrationZNode, ProducerIdBlock
 from aiocontroller.zookeeper.codec import Create, SetData
 from aiocontroller.zookeeper.errors import Code
 from aiocontroller.zookeeper.reads import Reads
@@ -395,6 +395,28 @@ class KafkaZkClient:
             paths.config_change(paths.CONFIG_CHANGE_PREFIX),
             cluster_znodes.encode_config_change(entity_path),
         )
+
+    # -- delegation tokens -----------------------------------------------------------------------------------------
+
+    async def get_delegation_tokens(self) -> tuple[list[DelegationToken], list[BadZNode]]:
+        """Every token's public part; those of damaged znodes are only in the second list."""
+        names = await self._znodes.children(paths.DELEGATION_TOKENS, watch=False)
+        where = [paths.delegation_token(name) for name in names]
+        reads = await self.client.get_many(where)
+        read = [
+            cluster_znodes.decode_delegation_token(path, data)
+            for path, data, code in zip(where, reads.data, reads.code, strict=True)
+            if not code
+        ]
+        return [t for t in read if not isinstance(t, BadZNode)], [t for t in read if isinstance(t, BadZNode)]
+
+    async def delete_delegation_tokens(self, token_ids: Sequence[str], *, fence: int) -> None:
+        """Delete them and tell the brokers, whose caches hold them."""
+        await self._znodes.delete([paths.delegation_token(token_id) for token_id in token_ids], fence)
+        for token_id in token_ids:
+            await self._znodes.create_sequential(
+                paths.delegation_token_change(paths.DELEGATION_TOKEN_CHANGE_PREFIX), token_id.encode()
+            )
 
     # -- admin requests --------------------------------------------------------------------------------------------
 
