@@ -29,6 +29,8 @@ class ControllerElection:
     async def startup(self) -> None:
         """Stand for election; with the policy ``takeover`` also against a broker's controller in office."""
         holder = await self._look()
+        if self.active:
+            return  # a first session that expired at once: the next one was in the queue before this
         if holder is not None and self._policy == "takeover":
             await self._take_over(holder)
         else:
