@@ -34,6 +34,8 @@ _CONFIG = re.compile(r"/config/topics/([^/]+)")
 _CONTROLLERS_OWN = ("/brokers/topics/", "/admin/", "/isr_change_notification/", "/log_dir_event_notification/")
 """Where a deposed controller must not write."""
 
+MOST_BROKERS = 8
+
 Partition = tuple[str, int]
 Leadership = tuple[int, int, tuple[int, ...], int]
 """(leader, leader epoch, ISR, partition epoch)"""
@@ -68,8 +70,8 @@ class ZNodeHistory:
         self.digest = hashlib.sha256()
         """Of everything that was written."""
         self.probes: dict[str, int] = {}
-        self.deleted_in: dict[str, int] = {}
-        """Topic -> the controller epoch in which its znode went."""
+        self.deleted_in: dict[str, tuple[int, dict[int, int]]] = {}
+        """Topic -> the controller epoch and the brokers' epochs in which its znode went."""
         self.dismissed: dict[tuple[str, int, int], tuple[int, int]] = {}
         """(topic, partition, broker) -> the (controller epoch, broker epoch) in which it ceased to be a replica."""
         self._exists = exists
@@ -113,7 +115,8 @@ class ZNodeHistory:
             self._leaders = {k: v for k, v in self._leaders.items() if k[:2] != partition}
         elif (topic := _TOPIC.fullmatch(path)) is not None:
             self.replicas = {p: r for p, r in self.replicas.items() if p[0] != topic[1]}
-            self.deleted_in[topic[1]] = self.controller_epoch
+            brokers = {broker: self._broker_epoch(broker) for broker in range(1, MOST_BROKERS + 1)}
+            self.deleted_in[topic[1]] = (self.controller_epoch, brokers)
             for partition in [p for p in self.assigned if p[0] == topic[1]]:
                 self._dismiss(partition, self.assigned.pop(partition))
 
@@ -140,6 +143,11 @@ class ZNodeHistory:
         """
         then = self.dismissed.get((*partition, broker))
         return then is not None and then != (self.controller_epoch, self._broker_epoch(broker))
+
+    def may_not_know_of_end(self, topic: str, broker: int) -> bool:
+        """Whether a broker may still know a topic that is gone, for the same reason."""
+        then = self.deleted_in.get(topic)
+        return then is not None and (then[0], then[1][broker]) != (self.controller_epoch, self._broker_epoch(broker))
 
     def allow_unclean(self, topics: Iterable[str]) -> None:
         """From now on a leader of these topics may come from outside the ISR."""

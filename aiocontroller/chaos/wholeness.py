@@ -89,9 +89,7 @@ def _broker(
     history: ZNodeHistory,
 ) -> Iterator[str]:
     names = {assignment.topic for assignment in assignments}
-    # As in Kafka, a broker that missed the end of a topic hears of it from nobody once another controller is in office.
-    epoch = active.shell.context.epoch
-    known = {name for name in process.metadata.topics if name in names or history.deleted_in.get(name) == epoch}
+    known = {name for name in process.metadata.topics if name in names or not history.may_not_know_of_end(name, broker)}
     if known != names:
         yield f"I5: broker {broker} knows topics {sorted(known)}, there are {sorted(names)}"
     if process.metadata.controller_id != active.shell.id:
