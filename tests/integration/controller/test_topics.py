@@ -245,13 +245,13 @@ async def test_topic_deleted_whose_partition_never_had_a_leader_and_is_to_move(c
     service = await cluster.add_controller()
     await cluster.create_topic("t", {0: [7]})
     await until(lambda: "t" in service.shell.context.table.topic_by_name)
-    move = {"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1]}]}
+    move = {"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [8]}]}
     await cluster.client.create("/admin/reassign_partitions", data=msgspec.json.encode(move))
     await until(lambda: service.shell.context.partitions_being_reassigned)
     await cluster.client.create("/admin/delete_topics/t")
     await until(lambda: service.shell.context.topics_to_be_deleted)
     await idle(service)
-    await cluster.add_broker(7)
+    await cluster.add_broker(8)
 
     async def gone() -> bool:
         return not await cluster.zk.get_all_topics_in_cluster(watch=False)
