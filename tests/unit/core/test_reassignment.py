@@ -11,7 +11,14 @@ from hypothesis import given
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import ReplicaAssignment
-from aiocontroller.core.reassignment import Refused, by_broker, check_target, is_complete, without_broker
+from aiocontroller.core.reassignment import (
+    Refused,
+    by_broker,
+    check_target,
+    in_sync_replica_stays,
+    is_complete,
+    without_broker,
+)
 from tests.builders import ctx, lead
 
 
@@ -113,3 +120,30 @@ def test_another_broker_in_the_place_of_one(replicas: tuple[int, ...], live: lis
     assert len(after.replicas) == len(replicas) - (not others)
     if others:
         assert after.replicas[replicas.index(3)] in others
+
+
+def test_broker_0_is_a_broker() -> None:
+    context = ctx([0, 1], {"t": [[1]]})
+    assert check_target(context, 0, [0]) == ReplicaAssignment((0, 1), (0,), (1,))
+
+
+@pytest.mark.parametrize(
+    "isr, kept, stays",
+    [
+        ((1, 2), (1, 2, 3), True),  # nobody is dropped
+        ((1, 2), (1, 4), True),  # a live one stays
+        ((1, 2), (3, 4), False),  # none of them stays
+        ((6,), (1, 4), False),  # the dead one was all that was in sync
+        ((6,), (6, 4), True),  # it stays, and nobody else could lead either
+        ((6, 1), (6, 4), False),  # it stays, but the dropped one could lead and it cannot
+    ],
+)
+def test_who_may_be_dropped(isr: tuple[int, ...], kept: tuple[int, ...], stays: bool) -> None:
+    context = cluster(ReplicaAssignment((1, 2, 3, 6) if 6 in isr else (1, 2, 3)))
+    lead(context, "t-0", isr[0], isr=isr)
+    assert in_sync_replica_stays(context, 0, ReplicaAssignment(kept)) is stays
+
+
+def test_nothing_is_lost_where_nobody_ever_led() -> None:
+    context = ctx(3, {"t": [[1, 2]]}, online=False)
+    assert in_sync_replica_stays(context, 0, ReplicaAssignment((3,)))
