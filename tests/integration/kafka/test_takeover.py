@@ -81,3 +81,28 @@ async def test_takeover_broker_death_and_release_lose_nothing(world: World, zk_c
             assert await asyncio.to_thread(load.check_nothing_lost) > 0
     finally:
         brokers.kill()
+
+
+async def test_rolling_restart_is_clean_and_loses_nothing(world: World, zk_connect: str, tmp_path: Path) -> None:
+    brokers = RealKafkaCluster(3, zk_connect, tmp_path)
+    await brokers.start_async()
+    try:
+        async with running(world, zk_connect) as cluster:
+            await asyncio.to_thread(create_topic, brokers.bootstrap, "t", PARTITIONS, 3)
+            service = await cluster.add_controller(aiocontroller_takeover_policy="takeover")
+            assert await cluster.active() is service
+
+            async def whole() -> bool:
+                now = await cluster.states("t", PARTITIONS)
+                return all(s is not None and len(s.isr) == 3 for s in now)
+
+            with Load(brokers.bootstrap, "t", PARTITIONS) as load:
+                for broker in brokers.brokers.values():
+                    await until(whole, "full ISRs", 60)
+                    await broker.stop_async()
+                    assert "Controlled shutdown request returned successfully" in broker.log.read_text()
+                    await broker.start_async()
+                await until(whole, "full ISRs", 60)
+            assert await asyncio.to_thread(load.check_nothing_lost) > 0
+    finally:
+        brokers.kill()
