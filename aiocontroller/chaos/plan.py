@@ -80,6 +80,7 @@ FAULTS = (
     "block",
     "block_brokers",
     "lag",
+    "repeat_late",
     "restart_zookeeper",
 )
 REPAIRS = ("start_broker", "start_controller", "heal", "wait")

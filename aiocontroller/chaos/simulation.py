@@ -51,6 +51,7 @@ SESSION_TIMEOUT_MS = 3_000
 HEAL_WITHIN_S = 300.0
 """Virtual time in which a healed cluster must be whole."""
 POLL_S = 2.0
+HEARD_WITHIN_MS = 1_000
 WHOLE_POLLS = 2
 """How often in a row it must be found whole, with nothing written in between."""
 
@@ -255,8 +256,10 @@ class Simulation:
         process = self._start(f"controller {number}", serve)
 
     def _broker_epoch(self, broker: int) -> int:
+        """0 where there is none, or only one so young that no controller may have heard of it."""
         node = self.model.tree.nodes.get(paths.broker_id(broker))
-        return 0 if node is None else node.czxid
+        young = node is None or self.zookeeper.now_ms() - node.ctime < HEARD_WITHIN_MS
+        return 0 if node is None or young else node.czxid
 
     def is_controller(self, session_id: int) -> bool:
         """Whether a session is that of a controller, also of one that is being stopped."""

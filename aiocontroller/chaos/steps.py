@@ -441,8 +441,25 @@ class Steps:
         hosts = self._hosts()
         if len(hosts) > 1:
             one, other = self.chance.sample(hosts, 2)
-            bounded = "controller" in one + other and "broker" in one + other
+            bounded = one.startswith("controller") and other.startswith("broker")
             self.simulation.network.lag(one, other, self.chance.choice((0.2, 0.8) if bounded else (0.2, 1.0, 4.0)))
+
+    async def step_repeat_late(self) -> None:
+        """What a leader asks its controller arrives late, and once more, sooner, over another connection."""
+        simulation = self.simulation
+        broker, controller = self._one(simulation.brokers), self._one(simulation.controllers)
+        if broker is None or controller is None:
+            return
+        network = simulation.network
+        sender = simulation.brokers[broker][1].host.name
+        receiver = simulation.controllers[controller][1].host.name
+        network.lag(sender, receiver, self.chance.choice((2.0, 5.0, 8.0)))
+        others = [b for b in sorted(simulation.brokers) if b != broker]
+        if others:  # a follower falls behind and comes back: the leader asks twice
+            follower = self.chance.choice(others)
+            self._pause_process(simulation.brokers[follower][1], 2.5)
+        await simulation.clock.sleep(self.chance.choice((2.2, 2.7, 3.2)))
+        network.hang_up(sender, receiver)
 
     def step_heal(self) -> None:
         self.simulation.network.heal()

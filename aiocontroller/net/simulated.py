@@ -369,6 +369,15 @@ class SimulatedNetwork:
             [c for c in self.connections if name in (c[1].host.name, c[2].host.name) and not c[1].is_closing()]
         )
 
+    def hang_up(self, name: str, other: str) -> int:
+        """A host closes its connections to another; what it has sent still arrives, however late."""
+        broken = [
+            n for _, n, f in self.connections if (n.host.name, f.host.name) == (name, other) and not n.is_closing()
+        ]
+        for near in broken:
+            near.close()
+        return len(broken)
+
     def _break(self, broken: list[tuple[int, SimulatedTransport, SimulatedTransport]]) -> int:
         for _, near, far in broken:
             near.abort()
