@@ -17,6 +17,7 @@ from aiocontroller.core.replica_state_machine import (
     check_valid_previous_states,
     drop_replicas,
     initialize_replica_states,
+    not_in_state,
     plan_offline,
     set_replica_states,
 )
@@ -229,3 +230,11 @@ def test_many_partitions_of_one_assignment_change_alike() -> None:
         [Online, Online],
         [NonExistent, Online],
     ]
+
+
+def test_replicas_not_in_a_state() -> None:
+    context = ctx(2, {"t": [[1, 2], [1, 2], [2, 1], [2]]})
+    set_replica_states(context.table, {1: [0]}, ReplicaState.NewReplica)
+    assert not_in_state(context.table, 1, [0, 1, 2, 3], ReplicaState.NewReplica) == [1, 2, 3]
+    assert not_in_state(context.table, 2, [0, 1, 2, 3], ReplicaState.NewReplica) == [0, 1, 2, 3]
+    assert not_in_state(context.table, 1, [], ReplicaState.NewReplica) == []

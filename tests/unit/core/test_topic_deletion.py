@@ -9,6 +9,7 @@ from aiocontroller.core.topic_deletion import (
     Deletion,
     Progress,
     blocked_at_failover,
+    failed_replicas,
     plan_deletion,
     progress,
     replicas_in_state,
@@ -133,3 +134,15 @@ def test_replicas_are_counted_while_they_wait() -> None:
     set_replica_states(context.table, {1: [0]}, ReplicaState.ReplicaDeletionSuccessful)
     set_replica_states(context.table, {2: [0, 1]}, ReplicaState.ReplicaDeletionIneligible)
     assert (replicas_to_delete(context), replicas_ineligible_to_delete(context)) == (2, 2)
+
+
+def test_replicas_that_failed_by_how_far_their_deletion_had_come() -> None:
+    context = queued({"t": [[1], [1], [1], [1]]}, "t")
+    for pid, state in (
+        (0, ReplicaState.OnlineReplica),
+        (1, ReplicaState.ReplicaDeletionStarted),
+        (2, ReplicaState.ReplicaDeletionIneligible),
+        (3, ReplicaState.ReplicaDeletionSuccessful),
+    ):
+        set_replica_states(context.table, {1: [pid]}, state)
+    assert failed_replicas(context, {1: [0, 1, 2, 3]}) == ({1: [0, 1]}, {1: [0]})
