@@ -5,8 +5,7 @@ Rules.
    goes, and with it whatever it still had queued: nothing addressed to an old incarnation reaches the new one.
  * A request that fails is sent again after a pause, before all later ones, as long as the broker is registered.
  * Versions are asked from the broker by ApiVersions at the start of each connection, where Kafka derives them from a
-   setting.  A request queued before the first answer is encoded when it is sent: its partitions then show their
-   newest state, which is what the broker is to have.
+   setting.  A request queued before the first answer is encoded for the versions that other brokers have.
  * An UpdateMetadata is encoded once for each version and shared; brokers differ only in their epoch.
 """
 
@@ -25,7 +24,7 @@ from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.journal.journal import Journal
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import World
-from aiocontroller.wire.apis import ApiKey, VersionRange, negotiate_api
+from aiocontroller.wire.apis import SUPPORTED, ApiKey, VersionRange, negotiate_api
 from aiocontroller.wire.frames import FrameError, UnsupportedApiError, decode_response_header, encode_request_header
 from aiocontroller.wire.messages import decode_api_versions_response
 
@@ -131,18 +130,26 @@ class ControllerChannelManager:
         pids: Sequence[int],
         done: Callable[[], None] | None = None,
     ) -> None:
-        """Queue a request; when the broker's versions are known it is encoded now, and holds the state of now."""
+        """Queue a request; it is encoded now, and holds the state of now.
+
+        While the broker's versions are not known it is encoded for those that the others have.  Encoded when it is
+        sent, it would show a newer state than requests before it: a follower would be told of a leader that is not
+        alive in its metadata yet, and never begin to fetch.  (Where the guess turns out wrong, that is what happens.)
+        """
         sender = self._senders.get(broker)
         if sender is None:
             if done is not None:
                 done()
             return
-        if sender.versions is not None:
-            bodies = encode(sender.versions[api], sender.broker.epoch)
-            version = sender.versions[api]
-            fixed = encode
-            encode = lambda v, e: bodies if v == version else fixed(v, e)  # noqa: E731
+        version = (sender.versions or self._expected_versions())[api]
+        bodies = encode(version, sender.broker.epoch)
+        fixed = encode
+        encode = lambda v, e: bodies if v == version else fixed(v, e)  # noqa: E731
         sender.put(Outgoing(api, encode, pids, self.world.clock.monotonic(), done))
+
+    def _expected_versions(self) -> Versions:
+        known = (sender.versions for sender in self._senders.values() if sender.versions is not None)
+        return next(known, {api: SUPPORTED[api].max for api in SENT})
 
     def statistics(self) -> list[SenderStatistics]:
         return [sender.statistics() for sender in self._senders.values()]

@@ -464,7 +464,7 @@ async def test_batch_leaves_in_kafkas_order_and_is_acknowledged_once() -> None:
 
 
 @virtual_time
-async def test_request_queued_before_the_first_connection_shows_the_state_of_its_sending() -> None:
+async def test_request_queued_before_the_first_connection_shows_the_state_of_its_queueing() -> None:
     async with office() as it:
         peer = Peer(it.world)
         it.manager.add_brokers([it.broker(1, 9092)])
@@ -478,7 +478,7 @@ async def test_request_queued_before_the_first_connection_shows_the_state_of_its
         await seconds(1)
         request = decoded(peer)[0][1]
         partitions = [p for t in request.topic_states for p in t.partition_states]  # type: ignore[attr-defined]
-        assert [(p.partition_index, p.leader, p.leader_epoch) for p in partitions] == [(0, 2, 4), (1, 2, 0)]
+        assert [(p.partition_index, p.leader, p.leader_epoch) for p in partitions] == [(0, 1, 0), (1, 2, 0)]
 
 
 @virtual_time
