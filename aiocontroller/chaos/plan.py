@@ -51,6 +51,7 @@ WORKLOAD = (
     "cancel_reassignment",
     "delete_while_moving",
     "move_and_fail",
+    "undo_under_another",
     "ask_much",
     "reassign_by_znode",
     "elect_preferred",

@@ -212,6 +212,22 @@ class Steps:
         ids = sorted(simulation.brokers)
         self._reassign({found[0]: (self.chance.choice(ids),) if ids and self.chance.random() < 0.7 else None})
 
+    async def step_undo_under_another(self) -> None:
+        """A move that cannot end; another controller takes over and is told otherwise; the first comes back."""
+        simulation = self.simulation
+        found = self._partitions(1)
+        state = simulation.history.states.get((found[0].topic, found[0].partition)) if found else None
+        others = [b for b in sorted(simulation.brokers) if state is not None and b not in state.isr]
+        if state is None or not others:
+            return
+        slow = self.chance.choice(others)
+        self._pause_process(simulation.brokers[slow][1], 2.5)
+        for target in ((slow,), state.isr[:1]):
+            self._reassign({found[0]: target})
+            await simulation.clock.sleep(0.2)
+            simulation.model.remove(paths.CONTROLLER, simulation.zookeeper.now_ms())
+            await simulation.clock.sleep(0.4)
+
     def _forget_targets(self, topic: str) -> None:
         known = self.simulation.targets
         for tp in [tp for tp in known if tp.topic == topic]:
@@ -309,10 +325,20 @@ class Steps:
         if controller is not None:
             self.simulation.kill(self.simulation.controllers.pop(controller)[1])
 
-    def step_stop_controller(self) -> None:
-        controller = self._one(self.simulation.controllers)
-        if controller is not None:
-            self.simulation.controllers.pop(controller)[0].stop()
+    async def step_stop_controller(self) -> None:
+        """Sometimes while it is at work, and its session ends in the same moment."""
+        simulation = self.simulation
+        controller = self._one(simulation.controllers)
+        if controller is None:
+            return
+        hurried = self.chance.random() < 0.4
+        if hurried:
+            self.step_reassign()
+            await simulation.clock.sleep(0.003)
+        service = simulation.controllers.pop(controller)[0]
+        service.stop()
+        if hurried:
+            self._end_session(service.client.session_id)
 
     def step_expire_controller(self) -> None:
         ids = {number: s.client.session_id for number, (s, _) in self.simulation.controllers.items()}
