@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -69,12 +70,17 @@ def find_zookeeper(data: Path | None, zookeeper: str | None) -> str:
 
 @asynccontextmanager
 async def connected(zookeeper: str) -> AsyncIterator[KafkaZkClient]:
-    """A client for one command; AioControllerError when nobody answers there in time."""
-    from aiocontroller.net.real import real_world
-    from aiocontroller.zookeeper.client import ZooKeeperClient
-    from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+    """A client for one command; AioControllerError when nobody answers there in time.
 
-    client = ZooKeeperClient(zookeeper, world=real_world())
+    Credentials and TLS come from the environment, as for a controller (``AIOCONTROLLER_ZOOKEEPER_…``).
+    """
+    from aiocontroller.config import load_config
+    from aiocontroller.net.real import real_world
+    from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+    from aiocontroller.zookeeper.securing import zookeeper_client
+
+    config, _ = load_config(None, os.environ, {"zookeeper.connect": zookeeper})
+    client = zookeeper_client(config, real_world())
     try:
         await client.start(CONNECT_TIMEOUT_S)
         yield KafkaZkClient(client)
