@@ -1,8 +1,8 @@
 """The ZooKeeper client's metrics, under the names that Kafka's own client gives them.
 
 Meters of ``SessionExpireListener`` count what happened to the session, ``ZooKeeperRequestLatencyMs`` times requests (a
-request of ours may carry hundreds of operations).  The gauges of ``ZooKeeperClientMetrics`` are ours: requests and bytes
-in flight, bytes in all, calls that wait, watches, and attempts to connect that failed or timed out.
+request of ours may carry hundreds of operations).  The gauges of ``ZooKeeperClientMetrics`` are ours: requests and
+bytes in flight, bytes in all, calls that wait, watches, and attempts to connect that failed or timed out.
 """
 
 from __future__ import annotations

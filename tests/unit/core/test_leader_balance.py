@@ -103,3 +103,9 @@ def test_after_the_move_nobody_is_over_the_share(partitions: list[tuple[list[int
     for row in moved:
         context.table.set_leadership(row, leadership(context.table.replicas(row)[0], (1, 2, 3)))
     assert all(i.ratio <= percentage / 100 for i in leader_imbalance(context))
+
+
+def test_every_preferred_broker_is_counted_once_and_broker_0_is_one() -> None:
+    context = ctx([0, 1], {"t": [[0, 1], [0, 1], [1, 0]]})
+    found = {i.broker: (i.preferred, list(i.not_led)) for i in leader_imbalance(context)}
+    assert found == {0: (2, []), 1: (1, [])}
