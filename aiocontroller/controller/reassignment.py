@@ -124,11 +124,40 @@ def _under_way(shell: ControllerShell, pid: int) -> ReplicaAssignment:
 
 
 async def initialize_partition_reassignments(shell: ControllerShell) -> None:
-    """At failover: the znode's first, then what the topic znodes say is under way."""
+    """At failover: what a predecessor left half done, the znode's, then what the topic znodes say is under way."""
+    await _drop_leftovers(shell)
     resumed = await _begin_what_the_znode_says(shell)
     await on_partition_reassignment(
         shell, [pid for pid in sorted(shell.context.partitions_being_reassigned) if pid not in resumed]
     )
+
+
+async def _drop_leftovers(shell: ControllerShell) -> None:
+    """Whoever is in an ISR and no replica: a controller ended after writing the assignment and before the ISR.
+
+    In Kafka it stays there for as long as its broker follows.  Nothing is taken from a partition that would have no
+    leader left.
+    """
+    table = shell.context.table
+    replicas, in_sync = table.assignments.values, table.isrs.values
+    combinations = set(zip(table.assignment_of, table.isr_of, strict=True))  # membership only
+    odd = {
+        (a, i) for a, i in combinations if i != NO_ISR and a >= 0 and not set(in_sync[i]) <= set(replicas[a].replicas)
+    }
+    if not odd:
+        return
+    left = {
+        pid: [broker for broker in table.isr(pid) if broker not in table.replicas(pid)]
+        for pid in table.pids()
+        if (table.assignment_of[pid], table.isr_of[pid]) in odd
+        and not table.topic(pid).deleting
+        and table.leader[pid] in table.replicas(pid)
+    }
+    if left:
+        log.info("Replicas that are none any more leave the ISRs of %s", shell.sample(list(left)))
+        batch = shell.new_batch()
+        await _remove_replicas(shell, left, batch, wait=False)
+        await shell.send(batch)
 
 
 async def maybe_complete_reassignment(shell: ControllerShell, pids: Iterable[int]) -> None:
