@@ -12,7 +12,8 @@ Winning ``/controller``, step by step (Kafka's ``registerControllerAndIncrementC
  3. Whoever reads the same e and v and comes second fails as a whole: the first has moved the version.  It is this
     condition that makes the takeover safe.  ``/controller``'s own version is always 0 and says nothing.
  4. The reply is lost, or says that the version or the znode was in the way: sync and read again.  The role is ours
-    exactly if ``/controller`` belongs to our session and the epoch is e+1; every later round writes a higher epoch.
+    exactly if ``/controller`` belongs to our session, the epoch is e+1, and one transaction wrote both; every later
+    round writes a higher epoch.
  5. From then on v+1 is the fence: every write of the controller begins with a check of it.
 """
 
@@ -158,10 +159,12 @@ async def _resolve(client: ZooKeeperClient, session: _Session, epoch: int) -> tu
     """Step 4: (epoch, znode version) if the round that was to write ``epoch`` was won by us after all."""
     stat = await _stat_of(client, paths.CONTROLLER)
     found = await read_controller_epoch(client)
+    written = (await client.exists_many([paths.CONTROLLER_EPOCH])).stat(0)
     session.check()
-    if stat is not None and session.owns(stat) and found is not None and found[0] == epoch:
-        return found
-    return None
+    if stat is None or written is None or found is None or not session.owns(stat) or found[0] != epoch:
+        return None
+    # Both were written by one transaction, or the epoch is somebody's who wrote it by hand.
+    return found if stat.created_zxid == written.last_modified_zxid else None
 
 
 async def delete_controller(client: ZooKeeperClient, fence: int) -> None:
