@@ -82,6 +82,8 @@ def attempt(bug: Bug, number: int, most: int = MOST_SEEDS) -> tuple[int | None, 
         plan = draw(number * SEEDS_APART + count)
         with injected(bug):
             report = simulate_plan(plan)
+        if any("TypeError" in violation for violation in report.violations):
+            return None, f"misfit: {report.violations[0]}"  # the variant does not fit the function any more
         if not report.ok and simulate_plan(plan).ok:
             return count, report.violations[0]
     return None, ""

@@ -28,7 +28,6 @@ from aiocontroller.core import reassignment as core_reassignment
 from aiocontroller.core import replica_state_machine as rsm
 from aiocontroller.core.election import Outcome, UncleanPolicy
 from aiocontroller.core.errors import ControllerMovedError, KafkaErrorCode
-from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.core.request_batch import RequestBatch
 from aiocontroller.zookeeper import registration
 from aiocontroller.zookeeper.client import CONTROLLER_EPOCH_PATH, SessionEvent, ZooKeeperClient
@@ -111,21 +110,20 @@ def _watch_not_armed_again(name: str) -> Callable[[], list[Patch]]:
 # -- elections and ISRs ------------------------------------------------------------------------------------------------
 
 
-def _without(leader_epoch_rises: int, keep: bool) -> Callable[[], list[Patch]]:
-    def without(context: Any, pid: int, in_sync: tuple[int, ...], gone: Any) -> LeaderAndIsr:
-        table = context.table
-        leader = table.leader[pid]
-        left = tuple(r for r in in_sync if r not in gone)
-        return LeaderAndIsr(
-            -1 if leader in gone else leader,
-            table.leader_epoch[pid] + leader_epoch_rises,
-            (left or in_sync) if keep else left,
-            context.epoch,
-            table.partition_epoch[pid],
-            table.recovery_state[pid],
-        )
+def _emptied_isr(in_sync: tuple[int, ...], gone: Any) -> tuple[int, ...] | None:
+    left = tuple(r for r in in_sync if r not in gone)
+    return None if len(left) == len(in_sync) else left
 
-    return _one(rsm, "_without", without)
+
+def _offline_keeps_leader_epoch() -> list[Patch]:
+    original = rsm.plan_offline
+
+    def plan(context: Any, replicas: Any) -> Any:
+        planned = original(context, replicas)
+        _keep_leader_epoch(planned.shrink)
+        return planned
+
+    return [(rsm, "plan_offline", plan)]
 
 
 def _elects_whoever_lives() -> list[Patch]:
@@ -261,7 +259,9 @@ def _signals_lost_while_processing() -> list[Patch]:
     original = EventQueue.get
 
     async def get(self: EventQueue) -> Any:
-        self._signals.discard(vars(self).get("current", events.Startup()))
+        current = vars(self).get("current")
+        if isinstance(current, events.Signal):
+            self._signals.discard(current)
         queued = await original(self)
         if isinstance(queued.event, events.Signal):
             self._signals.add(queued.event)
@@ -405,8 +405,8 @@ BUGS = (
     Bug("the list of topics is not watched again", "design", _watch_not_armed_again("get_all_topics_in_cluster")),
     Bug("the list of brokers is not watched again", "design", _watch_not_armed_again("get_all_brokers_in_cluster")),
     Bug("a shutdown is undone by an expiry", "seed 64", _shutdown_undone),
-    Bug("the ISR is emptied", "KAFKA-5083", _without(1, keep=False)),
-    Bug("an ISR shrinks within its leader epoch", "design", _without(0, keep=True)),
+    Bug("the ISR is emptied", "KAFKA-5083", _one(rsm, "_without", _emptied_isr)),
+    Bug("an ISR shrinks within its leader epoch", "design", _offline_keeps_leader_epoch),
     Bug("a leader is elected from outside the ISR", "KAFKA-9866", _elects_whoever_lives),
     Bug("unclean elections though they are off", "design", _always_unclean),
     Bug("an election does not raise the leader epoch", "design", _plan_elections(_keep_leader_epoch)),
