@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
-from functools import cache
 
-from tests.conformance.conftest import ROOT
 from tests.conformance.kafka_map import Row, rows
+from tests.named_tests import is_a_test
 
 LEAST_ROWS = 300
 """Far fewer would mean that the page is no longer understood."""
@@ -74,17 +72,3 @@ def exists(name: str) -> bool:
                 return False
         return True
     return False
-
-
-def is_a_test(name: str) -> bool:
-    path, _, function = name.partition("::")
-    return function in functions(path)
-
-
-@cache
-def functions(path: str) -> frozenset[str]:
-    file = ROOT / path
-    if not file.is_file():
-        return frozenset()
-    tree = ast.parse(file.read_text())
-    return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))

@@ -12,6 +12,7 @@ from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.net.ports import World
 from aiocontroller.wire.apis import ApiKey
+from aiocontroller.zookeeper.codec import Delete
 from aiocontroller.zookeeper.znodes import encode_broker
 from tests.integration.controller.harness import Cluster, idle, journal_of, running, until
 from tests.recording_broker import RecordingBroker
@@ -56,6 +57,25 @@ async def test_bounced_broker_fails_and_starts_again(cluster: Cluster) -> None:
     }
     assert led == {("t", 0): 1, ("t", 1): 3, ("t", 2): 2}
     assert [r.detail for r in journal_of(service).of_kind("broker") if r.broker == 2] == ["bounced"]
+
+
+async def test_brokers_that_die_at_once_cost_one_change_and_one_request(cluster: Cluster) -> None:
+    """Kafka shrinks ISRs broker by broker, keeps one member where all die, and tells elections and shrinks apart."""
+    service = await cluster.add_controller(auto_leader_rebalance_enable=False)
+    await cluster.create_topic("t", {0: [3, 1, 2], 1: [1, 2, 3], 2: [1, 2], 3: [1, 3]})
+    await cluster.until_leaders("t", [3, 1, 1, 1])
+    await idle(service)
+    left = cluster.brokers[3]
+    left.take()
+    await cluster.client.multi([Delete("/brokers/ids/1"), Delete("/brokers/ids/2")])
+    await cluster.until_leaders("t", [3, 3, -1, 3])
+    await until(lambda: left.of(ApiKey.LEADER_AND_ISR))
+    await idle(service)
+    states = await cluster.states("t", 4)
+    assert [s.isr for s in states if s] == [(3,), (3,), (1, 2), (3,)]
+    assert [(s.leader_epoch, s.partition_epoch) for s in states if s] == [(1, 1)] * 4
+    (request,) = left.of(ApiKey.LEADER_AND_ISR)
+    assert sorted(partitions(request)) == [("t", 0), ("t", 1), ("t", 3)]
 
 
 async def test_moved_broker_is_found_at_its_new_port(cluster: Cluster) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
@@ -13,6 +13,7 @@ from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
 from aiocontroller.net.ports import World
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
+from aiocontroller.zookeeper.znodes import BadZNode
 from tests.integration.controller.asking import asking, change
 from tests.integration.controller.harness import Cluster, idle, journal_of, running, until
 
@@ -261,6 +262,30 @@ async def test_election_over_a_state_that_somebody_else_wrote_is_decided_anew(cl
     after = await cluster.until_state("t", 3, (3,))
     assert after.leader_epoch == state.leader_epoch + 1
     await idle(service)
+
+
+async def test_state_is_read_only_where_the_write_was_refused(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka reads every state znode before it writes it."""
+    service = await office(cluster)
+    await cluster.create_topic("u", {0: [1, 2, 3]})
+    await cluster.until_leaders("u", [1])
+    await idle(service)
+    read: list[str] = []
+    real = service.shell.zk.get_topic_partition_states
+
+    async def recorded(topics: Sequence[str], partitions: Sequence[int]) -> list[LeaderAndIsr | BadZNode | None]:
+        read.extend(topics)
+        return await real(topics, partitions)
+
+    monkeypatch.setattr(service.shell.zk, "get_topic_partition_states", recorded)
+    await cluster.write_state("u", msgspec.structs.replace(await cluster.state("u"), isr=(1, 3)))
+    await cluster.stop_broker(1)
+    await cluster.until_state("t", 2, (2, 3))
+    await cluster.until_state("u", 3, (3,))
+    await idle(service)
+    assert read == ["u"]
 
 
 async def test_state_of_a_later_controller_is_not_touched(cluster: Cluster) -> None:

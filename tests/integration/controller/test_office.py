@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from aiocontroller.chaos.fault_proxy import Do, FaultProxy
@@ -18,6 +19,7 @@ from aiocontroller.net.ports import World
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.client import ZooKeeperClient
+from aiocontroller.zookeeper.codec import Create, Delete
 from tests.integration.controller.asking import asking
 from tests.integration.controller.harness import Cluster, idle, journal_of, running, until
 
@@ -75,6 +77,15 @@ async def test_contenders_that_start_with_nobody_in_office_race_once(world: Worl
         await asyncio.gather(*(until(lambda s=s: s.controller.election.holder) for s in contenders))
         assert in_office(cluster) == [winner]
         assert await cluster.zk.get_controller_epoch() == (1, 1)
+
+
+async def test_role_that_is_taken_and_given_back_before_anybody_looks_again_is_contended_for(cluster: Cluster) -> None:
+    """Only the creation is heard, for the watch fires once; Kafka's would stand by for ever."""
+    service = await cluster.add_controller(aiocontroller_takeover_policy="observe")
+    await until(lambda: service.controller.recent)
+    service.shell.config = msgspec.structs.replace(service.shell.config, aiocontroller_takeover_policy="wait")
+    await cluster.client.multi([Create("/controller", b"?"), Delete("/controller")])
+    assert await cluster.active() is service
 
 
 async def test_every_broker_hears_the_broker_list_before_any_leader(cluster: Cluster) -> None:

@@ -108,6 +108,27 @@ async def test_failover_goes_through_a_phase_once(cluster: Cluster) -> None:
     await finished(cluster, second, (2,))
 
 
+async def test_failover_takes_out_of_the_isr_who_is_no_replica_any_more(cluster: Cluster) -> None:
+    """A controller ended after writing the assignment; Kafka leaves the ISR for as long as the broker follows."""
+    first = await cluster.active()
+    await cluster.create_topic("u", {0: [1, 2]})
+    await cluster.until_state("u", 1, (1, 2))
+    await idle(first)
+    await cluster.stop_controller(first)
+    cluster.services.remove(first)
+    (written,) = (await cluster.zk.get_topic_assignments(["u"], watch=False)).found
+    shorter = msgspec.structs.replace(written, partitions={0: ReplicaAssignment((1,))})
+    _, fence = await cluster.zk.get_controller_epoch() or (0, 0)
+    assert (await cluster.zk.set_topic_assignments([shorter], fence=fence)).ok
+    await cluster.add_controller(auto_leader_rebalance_enable=False)
+    await cluster.until_state("u", 1, (1,))
+    await until(lambda: cluster.brokers[2].of(ApiKey.STOP_REPLICA))
+    (request,) = cluster.brokers[2].of(ApiKey.STOP_REPLICA)
+    (topic,) = request.topic_states
+    assert topic.topic_name == "u"
+    assert [(p.partition_index, p.delete_partition) for p in topic.partition_states] == [(0, True)]
+
+
 async def test_replica_that_is_being_deleted_is_listed(cluster: Cluster) -> None:
     service = await cluster.active()
     cluster.brokers[1].unanswered.add(ApiKey.STOP_REPLICA)

@@ -11,6 +11,7 @@ from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.net.ports import World
+from aiocontroller.wire.apis import ApiKey
 from tests.integration.controller.harness import Cluster, idle, journal_of, running, until
 from tests.integration.controller.test_reassignment import ask
 
@@ -93,6 +94,47 @@ async def test_election_for_a_partition_that_never_had_a_leader_is_answered(clus
             absent: KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             T0: KafkaErrorCode.ELECTION_NOT_NEEDED,
         }
+
+
+async def test_election_is_answered_before_the_brokers_have_answered(cluster: Cluster) -> None:
+    """ZooKeeper holds the new leader, and the requests are queued; Kafka waits for a broker's metadata."""
+    service = await cluster.active()
+    await ask(service, lambda reply: ev.ApiPartitionReassignment(targets={T0: (2, 1)}, reply=reply))
+    await until(lambda: not service.shell.context.partitions_being_reassigned)
+    await idle(service)
+    assert (await cluster.state("t")).leader == 1
+    for broker in cluster.brokers.values():
+        broker.take()
+        broker.unanswered = {ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA}
+    answers = await ask(
+        service,
+        lambda reply: ev.ReplicaLeaderElection(partitions=(T0,), election_type=ev.ElectionType.PREFERRED, reply=reply),
+    )
+    assert answers == {T0: (KafkaErrorCode.NONE, "")}
+    assert (await cluster.state("t")).leader == 2
+    assert service.shell.channels is not None
+    assert all(s.queued or s.in_flight for s in service.shell.channels.statistics())
+
+
+async def test_leaders_of_several_brokers_go_home_in_one_request(cluster: Cluster) -> None:
+    """Kafka sends a batch for each preferred broker."""
+    service = await cluster.active()
+    everybody = await cluster.add_broker(3)
+    await cluster.create_topic("away", {0: [3, 1], 1: [3, 2]})
+    await cluster.until_leaders("away", [3, 3])
+    home = {TopicPartition("away", 0): (1, 3), TopicPartition("away", 1): (2, 3)}
+    await ask(service, lambda reply: ev.ApiPartitionReassignment(targets=home, reply=reply))
+    await until(lambda: not service.shell.context.partitions_being_reassigned)
+    await idle(service)
+    assert await cluster.leaders("away", 2) == [3, 3]
+    everybody.take()
+    service.queue.append(ev.AutoPreferredReplicaLeaderElection())
+    await cluster.until_leaders("away", [1, 2])
+    await until(lambda: everybody.of(ApiKey.LEADER_AND_ISR))
+    await idle(service)
+    (request,) = everybody.of(ApiKey.LEADER_AND_ISR)
+    (topic,) = request.topic_states
+    assert sorted((p.partition_index, p.leader) for p in topic.partition_states) == [(0, 1), (1, 2)]
 
 
 async def test_malformed_request_znodes_are_named(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
