@@ -50,7 +50,9 @@ def simulate(
     jobs: int | None,
     as_json: bool,
 ) -> None:
-    """Run the whole program in memory: controllers, brokers, ZooKeeper and the network on virtual time, one seed each.
+    """Run clusters in memory, full of faults, from seeds.
+
+    Controllers, brokers, ZooKeeper and the network run on virtual time: the whole program, one seed each.
 
     Each seed draws a cluster and a sequence of work and faults, then heals everything and demands that the cluster
     becomes whole.  A failure prints the command that replays it.  docs/chaos.md says what is checked.
