@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import ReplicaAssignment
 from tests.builders import broker, ctx
 
@@ -78,3 +79,8 @@ def test_a_removed_topic_leaves_nothing_to_those_who_get_its_rows() -> None:
     assert list(context.topics_ineligible_for_deletion) == ["u"]
     context.table.add_partition(context.table.add_topic("v"), 0, ReplicaAssignment((1, 2)))
     assert context.is_replica_online(0, 1)
+
+
+def test_out_of_office_there_is_no_epoch() -> None:
+    context = ControllerContext()
+    assert (context.epoch, context.epoch_zk_version) == (0, 0)
