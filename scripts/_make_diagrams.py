@@ -10,6 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from aiocontroller.controller.failover import FAILOVER  # noqa: E402
 from aiocontroller.core.states import (  # noqa: E402  # the path comes first
     VALID_PREVIOUS_PARTITION_STATES,
     VALID_PREVIOUS_REPLICA_STATES,
@@ -44,12 +45,19 @@ REPLICA_STATES = {
 }
 
 HEAD = """\
-# The state machines
+# The state machines and the failover
 
-Generated from the tables in `aiocontroller/core/states.py` by `scripts/make-diagrams`; do not edit. States, byte values
-and steps are Kafka's (`PartitionStateMachine`, `ReplicaStateMachine`). A step that is not drawn is refused, reported
-with subject, state and target, and changes nothing.
+Generated from the tables in `aiocontroller/core/states.py` and `aiocontroller/controller/failover.py` by
+`scripts/make-diagrams`; do not edit. States, byte values and steps are Kafka's (`PartitionStateMachine`,
+`ReplicaStateMachine`). A step that is not drawn is refused, reported with subject, state and target, and changes
+nothing.
 """
+
+
+FAILOVER_WORDS = """\
+`on_controller_failover` in `aiocontroller/controller/failover.py`, drawn from its table. Every step leaves a journal
+record of kind `failover` with its duration. A step that finds the fence gone ends the term, wherever it is; the next
+term begins at the first step."""
 
 
 def diagram(table: Mapping[IntEnum, Set[IntEnum]], start: IntEnum) -> str:
@@ -80,6 +88,16 @@ def section(title: str, table: Mapping[IntEnum, Set[IntEnum]], meanings: Mapping
     return "\n\n".join([f"## {title}", diagram(table, start), words(meanings, states), matrix(table, states)])
 
 
+def failover() -> str:
+    """The steps of a failover, one below the other."""
+    steps = [name for name, _ in FAILOVER]
+    lines = ["```mermaid", "flowchart TD", "    won([won the role]) --> s1"]
+    lines += [f'    s{n}["{n}. {name}"]' for n, name in enumerate(steps, 1)]
+    lines += [f"    s{n} --> s{n + 1}" for n in range(1, len(steps))]
+    lines += [f"    s{len(steps)} --> ready([in charge])", "```"]
+    return "\n".join(["## Failover", "", FAILOVER_WORDS, "", *lines])
+
+
 def page() -> str:
     return "\n".join(
         [
@@ -97,6 +115,8 @@ def page() -> str:
                 REPLICA_STATES,  # type: ignore[arg-type]
                 ReplicaState.NonExistentReplica,
             ),
+            "",
+            failover(),
             "",
         ]
     )

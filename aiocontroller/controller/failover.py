@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from aiocontroller.controller import (
     brokers,
@@ -34,45 +34,6 @@ READ_CHUNK = 20_000
 """Partition states that are read before the next are asked for."""
 CONNECT_GRACE_S = 0.5
 """How long senders may take to connect before the first requests are queued; slower ones get theirs when they do."""
-
-
-async def on_controller_failover(shell: ControllerShell) -> None:
-    """Load the cluster and take charge.  The watches of every list are armed by the reads that fill the context.
-
-    Every broker hears of the new epoch, by an UpdateMetadata without partitions, before the topics are read: what an
-    earlier controller still has in its queues is refused from then on.
-    """
-    context = shell.context
-    await features.set_up_feature_versioning(shell)
-    await brokers.load_brokers(shell)
-    await shell.send_update_metadata(context.brokers)
-    await _discard_notifications(shell)
-    await unclean_elections.load_unclean_default(shell)
-    await topics.load_topics(shell)
-    await load_partition_states(shell)
-    await _outrank_earlier_controllers(shell)
-    await topic_deletion.load_topic_deletions(shell)
-    online, offline = rsm.initialize_replica_states(context)
-    await shell.breathe()
-    psm.initialize_partition_states(context)
-    await shell.breathe()
-    shell.journal.append(
-        "loaded", partitions=len(context.table), brokers=list(context.brokers), count=len(context.table.topic_by_name)
-    )
-    await _send_broker_list(shell)
-    await _startup_replicas(shell, online, offline)
-    await trigger_online_partition_state_change(shell)
-    await reassignment.initialize_partition_reassignments(shell)
-    await topic_deletion.resume_deletions(shell)
-    await leader_elections.zk_preferred_replica_election(shell, ZkPreferredReplicaElection())
-    leader_elections.schedule_auto_leader_rebalance(shell, leader_elections.FIRST_RUN_S)
-    delegation_tokens.schedule_expiry(shell)
-    log.info(
-        "Ready to serve as the new controller with epoch %d: %d brokers, %d partitions",
-        context.epoch,
-        len(context.brokers),
-        len(context.table),
-    )
 
 
 async def on_controller_resignation(shell: ControllerShell) -> None:
@@ -142,6 +103,68 @@ async def _send_broker_list(shell: ControllerShell) -> None:
     await shell.send_update_metadata(shell.context.brokers)
 
 
-async def _startup_replicas(shell: ControllerShell, online: rsm.Replicas, offline: rsm.Replicas) -> None:
+async def _send_epoch(shell: ControllerShell) -> None:
+    """What an earlier controller still has in its queues is refused from now on."""
+    await shell.send_update_metadata(shell.context.brokers)
+
+
+async def _startup_partitions(shell: ControllerShell) -> None:
+    context = shell.context
+    psm.initialize_partition_states(context)
+    await shell.breathe()
+    shell.journal.append(
+        "loaded", partitions=len(context.table), brokers=list(context.brokers), count=len(context.table.topic_by_name)
+    )
+
+
+async def _startup_replicas(shell: ControllerShell) -> None:
+    online, offline = rsm.initialize_replica_states(shell.context)
+    await shell.breathe()
     await handle_replica_state_changes(shell, online, ReplicaState.OnlineReplica)
     await handle_replica_state_changes(shell, offline, ReplicaState.OfflineReplica)
+
+
+async def _pending_preferred_elections(shell: ControllerShell) -> None:
+    await leader_elections.zk_preferred_replica_election(shell, ZkPreferredReplicaElection())
+
+
+async def _schedule(shell: ControllerShell) -> None:
+    leader_elections.schedule_auto_leader_rebalance(shell, leader_elections.FIRST_RUN_S)
+    delegation_tokens.schedule_expiry(shell)
+
+
+FAILOVER: tuple[tuple[str, Callable[[ControllerShell], Awaitable[object]]], ...] = (
+    ("set up feature versioning", features.set_up_feature_versioning),
+    ("read the brokers, start their senders", brokers.load_brokers),
+    ("tell every broker the new epoch", _send_epoch),
+    ("discard notifications", _discard_notifications),
+    ("read the default of unclean elections", unclean_elections.load_unclean_default),
+    ("read topics and their assignments", topics.load_topics),
+    ("read the partition states", load_partition_states),
+    ("outrank earlier controllers", _outrank_earlier_controllers),
+    ("read the topics to be deleted", topic_deletion.load_topic_deletions),
+    ("send the broker list", _send_broker_list),
+    ("start the partition state machine", _startup_partitions),
+    ("start the replica state machine", _startup_replicas),
+    ("elect leaders for New and Offline partitions", trigger_online_partition_state_change),
+    ("resume reassignments", reassignment.initialize_partition_reassignments),
+    ("resume topic deletions", topic_deletion.resume_deletions),
+    ("carry out pending preferred elections", _pending_preferred_elections),
+    ("schedule what the clock begins", _schedule),
+)
+"""What a new controller does, in Kafka's order; ``docs/state-machines.md`` draws it from here."""
+
+
+async def on_controller_failover(shell: ControllerShell) -> None:
+    """Load the cluster and take charge.  The watches of every list are armed by the reads that fill the context."""
+    clock = shell.world.clock
+    for name, step in FAILOVER:
+        started_s = clock.monotonic()
+        await step(shell)
+        shell.journal.append("failover", event=name, duration_us=int((clock.monotonic() - started_s) * 1e6))
+    log.info(
+        "Ready to serve as the new controller with epoch %d: %d brokers, %d partitions",
+        shell.context.epoch,
+        len(shell.context.brokers),
+        len(shell.context.table),
+    )
