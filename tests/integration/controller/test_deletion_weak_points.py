@@ -11,7 +11,7 @@ from aiocontroller.core.states import ReplicaState
 from aiocontroller.net.ports import World
 from aiocontroller.wire.apis import ApiKey
 from tests.integration.controller.harness import Cluster, idle, running, until
-from tests.integration.controller.test_reassignment import T0, reassign
+from tests.integration.controller.test_reassignment import T0, catch_up, reassign
 from tests.integration.controller.test_topic_deletion import delete, gone
 
 
@@ -66,6 +66,25 @@ async def test_broker_that_dies_before_the_deletion_begins(cluster: Cluster, cap
         await cluster.add_broker(2)
         await idle(service)
     assert refusals(caplog) == []
+
+
+async def test_broker_that_starts_does_not_resume_the_deletion_of_what_is_being_moved(cluster: Cluster) -> None:
+    """Kafka resumes it, and the reassignment moves replicas that have been deleted already."""
+    service = await cluster.active()
+    context = service.shell.context
+    await reassign(service, {T0: (1, 3)})
+    await delete(cluster, "t")
+    await until(lambda: "t" in context.topics_ineligible_for_deletion)
+    for broker in (2, 1):
+        epoch = await cluster.bounce_broker(broker)
+        await until(lambda broker=broker, epoch=epoch: context.brokers[broker].epoch == epoch)
+        await idle(service)
+        assert list(context.topics_ineligible_for_deletion) == ["t"]
+        assert list(context.topics_with_deletion_started) == []
+    assert (await cluster.state("t")).leader == 2, "it still gets leaders, so that the reassignment can end"
+    await catch_up(cluster, service, (2, 1, 3))
+    await gone(cluster, "t")
+    assert context.partitions_being_reassigned == {}
 
 
 async def test_stop_replica_that_is_refused_as_a_whole(cluster: Cluster) -> None:

@@ -325,6 +325,31 @@ async def test_handler_at_work_at_the_end_of_a_session_writes_nothing(
     assert in_office(cluster) == [standby]
 
 
+async def test_fence_is_good_for_no_other_session(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else has been elected, so ZooKeeper would take the write; the role has ended with the session."""
+    service = await cluster.add_controller()
+    await cluster.create_topic("t", {0: [1, 2]})
+    await cluster.until_leaders("t", [1])
+    await idle(service)
+    entered, release = asyncio.Event(), asyncio.Event()
+    real = HANDLERS[ev.BrokerChange]
+
+    async def slow(*args: Any) -> None:
+        entered.set()
+        await release.wait()
+        await real(*args)
+
+    monkeypatch.setitem(HANDLERS, ev.BrokerChange, slow)
+    await cluster.stop_broker(1)
+    await entered.wait()
+    epoch = service.client.session_epoch
+    await service.client.expire_session_for_test()
+    await until(lambda: service.client.connected and service.client.session_epoch > epoch)
+    release.set()
+    state = await cluster.until_state("t", 2, (2,))
+    assert state.controller_epoch == 2, "written by the next term"
+
+
 async def test_broken_connection_does_not_cost_the_role(world: World, zk_connect: str) -> None:
     address, _, chroot = zk_connect.partition("/")
     proxy = await FaultProxy(int(address.rsplit(":", 1)[1])).start()

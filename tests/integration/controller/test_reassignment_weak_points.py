@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from aiocontroller.controller import reassignment
+from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import ElectionType, ListPartitionReassignments, ReplicaLeaderElection
-from aiocontroller.core.ids import ReplicaAssignment
+from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.net.ports import World
 from aiocontroller.wire.apis import ApiKey
 from tests.integration.controller.harness import Cluster, idle, running, until
@@ -127,6 +128,18 @@ async def test_failover_takes_out_of_the_isr_who_is_no_replica_any_more(cluster:
     (topic,) = request.topic_states
     assert topic.topic_name == "u"
     assert [(p.partition_index, p.delete_partition) for p in topic.partition_states] == [(0, True)]
+
+
+async def test_added_replica_leads_a_partition_that_never_had_a_leader(cluster: Cluster) -> None:
+    """Kafka answers with an unknown error."""
+    service = await cluster.active()
+    await cluster.create_topic("u", {0: [9]})
+    await until(lambda: "u" in service.shell.context.table.topic_by_name)
+    u0 = TopicPartition("u", 0)
+    assert await reassign(service, {u0: (2,)}) == {u0: (KafkaErrorCode.NONE, "")}
+    await cluster.until_state("u", 2, (2,))
+    await until(lambda: not service.shell.context.partitions_being_reassigned)
+    assert await assignment(cluster, "u") == ReplicaAssignment((2,))
 
 
 async def test_replica_that_is_being_deleted_is_listed(cluster: Cluster) -> None:
