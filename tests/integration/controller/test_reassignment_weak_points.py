@@ -56,6 +56,29 @@ async def test_override_that_takes_the_leader_away_elects_another(cluster: Clust
     await finished(cluster, service, (3, 4))
 
 
+async def test_override_by_znode_that_would_lose_data_is_taken_out_of_it(cluster: Cluster) -> None:
+    """Broker 2 was added and is all that is in sync; Kafka deletes its replica."""
+    service = await cluster.active()
+    await reassign(service, {T0: (2, 3)})
+    await catch_up(cluster, service, (1, 2))
+    await ask(
+        service,
+        lambda reply: ReplicaLeaderElection(partitions=(T0,), election_type=ElectionType.PREFERRED, reply=reply),
+    )
+    await catch_up(cluster, service, (2,))
+    before = await cluster.until_state("t", 2, (2,))
+    await request_by_znode(cluster, {T0: [4]})
+
+    async def taken_out() -> bool:
+        return not await cluster.client.exists("/admin/reassign_partitions")
+
+    await until(taken_out, "the request is removed")
+    await idle(service)
+    assert await cluster.state("t") == before
+    assert await assignment(cluster) == ReplicaAssignment((2, 3, 1), (2, 3), (1,))
+    assert cluster.brokers[2].of(ApiKey.STOP_REPLICA) == []
+
+
 async def test_cancel_that_takes_the_leader_away_elects_the_origin(cluster: Cluster) -> None:
     service = await cluster.active()
     await reassign(service, {T0: (2, 3)})
