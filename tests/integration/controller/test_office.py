@@ -157,6 +157,13 @@ def failing(times: int, error: Exception, then: Callable[..., Awaitable[None]]) 
     return handler
 
 
+def break_failover(monkeypatch: pytest.MonkeyPatch, times: int, error: Exception) -> None:
+    """The step that reads the partition states raises the first few times."""
+    broken = failing(times, error, failover.load_partition_states)
+    steps = [(name, broken if step is failover.load_partition_states else step) for name, step in failover.FAILOVER]
+    monkeypatch.setattr(failover, "FAILOVER", steps)
+
+
 async def test_bug_in_a_handler_costs_a_failover(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -175,9 +182,7 @@ async def test_bug_in_a_handler_costs_a_failover(
 
 
 async def test_bug_that_repeats_ends_the_process(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        failover, "load_partition_states", failing(99, RuntimeError("again"), failover.load_partition_states)
-    )
+    break_failover(monkeypatch, 99, RuntimeError("again"))
     service = await cluster.add_controller()
     error = await cluster.giving_up(service)
     assert isinstance(error, GivingUpError)
@@ -216,8 +221,7 @@ async def test_deposed_in_the_middle_of_the_failover(
 ) -> None:
     """Again and again, also while stepping down from the term before: it is no bug, and ends in office."""
     await cluster.create_topic("t", {0: [1, 2]})
-    deposed = failing(times, ControllerMovedError("deposed"), failover.load_partition_states)
-    monkeypatch.setattr(failover, "load_partition_states", deposed)
+    break_failover(monkeypatch, times, ControllerMovedError("deposed"))
     service = await cluster.add_controller()
     await cluster.until_leaders("t", [1])
     assert service.shell.context.epoch == times + 1
@@ -227,8 +231,7 @@ async def test_deposed_in_the_middle_of_the_failover(
 async def test_bug_while_stepping_down(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fenced write was refused, and the next term's failover has a bug: recorded as one, and another term follows."""
     service = await office(cluster)
-    bug = failing(1, RuntimeError("a bug"), failover.load_partition_states)
-    monkeypatch.setattr(failover, "load_partition_states", bug)
+    break_failover(monkeypatch, 1, RuntimeError("a bug"))
     epoch, _ = await cluster.zk.get_controller_epoch() or (0, 0)
     await cluster.client.set_data("/controller_epoch", str(epoch + 5).encode())
     await cluster.create_topic("t", {0: [1]})
