@@ -50,6 +50,13 @@ def _one(target: Any, name: Any, wrong: Any) -> Callable[[], list[Patch]]:
     return lambda: [(target, name, wrong)]
 
 
+def _step(step: Handler, instead: Handler) -> Patch:
+    """A step of the failover's table, replaced."""
+    steps = tuple((name, instead if present is step else present) for name, present in failover.FAILOVER)
+    assert steps != failover.FAILOVER, step
+    return failover, "FAILOVER", steps
+
+
 # -- the fence and the role --------------------------------------------------------------------------------------------
 
 
@@ -251,7 +258,7 @@ def _reassignments_survive_resignation() -> list[Patch]:
 
     return [
         (controller_election, "on_controller_resignation", resigning),
-        (reassignment, "initialize_partition_reassignments", beginning),
+        _step(begin, beginning),
     ]
 
 
@@ -346,7 +353,7 @@ def _deletion_not_resumed() -> list[Patch]:
     async def load(shell: ControllerShell) -> None:
         await shell.zk.get_topic_deletions(watch=True)
 
-    return [(topic_deletion, "load_topic_deletions", load)]
+    return [_step(topic_deletion.load_topic_deletions, load)]
 
 
 def _removed_replicas_run_on() -> list[Patch]:
@@ -442,7 +449,7 @@ BUGS = (
     Bug(
         "reassignment is not resumed at failover",
         "KAFKA-6193",
-        _one(reassignment, "initialize_partition_reassignments", _nothing_async),
+        lambda: [_step(reassignment.initialize_partition_reassignments, _nothing_async)],
     ),
     Bug("reassignment ends before replicas are in sync", "design", _one(reassignment, "is_complete", lambda *_: True)),
     Bug("removed replicas are not stopped", "KAFKA-16120", _removed_replicas_run_on),
