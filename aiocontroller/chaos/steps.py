@@ -172,11 +172,12 @@ class Steps:
             known.pop(tp, None)
 
         def answered(answers: Any) -> None:
+            for tp in targets:
+                known.pop(tp, None)  # also where all of it is refused: it may have been carried out before
             if isinstance(answers, KafkaErrorCode):
                 return
             for tp, (code, _) in answers.items():
                 target = targets[tp]
-                known.pop(tp, None)
                 if code == KafkaErrorCode.NONE and target is not None and tp.topic in self.topics:
                     known[tp] = target
 
