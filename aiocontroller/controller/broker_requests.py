@@ -33,7 +33,6 @@ class Acknowledgements:
 
     def __init__(self) -> None:
         self._open = 0
-        self._sealed = False
         self._callback: Callable[[], None] | None = None
 
     def one(self) -> Callable[[], None]:

@@ -72,9 +72,5 @@ class ControllerMovedError(AioControllerError):
     """
 
 
-class StateChangeError(AioControllerError):
-    """A batch was in an impossible state, or a transition was forced that the tables refuse: a bug, and a failover."""
-
-
 class BadInputError(AioControllerError):
     """Something from outside could not be understood: names its subject, what was found and what was expected."""
