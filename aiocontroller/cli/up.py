@@ -26,6 +26,12 @@ _PORT = click.IntRange(0, 65535)
 
 @click.command()
 @click.option("--brokers", type=click.IntRange(1, 200), default=3, show_default=True)
+@click.option(
+    "--kafka",
+    metavar="VERSION",
+    help="Real, unmodified Kafka brokers of this version (3.9, 3.6, 3.4, 3.0, 2.8, or a full one); needs Java, and "
+    "Maven to fetch them. Default: simulated brokers.",
+)
 @click.option("--topics", type=click.IntRange(0), default=4, show_default=True)
 @click.option("--partitions", type=click.IntRange(1), default=8, show_default=True, help="Of each topic.")
 @click.option("--replication-factor", type=click.IntRange(1), help="Default: 3, or the number of brokers if less.")
@@ -43,6 +49,7 @@ _PORT = click.IntRange(0, 65535)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line; the first is the ready line.")
 def up(
     brokers: int,
+    kafka: str | None,
     topics: int,
     partitions: int,
     replication_factor: int | None,
@@ -67,6 +74,7 @@ def up(
     options = ClusterOptions(
         data_dir=data.resolve(),
         brokers=brokers,
+        kafka=kafka,
         topics=topics,
         partitions=partitions,
         replication_factor=replication_factor or min(3, brokers),

@@ -8,6 +8,7 @@ that was killed comes back with its log and as a new incarnation (a new registra
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import signal
 import socket
@@ -22,6 +23,8 @@ from aiocontroller.cluster.processes import Child
 from aiocontroller.core.errors import AioControllerError
 
 DEFAULT_VERSION = "3.9.1"
+LATEST_PATCH = {"2.8": "2.8.2", "3.0": "3.0.2", "3.4": "3.4.1", "3.6": "3.6.2", "3.9": DEFAULT_VERSION}
+"""Releases by their short names; any other version is named in full."""
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 _SCRIPT = Path(__file__).parents[2] / "scripts" / "kafka-jars"
@@ -64,6 +67,17 @@ def kafka_jars(version: str = DEFAULT_VERSION) -> Path:
     if run.returncode != 0:
         raise KafkaMissingError(f"no jars of Kafka {version}: {run.stderr.strip()[-2000:]}")
     return Path(run.stdout.strip())
+
+
+def release(version: str) -> str:
+    """``3.9`` -> ``3.9.1``; a full version is itself; KafkaMissingError for anything else."""
+    if version in LATEST_PATCH:
+        return LATEST_PATCH[version]
+    if re.fullmatch(r"[23]\.\d+\.\d+", version):
+        return version
+    raise KafkaMissingError(
+        f"Kafka version: found {version!r}, expected one of {', '.join(LATEST_PATCH)}, or a full one such as 3.7.2"
+    )
 
 
 def kafka_missing(version: str = DEFAULT_VERSION) -> str | None:

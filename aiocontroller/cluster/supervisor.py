@@ -1,8 +1,9 @@
-"""What ``aiocontroller up`` runs: ZooKeeper, simulated brokers and the controller as children, and their end.
+"""What ``aiocontroller up`` runs: ZooKeeper, brokers (simulated or real) and the controller as children, and their end.
 
 Children die with this process, whatever ends it (``processes``); ``stop`` ends them in order within seconds: first the
-controller, so that it does not elect anybody while the brokers leave, then the brokers, then ZooKeeper.  What a child
-prints is in the data folder: ``zookeeper/zookeeper.log``, ``controller/log``, ``broker-N/log``.
+controller, so that it does not elect anybody while the brokers leave, then the brokers, then ZooKeeper.  Real brokers
+go before the controller: their shutdown is a controlled one, and leaves clean logs.  What a child prints is in the data
+folder: ``zookeeper/zookeeper.log``, ``controller/log``, ``broker-N/log`` (a real broker's: ``broker-N/broker.log``).
 
 The state of the cluster in ZooKeeper stays in the folder; the next start goes on with it.
 """
@@ -16,7 +17,7 @@ import secrets
 import signal
 import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,9 @@ from aiocontroller.cluster.control import (
 )
 from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from aiocontroller.cluster.processes import Child
+from aiocontroller.cluster.real_kafka import RealKafkaBroker, kafka_jars, release
 from aiocontroller.cluster.simulated_broker import BrokerConfig, broker_command, read_ready
-from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.core.ids import Broker, LeaderAndIsr
 from aiocontroller.core.replica_placement import assign_replicas_to_brokers
 from aiocontroller.net.ports import World
 from aiocontroller.net.real import real_world
@@ -66,6 +68,7 @@ log = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 5.0
+REAL_STOP_TIMEOUT_S = 15.0
 SHUTDOWN_TIMEOUT_S = 30.0
 LED_TIMEOUT_S = 120.0
 WATCH_S = 0.2
@@ -77,6 +80,8 @@ CONTROLLER_PROPERTIES = {
     "leader.imbalance.check.interval.seconds": "5",
 }
 """Quicker than Kafka's defaults, so that one sees something happen."""
+SIGTERM_EXIT = 128 + signal.SIGTERM
+"""A JVM's exit code after an orderly end."""
 
 
 class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +89,8 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     data_dir: Path
     brokers: int = 3
+    kafka: str | None = None
+    """Real brokers of this Kafka version; None: simulated ones."""
     topics: int = 4
     partitions: int = 8
     """Of each topic."""
@@ -141,6 +148,8 @@ class ClusterSupervisor:
         self._token = secrets.token_hex(16)
         self._control = ControlServer(self._token, self.execute)
         self._children: dict[str, Child] = {}
+        self._kafka = None if options.kafka is None else release(options.kafka)
+        self._real: dict[int, RealKafkaBroker] = {}
         self._meant_to_run: dict[str, bool] = {}
         self._ports: dict[str, int] = {"controller": options.listen_port, "http": options.http_port}
         self._http = ""
@@ -178,6 +187,9 @@ class ClusterSupervisor:
             raise
 
     async def _start(self) -> None:
+        if self._kafka is not None:
+            log.info("Looking for the jars of Kafka %s; the first time Maven fetches them, some 50 MB", self._kafka)
+            await asyncio.to_thread(kafka_jars, self._kafka)
         await self._zookeeper.start_async()
         self._note("zookeeper", f"runs on {self._zookeeper.address}")
         self._client = ZooKeeperClient(self._zookeeper.address, world=self._world)
@@ -203,10 +215,12 @@ class ClusterSupervisor:
             await self._client.close()
             self._client = self._zk = None
         controller = self._children.pop("controller", None)
+        brokers, self._children = list(self._children.values()), {}
+        if self._kafka is not None:
+            await _stop_all(brokers, REAL_STOP_TIMEOUT_S, signal.SIGTERM)
         if controller is not None:
             await controller.stop_async(STOP_TIMEOUT_S)
-        brokers, self._children = self._children, {}
-        await asyncio.gather(*(child.stop_async(STOP_TIMEOUT_S, signal.SIGINT) for child in brokers.values()))
+        await _stop_all(brokers, STOP_TIMEOUT_S, signal.SIGINT)
         await self._zookeeper.stop_async()
         self._lock.release()
 
@@ -300,7 +314,7 @@ class ClusterSupervisor:
             done = f"{called} was killed (process {child.pid}, SIGKILL)"
         else:
             code = await child.stop_async(SHUTDOWN_TIMEOUT_S)
-            how = "shut down in a controlled way" if code == 0 else "did not shut down in good order"
+            how = "shut down in a controlled way" if code in (0, SIGTERM_EXIT) else "did not shut down in good order"
             done = f"{called} {how} (process {child.pid}, exit code {code})"
         self._note(name, "killed" if kill else "stopped")
         return done
@@ -323,6 +337,36 @@ class ClusterSupervisor:
     # -- children --------------------------------------------------------------------------------------------------
 
     async def _start_broker(self, broker: int) -> None:
+        if self._kafka is None:
+            await self._start_simulated_broker(broker)
+        else:
+            await self._start_real_broker(broker, self._kafka)
+
+    async def _start_real_broker(self, broker: int, version: str) -> None:
+        name = f"broker-{broker}"
+        if broker not in self._real:
+            self._real[broker] = RealKafkaBroker(
+                broker,
+                self._zookeeper.address,
+                self._data / name,
+                version=version,
+                replication_factor=min(3, self.options.brokers),
+                overrides={"zookeeper.session.timeout.ms": str(self.options.broker_session_timeout_ms)},
+            )
+        real = self._real[broker]
+        await self._until_unregistered(broker)
+        child = self._children[name] = real.launch()
+        self._meant_to_run[name] = True
+        await self._until_ready(name, child, real.answers)
+        self._ports[name] = real.port
+        self._note(name, f"answers: port {real.port}, Kafka {version}")
+
+    async def _until_unregistered(self, broker: int) -> None:
+        """A Kafka broker ends with an error when it finds its predecessor's registration."""
+        while isinstance(await self.zk.get_broker(broker, watch=False), Broker):  # noqa: ASYNC110 - no event
+            await asyncio.sleep(WATCH_S)
+
+    async def _start_simulated_broker(self, broker: int) -> None:
         name = f"broker-{broker}"
         folder = self._data / name
         config = BrokerConfig(
@@ -340,7 +384,7 @@ class ClusterSupervisor:
             said = read_ready(folder)
             return said is not None and said.pid == child.pid
 
-        await self._until_ready(child, ready)
+        await self._until_ready(name, child, ready)
         said = read_ready(folder)
         assert said is not None
         self._ports[name] = said.port
@@ -358,7 +402,7 @@ class ClusterSupervisor:
                 return None
             return said if said.pid == child.pid else None
 
-        await self._until_ready(child, lambda: ready() is not None)
+        await self._until_ready("controller", child, lambda: ready() is not None)
         said = ready()
         assert said is not None
         self._http = said.http
@@ -368,7 +412,9 @@ class ClusterSupervisor:
 
     def controller_command(self) -> list[str]:
         """How the controller process is started: the one place that knows the options of ``aiocontroller run``."""
-        properties = {**CONTROLLER_PROPERTIES, **self.options.controller_properties}
+        # Real brokers contend for the role themselves: the first may have it before the controller stands.
+        policy = {} if self._kafka is None else {"aiocontroller.takeover.policy": "takeover"}
+        properties = {**CONTROLLER_PROPERTIES, **policy, **self.options.controller_properties}
         return [
             sys.executable,
             "-m",
@@ -391,11 +437,11 @@ class ClusterSupervisor:
         self._meant_to_run[name] = True
         return child
 
-    async def _until_ready(self, child: Child, ready: Any) -> None:
+    async def _until_ready(self, name: str, child: Child, ready: Any) -> None:
         try:
             await child.wait_until_async(ready, START_TIMEOUT_S)
         except BaseException:
-            self._meant_to_run[child.name] = False
+            self._meant_to_run[name] = False
             child.kill()
             raise
 
@@ -483,3 +529,7 @@ class ClusterSupervisor:
         pairs = [(each.topic, partition) for each in topics.found for partition in each.partitions]
         states = await self.zk.get_topic_partition_states([p[0] for p in pairs], [p[1] for p in pairs])
         return sum(not (isinstance(state, LeaderAndIsr) and state.leader in live) for state in states)
+
+
+async def _stop_all(children: Iterable[Child], timeout_s: float, ask: signal.Signals) -> None:
+    await asyncio.gather(*(child.stop_async(timeout_s, ask) for child in children))
