@@ -92,7 +92,7 @@ class Child:
 
     def stop(self, timeout_s: float, ask: signal.Signals = signal.SIGTERM) -> int:
         """SIGTERM (or ``ask``), then SIGKILL after ``timeout_s``; the exit code."""
-        self._ask_to_stop(ask)
+        self.ask_to_stop(ask)
         try:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -100,7 +100,7 @@ class Child:
             return self._process.wait()
 
     async def stop_async(self, timeout_s: float, ask: signal.Signals = signal.SIGTERM) -> int:
-        self._ask_to_stop(ask)
+        self.ask_to_stop(ask)
         if not await self.ended(timeout_s):
             self.kill()
         return self._process.wait()
@@ -143,6 +143,7 @@ class Child:
             raise ChildFailedError(f"{self.name} was not ready in {timeout_s:g} s; {self.log}:\n{self.log_tail()}")
         return False
 
-    def _ask_to_stop(self, ask: signal.Signals) -> None:
+    def ask_to_stop(self, ask: signal.Signals = signal.SIGTERM) -> None:
+        """SIGTERM (or ``ask``), without waiting."""
         self.send_signal(ask)
         self.send_signal(signal.SIGCONT)  # a suspended child would only see the other signal when it goes on

@@ -176,6 +176,10 @@ class RealKafkaBroker:
         if self._child is not None:
             await self._child.stop_async(timeout_s)
 
+    async def ended(self, timeout_s: float) -> bool:
+        """Whether the process ended within ``timeout_s``."""
+        return self._child is None or await self._child.ended(timeout_s)
+
     def suspend(self) -> None:
         """SIGSTOP; for less than half the session timeout, else its session expires."""
         if self._child is not None:
@@ -201,10 +205,16 @@ class RealKafkaBroker:
             **self.overrides,
         }
 
-    def _command(self) -> list[str]:
+    @property
+    def settings(self) -> Path:
+        return self.data_dir / "server.properties"
+
+    def write_settings(self) -> None:
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        properties = self.data_dir / "server.properties"
-        properties.write_text("".join(f"{key}={value}\n" for key, value in self.properties().items()))
+        self.settings.write_text("".join(f"{key}={value}\n" for key, value in self.properties().items()))
+
+    def _command(self) -> list[str]:
+        self.write_settings()
         log4j = self.data_dir / "log4j.properties"
         log4j.write_text(_LOG4J)
         return [
@@ -216,7 +226,7 @@ class RealKafkaBroker:
             "-cp",
             f"{kafka_jars(self.version)}/*",
             "kafka.Kafka",
-            str(properties),
+            str(self.settings),
         ]
 
 

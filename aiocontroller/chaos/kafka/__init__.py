@@ -1,0 +1,1 @@
+"""Real Kafka clusters under load, struck by faults: what clients feel of each, under whichever controller."""

@@ -1,0 +1,156 @@
+"""What became of a load client's records: pure counting, fed by the lines that the client prints.
+
+    a PARTITION SEQUENCE SENT ACKNOWLEDGED         a record was acknowledged (µs of the monotonic clock)
+    c CONSUMER PARTITION FIRST LAST TIME           a consumer read the numbers FIRST to LAST, in a row
+    e WHO PARTITION TIME MESSAGE                   an error that the client gave to its user (partition -1: none)
+    end                                            everything was read back; the client is done
+
+The consumers: ``plain`` reads along without a group, ``group`` as the member of one, ``readback`` reads everything once
+more at the end.  A group promises at least once: what it reads again is counted apart and is no fault.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from array import array
+from collections.abc import Iterable
+
+import msgspec
+
+EXACT_CONSUMERS = ("plain", "readback")
+"""They keep their own position, so they must see each record once and in order."""
+CONSUMERS = (*EXACT_CONSUMERS, "group")
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Counts of records; a sum over partitions and, for the second to fourth, over consumers."""
+
+    acknowledged: int
+    lost: int
+    """Acknowledged, and not there when everything was read back; or passed over by a consumer that read along."""
+    doubled: int
+    reordered: int
+    redelivered: int
+    """Read again by the group, after a rebalance."""
+    errors: tuple[str, ...]
+    """What clients gave to their users, as WHO: MESSAGE."""
+
+    @property
+    def ok(self) -> bool:
+        return not (self.lost or self.doubled or self.reordered or self.errors)
+
+    def plus(self, other: Verdict) -> Verdict:
+        return Verdict(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
+
+
+NOTHING = Verdict(0, 0, 0, 0, 0, ())
+
+
+class ClientError(msgspec.Struct, frozen=True):
+    who: str
+    partition: int
+    at_us: int
+    message: str
+
+
+class Reading:
+    """One consumer's view of one partition."""
+
+    def __init__(self) -> None:
+        self.times_read = bytearray()
+        """By sequence number; stops at 255."""
+        self.highest = -1
+        self.doubled = 0
+        self.reordered = 0
+
+    def read(self, first: int, last: int) -> None:
+        missing = last + 1 - len(self.times_read)
+        if missing > 0:
+            self.times_read.extend(bytes(missing))
+        for sequence in range(first, last + 1):
+            if self.times_read[sequence]:
+                self.doubled += 1
+            elif sequence < self.highest:
+                self.reordered += 1
+            self.times_read[sequence] = min(255, self.times_read[sequence] + 1)
+            self.highest = max(self.highest, sequence)
+
+
+class Tally:
+    """One client's records."""
+
+    def __init__(self, partitions: int) -> None:
+        self.partitions = partitions
+        self.ended = False
+        self.errors: list[ClientError] = []
+        self.noise: list[str] = []
+        """Lines that are none of ours: what a runtime prints when it fails."""
+        self._sequences = [array("q") for _ in range(partitions)]
+        self._times_us = [array("q") for _ in range(partitions)]
+        self._sent_us = [array("q") for _ in range(partitions)]
+        self._readings = {who: [Reading() for _ in range(partitions)] for who in CONSUMERS}
+
+    def feed(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            kind, _, rest = line.partition(" ")
+            if kind == "a":
+                partition, sequence, sent, acknowledged = map(int, rest.split())
+                self._sequences[partition].append(sequence)
+                self._sent_us[partition].append(sent)
+                self._times_us[partition].append(acknowledged)
+            elif kind == "c":
+                who, numbers = rest.split(" ", 1)
+                partition, first, last, _ = map(int, numbers.split())
+                self._readings[who][partition].read(first, last)
+            elif kind == "e":
+                who, where, at, message = rest.split(" ", 3)
+                self.errors.append(ClientError(who, int(where), int(at), message))
+            elif line == "end":
+                self.ended = True
+            else:
+                self.noise.append(line)
+
+    def acknowledged_since(self, since_us: int) -> set[int]:
+        """Partitions that have acknowledged a record after this moment which was also sent after it."""
+        found = set()
+        for partition in range(self.partitions):
+            sent = self._sent_us[partition]
+            if sent and sent[-1] > since_us:
+                found.add(partition)
+        return found
+
+    def longest_gap_us(self, partition: int, since_us: int, until_us: int) -> int:
+        """The longest time between two acknowledgements of the partition, of those that touch this stretch of time.
+
+        A gap that begins before ``since_us`` counts whole; one that has not ended counts up to ``until_us``.
+        """
+        times = self._times_us[partition]
+        begin = max(0, bisect.bisect_right(times, since_us) - 1)
+        end = bisect.bisect_left(times, until_us)
+        inside = [*times[begin:end], until_us]
+        if begin == end:
+            return until_us - since_us
+        return max(later - earlier for earlier, later in itertools.pairwise(inside))
+
+    def longest_wait_us(self, partition: int, since_us: int, until_us: int) -> int:
+        """The longest time from send to acknowledgement, of records acknowledged in this stretch of time."""
+        times, sent = self._times_us[partition], self._sent_us[partition]
+        span = range(bisect.bisect_left(times, since_us), bisect.bisect_right(times, until_us))
+        return max((times[i] - sent[i] for i in span), default=0)
+
+    def verdict(self) -> Verdict:
+        lost = 0
+        for who in CONSUMERS:
+            for partition, reading in enumerate(self._readings[who]):
+                read = reading.times_read
+                lost += sum(s >= len(read) or not read[s] for s in self._sequences[partition])
+        exact = [reading for who in EXACT_CONSUMERS for reading in self._readings[who]]
+        return Verdict(
+            acknowledged=sum(map(len, self._sequences)),
+            lost=lost,
+            doubled=sum(reading.doubled for reading in exact),
+            reordered=sum(reading.reordered for reading in exact),
+            redelivered=sum(reading.doubled for reading in self._readings["group"]),
+            errors=tuple(f"{error.who}: {error.message}" for error in self.errors),
+        )

@@ -1,0 +1,189 @@
+"""What clients feel when something dies: the longest time without an acknowledged record, for each partition.
+
+    scripts/bench clients [--trials 3] [--session-ms 18000] [--subjects kafka,aiocontroller,kraft] [--json FILE]
+    scripts/bench clients --subjects kafka,early --variant early:aiocontroller.some.property=full
+    scripts/bench clients --broker replica.fetch.wait.max.ms=50 --events "broker SIGKILL,rolling restart"
+
+Three Kafka 3.9 brokers with the time-outs that they are shipped with, three replicas of which two must be in sync,
+an idempotent acks=all producer (Java's defaults, a record every 10 ms to each partition) and consumers that check that
+nothing is lost, doubled or out of order.  The subjects, one after the other, each on a cluster of its own:
+
+  kafka          the controller inside one of the brokers
+  aiocontroller  outside; a variant is the same with properties of its own
+  kraft          three brokers and three controllers that are no brokers, of the same release
+
+"Led" are the partitions whose leader was struck (in a leader move: those moved), "others" the rest.  "controller and
+broker" strikes both at once; under Kafka's own controller they are one process, so it is "controller SIGKILL" again.
+"nothing" is three seconds of peace: the noise of the machine.
+Exit code 1 when a record was lost, doubled or out of order, or a subject did not finish.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import sys
+import tempfile
+import time
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+
+from aiocontroller.chaos.kafka.events import EVENTS, Felt, play
+from aiocontroller.chaos.kafka.report import Stalls, felt_line, stall_table, stalls, verdict_line
+from aiocontroller.chaos.kafka.stage import AS_SHIPPED, Stage, kraft_stage, zookeeper_stage
+from aiocontroller.cluster.load.clients import KINDS
+from aiocontroller.cluster.load.tally import NOTHING, Verdict
+from aiocontroller.cluster.real_kafka import DEFAULT_VERSION, KafkaMissingError, kafka_jars
+
+PLAYED = [event for event in EVENTS if event not in ("takeover", "release")]
+SUBJECTS = ("kafka", "aiocontroller", "kraft")
+
+
+class Outcome(msgspec.Struct):
+    subject: str
+    verdict: Verdict
+    seconds: float
+    unfinished: str
+    """Why it ended early; empty when it did not."""
+
+    @property
+    def ok(self) -> bool:
+        return not (self.verdict.lost or self.verdict.doubled or self.verdict.reordered or self.unfinished)
+
+
+class Report(msgspec.Struct):
+    version: str
+    session_ms: int
+    brokers: dict[str, str]
+    variants: dict[str, dict[str, str]]
+    stalls: list[Stalls]
+    outcomes: list[Outcome]
+    felt: list[Felt]
+
+
+class Bench:
+    def __init__(self, options: argparse.Namespace, folder: Path, console: Console) -> None:
+        self.options = options
+        self.folder = folder
+        self.console = console
+        self.felt: list[Felt] = []
+        self.outcomes: list[Outcome] = []
+        self.broker_settings = AS_SHIPPED | {"zookeeper.session.timeout.ms": str(options.session_ms)} | options.broker
+
+    async def run(self) -> Report:
+        for subject in self.options.subjects:
+            started = time.monotonic()
+            verdict, unfinished = NOTHING, ""
+            try:
+                verdict = await self._measure(subject)
+            except (TimeoutError, AssertionError) as error:
+                unfinished = str(error)
+            self.outcomes.append(Outcome(subject, verdict, time.monotonic() - started, unfinished))
+            self.console.print(f"{subject}: {unfinished or verdict_line(verdict)}", markup=False)
+        options = self.options
+        return Report(
+            options.version,
+            options.session_ms,
+            options.broker,
+            options.variant,
+            stalls(self.felt),
+            self.outcomes,
+            self.felt,
+        )
+
+    async def _measure(self, subject: str) -> Verdict:
+        options, started = self.options, time.monotonic()
+        chance = random.Random(options.seed)  # the same victims for every subject
+        async with self._stage(subject) as stage:
+            stage.office = stage.offices.get("aiocontroller" if subject in options.variant else subject, stage.office)
+            stage.office.name = subject
+            await stage.open_load(options.clients, options.partitions, self.folder / subject / "load", options.version)
+            if subject not in ("kafka", "kraft"):
+                await stage.office.take()
+            await stage.heal()
+            for _ in range(options.trials):
+                for event in options.events:
+                    felt = await play(stage, event, chance)
+                    self.felt.append(felt)
+                    self.console.print(f"{time.monotonic() - started:6.0f} s  {felt_line(felt)}", markup=False)
+            return await stage.load.finish()
+
+    def _stage(self, subject: str) -> AbstractAsyncContextManager[Stage]:
+        folder, version = self.folder / subject, self.options.version
+        if subject == "kraft":
+            return kraft_stage(folder, overrides=self.broker_settings, version=version)
+        properties = self.options.variant.get(subject, {})
+        return zookeeper_stage(folder, overrides=self.broker_settings, properties=properties, version=version)
+
+
+def settings(texts: list[str]) -> dict[str, str]:
+    for text in texts:
+        if "=" not in text:
+            raise ValueError(f"found {text!r}, expected KEY=VALUE")
+    return {key.strip(): value.strip() for key, _, value in (text.partition("=") for text in texts)}
+
+
+def parsed() -> argparse.Namespace:
+    described = __doc__ or ""
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench clients", description=described, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--trials", type=int, default=3, help="of each event (default 3)")
+    parser.add_argument("--session-ms", type=int, default=18_000, help="ZooKeeper session timeout (default 18000)")
+    parser.add_argument("--subjects", default=",".join(SUBJECTS), help="which, in which order")
+    parser.add_argument("--variant", action="append", default=[], metavar="NAME:KEY=VALUE,…", help="of aiocontroller")
+    parser.add_argument("--broker", action="append", default=[], metavar="KEY=VALUE", help="a setting of all brokers")
+    parser.add_argument("--events", default=",".join(PLAYED), help=f"of: {', '.join(PLAYED)}")
+    parser.add_argument("--clients", default="java", help=f"of: {', '.join(KINDS)} (default java)")
+    parser.add_argument("--partitions", type=int, default=12, help="of each client's topic (default 12)")
+    parser.add_argument("--seed", type=int, default=1, help="draws the victims")
+    parser.add_argument("--version", default=DEFAULT_VERSION, help=f"Kafka's (default {DEFAULT_VERSION})")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything to this file")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave logs, journals and records in this folder")
+    options = parser.parse_args()
+    try:
+        options.broker = settings(options.broker)
+        named = [text.partition(":") for text in options.variant]
+        options.variant = {name: settings(given.split(",")) for name, _, given in named}
+    except ValueError as error:
+        parser.error(str(error))
+    for name, known in (("subjects", (*SUBJECTS, *options.variant)), ("events", PLAYED), ("clients", KINDS)):
+        found = [text.strip() for text in getattr(options, name).split(",")]
+        setattr(options, name, found)
+        if strange := set(found) - set(known):
+            parser.error(f"--{name}: found {', '.join(sorted(strange))}, expected some of: {', '.join(known)}")
+    try:
+        kafka_jars(options.version)
+    except KafkaMissingError as error:
+        parser.error(str(error))
+    return options
+
+
+def show(report: Report, console: Console) -> None:
+    trials = max((row.trials for row in report.stalls), default=0)
+    settings_shown = "".join(f", {key}={value}" for key, value in report.brokers.items())
+    title = f"Kafka {report.version}, sessions {report.session_ms:,} ms{settings_shown}, {trials} trials"
+    console.print(stall_table(report.stalls, title))
+    for outcome in report.outcomes:
+        console.print(f"{outcome.subject}: {outcome.unfinished or verdict_line(outcome.verdict)}", markup=False)
+        for error in dict.fromkeys(outcome.verdict.errors):
+            console.print(f"  {outcome.verdict.errors.count(error)} x {error}", markup=False)
+
+
+def main() -> int:
+    options = parsed()
+    console = Console(width=None if sys.stdout.isatty() else 150, highlight=False, soft_wrap=True)
+    with tempfile.TemporaryDirectory(prefix="bench-clients-") as name:
+        report = asyncio.run(Bench(options, options.keep or Path(name), console).run())
+    show(report, console)
+    if options.json is not None:
+        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
+    return 0 if all(outcome.ok for outcome in report.outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
