@@ -34,6 +34,7 @@ class EmbeddedZooKeeper:
 
     ``tick_ms`` is the grain of session expiry; sessions may be ``2 * tick_ms`` to ``max_session_timeout_ms`` long.
     ``heap_mb``: about 100 per 100,000 partitions is ample (a state znode takes 0.5 KB there).
+    ``jvm`` are the virtual machine's options beside the heap: by default such that it starts fast and stays small.
     ``ensemble`` is (own number, the ``server.N=`` lines) for a member of an ensemble.
     Raises ``JavaMissingError`` without Java or jars, ``ChildFailedError`` when the server does not come up.
     """
@@ -47,6 +48,7 @@ class EmbeddedZooKeeper:
         max_session_timeout_ms: int = 60_000,
         heap_mb: int = 512,
         force_sync: bool = False,
+        jvm: Sequence[str] = SMALL_JVM,
         ensemble: tuple[int, Sequence[str]] | None = None,
     ) -> None:
         self.data_dir = Path(data_dir)
@@ -55,6 +57,7 @@ class EmbeddedZooKeeper:
         self.max_session_timeout_ms = max_session_timeout_ms
         self.heap_mb = heap_mb
         self.force_sync = force_sync
+        self.jvm = jvm
         self._choose_port = port == 0
         self._ensemble = ensemble
         self._child: Child | None = None
@@ -192,7 +195,7 @@ class EmbeddedZooKeeper:
         main = "ZooKeeperServerMain" if self._ensemble is None else "quorum.QuorumPeerMain"
         return [
             str(java),
-            *SMALL_JVM,
+            *self.jvm,
             f"-Xmx{self.heap_mb}m",
             *(f"-D{key}={value}" for key, value in properties.items()),
             "-cp",

@@ -1,0 +1,101 @@
+"""The controller against Kafka's own, on the same kind of ZooKeeper and the same brokers, in one run.
+
+    scripts/bench controller --partitions 100000 --against kafka
+
+Ten recording brokers answer at once; a subject is a command line: two instances of aiocontroller, or two Kafka 3.9
+brokers that hold no partitions.  Times on a machine that others use too are worth little; the ratio of two subjects in
+one run is worth more.  Past runs are kept in .cache/benchmarks and shown beside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from benchmarks.controller.cases import CASES, USUAL, Bench
+from benchmarks.controller.figures import History, Measured, rows_of, show, write_json
+from benchmarks.controller.page import write_page
+from benchmarks.controller.resources import peak_rss_mib
+from benchmarks.controller.stage import Shape, stage
+from benchmarks.controller.subjects import SUBJECTS, Subject
+
+AGAINST = {"nobody": (), "kafka": ("kafka",), "kafka-1000": ("kafka-1000",), "both": ("kafka", "kafka-1000")}
+
+
+async def measure(kind: type[Subject], given: argparse.Namespace, progress: Progress) -> Measured:
+    shape = Shape(given.topics, given.partitions // given.topics)
+    task = progress.add_task(kind.name, total=given.runs * len(given.cases) + 2, now="preloading")
+    measured = Measured()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) if given.keep is None else given.keep / kind.name
+        async with stage(folder, shape, rtt_ms=given.rtt_ms, ensemble=given.ensemble) as its_stage:
+            progress.update(task, advance=1, now="starting")
+            subject = kind(its_stage.zookeeper, folder, given.property)
+            bench = Bench(its_stage, subject)
+            try:
+                await subject.start()
+                await its_stage.brokers.quiet(0.0, bench.whole_quiet_s)
+                progress.advance(task)
+                for _ in range(given.runs):
+                    for case in given.cases:
+                        progress.update(task, now=case)
+                        seconds, cost = await bench.measure(CASES[case])
+                        measured.add(case, seconds, cost)
+                        if not progress.console.is_terminal:
+                            figures = ", ".join(f"{row} {value:.3f}" for row, value in seconds.items())
+                            progress.console.print(f"{kind.name}: {figures}", soft_wrap=True, highlight=False)
+                        progress.advance(task)
+                measured.peak_rss_mib = max(map(peak_rss_mib, subject.pids()))
+            finally:
+                subject.stop()
+    progress.update(task, now="done")
+    return measured
+
+
+async def compare(given: argparse.Namespace) -> dict[str, Measured]:
+    columns = (TextColumn("{task.description:<22}"), BarColumn(), TextColumn("{task.fields[now]:<20}"))
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as progress:
+        names = ("aiocontroller", *AGAINST[given.against])
+        return {SUBJECTS[n].name: await measure(SUBJECTS[n], given, progress) for n in names}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="scripts/bench controller", description="The controller against Kafka's own.")
+    parser.add_argument("--partitions", type=int, default=100_000, help="default: 100000")
+    parser.add_argument("--topics", type=int, help="default: one for each 100 partitions")
+    parser.add_argument("--runs", type=int, default=3, help="how often each case (default: 3)")
+    parser.add_argument("--against", choices=tuple(AGAINST), default="nobody")
+    parser.add_argument(
+        "--cases", nargs="+", choices=tuple(CASES), default=list(USUAL), metavar="CASE", help=", ".join(CASES)
+    )
+    parser.add_argument("--rtt-ms", type=float, default=0.0, help="added round-trip time between subject and ZooKeeper")
+    parser.add_argument("--ensemble", action="store_true", help="three ZooKeeper servers instead of one")
+    parser.add_argument("--property", action="append", default=[], help="name=value for aiocontroller; repeatable")
+    parser.add_argument("--keep", type=Path, help="leave logs and journals in this folder")
+    parser.add_argument("--json", type=Path, help="also write the rows to this file")
+    parser.add_argument("--report", type=Path, help="also write a page (HTML) to this file")
+    given = parser.parse_args()
+    given.topics = given.topics or max(1, given.partitions // 100)
+    if given.ensemble and given.rtt_ms:
+        parser.error("--rtt-ms needs a single ZooKeeper server: leave --ensemble out")
+    if given.partitions % given.topics:
+        parser.error(f"--partitions {given.partitions} is no multiple of --topics {given.topics}")
+    results = asyncio.run(compare(given))
+    rows = rows_of(results, given.partitions)
+    history = History.of("controller", given)
+    show(rows, results, history)
+    history.keep(rows)
+    if given.json is not None:
+        write_json(given.json, rows)
+    if given.report is not None:
+        write_page(given.report, rows, history)
+        Console(stderr=True).print(f"report: {given.report}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""What a case cost beside time: processor seconds, memory, ZooKeeper's packets.  Linux's ``/proc``; zeros elsewhere."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Usage(NamedTuple):
+    cpu_s: float
+    """Of the subject's processes."""
+    zookeeper_cpu_s: float
+    zookeeper_packets: int
+    """Requests that ZooKeeper received."""
+
+    def since(self, before: Usage) -> Usage:
+        return Usage(*(now - then for now, then in zip(self, before, strict=True)))
+
+
+def usage(pids: Iterable[int], servers: Iterable[EmbeddedZooKeeper]) -> Usage:
+    running = [server for server in servers if server.pid is not None]
+    return Usage(
+        sum(map(cpu_s, pids)),
+        sum(cpu_s(server.pid) for server in running if server.pid is not None),
+        sum(map(packets_received, running)),
+    )
+
+
+def cpu_s(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def peak_rss_mib(pid: int) -> float:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:")), 0.0)
+
+
+def packets_received(server: EmbeddedZooKeeper) -> int:
+    """By the four-letter word ``srvr``."""
+    host, port = server.address.split(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=5) as connection:
+            connection.sendall(b"srvr")
+            answer = b"".join(iter(lambda: connection.recv(4096), b"")).decode()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in answer.splitlines() if line.startswith("Received:")), 0)

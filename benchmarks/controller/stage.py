@@ -1,0 +1,189 @@
+"""What a subject is put on: ZooKeeper with the znodes of a cluster that has run before, and recording brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper, ZooKeeperEnsemble
+from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment, TopicAssignment
+from aiocontroller.net.real import real_world
+from aiocontroller.zookeeper import znodes
+from aiocontroller.zookeeper.client import ZooKeeperClient
+from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+from aiocontroller.zookeeper.writes import Create
+
+BROKERS = 10
+REPLICATION_FACTOR = 3
+PRELOAD_SLICE = 100_000
+HEAP_MB_PER_MILLION = 4000
+SERVER_JVM = ("-server", "-XX:+UseG1GC", "-Djava.awt.headless=true")
+
+
+class Shape(NamedTuple):
+    """Of the cluster: ``topics`` times ``per_topic`` partitions, three replicas each."""
+
+    topics: int
+    per_topic: int
+
+    @property
+    def partitions(self) -> int:
+        return self.topics * self.per_topic
+
+    def replicas(self, topic: int, partition: int) -> tuple[int, ...]:
+        return tuple((topic + partition + i * (1 + topic % 3)) % BROKERS + 1 for i in range(REPLICATION_FACTOR))
+
+
+def topic_name(number: int) -> str:
+    return f"topic-{number:05}"
+
+
+def topic_id(number: int) -> bytes:
+    return (number + 1).to_bytes(16, "big")
+
+
+class RecordingBrokers:
+    """The process of ``benchmarks.recording_brokers``, asked over its standard input."""
+
+    def __init__(self, zookeeper: str) -> None:
+        command = [sys.executable, "-m", "benchmarks.recording_brokers", "--zookeeper", zookeeper]
+        self._process = subprocess.Popen(
+            [*command, "--brokers", str(BROKERS)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._read()
+
+    def _read(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("the recording brokers ended")
+        return json.loads(line)
+
+    def ask(self, command: str) -> Any:
+        """The answer to one command; RuntimeError with the brokers' own words when it failed."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(command + "\n")
+        self._process.stdin.flush()
+        answer = self._read()
+        if "error" in answer:
+            raise RuntimeError(f"recording brokers: {answer['error']}")
+        return answer["answer"]
+
+    async def ask_async(self, command: str) -> Any:
+        return await asyncio.to_thread(self.ask, command)
+
+    async def quiet(self, since: float, quiet_s: float, within_s: float = 900.0) -> float:
+        """Wait until nobody has heard anything for ``quiet_s``; the time of the last request.
+
+        TimeoutError when nobody hears anything at all after ``since`` (``time.monotonic``), or it does not end.
+        """
+        deadline = time.monotonic() + within_s
+        while True:
+            await asyncio.sleep(0.1)
+            latest: float = await self.ask_async("latest")
+            if latest > since and time.monotonic() - latest > quiet_s:
+                return latest
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the controller said nothing, or did not stop, in {within_s:.0f} s")
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+class DelayProxy:
+    """A process between the subject and ZooKeeper that lets every byte travel ``rtt_ms / 2`` longer each way."""
+
+    def __init__(self, zookeeper: str, rtt_ms: float) -> None:
+        command = [sys.executable, "-m", "benchmarks.controller.delay_proxy", zookeeper, str(rtt_ms)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.address = self._process.stdout.readline().strip()
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+class Stage(NamedTuple):
+    zookeeper: str
+    """Where the subject finds it: behind the delay, if there is one."""
+
+    servers: list[EmbeddedZooKeeper]
+    zk: KafkaZkClient
+    brokers: RecordingBrokers
+    shape: Shape
+
+
+@asynccontextmanager
+async def stage(folder: Path, shape: Shape, *, rtt_ms: float = 0.0, ensemble: bool = False) -> AsyncIterator[Stage]:
+    heap_mb = 2000 + shape.partitions * HEAP_MB_PER_MILLION // 1_000_000
+    keeper: EmbeddedZooKeeper | ZooKeeperEnsemble
+    if ensemble:
+        keeper = ZooKeeperEnsemble(folder / "zookeeper", heap_mb=heap_mb)
+        await asyncio.to_thread(keeper.start)
+        servers = keeper.servers
+    else:
+        keeper = EmbeddedZooKeeper(folder / "zookeeper", heap_mb=heap_mb, force_sync=True, jvm=SERVER_JVM)
+        await keeper.start_async()
+        servers = [keeper]
+    client = ZooKeeperClient(keeper.address, world=real_world(), session_timeout_s=30)
+    brokers: RecordingBrokers | None = None
+    proxy: DelayProxy | None = None
+    try:
+        await client.start(30)
+        zk = KafkaZkClient(client)
+        await preload(client, zk, shape)
+        brokers = await asyncio.to_thread(RecordingBrokers, keeper.address)
+        if rtt_ms > 0:
+            proxy = await asyncio.to_thread(DelayProxy, keeper.address, rtt_ms)
+        yield Stage(proxy.address if proxy else keeper.address, servers, zk, brokers, shape)
+    finally:
+        if proxy is not None:
+            proxy.stop()
+        if brokers is not None:
+            brokers.stop()
+        await client.close()
+        keeper.stop()
+
+
+async def preload(client: ZooKeeperClient, zk: KafkaZkClient, shape: Shape) -> None:
+    """The znodes of a cluster that has run before: a controller epoch, topics, states."""
+    await zk.create_top_level_paths()
+    await client.write_many([Create("/controller_epoch", b"1")], fence=None)
+    _, fence = await zk.get_controller_epoch() or (0, 0)
+    await create_topics(client, shape, range(shape.topics), topic_name)
+    step = max(1, PRELOAD_SLICE // shape.per_topic)
+    for start in range(0, shape.topics, step):
+        keys = [(t, p) for t in range(start, min(start + step, shape.topics)) for p in range(shape.per_topic)]
+        replicas = [shape.replicas(t, p) for t, p in keys]
+        states = [LeaderAndIsr(own[0], 0, own, 1, -1) for own in replicas]
+        names = [topic_name(t) for t, _ in keys]
+        await zk.create_topic_partition_states(names, [p for _, p in keys], states, fence=fence)
+
+
+async def create_topics(client: ZooKeeperClient, shape: Shape, numbers: range, name: Any = topic_name) -> None:
+    """The znodes by which topics come into being: ids and assignments, no states."""
+    await client.write_many(
+        [
+            Create(
+                f"/brokers/topics/{name(t)}",
+                znodes.encode_topic(
+                    TopicAssignment(
+                        name(t),
+                        topic_id(t),
+                        {p: ReplicaAssignment(shape.replicas(t, p)) for p in range(shape.per_topic)},
+                    )
+                ),
+            )
+            for t in numbers
+        ],
+        fence=None,
+    )

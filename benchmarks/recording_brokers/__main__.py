@@ -1,0 +1,233 @@
+"""The process with the recording brokers.
+
+    python -m benchmarks.recording_brokers --zookeeper HOST:PORT --brokers 10
+
+Driven by lines on standard input, answered by one JSON line each.  ``COMMANDS`` lists them.  Times are
+``time.monotonic``, which the processes of a machine share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import uvloop
+
+from aiocontroller.cluster.replica_manager import IsrChange
+from aiocontroller.core.ids import LeaderAndIsr, TopicAssignment
+from aiocontroller.net.real import real_world
+from aiocontroller.zookeeper.client import ZooKeeperClient
+from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+from benchmarks.recording_brokers.broker import RecordingBroker
+from benchmarks.recording_brokers.isr import IsrAsker, isr_change
+from benchmarks.recording_brokers.views import Views
+
+MAX_SAMPLES = 5
+MAX_CHANGES = 10_000
+"""In one AlterPartition request."""
+
+
+class Fleet:
+    """All brokers of the process; its methods are the commands."""
+
+    def __init__(self, zookeeper: str, count: int) -> None:
+        self.brokers = {n: RecordingBroker(zookeeper, n) for n in range(1, count + 1)}
+        self.views = Views(self.brokers)
+        self._client = ZooKeeperClient(zookeeper, world=real_world(), session_timeout_s=30)
+        self._zk = KafkaZkClient(self._client)
+
+    async def begin(self) -> None:
+        await self._client.start(30)
+        for broker in self.brokers.values():
+            await broker.start()
+
+    async def mark(self) -> None:
+        """Read what was heard, and forget it."""
+        for number, broker in self.brokers.items():
+            for _, frame in broker.heard:
+                self.views.settle(number, frame)
+            broker.heard.clear()
+
+    async def latest(self) -> float:
+        """When anything was heard last; 0 when nothing was."""
+        return max((b.heard[-1][0] for b in self.brokers.values() if b.heard), default=0.0)
+
+    async def heard(self) -> dict[int, dict[str, Any]]:
+        """For each broker, by API: time of the first and the last request, partitions, requests; bytes in all.
+
+        It reads what was heard and forgets it.
+        """
+        return {number: self._heard(number, broker) for number, broker in self.brokers.items()}
+
+    def _heard(self, number: int, broker: RecordingBroker) -> dict[str, Any]:
+        first: dict[str, float] = {}
+        last: dict[str, float] = {}
+        partitions: dict[str, int] = {}
+        requests: dict[str, int] = {}
+        for moment, frame in broker.heard:
+            name, told = self.views.settle(number, frame)
+            first.setdefault(name, moment)
+            last[name] = moment
+            partitions[name] = partitions.get(name, 0) + told
+            requests[name] = requests.get(name, 0) + 1
+        size = sum(len(frame) for _, frame in broker.heard)
+        broker.heard.clear()
+        return {"first": first, "last": last, "partitions": partitions, "requests": requests, "bytes": size}
+
+    async def check(self) -> dict[str, Any]:
+        """Hold what every broker was told against ZooKeeper: how many differences, and some of them."""
+        await self.mark()
+        assignments, states = await self._read_everything()
+        alive = {number for number, broker in self.brokers.items() if broker.alive}
+        replicas = {name: topic.partitions for name, topic in assignments.items()}
+        found = self.views.differences(alive, states, replicas)
+        samples = list(itertools.islice(found, MAX_SAMPLES))
+        return {"differences": len(samples) + sum(1 for _ in found), "samples": samples, "partitions": len(states)}
+
+    async def _read_everything(self) -> tuple[dict[str, TopicAssignment], dict[tuple[str, int], LeaderAndIsr]]:
+        names = await self._zk.get_all_topics_in_cluster(watch=False)
+        topics = {t.topic: t for t in (await self._zk.get_topic_assignments(names, watch=False)).found}
+        keys = [(t.topic, p) for t in topics.values() for p in t.partitions]
+        states = await self._zk.get_topic_partition_states([t for t, _ in keys], [p for _, p in keys])
+        return topics, {key: s for key, s in zip(keys, states, strict=True) if isinstance(s, LeaderAndIsr)}
+
+    async def dead(self) -> list[int]:
+        return [number for number, broker in self.brokers.items() if not broker.alive]
+
+    async def kill(self, n: str) -> float:
+        """The registration goes at once; the time just before."""
+        at = time.monotonic()
+        await self.brokers[int(n)].kill()
+        self.brokers[int(n)].heard.clear()
+        self.views.forget(int(n))
+        return at
+
+    async def start(self, n: str) -> float:
+        at = time.monotonic()
+        await self.brokers[int(n)].start()
+        return at
+
+    async def bounce(self, n: str) -> float:
+        """A new incarnation at once; the time just before."""
+        at = time.monotonic()
+        await self.brokers[int(n)].bounce()
+        return at
+
+    async def shutdown(self, n: str, host: str, port: str) -> float:
+        """Ask for a controlled shutdown; the seconds that it took."""
+        return await self.brokers[int(n)].shut_down(host, int(port))
+
+    async def follow(self, host: str, port: str) -> None:
+        """From now on replicas that are being added catch up at once."""
+        asker = IsrAsker(host, int(port))
+        for broker in self.brokers.values():
+            broker.follow = asker
+
+    async def unfollow(self) -> dict[str, int]:
+        """No more; how many changes were asked for and refused."""
+        asker = next(iter(self.brokers.values())).follow
+        assert asker is not None
+        for broker in self.brokers.values():
+            broker.follow = None
+        asker.close()
+        return {"asked": asker.asked, "refused": asker.refused}
+
+    async def alter_one_by_one(self, host: str, port: str, count: str) -> list[float]:
+        """Shrink and grow one partition's ISR ``count`` times; the seconds of each request."""
+        assignments, states = await self._read_everything()
+        (topic, partition), state = next(
+            (key, s) for key, s in sorted(states.items()) if s.leader in self.brokers and len(s.isr) > 1
+        )
+        asker = IsrAsker(host, int(port))
+        broker, epoch, seconds = self.brokers[state.leader], state.partition_epoch, []
+        smaller = tuple(r for r in state.isr if r == state.leader) + state.isr[2:]
+        for turn in range(int(count)):
+            isr = smaller if turn % 2 == 0 else state.isr
+            change = isr_change(topic, assignments[topic].topic_id, partition, state, epoch, isr)
+            took, [epoch] = await asker.ask(broker.id, broker.epoch, [change])
+            seconds.append(took)
+        asker.close()
+        assert not asker.refused, f"{asker.refused} changes of {topic}-{partition} were refused"
+        return seconds
+
+    async def alter_at_once(self, host: str, port: str, each: str) -> list[dict[str, float]]:
+        """Every broker asks for ``each`` smaller ISRs in one request, all together; then for the full ones again."""
+        waves = []
+        for whole in (False, True):
+            changes = {n: some[: int(each)] for n, some in (await self._isr_changes(whole=whole)).items()}
+            asker = IsrAsker(host, int(port))
+            started = time.monotonic()
+            await self._ask(asker, changes)
+            waves.append({"seconds": time.monotonic() - started, "asked": asker.asked, "refused": asker.refused})
+        return waves
+
+    async def heal(self, host: str, port: str) -> dict[str, int]:
+        """All replicas catch up: the leaders ask for full ISRs."""
+        asker = IsrAsker(host, int(port))
+        await self._ask(asker, await self._isr_changes(whole=True))
+        return {"asked": asker.asked, "refused": asker.refused}
+
+    async def _ask(self, asker: IsrAsker, changes: dict[int, list[IsrChange]]) -> None:
+        async def one(number: int, of_leader: list[IsrChange]) -> None:
+            for start in range(0, len(of_leader), MAX_CHANGES):
+                await asker.ask(number, self.brokers[number].epoch, of_leader[start : start + MAX_CHANGES])
+
+        try:
+            await asyncio.gather(*(one(number, of_leader) for number, of_leader in changes.items()))
+        finally:
+            asker.close()
+
+    async def _isr_changes(self, *, whole: bool) -> dict[int, list[IsrChange]]:
+        """By leader: ISRs without their followers, or ``whole`` again with all replicas that live."""
+        assignments, states = await self._read_everything()
+        alive = {number for number, broker in self.brokers.items() if broker.alive}
+        changes: dict[int, list[IsrChange]] = {number: [] for number in alive}
+        for (topic, partition), state in sorted(states.items()):
+            replicas = assignments[topic].partitions[partition].replicas
+            wanted = tuple(r for r in replicas if r in alive) if whole else (state.leader,)
+            if state.leader in alive and set(wanted) != set(state.isr):
+                topic_id = assignments[topic].topic_id
+                change = isr_change(topic, topic_id, partition, state, state.partition_epoch, wanted)
+                changes[state.leader].append(change)
+        return changes
+
+
+COMMANDS: dict[str, Callable[..., Awaitable[Any]]] = {
+    name: getattr(Fleet, name)
+    for name in (
+        *("mark", "latest", "heard", "check", "dead", "kill", "start", "bounce", "shutdown"),
+        *("follow", "unfollow", "alter_one_by_one", "alter_at_once", "heal"),
+    )
+}
+
+
+async def serve(zookeeper: str, count: int) -> None:
+    fleet = Fleet(zookeeper, count)
+    await fleet.begin()
+    print(json.dumps({"ready": count}), flush=True)
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        name, *arguments = line.split()
+        try:
+            answer = {"answer": await COMMANDS[name](fleet, *arguments)}
+        except Exception as error:  # the driver decides; this process goes on
+            answer = {"error": f"{name}: {type(error).__name__}: {error}"}
+        print(json.dumps(answer), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--zookeeper", required=True)
+    parser.add_argument("--brokers", type=int, default=10)
+    given = parser.parse_args()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve(given.zookeeper, given.brokers))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""What each broker has been told, in columns: 8 bytes for each partition and broker, so that 2,000,000 fit.
+
+Kept up to date only when asked (``settle``), from the bytes that were heard.  ``differences`` holds it against the
+znodes: every live broker's metadata must say what they say, and every replica must have been told of itself.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+
+from aiocontroller.cluster.broker_requests import (
+    IntArrays,
+    TopicStates,
+    decode_leader_and_isr,
+    decode_stop_replica,
+    decode_update_metadata,
+    run_to_end,
+)
+from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment
+from aiocontroller.wire.apis import ApiKey
+from aiocontroller.wire.frames import decode_request_header
+
+NOTHING = -1
+DELETED = -2
+
+Told = tuple[str, int]
+"""(name of the API, how many partitions)"""
+
+
+def leadership(leader: int, leader_epoch: int) -> int:
+    """Both in one number; ``NOTHING`` for a partition that the broker does not know."""
+    return leader_epoch << 32 | (leader & 0xFFFFFFFF)
+
+
+class Views:
+    """Of all brokers.  A row is a partition that somebody was told of, in the order of its first mention."""
+
+    def __init__(self, brokers: Iterable[int]) -> None:
+        self.rows: dict[str, dict[int, int]] = {}
+        self.metadata = {broker: array("q") for broker in brokers}
+        self.replicas = {broker: array("q") for broker in self.metadata}
+        self._size = 0
+        self._arrays = IntArrays()
+
+    def forget(self, broker: int) -> None:
+        """It ended; what it knew went with it."""
+        self.metadata[broker] = array("q")
+        self.replicas[broker] = array("q")
+
+    def settle(self, broker: int, frame: bytes) -> Told:
+        """Read one request that ``broker`` heard."""
+        header, rest = decode_request_header(frame)
+        version, body = header.api_version, bytes(rest)
+        name = ApiKey(header.api_key).name
+        match header.api_key:
+            case ApiKey.LEADER_AND_ISR:
+                topics = run_to_end(decode_leader_and_isr(version, body, self._arrays)).topics
+                return name, self._put(self.replicas[broker], topics)
+            case ApiKey.UPDATE_METADATA:
+                topics = run_to_end(decode_update_metadata(version, body, self._arrays)).topics
+                return name, self._put(self.metadata[broker], topics)
+            case _:
+                stopped = run_to_end(decode_stop_replica(version, body)).partitions
+                column = self.replicas[broker]
+                for topic, partition, _, delete in stopped:
+                    row = self.rows.get(topic, {}).get(partition, self._size)
+                    if row < len(column) and delete:
+                        column[row] = NOTHING
+                return name, len(stopped)
+
+    def _put(self, column: array[int], topics: list[TopicStates]) -> int:
+        told = 0
+        for topic in topics:
+            rows = self.rows.setdefault(topic.topic, {})
+            for state in topic.partitions:
+                row = rows.get(state.partition)
+                if row is None:
+                    row = rows[state.partition] = self._size
+                    self._size += 1
+                if row >= len(column):
+                    column.extend([NOTHING]) if row == len(column) else column.extend(
+                        array("q", [NOTHING]) * (self._size - len(column))
+                    )
+                gone = state.leader == DELETED
+                column[row] = NOTHING if gone else leadership(state.leader, state.leader_epoch)
+            told += len(topic.partitions)
+        return told
+
+    def _at(self, column: array[int], topic: str, partition: int) -> int:
+        row = self.rows.get(topic, {}).get(partition, NOTHING)
+        return column[row] if 0 <= row < len(column) else NOTHING
+
+    def differences(
+        self,
+        alive: set[int],
+        states: Mapping[tuple[str, int], LeaderAndIsr],
+        assignments: Mapping[str, Mapping[int, ReplicaAssignment]],
+    ) -> Iterator[str]:
+        """One line for each broker and partition where what was said is not what stands in ZooKeeper."""
+        for (topic, partition), state in states.items():
+            want = leadership(state.leader, state.leader_epoch)
+            for broker in alive:
+                if self._at(self.metadata[broker], topic, partition) != want:
+                    yield f"broker {broker} was not told of {topic}-{partition} (UpdateMetadata)"
+            for broker in assignments[topic][partition].replicas:
+                if broker in alive and self._at(self.replicas[broker], topic, partition) != want:
+                    yield f"replica {broker} of {topic}-{partition} was not told of itself (LeaderAndIsr)"
+        for topic, rows in self.rows.items():
+            if topic not in assignments:
+                for partition in rows:
+                    for broker in alive:
+                        if self._at(self.metadata[broker], topic, partition) != NOTHING:
+                            yield f"broker {broker} still knows {topic}-{partition}, which is deleted"
