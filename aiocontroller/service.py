@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import anyio.abc
+import msgspec
 
 from aiocontroller.config import Config
 from aiocontroller.controller.channel_manager import ControllerChannelManager
@@ -19,6 +20,7 @@ from aiocontroller.controller.kafka_controller import GivingUpError, KafkaContro
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.events import ShutdownEventThread
 from aiocontroller.core.ids import Endpoint
+from aiocontroller.core.invariants import violations
 from aiocontroller.journal.journal import Journal, NullJournal
 from aiocontroller.journal.writer import FileJournal
 from aiocontroller.metrics import Metrics
@@ -37,6 +39,27 @@ log = logging.getLogger(__name__)
 LAG_PROBE_S = 0.05
 
 Ready = Callable[["Service"], None]
+
+
+class Inspection(msgspec.Struct, frozen=True, kw_only=True):
+    """A controller's inside at one moment, for checkers: what a controller that stands by holds is all empty."""
+
+    id: int
+    session_id: int
+    active: bool
+    queued_events: int
+    queued_requests: int
+    """That wait for brokers."""
+    senders: bool
+    timers: int
+    watches: int
+    partitions: int
+    brokers: list[int]
+    live_brokers: list[int]
+    reassigning: int
+    deleting: list[str]
+    violations: list[str]
+    """Of what a context must always be (``core.invariants``)."""
 
 
 class Service:
@@ -92,6 +115,25 @@ class Service:
     def stop(self) -> None:
         """Give the role back and end; what waits in the queue is preempted, requests among it are answered."""
         self.queue.clear_and_put(ShutdownEventThread())
+
+    def inspect(self) -> Inspection:
+        shell, context = self.shell, self.shell.context
+        return Inspection(
+            id=shell.id,
+            session_id=self.client.session_id,
+            active=self.controller.election.active,
+            queued_events=len(self.queue),
+            queued_requests=sum(each.queued for each in shell.channels.statistics()) if shell.channels else 0,
+            senders=shell.channels is not None,
+            timers=self.queue.statistics().deferred,
+            watches=self.client.statistics().watches,
+            partitions=len(context.table),
+            brokers=sorted(context.brokers),
+            live_brokers=sorted(context.live),
+            reassigning=len(context.partitions_being_reassigned),
+            deleting=list(context.topics_to_be_deleted),
+            violations=list(violations(context)),
+        )
 
     async def _open(self, tasks: anyio.abc.TaskGroup) -> None:
         config = self.config
@@ -168,7 +210,10 @@ class Service:
     def _debug_handlers(self) -> dict[str, Callable[[], Awaitable[Any]]]:
         if not self._allow_session_expiry:
             return {}
-        return {"expire-session": self.client.expire_session_for_test}
+        return {"expire-session": self.client.expire_session_for_test, "inspect": self._inspect_for_test}
+
+    async def _inspect_for_test(self) -> Inspection:
+        return self.inspect()
 
 
 def run_service(

@@ -15,6 +15,8 @@ from aiocontroller.cluster.java import JavaMissingError, find_java, zookeeper_cl
 from aiocontroller.net.ports import World
 from aiocontroller.net.real import real_world
 
+pytest_plugins = ["pytester"]
+
 _chroots = itertools.count(1)
 
 

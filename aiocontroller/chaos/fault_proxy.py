@@ -65,7 +65,8 @@ class FaultProxy:
     """
 
     def __init__(self, target_port: int, *, ssl: ssl_module.SSLContext | None = None) -> None:
-        self._target_port = target_port
+        self.target_port = target_port
+        """May be changed: later connections go there."""
         self._ssl = ssl
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -122,6 +123,14 @@ class FaultProxy:
         for link in self.links:
             link.hears.clear()
 
+    def thaw(self) -> None:
+        """All connections carry again; what waited goes on."""
+        self.hang = False
+        self.delay_s = 0.0
+        for link in self.links:
+            link.thawed.set()
+            link.hears.set()
+
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -141,7 +150,7 @@ class FaultProxy:
             while await reader.read(1 << 16):
                 pass
             return
-        upstream, server = await asyncio.open_connection("127.0.0.1", self._target_port, limit=1 << 24)
+        upstream, server = await asyncio.open_connection("127.0.0.1", self.target_port, limit=1 << 24)
         link = Link(number, writer, server)
         self.links.append(link)
         delayed: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()

@@ -10,11 +10,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from aiocontroller.chaos.history import Partition, ZNodeHistory
+from aiocontroller.chaos.history import Leadership, Partition
 from aiocontroller.cluster.broker_requests import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
-from aiocontroller.cluster.replica_manager import IsrChange, ReplicaManager
+from aiocontroller.cluster.replica_manager import IsrChange
 from aiocontroller.cluster.replica_manager import Partition as Replica
 from aiocontroller.cluster.simulated_broker import SimulatedBroker
 from aiocontroller.controller.event_queue import EventQueue
@@ -33,10 +33,22 @@ def wrap(target: object, name: str, around: Callable[..., Any]) -> None:
     setattr(target, name, lambda *args, **kwargs: around(original, *args, **kwargs))
 
 
+class Witness(Protocol):
+    """Whom a broker's observer tells: a ``ZNodeHistory``, or what writes it down for one."""
+
+    def asked(self, partition: Partition, leader_epoch: int, isr: tuple[int, ...], partition_epoch: int) -> None: ...
+
+    def told(self, broker: int, partition: Partition, leadership: Leadership) -> None: ...
+
+    def acknowledged(self, broker: int, partition: Partition, leadership: Leadership) -> None: ...
+
+    def probe(self, name: str) -> None: ...
+
+
 class BrokerObserver:
     """``heard`` is called with the API's name for each control request that the broker accepts."""
 
-    def __init__(self, history: ZNodeHistory, broker: SimulatedBroker, heard: Callable[[int, str], None]) -> None:
+    def __init__(self, history: Witness, broker: SimulatedBroker, heard: Callable[[int, str], None]) -> None:
         self._history = history
         self._broker = broker.config.id
         self._heard = heard
@@ -89,11 +101,6 @@ class BrokerObserver:
             if leader_epoch == replica.leader_epoch:  # else it tells of somebody else's term
                 self._history.acknowledged(self._broker, (replica.topic, replica.partition), leadership)
         return bool(original(change, error_code, leader_epoch, isr, partition_epoch))
-
-
-def hosted(replicas: ReplicaManager) -> dict[Partition, int]:
-    """The broker's replicas and the leader epoch that it knows of each."""
-    return {(p.topic, p.partition): p.leader_epoch for p in replicas.partitions()}
 
 
 class RequestObserver:

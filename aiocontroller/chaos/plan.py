@@ -15,10 +15,14 @@ class Step(msgspec.Struct, frozen=True):
     kind: str
     seed: int
     pause_s: float
-    """Virtual time until the next step."""
+    """Time until the next step."""
+    words: tuple[str, ...] = ()
+    """Whom and what, where that is not drawn from the seed."""
 
     def __str__(self) -> str:
-        return f"{self.kind} (seed {self.seed}), then {self.pause_s} s"
+        """As a line of a scenario file."""
+        words = (self.kind.replace("_", "-"), *self.words, f"seed={self.seed}", f"then={self.pause_s:g}")
+        return " ".join(words)
 
 
 class Plan(msgspec.Struct, frozen=True):

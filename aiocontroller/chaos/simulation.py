@@ -347,8 +347,8 @@ class Simulation:
     async def _what_is_missing(self) -> list[str]:
         return await what_is_missing(
             self.zk,
-            {number: service for number, (service, _) in self.controllers.items()},
-            {number: broker for number, (broker, _) in self.brokers.items()},
+            [service.inspect() for service, _ in self.controllers.values()],
+            {number: broker.status() for number, (broker, _) in self.brokers.items()},
             self.targets,
             self.history,
         )

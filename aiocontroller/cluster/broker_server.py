@@ -83,8 +83,18 @@ class ReplicaStatus(msgspec.Struct, frozen=True, array_like=True):
     pending_isr: tuple[int, ...] | None
 
 
+class CachedStatus(msgspec.Struct, frozen=True, array_like=True):
+    """A partition in a broker's metadata cache."""
+
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int
+
+
 class BrokerStatus(msgspec.Struct, frozen=True):
-    """What one broker thinks; ``replicas`` are those that it hosts, ``alive`` the brokers in its metadata cache."""
+    """What one broker thinks; ``replicas`` are those that it hosts, ``alive`` the brokers in its metadata cache,
+    ``metadata`` all partitions in it, where that was asked for."""
 
     id: int
     epoch: int
@@ -94,6 +104,9 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     metadata_partitions: int
     requests: dict[str, int]
     replicas: list[ReplicaStatus]
+    metadata: list[CachedStatus] = []
+    failed: int = 0
+    """How many replicas are offline, for a log directory that failed."""
 
 
 class BrokerServer:
@@ -219,10 +232,10 @@ class BrokerServer:
     # -- our own ---------------------------------------------------------------------------------------------------
 
     def _answer_private(self, key: int, frame: bytes, connection: ServedConnection) -> list[bytes]:
-        _, _, correlation_id = PRIVATE_HEADER.unpack_from(frame)
+        _, version, correlation_id = PRIVATE_HEADER.unpack_from(frame)
         header = INT32.pack(correlation_id)
         if key == BROKER_STATUS:
-            return [header, msgspec.json.encode(self.status())]
+            return [header, msgspec.json.encode(self.status(with_metadata=version > 0))]
         try:
             report = msgspec.msgpack.decode(frame[PRIVATE_HEADER.size :], type=ReplicaReport)
         except msgspec.MsgspecError as wrong:
@@ -237,7 +250,7 @@ class BrokerServer:
         self._changed()
         return [header, msgspec.msgpack.encode(refused)]
 
-    def status(self) -> BrokerStatus:
+    def status(self, *, with_metadata: bool = False) -> BrokerStatus:
         replicas = self._replicas
         return BrokerStatus(
             replicas.broker_id,
@@ -260,7 +273,16 @@ class BrokerServer:
                 )
                 for each in replicas.partitions()
             ],
+            self._cached() if with_metadata else [],
+            len(replicas.failed),
         )
+
+    def _cached(self) -> list[CachedStatus]:
+        return [
+            CachedStatus(topic.name, number, known.leader, known.leader_epoch)
+            for topic in self._metadata.topics.values()
+            for number, known in topic.partitions.items()
+        ]
 
 
 class ServedConnection(asyncio.Protocol):

@@ -19,7 +19,7 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,8 @@ class BrokerConfig(msgspec.Struct, frozen=True):
     replica_lag_time_max_ms: int = 30_000
     controlled_shutdown_max_retries: int = 3
     controlled_shutdown_retry_backoff_ms: int = 500
+    advertised_port: int = 0
+    """Where others are told to find it, when something stands before its own port; 0: nothing does."""
 
 
 class BrokerReady(msgspec.Struct, frozen=True):
@@ -142,7 +144,8 @@ class SimulatedBroker:
         await self._zk.propagate_log_dir_event(self.config.id)
 
     def status(self) -> BrokerStatus:
-        return self._server.status()
+        """Its replicas, and all that it knows of the cluster."""
+        return self._server.status(with_metadata=True)
 
     async def run(self) -> None:
         """BrokerIdInUseError when another live session holds the id for longer than a session takes to expire."""
@@ -191,7 +194,7 @@ class SimulatedBroker:
 
     async def _register(self, *, patience_s: float) -> None:
         """Waits for an id that a dead predecessor still holds; Kafka's broker would exit and be started again."""
-        endpoint = Endpoint(LISTENER, LOOPBACK, self.port)
+        endpoint = Endpoint(LISTENER, LOOPBACK, self.config.advertised_port or self.port)
         broker = Broker(self.config.id, -1, (endpoint,), self.config.rack)
         info = BrokerInfo(broker, self._world.clock.wall_time_us() // 1000)
         give_up = self._world.clock.monotonic() + patience_s
@@ -256,23 +259,23 @@ class SimulatedBroker:
                 self._alter_partition.wake()
 
 
-async def read_status(world: World, host: str, port: int) -> BrokerStatus:
+async def read_status(world: World, host: str, port: int, *, with_metadata: bool = False) -> BrokerStatus:
     """Ask a running simulated broker what it thinks; OSError when it does not answer."""
     _, connection = await world.network.connect(BrokerConnection, host, port, timeout_s=CONNECT_TIMEOUT_S)
     try:
-        answer = await connection.request([PRIVATE_HEADER.pack(BROKER_STATUS, 0, 0)])
+        answer = await connection.request([PRIVATE_HEADER.pack(BROKER_STATUS, int(with_metadata), 0)])
     finally:
         connection.close()
     return msgspec.json.decode(answer[INT32.size :], type=BrokerStatus)
 
 
-def broker_command(config: BrokerConfig) -> list[str]:
+def broker_command(config: BrokerConfig, module: str = "aiocontroller.cluster.simulated_broker") -> list[str]:
     """The arguments after ``python`` that start this broker as a process."""
-    command = ["-m", "aiocontroller.cluster.simulated_broker"]
+    command = ["-m", module]
     command += ["--id", str(config.id), "--zookeeper", config.zookeeper]
     if config.data_dir is not None:
         command += ["--data", str(config.data_dir)]
-    command += ["--port", str(config.port)]
+    command += ["--port", str(config.port), "--advertised-port", str(config.advertised_port)]
     if config.rack is not None:
         command += ["--rack", config.rack]
     command += ["--session-timeout-ms", str(config.zookeeper_session_timeout_ms)]
@@ -286,6 +289,7 @@ def _parse(arguments: list[str] | None) -> BrokerConfig:
     parser.add_argument("--zookeeper", required=True, help="host:port/chroot")
     parser.add_argument("--data", type=Path, required=True, help="folder for broker.json")
     parser.add_argument("--port", type=int, default=0, help="0: a free one")
+    parser.add_argument("--advertised-port", type=int, default=0, help="0: the port itself")
     parser.add_argument("--rack")
     parser.add_argument("--session-timeout-ms", type=int, default=6_000)
     parser.add_argument("--replica-lag-time-max-ms", type=int, default=30_000)
@@ -298,18 +302,21 @@ def _parse(arguments: list[str] | None) -> BrokerConfig:
         given.rack,
         given.session_timeout_ms,
         given.replica_lag_time_max_ms,
+        advertised_port=given.advertised_port,
     )
 
 
-async def _serve(config: BrokerConfig) -> None:
+async def _serve(config: BrokerConfig, prepare: Callable[[SimulatedBroker], None]) -> None:
     broker = SimulatedBroker(config, real_world())
+    prepare(broker)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, broker.stop)
     loop.add_signal_handler(signal.SIGINT, lambda: broker.stop(controlled=False))
     await broker.run()
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None, prepare: Callable[[SimulatedBroker], None] = lambda _: None) -> None:
+    """``prepare`` is called with the broker before it starts."""
     import uvloop
 
     config = _parse(arguments)
@@ -319,7 +326,7 @@ def main(arguments: list[str] | None = None) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s (%(name)s)")
     gc.set_threshold(50_000, 20, 50)  # 100,000 small objects that live long are no reason to look at all of them often
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(config))
+        runner.run(_serve(config, prepare))
 
 
 if __name__ == "__main__":

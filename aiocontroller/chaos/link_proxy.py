@@ -1,0 +1,54 @@
+"""A fault proxy in front of a broker or a controller that knows who is talking, so that a fault can be one link's.
+
+Kafka's requests carry no name of their sender, except for those that matter here: a control request begins with the
+controller's id, and AlterPartition and ControlledShutdown begin with the broker's.  A connection is known from its
+first such request on.
+"""
+
+from __future__ import annotations
+
+from aiocontroller.chaos.fault_proxy import Do, FaultProxy
+from aiocontroller.wire.apis import ApiKey
+from aiocontroller.wire.errors import FrameError
+from aiocontroller.wire.frames import decode_request_header
+from aiocontroller.wire.primitives import INT32
+
+_BEGIN_WITH_ID = (
+    ApiKey.LEADER_AND_ISR,
+    ApiKey.STOP_REPLICA,
+    ApiKey.UPDATE_METADATA,
+    ApiKey.CONTROLLED_SHUTDOWN,
+    ApiKey.ALTER_PARTITION,
+)
+
+
+def sender_of(frame: bytes) -> int | None:
+    """The id of the controller or the broker that sent a request (a frame with its length); None: it does not say."""
+    if len(frame) < 12 or int.from_bytes(frame[4:6], "big") not in _BEGIN_WITH_ID:
+        return None
+    try:
+        _, body = decode_request_header(frame[4:])
+    except FrameError:
+        return None
+    return int(INT32.unpack_from(body)[0]) if len(body) >= INT32.size else None
+
+
+class LinkProxy(FaultProxy):
+    """``blocked`` are ids whose requests do not get through: the first that shows one stops its connection."""
+
+    def __init__(self, target_port: int = 0) -> None:
+        super().__init__(target_port)
+        self.blocked: set[int] = set()
+        self.senders: dict[int, int] = {}
+        """Number of a connection -> who is at its other end."""
+        self.on_request = self._judge
+
+    def _judge(self, link: int, xid: int, opcode: int, frame: bytes) -> Do:
+        sender = sender_of(frame)
+        if sender is not None:
+            self.senders[link] = sender
+        return Do.HOLD if self.senders.get(link) in self.blocked else Do.PASS
+
+    def thaw(self) -> None:
+        self.blocked.clear()
+        super().thaw()

@@ -1,0 +1,82 @@
+"""A simulated broker that writes down what the checkers want to know of it: a process of a storm.
+
+    python -m aiocontroller.chaos.observed_broker (options of aiocontroller.cluster.simulated_broker)
+
+``DIR/observed-PID.jsonl`` holds an ``Observation`` a line: what it was told, what it asked of its controller, and what
+it was answered without an error.  ``chaos.replay`` plays them to the same history that the simulation fills directly.
+SIGUSR1 fails the log directory with every second of its replicas.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import msgspec
+
+from aiocontroller.chaos.history import Leadership, Partition
+from aiocontroller.chaos.observers import BrokerObserver
+from aiocontroller.cluster import simulated_broker
+from aiocontroller.cluster.simulated_broker import SimulatedBroker
+
+
+class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``what`` is ``asked``, ``told`` or ``acknowledged``; of what is asked, the broker is the leader."""
+
+    what: str
+    broker: int
+    topic: str
+    partition: int
+    leadership: Leadership
+
+
+class ObservationLog:
+    """Stands where a ``ZNodeHistory`` stands in the simulation; each line is with the system before the next event."""
+
+    def __init__(self, path: Path, broker: int) -> None:
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by the process's end
+        self._broker = broker
+        self._encode = msgspec.json.Encoder().encode
+        self._last_told: dict[Partition, Leadership] = {}
+
+    def asked(self, partition: Partition, leader_epoch: int, isr: tuple[int, ...], partition_epoch: int) -> None:
+        self._write("asked", self._broker, partition, (self._broker, leader_epoch, isr, partition_epoch))
+
+    def told(self, broker: int, partition: Partition, leadership: Leadership) -> None:
+        if self._last_told.get(partition) != leadership:  # said by LeaderAndIsr and UpdateMetadata alike
+            self._last_told[partition] = leadership
+            self._write("told", broker, partition, leadership)
+
+    def acknowledged(self, broker: int, partition: Partition, leadership: Leadership) -> None:
+        self._write("acknowledged", broker, partition, leadership)
+
+    def probe(self, name: str) -> None:
+        """Coverage of simulations only."""
+
+    def _write(self, what: str, broker: int, partition: Partition, leadership: Leadership) -> None:
+        try:
+            self._file.write(self._encode(Observation(what, broker, *partition, leadership)) + b"\n")
+        except OSError:
+            pass  # a full disk is one of the faults
+
+
+def observe(broker: SimulatedBroker) -> None:
+    folder = broker.config.data_dir
+    assert folder is not None
+    history = ObservationLog(folder / f"observed-{os.getpid()}.jsonl", broker.config.id)
+    BrokerObserver(history, broker, lambda number, api: None)
+    failing: set[asyncio.Task[None]] = set()
+
+    def fail_log_dir() -> None:
+        replicas = sorted((p.topic, p.partition) for p in broker.replicas.partitions())
+        task = asyncio.ensure_future(broker.fail_log_dir(replicas[::2]))
+        failing.add(task)
+        task.add_done_callback(failing.discard)
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, fail_log_dir)
+
+
+if __name__ == "__main__":
+    simulated_broker.main(prepare=observe)

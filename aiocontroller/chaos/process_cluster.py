@@ -1,0 +1,328 @@
+"""A cluster of real processes that breaks on command: ZooKeeper, brokers, controllers, and a proxy at every link.
+
+Each process reaches ZooKeeper through a proxy of its own and is reached by the others through one more, so that a link
+can be cut, blocked or slowed for one process alone.  Everything listens on loopback and dies with the caller
+(``cluster.processes``).
+
+    clients, brokers, controllers ──> front ──> PROCESS ──> proxy, one for each server ──> ZooKeeper
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from aiocontroller.chaos.fault_proxy import FaultProxy
+from aiocontroller.chaos.link_proxy import LinkProxy
+from aiocontroller.cluster.broker_server import BrokerStatus
+from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper, ZooKeeperEnsemble
+from aiocontroller.cluster.processes import Child
+from aiocontroller.cluster.real_kafka import RealKafkaBroker
+from aiocontroller.cluster.simulated_broker import BrokerConfig, broker_command, read_ready, read_status
+from aiocontroller.core.errors import AioControllerError
+from aiocontroller.net.ports import World
+from aiocontroller.net.real import real_world
+from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
+from aiocontroller.zookeeper.client import ZooKeeperClient
+from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+
+FIRST_CONTROLLER_ID = 1_000_001
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 5.0
+HTTP_TIMEOUT_S = 2.0
+POLL_S = 0.1
+
+CONTROLLER_PROPERTIES = {
+    "leader.imbalance.check.interval.seconds": "5",
+    "controller.socket.timeout.ms": "2000",
+    "request.timeout.ms": "5000",
+}
+"""Quicker than Kafka's defaults, so that a fault is noticed within a storm."""
+
+
+class NotWholeError(AioControllerError):
+    """Something did not come about in time; the message says what is missing."""
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run.  Times in milliseconds."""
+
+    data_dir: Path
+    brokers: int = 3
+    controllers: int = 2
+    ensemble: bool = False
+    """Three ZooKeeper servers instead of one."""
+    kafka: bool = False
+    """Kafka's own brokers (3.9.1) instead of simulated ones."""
+    session_timeout_ms: int = 4_000
+    replica_lag_time_max_ms: int = 4_000
+    controller_properties: Mapping[str, str] = {}
+
+
+class _Ready(msgspec.Struct, frozen=True):
+    """What a controller's ``controller.json`` says."""
+
+    id: int
+    pid: int
+    http: str
+    listeners: list[str]
+
+
+class Actor:
+    """A broker or a controller: its process, if it runs, and its proxies."""
+
+    def __init__(self, name: str, id_: int, folder: Path, zookeeper_ports: Iterable[int]) -> None:
+        self.name = name
+        self.id = id_
+        self.folder = folder
+        self.to_zookeeper = [FaultProxy(port) for port in zookeeper_ports]
+        self.front = LinkProxy()
+        self.child: Child | None = None
+        self.paused = False
+        self.http = ""
+
+    async def open(self) -> None:
+        for proxy in self.proxies():
+            await proxy.start()
+
+    async def close(self) -> None:
+        for proxy in self.proxies():
+            await proxy.close()
+
+    def proxies(self) -> list[FaultProxy]:
+        return [*self.to_zookeeper, self.front]
+
+    @property
+    def zookeeper(self) -> str:
+        return ",".join(proxy.address for proxy in self.to_zookeeper)
+
+    @property
+    def running(self) -> bool:
+        return self.child is not None and self.child.running
+
+    def send(self, number: signal.Signals) -> None:
+        if self.child is not None:
+            self.child.send_signal(number)
+        self.paused = number is signal.SIGSTOP or (self.paused and number is not signal.SIGCONT)
+
+    def kill(self) -> None:
+        if self.child is not None:
+            self.child.kill()
+        self.paused = False
+
+    async def stop(self, timeout_s: float = STOP_TIMEOUT_S, ask: signal.Signals = signal.SIGTERM) -> None:
+        if self.child is not None:
+            await self.child.stop_async(timeout_s, ask)
+        self.paused = False
+
+    def heal(self) -> None:
+        """Its links carry, and it goes on if it stood still."""
+        for proxy in self.proxies():
+            proxy.thaw()
+        self.send(signal.SIGCONT)
+
+
+class ProcessCluster:
+    """``start``, break it by ``chaos.process_steps``, ``stop``; or ``async with``."""
+
+    def __init__(self, shape: Shape, world: World | None = None) -> None:
+        self.shape = shape
+        self.world = world or real_world()
+        self.brokers: dict[int, Actor] = {}
+        self.controllers: dict[int, Actor] = {}
+        """By number, from 1; their ids are ``FIRST_CONTROLLER_ID`` and up."""
+        self.servers: list[EmbeddedZooKeeper] = []
+        self.client: ZooKeeperClient
+        self.zk: KafkaZkClient
+        self.admin: AdminZkClient
+        self._ensemble: ZooKeeperEnsemble | None = None
+        self._connected = False
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> ProcessCluster:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Until every process is ready; nothing is left behind when one is not."""
+        try:
+            await self._start_zookeeper()
+            self.client = ZooKeeperClient(self.zookeeper, world=self.world, session_timeout_s=20)
+            await self.client.start(START_TIMEOUT_S)
+            self._connected = True
+            self.zk = KafkaZkClient(self.client)
+            self.admin = AdminZkClient(self.zk)
+            await self.zk.create_top_level_paths()
+            for number in range(1, self.shape.controllers + 1):
+                await self._open(self.controllers, number, "controller", FIRST_CONTROLLER_ID + number - 1)
+            for number in range(1, self.shape.brokers + 1):
+                await self._open(self.brokers, number, "broker", number)
+            await asyncio.gather(*map(self.start_controller, self.controllers), *map(self.start_broker, self.brokers))
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """End everything; takes some seconds at most."""
+        if self._connected:
+            self._connected = False
+            await self.client.close()
+        actors = [*self.controllers.values(), *self.brokers.values()]
+        for actor in actors:
+            actor.kill()
+        await asyncio.gather(*(actor.close() for actor in actors))
+        for server in self.servers:
+            server.kill()
+
+    async def _start_zookeeper(self) -> None:
+        folder = self.shape.data_dir / "zookeeper"
+        if self.shape.ensemble:
+            self._ensemble = ZooKeeperEnsemble(folder)
+            await asyncio.to_thread(self._ensemble.start)
+            self.servers = self._ensemble.servers
+            return
+        server = EmbeddedZooKeeper(folder)
+        self.servers = [server]
+        await server.start_async()
+
+    async def _open(self, group: dict[int, Actor], number: int, name: str, id_: int) -> None:
+        folder = self.shape.data_dir / f"{name}-{number}"
+        actor = group[number] = Actor(f"{name} {number}", id_, folder, [server.port for server in self.servers])
+        await actor.open()
+
+    # -- where things are ------------------------------------------------------------------------------------------
+
+    @property
+    def zookeeper(self) -> str:
+        """ZooKeeper itself, past all proxies."""
+        return ",".join(server.address for server in self.servers)
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(actor.front.address for actor in self.brokers.values())
+
+    async def active_controller(self) -> int | None:
+        """The number of the controller that ``/controller`` names."""
+        holder = await self.zk.get_controller(watch=False)
+        named = getattr(holder, "controller_id", None)
+        return next((number for number, actor in self.controllers.items() if actor.id == named), None)
+
+    def leader_server(self) -> EmbeddedZooKeeper:
+        """The server that leads the ensemble, or the only one.  Blocks for up to two seconds a server."""
+        leader = self._ensemble.leader() if self._ensemble is not None else None
+        return leader or self.servers[0]
+
+    # -- processes -------------------------------------------------------------------------------------------------
+
+    async def start_broker(self, number: int) -> None:
+        actor = self.brokers[number]
+        if self.shape.kafka:
+            await self._start_kafka(actor)
+            return
+        config = BrokerConfig(
+            number,
+            actor.zookeeper,
+            actor.folder,
+            zookeeper_session_timeout_ms=self.shape.session_timeout_ms,
+            replica_lag_time_max_ms=self.shape.replica_lag_time_max_ms,
+            advertised_port=actor.front.port,
+        )
+        (actor.folder / "broker.json").unlink(missing_ok=True)
+        command = broker_command(config, "aiocontroller.chaos.observed_broker")
+        child = actor.child = Child(actor.name, [sys.executable, *command], log=actor.folder / "log")
+
+        def listens() -> bool:
+            said = read_ready(actor.folder)
+            if said is None or said.pid != child.pid:
+                return False
+            actor.front.target_port = said.port
+            return True
+
+        await child.wait_until_async(listens, START_TIMEOUT_S)
+
+    async def _start_kafka(self, actor: Actor) -> None:
+        overrides = {"zookeeper.session.timeout.ms": str(self.shape.session_timeout_ms)}
+        overrides["advertised.listeners"] = f"PLAINTEXT://{actor.front.address}"
+        port, factor = actor.front.target_port, min(3, self.shape.brokers)
+        broker = RealKafkaBroker(
+            actor.id, actor.zookeeper, actor.folder, port=port, replication_factor=factor, overrides=overrides
+        )
+        actor.child = broker.launch()
+        actor.front.target_port = broker.port
+        await actor.child.wait_until_async(broker.answers, START_TIMEOUT_S)
+
+    async def start_controller(self, number: int) -> None:
+        actor = self.controllers[number]
+        said_by = actor.folder / "controller.json"
+        said_by.unlink(missing_ok=True)
+        child = actor.child = Child(actor.name, self._controller_command(actor), log=actor.folder / "log")
+
+        def listens() -> bool:
+            try:
+                said = msgspec.json.decode(said_by.read_bytes(), type=_Ready)
+            except (FileNotFoundError, msgspec.MsgspecError):
+                return False
+            if said.pid != child.pid:
+                return False
+            actor.http = said.http
+            actor.front.target_port = int(said.listeners[0].rpartition(":")[2])
+            return True
+
+        await child.wait_until_async(listens, START_TIMEOUT_S)
+
+    def _controller_command(self, actor: Actor) -> list[str]:
+        properties = {
+            **CONTROLLER_PROPERTIES,
+            # Kafka's brokers contend for the role as well, and may be first
+            "aiocontroller.takeover.policy": "takeover" if self.shape.kafka else "wait",
+            "zookeeper.session.timeout.ms": str(self.shape.session_timeout_ms),
+            "advertised.listeners": f"PLAINTEXT://{actor.front.address}",
+            **self.shape.controller_properties,
+        }
+        command = [sys.executable, "-m", "aiocontroller", "run", "--debug", "--id", str(actor.id)]
+        command += ["--zookeeper", actor.zookeeper, "--listen", "127.0.0.1:0", "--http-port", "0"]
+        command += ["--data", str(actor.folder)]
+        return command + [part for key, value in properties.items() for part in ("--property", f"{key}={value}")]
+
+    # -- looking ---------------------------------------------------------------------------------------------------
+
+    async def broker_status(self, number: int) -> BrokerStatus:
+        """What a simulated broker knows, asked past its proxy; OSError when it does not answer."""
+        port = self.brokers[number].front.target_port
+        async with asyncio.timeout(HTTP_TIMEOUT_S):
+            return await read_status(self.world, "127.0.0.1", port, with_metadata=True)
+
+    async def ask(self, number: int, method: str, page: str) -> Any:
+        """A page of a controller's HTTP server; OSError or ``aiohttp.ClientError`` when it does not answer."""
+        timeout = aiohttp.ClientTimeout(total=HTTP_TIMEOUT_S)
+        async with aiohttp.ClientSession(timeout=timeout) as session:
+            async with session.request(method, f"{self.controllers[number].http}{page}") as response:
+                response.raise_for_status()
+                return msgspec.json.decode(await response.read())
+
+    async def until(self, missing: Callable[[], Awaitable[Iterable[str]]], within_s: float) -> float:
+        """Until ``missing`` yields nothing; the seconds that took.  NotWholeError when it takes too long."""
+        began_s = self.world.clock.monotonic()
+        while True:
+            left = list(await missing())
+            passed_s = self.world.clock.monotonic() - began_s
+            if not left:
+                return passed_s
+            if passed_s > within_s:
+                raise NotWholeError(f"after {within_s:g} s: {'; '.join(left[:5])}")
+            await asyncio.sleep(POLL_S)
+
+    def remove_data(self) -> None:
+        shutil.rmtree(self.shape.data_dir, ignore_errors=True)

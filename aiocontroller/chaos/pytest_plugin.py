@@ -1,0 +1,92 @@
+"""pytest: the fixtures ``kafka_cluster`` and ``faults``.  Nothing is imported or started before a test asks for them.
+
+    @pytest.mark.kafka_cluster(brokers=3, topics={"orders": 6})
+    def test_my_consumer(kafka_cluster, faults): ...
+
+The marker takes the arguments of ``chaos.testing.KafkaCluster``.  Each test has a cluster of its own, unless
+``kafka_cluster_scope`` in the configuration says ``module`` or ``session``: then the marker of the first test (or
+``pytestmark``) decides, and ``faults`` heals the cluster after each test.  ``--faults-seed N`` repeats what was drawn;
+a test that fails shows its seed and its steps.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from aiocontroller.chaos.testing import Faults, KafkaCluster
+
+SCOPES = ("function", "class", "module", "package", "session")
+_FAULTS: pytest.StashKey[Any] = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini(
+        "kafka_cluster_scope", f"how long a kafka_cluster lives: one of {', '.join(SCOPES)}", default="function"
+    )
+    group = parser.getgroup("aiocontroller")
+    group.addoption("--faults-seed", type=int, metavar="N", help="what the fixture 'faults' draws from")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    scope = config.getini("kafka_cluster_scope")
+    if scope not in SCOPES:
+        raise pytest.UsageError(f"kafka_cluster_scope: found {scope!r}, expected one of {', '.join(SCOPES)}")
+    config.addinivalue_line(
+        "markers", "kafka_cluster(**options): the cluster that a test wants, as KafkaCluster takes it"
+    )
+
+
+def _scope(fixture_name: str, config: pytest.Config) -> Any:
+    return config.getini("kafka_cluster_scope")
+
+
+@pytest.fixture(scope=_scope)
+def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
+    """A running cluster, whole; see ``aiocontroller.chaos.testing.KafkaCluster``."""
+    from aiocontroller.chaos.testing import KafkaCluster
+    from aiocontroller.cluster.java import JavaMissingError
+    from aiocontroller.cluster.real_kafka import KafkaMissingError
+
+    marker = _marker(request)
+    try:
+        cluster = KafkaCluster(**(marker.kwargs if marker is not None else {}))
+        cluster.start()
+    except (JavaMissingError, KafkaMissingError) as missing:
+        pytest.skip(str(missing))
+    yield cluster
+    cluster.stop()
+
+
+def _marker(request: pytest.FixtureRequest) -> pytest.Mark | None:
+    if request.scope == "session":
+        marked = (item.get_closest_marker("kafka_cluster") for item in request.session.items)
+        return next((marker for marker in marked if marker is not None), None)
+    marker: pytest.Mark | None = request.node.get_closest_marker("kafka_cluster")
+    return marker
+
+
+@pytest.fixture
+def faults(request: pytest.FixtureRequest, kafka_cluster: KafkaCluster) -> Iterator[Faults]:
+    """What can be done to ``kafka_cluster``; healed after the test when the cluster lives on."""
+    seed = request.config.getoption("--faults-seed")
+    made = kafka_cluster.faults(time.time_ns() % 1_000_000 if seed is None else seed)
+    request.node.stash[_FAULTS] = made
+    yield made
+    if _scope("", request.config) != "function":
+        made.heal()
+        kafka_cluster.wait_until_whole()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Generator[None, Any, Any]:
+    report = yield
+    made = item.stash.get(_FAULTS, None)
+    if made is not None and report.failed:
+        steps = "\n".join(made.steps) or "(no step)"
+        report.sections.append(("faults", f"{steps}\nagain: pytest --faults-seed {made.seed} {item.nodeid!r}"))
+    return report
