@@ -25,6 +25,8 @@ from aiocontroller.core.ids import Endpoint
 OWN_PREFIX = "aiocontroller."
 DEFAULT_CONTROLLER_ID = 1_000_001
 """Above ``reserved.broker.max.id`` (1000) and any id that brokers generate in practice."""
+MAX_CONTROLLER_ID = 1_000_000_000
+"""Java consumers give the connection to their coordinator the id 2**31 - 1 less the broker's."""
 
 
 class ConfigError(BadInputError):
@@ -101,6 +103,8 @@ class Config(msgspec.Struct, frozen=True):
     aiocontroller_http_port: int = 0
     aiocontroller_journal_dir: str | None = None
     aiocontroller_takeover_policy: Literal["wait", "takeover", "observe"] = "wait"
+    aiocontroller_release_linger_ms: int = 30_000
+    """How long a process that ends after a release goes on to answer (NOT_CONTROLLER) and to relay."""
 
     @property
     def topic_ids_supported(self) -> bool:
@@ -259,6 +263,10 @@ _BOOL = Kind("true or false", _parse_bool)
 _TEXT = Kind("a name", _parse_text)
 _LISTENERS = Kind("NAME://host:port, separated by commas, each name once", parse_listeners)
 _TIMEOUT_MS = _whole(1, unit="milliseconds")
+_CONTROLLER_ID = Kind(
+    f"a whole number, 0 to {MAX_CONTROLLER_ID}: clients number their own connections down from 2147483647",
+    _whole(0, MAX_CONTROLLER_ID).parse,
+)
 
 PROPERTIES: dict[str, Kind] = {
     "zookeeper.connect": Kind("host:port,host:port/chroot", _parse_connect),
@@ -295,10 +303,11 @@ PROPERTIES: dict[str, Kind] = {
     "unclean.leader.election.enable": _BOOL,
     "delete.topic.enable": _BOOL,
     "delegation.token.expiry.check.interval.ms": _TIMEOUT_MS,
-    "aiocontroller.id": _whole(0, 2**31 - 1),
+    "aiocontroller.id": _CONTROLLER_ID,
     "aiocontroller.http.host": _TEXT,
     "aiocontroller.http.port": _whole(0, 65535),
     "aiocontroller.journal.dir": _TEXT,
+    "aiocontroller.release.linger.ms": _whole(0, unit="milliseconds"),
     "aiocontroller.takeover.policy": _one_of("wait", "takeover", "observe"),
 }
 

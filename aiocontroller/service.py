@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from aiocontroller.controller.channel_manager import ControllerChannelManager
 from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.controller.kafka_controller import GivingUpError, KafkaController
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.core.events import ShutdownEventThread
+from aiocontroller.core.events import Release, Reply, ShutdownEventThread
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.core.invariants import violations
 from aiocontroller.journal.journal import Journal, NullJournal
@@ -27,6 +28,7 @@ from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import Listener, World
 from aiocontroller.net.real import real_world
 from aiocontroller.server import http
+from aiocontroller.server.commands import Commands
 from aiocontroller.server.controller_apis import PRELOADED
 from aiocontroller.server.kafka_listener import KafkaListener
 from aiocontroller.wire import cold
@@ -37,6 +39,8 @@ from aiocontroller.zookeeper.securing import zookeeper_client
 log = logging.getLogger(__name__)
 
 LAG_PROBE_S = 0.05
+LEAVE_WITHIN_S = 15.0
+"""What is being handled when SIGTERM comes may take long: loading a large cluster."""
 
 Ready = Callable[["Service"], None]
 
@@ -85,6 +89,9 @@ class Service:
         self.http_port = 0
         self.endpoints: list[Endpoint] = []
         """Where brokers reach this controller, with the ports that were really taken."""
+        self.token = secrets.token_hex(16)
+        """Who knows it may give commands by HTTP."""
+        self._leaving = False
         self._with_http = with_http
         self._allow_session_expiry = allow_session_expiry
         self._tasks: anyio.abc.TaskGroup | None = None
@@ -135,6 +142,15 @@ class Service:
             violations=list(violations(context)),
         )
 
+    def leave(self) -> None:
+        """Release the role with nothing left undone, then end; asked twice, or out of office, end at once."""
+        if self._leaving or not self.controller.election.active:
+            self.stop()
+            return
+        self._leaving = True
+        self.queue.append(Release(reply=Reply(lambda _: self.stop())))
+        self.world.clock.call_later(LEAVE_WITHIN_S, self.stop)
+
     async def _open(self, tasks: anyio.abc.TaskGroup) -> None:
         config = self.config
         kafka = self._kafka = KafkaListener(self.shell, tasks)
@@ -171,6 +187,8 @@ class Service:
             alive=lambda: True,
             status=self.controller.status,
             debug=self._debug_handlers(),
+            commands=Commands(self.shell, self.controller, self.stop).by_name(),
+            token=self.token,
         )
         self.http_port = self._http.port
 
@@ -233,7 +251,7 @@ def run_service(
         service = Service(config, world, journal=journal, metrics=metrics, allow_session_expiry=allow_session_expiry)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, service.stop)
+            loop.add_signal_handler(number, service.leave)
         try:
             await service.run(on_ready)
         except ExceptionGroup as errors:

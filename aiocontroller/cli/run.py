@@ -28,6 +28,8 @@ class ControllerReady(msgspec.Struct, frozen=True):
     pid: int
     http: str
     listeners: list[str]
+    token: str
+    """For commands by HTTP; not printed."""
 
 
 @click.command()
@@ -66,7 +68,8 @@ def run(
 ) -> None:
     """Run a controller for the cluster of a ZooKeeper.
 
-    It takes the role when nobody has it, else it stands by until nobody has. Ctrl-C and SIGTERM give the role back.
+    It takes the role when nobody has it, else it stands by until nobody has; 'aiocontroller takeover' makes it take the
+    role from a broker, 'aiocontroller release' give it back. So do Ctrl-C and SIGTERM; a second one ends at once.
     """
     from aiocontroller.config import load_config
 
@@ -97,11 +100,12 @@ def run(
             pid=os.getpid(),
             http=f"http://{config.aiocontroller_http_host}:{service.http_port}",
             listeners=[f"{e.listener}://{e.host}:{e.port}" for e in service.endpoints],
+            token=service.token,
         )
         if ready_file is not None:
             write_ready(ready_file, ready)
         if as_json:
-            print_json({"event": "ready", **msgspec.structs.asdict(ready)})
+            print_json({"event": "ready", **{k: v for k, v in msgspec.structs.asdict(ready).items() if k != "token"}})
         else:
             say(
                 f"Controller {ready.id} is connected to ZooKeeper at {config.zookeeper_connect}, "
@@ -117,10 +121,13 @@ def run(
 
 
 def write_ready(path: Path, ready: ControllerReady) -> None:
-    """Whole or not at all, for whoever waits for it."""
+    """Whole or not at all, for whoever waits for it; readable by its owner only."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(f".{os.getpid()}.tmp")
-    unfinished.write_bytes(msgspec.json.encode(ready))
+    unfinished.unlink(missing_ok=True)
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(msgspec.json.encode(ready))
     unfinished.rename(path)
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 
-from aiocontroller.controller.broker_connection import BrokerConnection
+from aiocontroller.controller.broker_client import asking
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.ids import Broker
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.errors import FrameError
-from aiocontroller.wire.frames import decode_response_header, encode_request_header
-from aiocontroller.wire.messages import decode_api_versions_response
 from aiocontroller.wire.topic_messages import decode_describe_configs_response, encode_describe_broker_configs_request
 
 log = logging.getLogger(__name__)
@@ -34,27 +32,9 @@ async def broker_settings(shell: ControllerShell) -> dict[str, str]:
 
 
 async def _describe(shell: ControllerShell, broker: Broker) -> dict[str, str | None]:
-    endpoint = shell.endpoint_of(broker)
-    if endpoint is None:
-        raise ConnectionError("it has no endpoint that the controller can use")
-    _, connection = await shell.world.network.connect(
-        BrokerConnection, endpoint.host, endpoint.port, timeout_s=ANSWER_WITHIN_S
-    )
-    silence = shell.world.clock.call_later(ANSWER_WITHIN_S, connection.close)
-    try:
-        offered = decode_api_versions_response(0, await _request(connection, ApiKey.API_VERSIONS, 0, b"")).versions
-        versions = offered.get(ApiKey.DESCRIBE_CONFIGS)
+    async with asking(shell, broker, ANSWER_WITHIN_S) as client:
+        versions = (await client.api_versions()).versions.get(ApiKey.DESCRIBE_CONFIGS)
         if versions is None or not versions.min <= _VERSION <= versions.max:
             return {}
         body = encode_describe_broker_configs_request(_VERSION, broker.id, DEFAULTS)
-        return decode_describe_configs_response(
-            _VERSION, await _request(connection, ApiKey.DESCRIBE_CONFIGS, _VERSION, body)
-        )
-    finally:
-        silence.cancel()
-        connection.close()
-
-
-async def _request(connection: BrokerConnection, api: ApiKey, version: int, body: bytes) -> bytes:
-    frame = await connection.request([encode_request_header(api, version, 0, "aiocontroller"), body])
-    return bytes(decode_response_header(api, version, frame)[1])
+        return decode_describe_configs_response(_VERSION, await client.request(ApiKey.DESCRIBE_CONFIGS, _VERSION, body))

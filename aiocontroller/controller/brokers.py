@@ -14,7 +14,7 @@ from aiocontroller.controller.state_changes import (
 from aiocontroller.controller.topic_deletion import fail_replica_deletion, resume_deletion_for_topics
 from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core.election import Strategy
-from aiocontroller.core.events import BrokerChange, BrokerModifications
+from aiocontroller.core.events import BrokerChange, BrokerModifications, OwnReplicas
 from aiocontroller.core.ids import Broker
 from aiocontroller.core.partitions import NO_ISR
 from aiocontroller.core.states import PartitionState, ReplicaState
@@ -92,6 +92,8 @@ async def on_broker_startup(shell: ControllerShell, ids: Sequence[int]) -> None:
         )
     await shell.send(batch)
     await resume_for_brokers(shell, ids)
+    if table.partitions_on_broker(shell.id):
+        shell.queue.append(OwnReplicas())  # there may have been nobody else to hold them
     names = dict.fromkeys(table.topic(pid).name for pids in replicas.values() for pid in pids)
     await resume_deletion_for_topics(shell, [name for name in names if name in context.topics_to_be_deleted])
 

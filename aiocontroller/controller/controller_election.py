@@ -8,8 +8,10 @@ every later write, so that a controller which has been deposed without knowing c
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from aiocontroller.controller.failover import on_controller_failover, on_controller_resignation
+from aiocontroller.controller.reasons_against import reasons_of_brokers, reasons_of_the_cluster
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.zookeeper.znodes import SOFTWARE, BadZNode, ControllerZNode
@@ -25,29 +27,48 @@ class ControllerElection:
         """Wall time at which this term began; 0 when not in office."""
         self.holder: ControllerZNode | None = None
         """Who held the role when we last looked."""
+        self.observing = False
+        """The role was released on request: not ours again until somebody asks for it."""
+        self.refusals: tuple[str, ...] = ()
+        """Why this process did not take the role when it could have."""
 
     async def startup(self) -> None:
         """Stand for election; with the policy ``takeover`` also against a broker's controller in office."""
         holder = await self._look()
         if self.active:
             return  # a first session that expired at once: the next one was in the queue before this
-        if holder is not None and self._policy == "takeover":
+        if holder is not None and self._shell.config.aiocontroller_takeover_policy == "takeover":
             await self._take_over(holder)
         else:
             await self.elect()
 
-    @property
-    def _policy(self) -> str:
-        return self._shell.config.aiocontroller_takeover_policy
+    async def take_over(self) -> list[str]:
+        """Somebody asks for it: into office if nothing speaks against it; the reasons if something does."""
+        holder = await self._look()
+        if self.active:
+            return []
+        reasons = await self._take_over(holder)
+        if not reasons:
+            self.observing = False
+            if not self.active:
+                reasons = ["another controller was elected first"]
+        return reasons
 
-    async def _take_over(self, holder: ControllerZNode) -> None:
+    async def _take_over(self, holder: ControllerZNode | None) -> list[str]:
         """Not from our own kind: a standby that is restarted would depose the one that it stands by for."""
-        if holder.kraft_controller_epoch > 0:
-            log.error("Controller %d is KRaft's: a cluster in migration is not taken over", holder.controller_id)
-        elif holder.software == SOFTWARE and not self._is_ours(holder):
+        if holder is not None and holder.software == SOFTWARE and not self._is_ours(holder):
             log.info("Controller %d is an aiocontroller already: standing by", holder.controller_id)
-        else:
-            await self._win(takeover=True)
+            return [f"controller {holder.controller_id} is an aiocontroller already: have it release the role first"]
+        reasons = await reasons_of_the_cluster(self._shell, holder) or await reasons_of_brokers(self._shell)
+        if not self._stays_out(reasons):
+            await self._win(takeover=holder is not None)
+        return reasons
+
+    def _stays_out(self, reasons: Sequence[str]) -> bool:
+        self.refusals = tuple(reasons)
+        for reason in reasons:
+            log.error("Not taking the role: %s", reason)
+        return bool(reasons)
 
     async def elect(self) -> None:
         """Contend if nobody holds the role, or if we do without being in office; with ``observe`` only look.
@@ -57,10 +78,10 @@ class ControllerElection:
         term, though not its session: ``/controller`` stays, and nobody else can be elected.
         """
         holder = await self._look()
-        if self._policy == "observe" or self.active:
+        if self._observes or self.active:
             return  # in office: should the role have gone since the last look, its watch has told, and this comes again
         if holder is None or self._is_ours(holder):
-            await self._win(takeover=holder is not None)
+            await self._stand(takeover=holder is not None)
 
     async def maybe_resign(self) -> None:
         """Look who has the role, which re-arms the watch; resign if it was ours and is no longer."""
@@ -77,10 +98,8 @@ class ControllerElection:
         if self.active:
             await self._resign()
         holder = await self._look()
-        if holder is None:
-            await self._win(takeover=False)
-        elif self._is_ours(holder):
-            await self._win(takeover=True)
+        if holder is None or self._is_ours(holder):
+            await self._stand(takeover=holder is not None)
 
     async def expire(self) -> None:
         """The session is over and ``/controller`` with it."""
@@ -117,6 +136,14 @@ class ControllerElection:
 
     def _is_ours(self, holder: ControllerZNode) -> bool:
         return holder.owner_session == self._shell.zk.client.session_id
+
+    async def _stand(self, *, takeover: bool) -> None:
+        if not self._stays_out(await reasons_of_the_cluster(self._shell, None)):
+            await self._win(takeover=takeover)
+
+    @property
+    def _observes(self) -> bool:
+        return self.observing or self._shell.config.aiocontroller_takeover_policy == "observe"
 
     async def _win(self, *, takeover: bool) -> None:
         shell = self._shell

@@ -24,6 +24,7 @@ from aiocontroller.controller import (
     isr,
     leader_elections,
     log_dirs,
+    own_replicas,
     producer_ids,
     reassignment,
     topic_admin,
@@ -34,6 +35,7 @@ from aiocontroller.controller import (
 from aiocontroller.controller.channel_manager import Response
 from aiocontroller.controller.controller_election import ControllerElection
 from aiocontroller.controller.event_queue import QueuedEvent
+from aiocontroller.controller.release import RoleRelease
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import AioControllerError, ControllerMovedError, KafkaErrorCode
@@ -75,6 +77,7 @@ HANDLERS: dict[type[ev.Event], Handler] = {
     ev.TopicDeletion: topic_deletion.topic_deletion,
     ev.LogDirEventNotification: log_dirs.log_dir_event_notification,
     ev.ZkPartitionReassignment: reassignment.zk_partition_reassignment,
+    ev.OwnReplicas: own_replicas.move_own_replicas,
     ev.ApiPartitionReassignment: reassignment.api_partition_reassignment,
     ev.ListPartitionReassignments: reassignment.list_partition_reassignments,
     ev.ReplicaLeaderElection: leader_elections.replica_leader_election,
@@ -124,6 +127,7 @@ class KafkaController:
     def __init__(self, shell: ControllerShell) -> None:
         self.shell = shell
         self.election = ControllerElection(shell)
+        self._release = RoleRelease(shell, self.election)
         self.recent: deque[RecentEvent] = deque(maxlen=EVENTS_REMEMBERED)
         self.state = ev.ControllerState.Idle
         self._faults: deque[float] = deque()
@@ -190,6 +194,7 @@ class KafkaController:
             detail = await self._recover(event, error)
         finally:
             self.state = ev.ControllerState.Idle
+        self._release.settle()
         if isinstance(event, ev.Request) and not event.reply.deferred:
             event.reply.ensure(KafkaErrorCode.UNKNOWN_SERVER_ERROR)
         self._account(queued, started_s, clock.monotonic(), detail)
@@ -229,6 +234,12 @@ class KafkaController:
                 await self.election.elect()
             case ev.Expire():
                 await self.election.expire()
+            case ev.TakeOver():
+                event.reply.answer(await self.election.take_over())
+            case ev.Release():
+                await self._release.begin(event)
+            case ev.GoOnReleasing():
+                await self._release.go_on()
             case ev.ShutdownEventThread():
                 self._stopping = True
                 await self.election.shutdown()
@@ -277,6 +288,9 @@ class KafkaController:
         return {
             "id": shell.id,
             "active": self.election.active,
+            "holder": None if self.election.holder is None else self.election.holder.controller_id,
+            "observing": self.election.observing,
+            "refusals": list(self.election.refusals),
             "epoch": shell.context.epoch,
             "since_us": self.election.since_us,
             "live_brokers": sorted(shell.context.live),

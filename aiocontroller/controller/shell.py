@@ -20,6 +20,7 @@ from aiocontroller.core.request_batch import RequestBatch
 from aiocontroller.journal.journal import Journal
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import World
+from aiocontroller.wire.apis import VersionRange
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.znodes import BadZNode
 
@@ -52,6 +53,11 @@ class ControllerShell:
         self.context = ControllerContext()
         self.channels: ControllerChannelManager | None = None
         self._requests: BrokerRequestSender | None = None
+        self.last_brokers: list[Broker] = []
+        self.last_offered: dict[int, VersionRange] = {}
+        """The brokers that lived when a term ended and what they serve, for clients that are slow to hear of it."""
+        self.leaving = False
+        """The role is about to be given back: brokers are told of no controller among them."""
         self._deletion_waiters: dict[str, list[Callable[[str], None]]] = {}
         self.unclean_default = config.unclean_leader_election_enable
         """``unclean.leader.election.enable`` of the cluster: configured, or changed while it runs."""
@@ -65,6 +71,7 @@ class ControllerShell:
     def begin_term(self, epoch: int, epoch_zk_version: int) -> None:
         """A new, empty context and new channels: nothing of an earlier term can be in them."""
         self.end_term()
+        self.leaving = False
         self.context = ControllerContext(epoch, epoch_zk_version)
         self.channels = self._new_channels(self)
         self._requests = BrokerRequestSender(self.context, self.channels, self.world.clock, self.id, self.own_entry)
@@ -72,6 +79,8 @@ class ControllerShell:
 
     def end_term(self) -> None:
         if self.channels is not None:
+            self.last_brokers = [self.context.brokers[broker] for broker in sorted(self.context.live)]
+            self.last_offered = self.channels.offered()
             self.channels.shutdown()
             self.channels = None
         self._requests = None
@@ -96,6 +105,8 @@ class ControllerShell:
         Where all brokers have a rack it takes the first broker's: brokers refuse to place replicas when only some
         have one, and a rack of its own would attract a replica of every partition.
         """
+        if self.leaving:
+            return None
         brokers = self.context.brokers.values()
         listeners = dict.fromkeys(
             e.listener for b in brokers for e in b.endpoints if e.security_protocol == "PLAINTEXT"

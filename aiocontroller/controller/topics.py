@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from aiocontroller.controller import own_replicas
 from aiocontroller.controller.broker_requests import Sent
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import handle_partition_state_changes, handle_replica_state_changes
@@ -14,7 +15,6 @@ from aiocontroller.core.election import Strategy
 from aiocontroller.core.events import PartitionModifications, TopicChange, TopicDeletion, ZkPartitionReassignment
 from aiocontroller.core.ids import NO_TOPIC_ID, TopicAssignment
 from aiocontroller.core.partitions import Topic
-from aiocontroller.core.reassignment import without_broker
 from aiocontroller.core.states import PartitionState, ReplicaState
 from aiocontroller.zookeeper.errors import Code
 
@@ -99,17 +99,16 @@ async def _read(shell: ControllerShell, topics: Sequence[str]) -> list[TopicAssi
     Tools older than Kafka 2.8 drop a topic's id when they write its znode (KAFKA-14190); the brokers' logs keep it, so
     it must come back as it was.
 
-    Brokers that create topics by themselves choose among the live brokers they know, and this controller stands among
-    them; nobody looks at the assignment before the first election, so it can still be changed.
+    Nobody looks at an assignment before the first election, so that it can still be changed.
     """
     if not topics:
         return []
     read = await shell.zk.get_topic_assignments(topics, watch=True)
     shell.report_bad_znodes(read.bad)
-    ours = await _led_to_us(shell, read.found)
+    ours = await own_replicas.without_leader(shell, read.found)
     mended: dict[str, TopicAssignment] = {}
     for assignment in read.found:
-        changed = _without_us(shell, assignment, ours.get(assignment.topic, ()))
+        changed = own_replicas.replaced(shell, assignment, ours.get(assignment.topic, ()))
         if changed.topic_id == NO_TOPIC_ID and shell.config.topic_ids_supported:
             known = shell.context.table.topic_by_name.get(assignment.topic)
             had = NO_TOPIC_ID if known is None else known.id
@@ -124,30 +123,6 @@ async def _read(shell: ControllerShell, topics: Sequence[str]) -> list[TopicAssi
         log.warning("Topic %s is left as it was found: its znode changed meanwhile", topic)
         del mended[topic]
     return [mended.get(a.topic, a) for a in read.found]
-
-
-async def _led_to_us(shell: ControllerShell, found: Sequence[TopicAssignment]) -> dict[str, list[int]]:
-    """Topic -> the partitions that name this controller as a replica and have no leader yet."""
-    named = [(a.topic, n) for a in found for n, r in sorted(a.partitions.items()) if shell.id in r.replicas]
-    if not named:
-        return {}
-    states = await shell.zk.get_topic_partition_states([t for t, _ in named], [n for _, n in named])
-    ours: dict[str, list[int]] = {}
-    for (topic, number), state in zip(named, states, strict=True):
-        if state is None:
-            ours.setdefault(topic, []).append(number)
-        else:
-            log.warning("Partition %s-%d has this controller as a replica: reassign it", topic, number)
-    return ours
-
-
-def _without_us(shell: ControllerShell, assignment: TopicAssignment, numbers: Sequence[int]) -> TopicAssignment:
-    if not numbers:
-        return assignment
-    live = sorted(shell.context.live)
-    replaced = {n: without_broker(assignment.partitions[n], shell.id, live, spread=n) for n in numbers}
-    log.info("Topic %s named this controller as a replica of %d partitions: replaced", assignment.topic, len(replaced))
-    return msgspec.structs.replace(assignment, partitions=assignment.partitions | replaced)
 
 
 def _new_topic_id(shell: ControllerShell) -> bytes:

@@ -132,6 +132,31 @@ class ShutdownEventThread(Signal, frozen=True, gc=False):
     state = ControllerState.ControllerShutdown
 
 
+class TakeOver(Request, frozen=True, gc=False, kw_only=True):
+    """Somebody wants this process in office.  Answered with the reasons why not; none when it is."""
+
+    state = ControllerState.ControllerChange
+
+
+class Release(Request, frozen=True, gc=False, kw_only=True):
+    """Somebody wants the role given back to the brokers.  Answered with a ``Released`` when it is."""
+
+    state = ControllerState.ControllerChange
+
+
+class GoOnReleasing(Signal, frozen=True, gc=False):
+    """Time to look whether all is done that must be before the role can go."""
+
+    state = ControllerState.ControllerChange
+
+
+class Released(msgspec.Struct, frozen=True):
+    epoch: int
+    """Of the term that ended; 0 when this process was not in office."""
+    left: tuple[str, ...] = ()
+    """Partitions that still name this controller as a replica."""
+
+
 # -- brokers -----------------------------------------------------------------------------------------------------------
 
 
@@ -223,6 +248,12 @@ class TopicUncleanLeaderElectionEnable(Signal, frozen=True, gc=False):
 
 class ZkPartitionReassignment(Signal, frozen=True, gc=False):
     """``/admin/reassign_partitions`` was created."""
+
+    state = ControllerState.AlterPartitionReassignment
+
+
+class OwnReplicas(Signal, frozen=True, gc=False):
+    """Partitions name this controller as a replica, and somebody leads them already."""
 
     state = ControllerState.AlterPartitionReassignment
 

@@ -6,6 +6,7 @@ good order); otherwise 503.  All answers are made from what is in memory, so tha
 
 from __future__ import annotations
 
+import hmac
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -13,11 +14,14 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from aiocontroller.core.errors import AioControllerError
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import Listener, World
+from aiocontroller.server.commands import Command
 
 log = logging.getLogger("aiocontroller.http")
 
+TOKEN_HEADER = "X-Aiocontroller-Token"
 DebugHandler = Callable[[], Awaitable[object]]
 """What it returns is answered as JSON; an exception as 500 with its text."""
 
@@ -59,9 +63,11 @@ async def serve(
     status: Callable[[], Mapping[str, Any]],
     alive: Callable[[], bool] = lambda: True,
     debug: Mapping[str, DebugHandler] | None = None,
+    commands: Mapping[str, Command] | None = None,
+    token: str = "",
 ) -> HttpServer:
-    """Listen on ``host:port`` (0: a free one).  ``debug`` handlers answer ``POST /debug/{name}``.  OSError when the
-    address cannot be had."""
+    """Listen on ``host:port`` (0: a free one).  ``debug`` handlers answer ``POST /debug/{name}``, ``commands``
+    ``POST /{name}`` with the token in ``TOKEN_HEADER``.  OSError when the address cannot be had."""
     application = web.Application()
     application.router.add_get("/", _index(debug or {}))
     application.router.add_get("/metrics", _metrics(metrics))
@@ -70,6 +76,8 @@ async def serve(
     application.router.add_get("/status", _status(status))
     for name, handler in sorted((debug or {}).items()):
         application.router.add_post(f"/debug/{name}", _debug(name, handler))
+    for name, command in sorted((commands or {}).items()):
+        application.router.add_post(f"/{name}", _command(command, token))
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
     await runner.setup()
     assert runner.server is not None
@@ -126,5 +134,17 @@ def _debug(name: str, handler: DebugHandler) -> _Handler:
         except Exception as error:
             log.exception("debug handler %s failed", name)
             return _json({"error": repr(error)}, 500)
+
+    return handle
+
+
+def _command(command: Command, token: str) -> _Handler:
+    async def handle(request: web.Request) -> web.Response:
+        if not token or not hmac.compare_digest(request.headers.get(TOKEN_HEADER, "").encode(), token.encode()):
+            return _json({"error": "wrong token: commands are for who can read controller.json"}, 403)
+        try:
+            return _json(await command(await request.read()))
+        except AioControllerError as error:
+            return _json({"error": str(error)}, 409)
 
     return handle

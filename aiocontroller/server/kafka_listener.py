@@ -73,14 +73,20 @@ class KafkaListener:
         self.shell.queue.append(event)
 
     def relayed(self) -> Mapping[int, VersionRange]:
-        """What a broker offers that may be passed on to it; nothing while none can be reached."""
+        """What a broker offers that may be passed on to it; nothing while none could be reached.
+
+        Out of office it is what was last known: clients that have not heard of a successor still come here.
+        """
         channels = self.shell.channels
-        offered = channels.offered() if channels is not None else {}
+        offered = channels.offered() if channels is not None else self.shell.last_offered
         return {api: versions for api, versions in offered.items() if api not in NEVER_RELAYED}
 
     def upstream(self) -> Endpoint | None:
         """A live broker, another one each time."""
-        brokers = [b for b in self.shell.context.brokers.values() if b.id in self.shell.context.live]
+        context = self.shell.context
+        brokers = [b for b in context.brokers.values() if b.id in context.live]
+        if self.shell.channels is None:
+            brokers = self.shell.last_brokers
         if not brokers:
             return None
         return self.shell.endpoint_of(brokers[self.shell.world.random.randrange(len(brokers))])

@@ -120,6 +120,8 @@ class Front:
             context=self.context,
             channels=SimpleNamespace(offered=lambda: self.offered),
             endpoint_of=lambda broker: broker.endpoints[0],
+            last_brokers=[],
+            last_offered={},
         )
         self.shell = shell
         self.listener = KafkaListener(shell, tasks)
@@ -615,6 +617,23 @@ async def test_relayed_requests_count_as_outstanding() -> None:
             echo(it.upstreams[0], frame)
         await settle()
         assert len(it.upstreams[0].frames) == MAX_OUTSTANDING + 10
+
+
+@virtual_time
+async def test_out_of_office_it_relays_to_the_brokers_of_its_last_term() -> None:
+    async with front() as it:
+        await it.broker()
+        it.shell.last_brokers = list(it.context.brokers.values())
+        it.shell.last_offered = {ApiKey.METADATA: VersionRange(0, 12)}
+        it.shell.channels, it.shell.context = None, ControllerContext()
+        client = await it.connect()
+        client.request(ApiKey.API_VERSIONS, 0)
+        await settle()
+        offered = messages.decode_api_versions_response(0, client.frames[0][4:]).versions
+        assert offered[ApiKey.METADATA] == VersionRange(0, 12)
+        client.request(ApiKey.METADATA, 9)
+        await settle()
+        assert len(it.upstreams[0].frames) == 1
 
 
 @virtual_time

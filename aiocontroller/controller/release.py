@@ -1,0 +1,92 @@
+"""Giving the role back to the brokers on request, with nothing left undone.
+
+ 1. The brokers hear of a live broker list without this controller, so that none places a replica on it any more.
+ 2. Topics that were made until then are looked at, and replicas on this controller are moved to brokers.
+ 3. When that is done and no request is under way, or when it has taken too long, ``/controller`` is deleted under the
+    fence, and one of the brokers wins.  This process looks on from then, until it is asked to take over.
+
+Between these steps other events are treated as ever: a broker that dies meanwhile gets its successors elected.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from aiocontroller.controller.controller_election import ControllerElection
+from aiocontroller.controller.own_replicas import move_own_replicas, naming_us
+from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.controller.topics import topic_change
+from aiocontroller.core.events import GoOnReleasing, OwnReplicas, Release, Released, TopicChange
+
+log = logging.getLogger(__name__)
+
+MOVED_WITHIN_S = 10.0
+"""After so long the role goes back whatever replicas are left here."""
+ANSWERED_WITHIN_S = 2.0
+"""How long brokers may take to answer; one that is dead and still registered never does."""
+LOOK_AGAIN_S = 0.1
+_TAG = "release"
+
+
+class RoleRelease:
+    def __init__(self, shell: ControllerShell, election: ControllerElection) -> None:
+        self._shell = shell
+        self._election = election
+        self._asked: Release | None = None
+        self._began_s = 0.0
+        self._epoch = 0
+
+    async def begin(self, event: Release) -> None:
+        shell, election = self._shell, self._election
+        if self._asked is not None:
+            self._asked.reply.ensure(Released(0))
+        election.observing = True
+        if not election.active:
+            event.reply.answer(Released(0))
+            return
+        log.info("Giving the role back")
+        event.reply.defer()
+        self._asked, self._epoch = event, shell.context.epoch
+        self._began_s = shell.world.clock.monotonic()
+        shell.leaving = True
+        batch = shell.new_batch()
+        batch.add_update_metadata_request_for_brokers(shell.context.brokers, ())
+        sent = await shell.send(batch)
+        shell.queue.schedule(_TAG, ANSWERED_WITHIN_S, GoOnReleasing())
+        sent.metadata.when_all(lambda: shell.queue.schedule(_TAG, 0, GoOnReleasing()))
+
+    async def go_on(self) -> None:
+        shell = self._shell
+        if self._asked is None or self._lost:
+            return
+        await topic_change(shell, TopicChange())
+        left = naming_us(shell)
+        took_s = shell.world.clock.monotonic() - self._began_s
+        moving = bool(left) and took_s < MOVED_WITHIN_S
+        if moving or (self._requests_under_way() and took_s < ANSWERED_WITHIN_S):
+            await move_own_replicas(shell, OwnReplicas())
+            shell.queue.schedule(_TAG, LOOK_AGAIN_S, GoOnReleasing())
+            return
+        if left:
+            log.warning("Still naming this controller as a replica: %s", shell.sample(left))
+        names = tuple(str(shell.topic_partition(pid)) for pid in left)
+        await self._election.trigger_controller_move()
+        self._end(names)
+
+    def settle(self) -> None:
+        """Called after every event: the term may have ended otherwise meanwhile, with all that was scheduled."""
+        if self._asked is not None and self._lost:
+            self._end(())
+
+    @property
+    def _lost(self) -> bool:
+        return not self._election.active or self._shell.context.epoch != self._epoch
+
+    def _requests_under_way(self) -> bool:
+        channels = self._shell.channels
+        return channels is not None and any(s.queued or s.in_flight for s in channels.statistics())
+
+    def _end(self, left: tuple[str, ...]) -> None:
+        asked, self._asked = self._asked, None
+        assert asked is not None
+        asked.reply.ensure(Released(self._epoch, left))

@@ -1,0 +1,294 @@
+"""The role taken and given back on request, what is refused, and replicas that name this controller."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.events import CreateTopics, Release, Released, TakeOver
+from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.net.ports import World
+from aiocontroller.server.commands import CommandRefusedError, Commands
+from aiocontroller.service import Service
+from aiocontroller.wire.apis import ApiKey
+from tests.integration.controller.harness import Cluster, idle, running, until
+from tests.integration.controller.test_reassignment import T0, ask, assignment, catch_up, request_by_znode
+from tests.recording_broker import RecordingBroker, _encode
+
+US = 1_000_001
+
+
+@pytest.fixture
+async def cluster(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
+    async with running(world, zk_connect) as cluster:
+        for broker in (1, 2, 3):
+            await cluster.add_broker(broker)
+        yield cluster
+
+
+async def broker_in_office(cluster: Cluster) -> None:
+    await cluster.client.create("/controller_epoch", data=b"7")
+    await cluster.client.create("/controller", data=b'{"version":1,"brokerid":1,"timestamp":"0"}', ephemeral=True)
+
+
+async def take_over(service: Service) -> Any:
+    return await ask(service, lambda reply: TakeOver(reply=reply))
+
+
+async def release(service: Service) -> Any:
+    return await ask(service, lambda reply: Release(reply=reply))
+
+
+async def refused(cluster: Cluster, reason: str, **changes: Any) -> None:
+    """By the command and at start, with the reason in its status; whoever was in office stays."""
+    before = await cluster.zk.get_controller(watch=False)
+    service = await cluster.add_controller(aiocontroller_takeover_policy="takeover", **changes)
+    await until(lambda: service.controller.election.refusals)
+    assert reason in service.controller.status()["refusals"][0]
+    (found,) = await take_over(service)
+    assert reason in found
+    assert not service.controller.election.active
+    assert await cluster.zk.get_controller(watch=False) == before
+
+
+# -- taking ------------------------------------------------------------------------------------------------------------
+
+
+async def test_observer_takes_the_role_when_it_is_asked_to(cluster: Cluster) -> None:
+    await broker_in_office(cluster)
+    service = await cluster.add_controller(aiocontroller_takeover_policy="wait")
+    await until(lambda: service.controller.election.holder)
+    assert not service.controller.election.active
+    assert await take_over(service) == []
+    assert service.controller.election.active
+    assert await cluster.zk.get_controller_epoch() == (8, 1)
+    assert await take_over(service) == []  # it has it
+    assert await cluster.zk.get_controller_epoch() == (8, 1)
+
+
+async def test_another_aiocontroller_is_not_deposed(cluster: Cluster) -> None:
+    first = await cluster.add_controller()
+    await until(lambda: first.controller.election.active)
+    second = await cluster.add_controller(aiocontroller_id=2_000_000)
+    with pytest.raises(CommandRefusedError, match="controller 1000001 is an aiocontroller already"):
+        await Commands(second.shell, second.controller, second.stop).take_over(b"")
+    assert first.controller.election.active
+
+
+async def test_kraft_controller_is_not_deposed(cluster: Cluster) -> None:
+    claim = b'{"version":2,"brokerid":3000,"timestamp":"0","kraftControllerEpoch":5}'
+    await cluster.client.create("/controller", data=claim)
+    await refused(cluster, "controller 3000 is KRaft's (kraftControllerEpoch 5)")
+
+
+async def test_cluster_in_migration_is_left_alone_even_without_a_controller(cluster: Cluster) -> None:
+    await cluster.client.create("/migration", data=b"{}")
+    service = await cluster.add_controller()
+    await until(lambda: service.controller.election.refusals)
+    assert "/migration exists" in service.controller.election.refusals[0]
+    assert await cluster.zk.get_controller(watch=False) is None
+    await broker_in_office(cluster)
+    assert ["/migration exists" in reason for reason in await take_over(service)] == [True]
+
+
+async def test_id_of_a_broker_is_no_controllers(cluster: Cluster) -> None:
+    await broker_in_office(cluster)
+    await refused(cluster, "aiocontroller.id 2 is the id of a broker on 127.0.0.1:", aiocontroller_id=2)
+
+
+async def test_brokers_too_old_are_not_controlled(cluster: Cluster) -> None:
+    await broker_in_office(cluster)
+    cluster.brokers[3].served[ApiKey.LEADER_AND_ISR] = (0, 1)
+    await refused(cluster, "broker 3 is older than Kafka 2.2 (LeaderAndIsr 1)")
+
+
+async def test_brokers_ready_for_migration_are_not_controlled(cluster: Cluster) -> None:
+    await broker_in_office(cluster)
+    broker = cluster.brokers[2]
+
+    def respond(api: ApiKey, version: int, request: Any) -> bytes:
+        if api is ApiKey.API_VERSIONS and version >= 3:
+            keys = [{"api_key": k, "min_version": lo, "max_version": hi} for k, (lo, hi) in broker.served.items()]
+            return _encode(api, version, api_keys=keys, zk_migration_ready=True)
+        return RecordingBroker.respond(broker, api, version, request)
+
+    broker.respond = respond  # type: ignore[method-assign]
+    await refused(cluster, "broker 2 is set up for migration to KRaft")
+
+
+async def test_brokers_that_cannot_be_reached_are_not_controlled_but_one_may_be_away(cluster: Cluster) -> None:
+    await broker_in_office(cluster)
+    for broker in (1, 2, 3):
+        cluster.brokers[broker].deafen()
+    await refused(cluster, "no broker can be reached: broker 1 does not answer")
+    await cluster.brokers[2].listen()
+    (service,) = cluster.services
+    path = "/brokers/ids/2"
+    from aiocontroller.zookeeper.znodes import encode_broker
+
+    await cluster.client.set_data(path, encode_broker(cluster.brokers[2].info), -1)
+    assert await take_over(service) == []
+    assert service.controller.status()["refusals"] == []
+
+
+# -- giving back -------------------------------------------------------------------------------------------------------
+
+
+async def test_release_gives_the_role_back_and_keeps_out(cluster: Cluster) -> None:
+    service = await cluster.add_controller()
+    await cluster.create_topic("t", {0: [1, 2]})
+    await cluster.until_leaders("t", [1])
+    await idle(service)
+    for broker in cluster.brokers.values():
+        broker.take()
+    epoch = service.shell.context.epoch
+    assert await release(service) == Released(epoch)
+    assert await cluster.zk.get_controller(watch=False) is None
+    for broker in cluster.brokers.values():  # the last thing that they heard: no controller among the live brokers
+        last = broker.of(ApiKey.UPDATE_METADATA)[-1]
+        assert [live.id_ for live in last.live_brokers] == [1, 2, 3]
+        assert not last.topic_states
+    refused = await ask(
+        service, lambda reply: CreateTopics(topics=(), timeout_ms=1000, validate_only=False, reply=reply)
+    )
+    assert refused is KafkaErrorCode.NOT_CONTROLLER
+    assert service.controller.status()["observing"]
+    await broker_in_office_again(cluster)
+    assert not service.controller.election.active
+    assert await release(service) == Released(0)
+    assert await take_over(service) == []
+    assert service.controller.election.active
+    await idle(service)
+    last = cluster.brokers[1].of(ApiKey.UPDATE_METADATA)[-1]
+    assert [live.id_ for live in last.live_brokers] == [1, 2, 3, US]
+
+
+async def broker_in_office_again(cluster: Cluster) -> None:
+    """A broker is elected and resigns: whoever only looks on stays out."""
+    await cluster.client.create("/controller", data=b'{"version":1,"brokerid":1,"timestamp":"0"}', ephemeral=True)
+    await cluster.client.delete("/controller", -1)
+    await asyncio.sleep(0.2)
+    assert await cluster.zk.get_controller(watch=False) is None
+
+
+async def test_release_with_a_broker_that_is_silent_takes_two_seconds(cluster: Cluster) -> None:
+    service = await cluster.add_controller()
+    await cluster.active()
+    await idle(service)
+    cluster.brokers[2].unanswered.add(ApiKey.UPDATE_METADATA)
+    assert await release(service) == Released(1)
+    assert await cluster.zk.get_controller(watch=False) is None
+
+
+async def test_release_is_answered_when_the_session_ends_meanwhile(cluster: Cluster) -> None:
+    service = await cluster.add_controller()
+    await cluster.active()
+    await idle(service)
+    cluster.brokers[2].unanswered.add(ApiKey.UPDATE_METADATA)
+    releasing = asyncio.create_task(release(service))
+    await until(lambda: service.shell.leaving)
+    await service.client.expire_session_for_test()
+    assert await releasing == Released(1)
+    await until(lambda: service.controller.recent[-1].event == "Startup" or service.client.connected)
+    await asyncio.sleep(0.2)
+    assert not service.controller.election.active  # asked to release, it does not win the role again
+
+
+async def test_leaving_releases_and_ends(cluster: Cluster) -> None:
+    service = await cluster.add_controller()
+    await cluster.active()
+    await idle(service)
+    service.leave()
+    await asyncio.wait_for(cluster._running.pop(service), 10)
+    assert [live.id_ for live in cluster.brokers[1].of(ApiKey.UPDATE_METADATA)[-1].live_brokers] == [1, 2, 3]
+
+
+# -- replicas that name this controller --------------------------------------------------------------------------------
+
+
+async def led_by_another(cluster: Cluster, replicas: list[int]) -> None:
+    """As a broker's controller leaves a topic that was made while this one was still listed as alive."""
+    await cluster.create_topic("t", {0: replicas})
+    await cluster.client.create("/brokers/topics/t/partitions")
+    await cluster.client.create("/brokers/topics/t/partitions/0")
+    state = b'{"controller_epoch":1,"leader":2,"version":1,"leader_epoch":0,"isr":[2]}'
+    await cluster.client.create("/brokers/topics/t/partitions/0/state", data=state)
+
+
+async def test_replica_that_names_us_is_moved_when_we_are_back(cluster: Cluster) -> None:
+    await cluster.client.create("/controller_epoch", data=b"1")
+    await led_by_another(cluster, [US, 2])
+    service = await cluster.add_controller()
+    await cluster.active()
+
+    async def begun() -> bool:
+        return (await assignment(cluster)).removing == (US,)
+
+    await until(begun, "the reassignment begins")
+    (added,) = (await assignment(cluster)).adding
+    assert added in (1, 3)
+    await catch_up(cluster, service, (2, added))
+
+    async def ended() -> bool:
+        return (await assignment(cluster)).replicas == (added, 2)
+
+    await until(ended, "the reassignment ends")
+
+
+async def test_replica_that_names_us_appears_while_we_are_in_office(cluster: Cluster) -> None:
+    service = await cluster.add_controller()
+    await cluster.active()
+    await led_by_another(cluster, [2, US])
+
+    # whichever was there first, topic or state: no election names us, and the replica goes
+    async def gone() -> bool:
+        found = await assignment(cluster)
+        return US not in found.target
+
+    await until(gone, "no target names us")
+    assert service.controller.election.active
+
+
+async def test_release_waits_until_no_replica_names_us(cluster: Cluster) -> None:
+    await cluster.client.create("/controller_epoch", data=b"1")
+    await led_by_another(cluster, [US, 2])
+    service = await cluster.add_controller()
+    await cluster.active()
+    releasing = asyncio.create_task(release(service))
+
+    async def begun() -> bool:
+        return (await assignment(cluster)).removing == (US,)
+
+    await until(begun, "the reassignment begins")
+    (added,) = (await assignment(cluster)).adding
+    await catch_up(cluster, service, (2, added))
+    assert await releasing == Released(2)
+    assert (await assignment(cluster)).replicas == (added, 2)
+
+
+async def test_release_says_what_it_leaves(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiocontroller.controller.release.MOVED_WITHIN_S", 0.5)
+    await cluster.client.create("/controller_epoch", data=b"1")
+    await led_by_another(cluster, [US, 2])
+    service = await cluster.add_controller()
+    await cluster.active()
+    assert await release(service) == Released(2, ("t-0",))
+
+
+async def test_reassignment_by_znode_that_names_us_is_refused(cluster: Cluster) -> None:
+    service = await cluster.add_controller()
+    await cluster.create_topic("t", {0: [1, 2]})
+    await cluster.until_leaders("t", [1])
+    await request_by_znode(cluster, {T0: [1, US]})
+
+    async def taken_out() -> bool:
+        return await cluster.zk.get_partition_reassignment(watch=False) is None
+
+    await until(taken_out, "the request is taken out")
+    await idle(service)
+    assert (await assignment(cluster)).replicas == (1, 2)
+    assert isinstance((await cluster.states("t", 1))[0], LeaderAndIsr)
