@@ -31,6 +31,7 @@ from aiocontroller.controller import (
     topic_deletion,
     topics,
     unclean_elections,
+    user_scram_credentials,
 )
 from aiocontroller.controller.channel_manager import Response
 from aiocontroller.controller.controller_election import ControllerElection
@@ -89,6 +90,7 @@ HANDLERS: dict[type[ev.Event], Handler] = {
     ev.ControlledShutdown: controlled_shutdown.controlled_shutdown,
     ev.ExpireDelegationTokens: delegation_tokens.expire_delegation_tokens,
     ev.AllocateProducerIds: producer_ids.allocate_producer_ids,
+    ev.AlterUserScramCredentials: user_scram_credentials.alter_user_scram_credentials,
     ev.UpdateFeatures: features.update_features,
 }
 """What only the active controller does; while standing by these events are dropped, requests among them refused."""

@@ -1,9 +1,11 @@
 """Giving the role back to the brokers on request, with nothing left undone.
 
- 1. The brokers hear of a live broker list without this controller, so that none places a replica on it any more.
- 2. Topics that were made until then are looked at, and replicas on this controller are moved to brokers.
- 3. When that is done and no request is under way, or when it has taken too long, ``/controller`` is deleted under the
-    fence, and one of the brokers wins.  This process looks on from then, until it is asked to take over.
+ 1. Replicas on this controller, of topics that brokers created by themselves, are moved to brokers.
+ 2. The brokers hear of a live broker list without this controller, so that none places a replica on it any more.  Not
+    earlier: they look for the controller in that list, and without their ISR changes no replica moves.
+ 3. Topics that were made until then are looked at, and requests under way are waited for.
+ 4. ``/controller`` is deleted under the fence, and one of the brokers wins.  This process looks on from then, until it
+    is asked to take over.
 
 Between these steps other events are treated as ever: a broker that dies meanwhile gets its successors elected.
 """
@@ -33,7 +35,7 @@ class RoleRelease:
         self._shell = shell
         self._election = election
         self._asked: Release | None = None
-        self._began_s = 0.0
+        self._began_s = self._hidden_s = 0.0
         self._epoch = 0
 
     async def begin(self, event: Release) -> None:
@@ -48,6 +50,28 @@ class RoleRelease:
         event.reply.defer()
         self._asked, self._epoch = event, shell.context.epoch
         self._began_s = shell.world.clock.monotonic()
+        shell.queue.append(GoOnReleasing())
+
+    async def go_on(self) -> None:
+        shell = self._shell
+        if self._asked is None or self._lost:
+            return
+        now_s = shell.world.clock.monotonic()
+        await topic_change(shell, TopicChange())
+        left = naming_us(shell)
+        if left and not shell.leaving and now_s < self._began_s + MOVED_WITHIN_S:
+            await move_own_replicas(shell, OwnReplicas())
+            shell.queue.schedule(_TAG, LOOK_AGAIN_S, GoOnReleasing())
+        elif not shell.leaving:
+            self._hidden_s = now_s
+            await self._hide()
+        elif self._requests_under_way() and now_s < self._hidden_s + ANSWERED_WITHIN_S:
+            shell.queue.schedule(_TAG, LOOK_AGAIN_S, GoOnReleasing())
+        else:
+            await self._give_back(left)
+
+    async def _hide(self) -> None:
+        shell = self._shell
         shell.leaving = True
         batch = shell.new_batch()
         batch.add_update_metadata_request_for_brokers(shell.context.brokers, ())
@@ -55,21 +79,10 @@ class RoleRelease:
         shell.queue.schedule(_TAG, ANSWERED_WITHIN_S, GoOnReleasing())
         sent.metadata.when_all(lambda: shell.queue.schedule(_TAG, 0, GoOnReleasing()))
 
-    async def go_on(self) -> None:
-        shell = self._shell
-        if self._asked is None or self._lost:
-            return
-        await topic_change(shell, TopicChange())
-        left = naming_us(shell)
-        took_s = shell.world.clock.monotonic() - self._began_s
-        moving = bool(left) and took_s < MOVED_WITHIN_S
-        if moving or (self._requests_under_way() and took_s < ANSWERED_WITHIN_S):
-            await move_own_replicas(shell, OwnReplicas())
-            shell.queue.schedule(_TAG, LOOK_AGAIN_S, GoOnReleasing())
-            return
+    async def _give_back(self, left: list[int]) -> None:
         if left:
-            log.warning("Still naming this controller as a replica: %s", shell.sample(left))
-        names = tuple(str(shell.topic_partition(pid)) for pid in left)
+            log.warning("Still naming this controller as a replica: %s", self._shell.sample(left))
+        names = tuple(str(self._shell.topic_partition(pid)) for pid in left)
         await self._election.trigger_controller_move()
         self._end(names)
 

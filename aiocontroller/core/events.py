@@ -367,6 +367,31 @@ class UpdateFeatures(Request, frozen=True, gc=False, kw_only=True):
     """Feature -> the level wanted."""
 
 
+# -- users -------------------------------------------------------------------------------------------------------------
+
+
+class ScramUpsertion(msgspec.Struct, frozen=True):
+    user: str
+    mechanism: int
+    """Kafka's number: 1 for SCRAM-SHA-256, 2 for SCRAM-SHA-512."""
+    iterations: int
+    salt: bytes
+    salted_password: bytes
+
+    def __repr__(self) -> str:
+        """Without what logs must not hold."""
+        return f"ScramUpsertion({self.user!r}, mechanism={self.mechanism})"
+
+
+class AlterUserScramCredentials(Request, frozen=True, gc=False, kw_only=True):
+    """Answered with a dict, user -> (error code, message)."""
+
+    state = ControllerState.Idle
+    deletions: tuple[tuple[str, int], ...]
+    """(user, mechanism)."""
+    upsertions: tuple[ScramUpsertion, ...]
+
+
 # -- topics by request -------------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import (
     AllocateProducerIds,
     AlterPartitionReceived,
+    AlterUserScramCredentials,
     ApiPartitionReassignment,
     ControlledShutdown,
     CreatePartitions,
@@ -19,6 +20,7 @@ from aiocontroller.core.events import (
     ReplicaLeaderElection,
     Reply,
     Request,
+    ScramUpsertion,
     TopicResult,
     UpdateFeatures,
 )
@@ -85,6 +87,20 @@ def _list_partition_reassignments(version: int, body: bytes, reply: Reply) -> Re
 
 def _update_features(version: int, body: bytes, reply: Reply) -> Request:
     return UpdateFeatures(updates=admin_messages.decode_update_features_request(version, body), reply=reply)
+
+
+def _alter_user_scram_credentials(version: int, body: bytes, reply: Reply) -> Request:
+    deletions, upsertions = admin_messages.decode_alter_user_scram_credentials_request(version, body)
+    users = dict.fromkeys([user for user, _ in deletions] + [each.user for each in upsertions])
+
+    def answer(result: Any) -> None:
+        if isinstance(result, KafkaErrorCode):
+            result = dict.fromkeys(users, (result, ""))
+        reply.answer(result)
+
+    return AlterUserScramCredentials(
+        deletions=tuple(deletions), upsertions=tuple(ScramUpsertion(*each) for each in upsertions), reply=Reply(answer)
+    )
 
 
 def _create_topics(version: int, body: bytes, reply: Reply) -> Request:
@@ -178,6 +194,11 @@ SERVED: dict[int, ControllerApi] = {
     ),
     ApiKey.DELETE_TOPICS: ControllerApi(
         VersionRange(0, 6), _delete_topics, topic_messages.encode_delete_topics_response
+    ),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ControllerApi(
+        VersionRange(0, 0),
+        _alter_user_scram_credentials,
+        admin_messages.encode_alter_user_scram_credentials_response,
     ),
     ApiKey.UPDATE_FEATURES: ControllerApi(
         VersionRange(0, 1), _update_features, _dict_or_error(admin_messages.encode_update_features_response)

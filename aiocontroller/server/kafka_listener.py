@@ -1,5 +1,7 @@
 """Where brokers find the controller: the requests that only the active controller answers; the rest is relayed.
 
+What clients ask of each node for itself is answered for ourselves (``own_answers``).
+
 A connection may have several requests outstanding; answers leave in the order of the requests, as Kafka's protocol
 demands.  Each request becomes an event with a reply handle, or an answer at once; nothing is decided here.
 
@@ -22,6 +24,7 @@ from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.events import Reply, Request
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.server.controller_apis import OFFERED, SERVED, ControllerApi
+from aiocontroller.server.own_answers import ANSWERED_FOR_ITSELF, own_answer
 from aiocontroller.server.relay import Relay
 from aiocontroller.wire.apis import ApiKey, VersionRange, api_name, check_supported
 from aiocontroller.wire.errors import UnsupportedApiError
@@ -150,8 +153,16 @@ class KafkaConnection(asyncio.Protocol):
             _, body = decode_request_header(frame)
             check_supported(api, version, OFFERED)
             self._submit(slot, SERVED[api], bytes(body))
+        elif (own := self._own_answer(slot, frame)) is not None:
+            self._answer(slot, version, own)
         else:
             self._pass_on(slot, frame)
+
+    def _own_answer(self, slot: Slot, frame: bytes) -> bytes | None:
+        if slot.api not in ANSWERED_FOR_ITSELF:
+            return None
+        _, body = decode_request_header(frame)
+        return own_answer(slot.api, slot.version, body, self._listener.shell.id)
 
     def _pass_on(self, slot: Slot, frame: bytes) -> None:
         if slot.api in NEVER_RELAYED or len(frame) < _REQUEST_START.size:

@@ -6,14 +6,15 @@ Written and read as ``messages`` does it.  In each API a null list means *all*, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
-from aiocontroller.wire.primitives import Buffer
+from aiocontroller.wire.errors import FrameError
+from aiocontroller.wire.primitives import NO_TAGS, Buffer
 
 Outcome = tuple[int, str]
 """Error code, and the message for people ("" without one)."""
@@ -282,3 +283,68 @@ def encode_update_features_response(version: int, error_code: int, results: Mapp
 def decode_update_features_response(version: int, body: Buffer) -> tuple[int, dict[str, Outcome]]:
     message = cold.decode_response(ApiKey.UPDATE_FEATURES, version, body)
     return int(message.error_code), {r.feature: (int(r.error_code), r.error_message or "") for r in message.results}
+
+
+# -- AlterUserScramCredentials -----------------------------------------------------------------------------------------
+
+
+class ScramChange(NamedTuple):
+    user: str
+    mechanism: int
+    iterations: int
+    salt: bytes
+    salted_password: bytes
+
+
+def encode_alter_user_scram_credentials_request(
+    version: int, deletions: Sequence[tuple[str, int]], upsertions: Sequence[ScramChange]
+) -> bytes:
+    message = cold.request(
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        version,
+        deletions=[{"name": user, "mechanism": mechanism} for user, mechanism in deletions],
+        upsertions=[
+            {
+                "name": each.user,
+                "mechanism": each.mechanism,
+                "iterations": each.iterations,
+                "salt": each.salt,
+                "salted_password": each.salted_password,
+            }
+            for each in upsertions
+        ],
+    )
+    return cold.encode_request(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, version, message)
+
+
+def decode_alter_user_scram_credentials_request(
+    version: int, body: Buffer
+) -> tuple[list[tuple[str, int]], list[ScramChange]]:
+    """(user, mechanism) of what is to go, and what is to be set.
+
+    librdkafka ends this request with one empty tag section too many, which Kafka's brokers overlook.
+    """
+    try:
+        message = cold.decode_request(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, version, body)
+    except FrameError:
+        if bytes(body[-1:]) != NO_TAGS:
+            raise
+        message = cold.decode_request(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, version, body[:-1])
+    return [(d.name, int(d.mechanism)) for d in message.deletions], [
+        ScramChange(u.name, int(u.mechanism), int(u.iterations), bytes(u.salt), bytes(u.salted_password))
+        for u in message.upsertions
+    ]
+
+
+def encode_alter_user_scram_credentials_response(version: int, results: Mapping[str, Outcome]) -> bytes:
+    listed = [
+        {"user": user, "error_code": outcome[0], "error_message": _message(outcome)}
+        for user, outcome in results.items()
+    ]
+    message = cold.response(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, version, results=listed)
+    return cold.encode_response(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, version, message)
+
+
+def decode_alter_user_scram_credentials_response(version: int, body: Buffer) -> dict[str, Outcome]:
+    message = cold.decode_response(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, version, body)
+    return {each.user: (int(each.error_code), each.error_message or "") for each in message.results}

@@ -15,6 +15,7 @@ from aiocontroller.net.ports import World
 from aiocontroller.server.commands import CommandRefusedError, Commands
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
+from aiocontroller.zookeeper.znodes import encode_broker
 from tests.integration.controller.harness import Cluster, idle, running, until
 from tests.integration.controller.test_reassignment import T0, ask, assignment, catch_up, request_by_znode
 from tests.recording_broker import RecordingBroker, _encode
@@ -32,7 +33,7 @@ async def cluster(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
 
 async def broker_in_office(cluster: Cluster) -> None:
     await cluster.client.create("/controller_epoch", data=b"7")
-    await cluster.client.create("/controller", data=b'{"version":1,"brokerid":1,"timestamp":"0"}', ephemeral=True)
+    await cluster.client.create("/controller", data=b'{"version":1,"brokerid":1,"timestamp":"0"}')
 
 
 async def take_over(service: Service) -> Any:
@@ -128,8 +129,6 @@ async def test_brokers_that_cannot_be_reached_are_not_controlled_but_one_may_be_
     await cluster.brokers[2].listen()
     (service,) = cluster.services
     path = "/brokers/ids/2"
-    from aiocontroller.zookeeper.znodes import encode_broker
-
     await cluster.client.set_data(path, encode_broker(cluster.brokers[2].info), -1)
     assert await take_over(service) == []
     assert service.controller.status()["refusals"] == []

@@ -11,6 +11,7 @@ from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.server.controller_apis import SERVED
 from aiocontroller.wire import admin_messages as wire
+from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.errors import FrameError
 
@@ -107,3 +108,39 @@ def test_features_there_and_back(version: int) -> None:
     assert event.updates == {"f": 2}
     event.reply.answer({"f": (KafkaErrorCode.INVALID_REQUEST, "no")})
     assert wire.decode_update_features_response(version, answers[0]) == (0, {"f": (42, "no")})
+
+
+def test_scram_credentials_there_and_back() -> None:
+    set_ = wire.ScramChange("alice", 1, 4096, b"salt", b"salted")
+    body = wire.encode_alter_user_scram_credentials_request(0, [("bob", 2)], [set_])
+    librdkafkas = body + b"\x00"
+    assert ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, librdkafkas)[0].deletions == (("bob", 2),)
+    with pytest.raises(FrameError, match="found 2 bytes more"):
+        ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, body + b"\x01\x01")
+    event, answers = ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, body)
+    assert isinstance(event, ev.AlterUserScramCredentials)
+    assert event.deletions == (("bob", 2),)
+    assert event.upsertions == (ev.ScramUpsertion("alice", 1, 4096, b"salt", b"salted"),)
+    assert "salted" not in repr(event)  # events are logged when a handler fails
+    results = {"alice": (KafkaErrorCode.NONE, ""), "bob": (KafkaErrorCode.RESOURCE_NOT_FOUND, "none")}
+    event.reply.answer(results)
+    assert wire.decode_alter_user_scram_credentials_response(0, answers[0]) == results
+
+
+def test_scram_changes_that_are_preempted_are_refused_for_each_user() -> None:
+    set_ = wire.ScramChange("alice", 1, 4096, b"salt", b"salted")
+    body = wire.encode_alter_user_scram_credentials_request(0, [("bob", 2), ("alice", 2)], [set_])
+    event, answers = ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, body)
+    event.preempt()
+    got = wire.decode_alter_user_scram_credentials_response(0, answers[0])
+    assert got == {"bob": (NOT_CONTROLLER, ""), "alice": (NOT_CONTROLLER, "")}
+
+
+@pytest.mark.parametrize("api", SERVED)
+def test_every_api_refuses_when_out_of_office(api: ApiKey) -> None:
+    """Its own form of NOT_CONTROLLER, in every version, to a request that asks for nothing."""
+    for version in range(SERVED[api].versions.min, SERVED[api].versions.max + 1):
+        body = cold.encode_request(api, version, cold.request(api, version))
+        event, answers = ask(api, version, body)
+        event.preempt()
+        cold.decode_response(api, version, answers[0])

@@ -21,8 +21,8 @@ from aiocontroller.core.ids import Broker, Endpoint, LeaderAndIsr, TopicPartitio
 from aiocontroller.net.simulated import SimulatedNetwork, simulated_world
 from aiocontroller.server.controller_apis import OFFERED
 from aiocontroller.server.kafka_listener import MAX_OUTSTANDING, NEVER_RELAYED, KafkaListener
-from aiocontroller.wire import alter_partition, messages
-from aiocontroller.wire.apis import ApiKey, VersionRange
+from aiocontroller.wire import alter_partition, cold, messages
+from aiocontroller.wire.apis import SUPPORTED, ApiKey, VersionRange
 from aiocontroller.wire.frames import FrameReader, decode_response_header, request_frame
 from tests.virtual_time import virtual_time
 
@@ -115,6 +115,7 @@ class Front:
         self.context = ControllerContext(3, 3)
         self.offered: dict[int, VersionRange] = {}
         shell: Any = SimpleNamespace(
+            id=1_000_001,
             world=self.world,
             queue=self.queue,
             context=self.context,
@@ -617,6 +618,47 @@ async def test_relayed_requests_count_as_outstanding() -> None:
             echo(it.upstreams[0], frame)
         await settle()
         assert len(it.upstreams[0].frames) == MAX_OUTSTANDING + 10
+
+
+PER_NODE = [
+    (api, version)
+    for api in (ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_LOG_DIRS, ApiKey.DESCRIBE_CONFIGS)
+    for version in range(SUPPORTED[api].max + 1)
+]
+
+
+@pytest.mark.parametrize("api,version", PER_NODE)
+@virtual_time
+async def test_what_is_asked_of_each_node_is_answered_for_ourselves(api: ApiKey, version: int) -> None:
+    us = {"resource_type": 4, "resource_name": "1000001", "configuration_keys": None}
+    body = cold.request(api, version, **({"resources": [us]} if api is ApiKey.DESCRIBE_CONFIGS else {}))
+    async with front() as it:
+        await it.broker()
+        client = await it.connect()
+        client.request(api, version, cold.encode_request(api, version, body))
+        await settle()
+        assert not it.upstreams
+        answer = cold.decode_response(api, version, client.answer(api, version))
+        assert not getattr(answer, "error_code", 0)
+        for name in ("groups", "transaction_states"):
+            assert not getattr(answer, name, ())
+        for result in getattr(answer, "results", ()):  # log directories, configurations: one, without content
+            assert not result.error_code
+            assert not getattr(result, "topics", ())
+            assert not getattr(result, "configs", ())
+
+
+@pytest.mark.parametrize("resource", [(2, "orders"), (4, "1"), (4, "")])
+@virtual_time
+async def test_settings_of_others_are_relayed(resource: tuple[int, str]) -> None:
+    asked = {"resource_type": resource[0], "resource_name": resource[1], "configuration_keys": None}
+    body = cold.encode_request(32, 1, cold.request(ApiKey.DESCRIBE_CONFIGS, 1, resources=[asked]))
+    async with front() as it:
+        await it.broker()
+        client = await it.connect()
+        client.request(ApiKey.DESCRIBE_CONFIGS, 1, body)
+        await settle()
+        assert len(it.upstreams[0].frames) == 1
 
 
 @virtual_time

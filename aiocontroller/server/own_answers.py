@@ -1,0 +1,56 @@
+"""What clients ask of each node for itself: a broker's answer would be taken for ours.
+
+The groups, transactions and log directories of a node that has none; the settings of a broker that is none.  All else
+is relayed: any broker's answer is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from aiocontroller.wire import cold
+from aiocontroller.wire.apis import SUPPORTED, ApiKey, check_supported
+from aiocontroller.wire.primitives import Buffer
+
+NO_LOG_DIR = "(none: this node is the controller and keeps no logs)"
+"""Kafka's AdminClient takes an empty list for a refusal."""
+_BROKER = 4
+"""A resource type in DescribeConfigs."""
+
+Fields = dict[str, Any]
+
+
+def own_answer(api: int, version: int, body: Buffer, own_id: int) -> bytes | None:
+    """The answer's body; None for what any broker may answer."""
+    make = _ANSWERS.get(api)
+    if make is None:
+        return None
+    check_supported(api, version, SUPPORTED)
+    fields = make(version, body, own_id)
+    return None if fields is None else cold.encode_response(api, version, cold.response(api, version, **fields))
+
+
+def _nothing(version: int, body: Buffer, own_id: int) -> Fields:
+    return {}
+
+
+def _log_dirs(version: int, body: Buffer, own_id: int) -> Fields:
+    return {"results": [{"error_code": 0, "log_dir": NO_LOG_DIR, "topics": []}]}
+
+
+def _own_configs(version: int, body: Buffer, own_id: int) -> Fields | None:
+    asked = cold.decode_request(ApiKey.DESCRIBE_CONFIGS, version, body).resources
+    names = [each.resource_name for each in asked if each.resource_type == _BROKER]
+    if names != [str(own_id)] * len(asked):
+        return None
+    return {"results": [{"error_code": 0, "resource_type": _BROKER, "resource_name": name} for name in names]}
+
+
+_ANSWERS: dict[int, Callable[[int, Buffer, int], Fields | None]] = {
+    ApiKey.LIST_GROUPS: _nothing,
+    ApiKey.LIST_TRANSACTIONS: _nothing,
+    ApiKey.DESCRIBE_LOG_DIRS: _log_dirs,
+    ApiKey.DESCRIBE_CONFIGS: _own_configs,
+}
+ANSWERED_FOR_ITSELF = frozenset(_ANSWERS)
