@@ -43,7 +43,7 @@ from aiocontroller.core.ids import (
 from aiocontroller.journal.journal import NullJournal
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import World
-from aiocontroller.wire.apis import ApiKey
+from aiocontroller.wire.apis import ApiKey, VersionRange
 from aiocontroller.zookeeper.cluster_znodes import FEATURES_ENABLED, FeatureZNode
 from aiocontroller.zookeeper.errors import Code
 from aiocontroller.zookeeper.kafka_zk_client import TopicAssignments, TopicConfigs
@@ -273,6 +273,9 @@ class View:
 
 class Channels:
     """Delivers at once to every broker that is registered; answers go into the queue."""
+
+    def offered(self) -> dict[int, VersionRange]:
+        return {}
 
     def __init__(self, shell: ControllerShell, views: dict[int, View]) -> None:
         self._shell = shell
