@@ -49,6 +49,10 @@ class Secret(str):
     __str__ = __repr__
 
 
+Detection = Literal["off", "refused", "full"]
+"""``refused``: the connection ended and nobody listens any more; ``full``: also silence."""
+
+
 class Config(msgspec.Struct, frozen=True):
     """Each field is the property with underscores for dots; units are those of Kafka's names."""
 
@@ -105,6 +109,18 @@ class Config(msgspec.Struct, frozen=True):
     aiocontroller_takeover_policy: Literal["wait", "takeover", "observe"] = "wait"
     aiocontroller_release_linger_ms: int = 30_000
     """How long a process that ends after a release goes on to answer (NOT_CONTROLLER) and to relay."""
+    aiocontroller_early_broker_detection: Detection = "off"
+    """Whether brokers that seem to be dead lose their leaders before their session ends (docs/early-detection.md)."""
+    aiocontroller_early_controller_detection: Detection = "off"
+    """Whether a controller that stands by takes over as soon as the one in office seems to be dead."""
+    aiocontroller_early_detection_heartbeat_interval_ms: int = 200
+    aiocontroller_early_detection_silence_ms: int = 1_500
+    aiocontroller_early_detection_trust_ms: int = 1_000
+    """How long a suspect answers before it is taken back; doubled for each false alarm before."""
+    aiocontroller_early_detection_max_suspected_percentage: int = 34
+    aiocontroller_early_detection_max_alarms_per_minute: int = 10
+    aiocontroller_early_fast_bounce_ms: int = 0
+    """How long a dead broker's listener refuses before its registration is removed; 0: it is left to ZooKeeper."""
 
     @property
     def topic_ids_supported(self) -> bool:
@@ -309,6 +325,14 @@ PROPERTIES: dict[str, Kind] = {
     "aiocontroller.journal.dir": _TEXT,
     "aiocontroller.release.linger.ms": _whole(0, unit="milliseconds"),
     "aiocontroller.takeover.policy": _one_of("wait", "takeover", "observe"),
+    "aiocontroller.early.broker.detection": _one_of("off", "refused", "full"),
+    "aiocontroller.early.controller.detection": _one_of("off", "refused", "full"),
+    "aiocontroller.early.detection.heartbeat.interval.ms": _TIMEOUT_MS,
+    "aiocontroller.early.detection.silence.ms": _TIMEOUT_MS,
+    "aiocontroller.early.detection.trust.ms": _TIMEOUT_MS,
+    "aiocontroller.early.detection.max.suspected.percentage": _whole(1, 100),
+    "aiocontroller.early.detection.max.alarms.per.minute": _whole(1),
+    "aiocontroller.early.fast.bounce.ms": _whole(0, unit="milliseconds"),
 }
 
 _KAFKA_FAMILIES = frozenset(

@@ -14,12 +14,14 @@ import anyio
 import anyio.abc
 import msgspec
 
-from aiocontroller.config import Config
+from aiocontroller.config import Config, Detection
 from aiocontroller.controller.channel_manager import ControllerChannelManager
 from aiocontroller.controller.event_queue import EventQueue
+from aiocontroller.controller.heartbeats import Heartbeats
 from aiocontroller.controller.kafka_controller import GivingUpError, KafkaController
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.core.events import Release, Reply, ShutdownEventThread
+from aiocontroller.core.events import ControllerSuspected, Event, Release, Reply, ShutdownEventThread, SuspectsChange
+from aiocontroller.core.failure_detector import FailureDetector, Limits
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.core.invariants import violations
 from aiocontroller.journal.journal import Journal, NullJournal
@@ -161,6 +163,7 @@ class Service:
         if self._with_http:
             await self._open_http()
             tasks.start_soon(self._watch_loop_lag, name="loop lag")
+        self.controller.election.heartbeats = self._heartbeats_of_controllers()
         log.info("Waiting for ZooKeeper at %s", config.zookeeper_connect)
         self.client.on_session = self._on_session
         bound_ms = config.zookeeper_connection_timeout_ms
@@ -218,6 +221,44 @@ class Service:
             endpoint_of=shell.endpoint_of,
             connect_timeout_s=self.config.controller_socket_timeout_ms / 1000,
             request_timeout_s=self.config.request_timeout_ms / 1000,
+            metrics=self.metrics,
+            journal=self.journal,
+            heartbeats=self._heartbeats_of_brokers(),
+        )
+
+    def _heartbeats_of_brokers(self) -> Heartbeats | None:
+        config = self.config
+        share = config.aiocontroller_early_detection_max_suspected_percentage / 100
+        return self._heartbeats(
+            "broker", config.aiocontroller_early_broker_detection, SuspectsChange(), Limits(share=share)
+        )
+
+    def _heartbeats_of_controllers(self) -> Heartbeats | None:
+        """There is one to watch; and who never heard of it does not depose it."""
+        limits = Limits(share=1.0, grace_s=float("inf"))
+        return self._heartbeats(
+            "controller", self.config.aiocontroller_early_controller_detection, ControllerSuspected(), limits
+        )
+
+    def _heartbeats(self, kind: str, mode: Detection, event: Event, limits: Limits) -> Heartbeats | None:
+        if mode == "off":
+            return None
+        assert self._tasks is not None
+        config = self.config
+        interval_s = config.aiocontroller_early_detection_heartbeat_interval_ms / 1000
+        limits = limits._replace(
+            silence_s=config.aiocontroller_early_detection_silence_ms / 1000 if mode == "full" else None,
+            stall_s=5 * interval_s,
+            trust_s=config.aiocontroller_early_detection_trust_ms / 1000,
+            per_minute=config.aiocontroller_early_detection_max_alarms_per_minute,
+        )
+        return Heartbeats(
+            self.world,
+            self._tasks,
+            FailureDetector(limits),
+            lambda: self.queue.append(event),
+            kind=kind,
+            interval_s=interval_s,
             metrics=self.metrics,
             journal=self.journal,
         )

@@ -13,6 +13,7 @@ from aiocontroller.controller.state_changes import (
 )
 from aiocontroller.controller.topic_deletion import fail_replica_deletion, resume_deletion_for_topics
 from aiocontroller.core import partition_state_machine as psm
+from aiocontroller.core import replica_state_machine as rsm
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.events import BrokerChange, BrokerModifications, OwnReplicas
 from aiocontroller.core.ids import Broker
@@ -78,13 +79,13 @@ async def on_broker_startup(shell: ControllerShell, ids: Sequence[int]) -> None:
     """Everybody learns who is new, the new ones learn everything, elections are tried again."""
     context, table = shell.context, shell.context.table
     log.info("New broker startup callback for %s", list(ids))
-    for broker in ids:
-        context.offline_dirs.pop(broker, None)
     await shell.send_update_metadata([b for b in context.brokers if b not in ids])
     await shell.send_update_metadata(ids, [pid for pid in table.pids() if table.isr_of[pid] != NO_ISR])
     batch = shell.new_batch()
     replicas = {broker: table.partitions_on_broker(broker) for broker in ids}
-    await handle_replica_state_changes(shell, replicas, ReplicaState.OnlineReplica, batch=batch)
+    # A replica that is being deleted there, or has been, goes on with that.
+    staying = rsm.check_valid_previous_states(table, replicas, ReplicaState.OnlineReplica).valid
+    await handle_replica_state_changes(shell, staying, ReplicaState.OnlineReplica, batch=batch)
     to_bring_online = psm.partitions_to_bring_online(context)
     if to_bring_online:
         await handle_partition_state_changes(

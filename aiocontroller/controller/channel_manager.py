@@ -11,6 +11,7 @@ Rules.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -20,6 +21,8 @@ import anyio
 import anyio.abc
 
 from aiocontroller.controller.broker_connection import BrokerConnection
+from aiocontroller.controller.heartbeats import Heartbeats
+from aiocontroller.core.failure_detector import Suspicion
 from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.journal.journal import Journal
 from aiocontroller.metrics import Metrics
@@ -85,8 +88,11 @@ class ControllerChannelManager:
         request_timeout_s: float,
         metrics: Metrics,
         journal: Journal,
+        heartbeats: Heartbeats | None = None,
     ) -> None:
         self.world = world
+        self.heartbeats = heartbeats
+        """Watches the brokers that there are senders for, where early detection is on."""
         self.on_response = on_response
         self.endpoint_of = endpoint_of
         self.connect_timeout_s = connect_timeout_s
@@ -102,15 +108,25 @@ class ControllerChannelManager:
             assert broker.id not in self._senders, broker.id
             sender = self._senders[broker.id] = RequestSender(self, broker)
             self._tasks.start_soon(sender.run, name=f"sender to broker {broker.id}")
+            if self.heartbeats is not None:
+                self.heartbeats.watch(broker.id, broker.epoch, functools.partial(self.endpoint_of, broker))
 
     def remove_brokers(self, ids: Iterable[int]) -> None:
         for broker in ids:
             sender = self._senders.pop(broker, None)
             if sender is not None:
                 sender.stop()
+                if self.heartbeats is not None:
+                    self.heartbeats.forget(broker)
 
     def shutdown(self) -> None:
+        if self.heartbeats is not None:
+            self.heartbeats.stop()
         self.remove_brokers(list(self._senders))
+
+    def suspects(self) -> dict[int, Suspicion]:
+        """Brokers that seem to be dead, by id; none where early detection is off."""
+        return self.heartbeats.suspects() if self.heartbeats is not None else {}
 
     async def wait_until_connected(self, timeout_s: float) -> None:
         """Give new senders a moment to connect and learn versions; those that do not make it go on by themselves."""

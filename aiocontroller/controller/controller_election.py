@@ -3,6 +3,10 @@
 The role is held by the session that owns ``/controller``, not by the id in it: two instances of this program may share
 an id.  One multi creates ``/controller`` and raises ``/controller_epoch``; the version of the latter is the fence of
 every later write, so that a controller which has been deposed without knowing can write nothing.
+
+Whoever stands by may watch the one in office (``heartbeats``), and takes the role from it as soon as it seems to be
+dead, by the same multi that would win an election, with one operation more.  Wrong or right, that is harmless: one of
+the two finds its fence gone at its next write.
 """
 
 from __future__ import annotations
@@ -10,10 +14,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from aiocontroller.config import split_host_port
 from aiocontroller.controller.failover import on_controller_failover, on_controller_resignation
+from aiocontroller.controller.heartbeats import Heartbeats
 from aiocontroller.controller.reasons_against import reasons_of_brokers, reasons_of_the_cluster
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import ControllerMovedError
+from aiocontroller.core.ids import Endpoint
 from aiocontroller.zookeeper.znodes import SOFTWARE, BadZNode, ControllerZNode
 
 log = logging.getLogger(__name__)
@@ -31,6 +38,9 @@ class ControllerElection:
         """The role was released on request: not ours again until somebody asks for it."""
         self.refusals: tuple[str, ...] = ()
         """Why this process did not take the role when it could have."""
+        self.heartbeats: Heartbeats | None = None
+        """Watches the holder while we stand by, where early detection of controllers is on."""
+        self._watched: ControllerZNode | None = None
 
     async def startup(self) -> None:
         """Stand for election; with the policy ``takeover`` also against a broker's controller in office."""
@@ -101,9 +111,28 @@ class ControllerElection:
         if holder is None or self._is_ours(holder):
             await self._stand(takeover=holder is not None)
 
+    async def succeed(self) -> None:
+        """The controller in office seems to be dead: do not wait until its session has expired."""
+        assert self.heartbeats is not None
+        suspicion = next(iter(self.heartbeats.suspects().values()), None)
+        if suspicion is None or self.active:
+            return
+        holder = await self._look()
+        if holder is None:
+            await self.elect()
+        elif holder.owner_session == suspicion.epoch:
+            log.warning(
+                "Controller %d seems to be dead (%s, heard of %.3f s before): taking over",
+                holder.controller_id,
+                suspicion.reason,
+                suspicion.quiet_s,
+            )
+            self._shell.journal.append("suspicion", event="alarm", state="controller", broker=holder.controller_id)
+            await self._stand(takeover=True, deposing=holder.owner_session)
+
     async def expire(self) -> None:
         """The session is over and ``/controller`` with it."""
-        self.holder = None
+        self._hold(None)
         if self.active:
             await self._resign()
 
@@ -131,25 +160,53 @@ class ControllerElection:
             log.info(
                 "Controller %d is in office%s", found.controller_id, " (this process)" if self._is_ours(found) else ""
             )
-        self.holder = found
+        self._hold(found)
         return found
+
+    def _hold(self, holder: ControllerZNode | None) -> None:
+        """This is who has the role now; while it is another of our kind, it is watched."""
+        self.holder = holder
+        if self.heartbeats is None:
+            return
+        if holder is not None and (self.active or self._observes or self._is_ours(holder)):
+            holder = None
+        if holder == self._watched:
+            return
+        if self._watched is not None:
+            self.heartbeats.forget(self._watched.controller_id)
+        self._watched = holder
+        endpoint = _address_of(holder) if holder is not None else None
+        if holder is not None and endpoint is not None:
+            self.heartbeats.watch(holder.controller_id, holder.owner_session, lambda: endpoint)
 
     def _is_ours(self, holder: ControllerZNode) -> bool:
         return holder.owner_session == self._shell.zk.client.session_id
 
-    async def _stand(self, *, takeover: bool) -> None:
+    async def _stand(self, *, takeover: bool, deposing: int | None = None) -> None:
         if not self._stays_out(await reasons_of_the_cluster(self._shell, None)):
-            await self._win(takeover=takeover)
+            await self._win(takeover=takeover, deposing=deposing)
 
     @property
     def _observes(self) -> bool:
         return self.observing or self._shell.config.aiocontroller_takeover_policy == "observe"
 
-    async def _win(self, *, takeover: bool) -> None:
+    def _own_address(self) -> str:
+        """Where those who stand by find us; empty where we listen on every interface and are not told our name."""
+        own = self._shell.own_endpoints()
+        if not own or own[0].host in ("", "0.0.0.0", "::"):
+            return ""
+        host = f"[{own[0].host}]" if ":" in own[0].host else own[0].host
+        return f"{host}:{own[0].port}"
+
+    async def _win(self, *, takeover: bool, deposing: int | None = None) -> None:
         shell = self._shell
         try:
             epoch, epoch_zk_version = await shell.zk.register_controller_and_increment_controller_epoch(
-                shell.id, shell.world.clock.wall_time_us() // 1000, takeover=takeover
+                shell.id,
+                shell.world.clock.wall_time_us() // 1000,
+                takeover=takeover,
+                deposing=deposing,
+                address=self._own_address(),
             )
         except ControllerMovedError as error:
             log.info("Another was elected first: %s", error)
@@ -168,3 +225,14 @@ class ControllerElection:
         self.active = False
         self.since_us = 0
         await on_controller_resignation(self._shell)
+
+
+def _address_of(holder: ControllerZNode) -> Endpoint | None:
+    """Where a controller of our kind can be watched; None for another's, and where it does not say."""
+    if holder.software != SOFTWARE or not holder.address:
+        return None
+    try:
+        return Endpoint("PLAINTEXT", *split_host_port(holder.address))
+    except ValueError:
+        log.warning("Controller %d gives its address as %r, expected host:port", holder.controller_id, holder.address)
+        return None

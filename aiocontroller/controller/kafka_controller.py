@@ -27,6 +27,7 @@ from aiocontroller.controller import (
     own_replicas,
     producer_ids,
     reassignment,
+    suspicions,
     topic_admin,
     topic_deletion,
     topics,
@@ -88,6 +89,7 @@ HANDLERS: dict[type[ev.Event], Handler] = {
     ev.TopicUncleanLeaderElectionEnable: unclean_elections.topic_unclean_leader_election_enable,
     ev.AutoPreferredReplicaLeaderElection: leader_elections.auto_preferred_replica_leader_election,
     ev.ControlledShutdown: controlled_shutdown.controlled_shutdown,
+    ev.SuspectsChange: suspicions.suspects_change,
     ev.ExpireDelegationTokens: delegation_tokens.expire_delegation_tokens,
     ev.AllocateProducerIds: producer_ids.allocate_producer_ids,
     ev.AlterUserScramCredentials: user_scram_credentials.alter_user_scram_credentials,
@@ -234,6 +236,8 @@ class KafkaController:
             case ev.Reelect():
                 await self.election.maybe_resign()
                 await self.election.elect()
+            case ev.ControllerSuspected():
+                await self.election.succeed()
             case ev.Expire():
                 await self.election.expire()
             case ev.TakeOver():
@@ -297,6 +301,7 @@ class KafkaController:
             "since_us": self.election.since_us,
             "live_brokers": sorted(shell.context.live),
             "shutting_down": list(shell.context.shutting_down),
+            "suspected": list(shell.context.suspected),
             "queue_size": len(shell.queue),
             "topics": len(table.topic_by_name),
             "partitions": len(table),

@@ -64,6 +64,8 @@ class ControllerShell:
         self.config_changes_seen: set[str] = set()
         """Names of the change notifications that have been looked at; membership only."""
         self.bad_znodes = metrics.counter("aiocontroller", "ZooKeeper", "BadZNodes")
+        self.alarms = metrics.counter("aiocontroller", "EarlyDetection", "Alarms")
+        self.false_alarms = metrics.counter("aiocontroller", "EarlyDetection", "FalseAlarms")
         self.unclean_elections = metrics.meter("kafka.controller", "ControllerStats", "UncleanLeaderElectionsPerSec")
 
     # -- terms of office -------------------------------------------------------------------------------------------

@@ -252,7 +252,7 @@ async def _offline_replicas(shell: ControllerShell, replicas: rsm.Replicas, batc
     for broker, pids in replicas.items():
         batch.add_stop_replica_request_for_brokers((broker,), pids, delete=False)
     staying = {b: [pid for pid in pids if not table.topic(pid).deleting] for b, pids in replicas.items()}
-    failed = await _remove_from_isr(shell, staying, batch)
+    failed = await remove_from_isr(shell, staying, batch)
     rsm.set_replica_states(
         table,
         {broker: [p for p in pids if p not in failed] if failed else pids for broker, pids in replicas.items()},
@@ -264,7 +264,7 @@ async def stop_removed_replicas(shell: ControllerShell, replicas: rsm.Replicas, 
     """Out of the ISRs, stopped and deleted at once: replicas that their assignments no longer name."""
     for broker, pids in replicas.items():
         batch.add_stop_replica_request_for_brokers((broker,), pids, delete=True)
-    await _remove_from_isr(shell, replicas, batch)
+    await remove_from_isr(shell, replicas, batch)
 
 
 async def bump_leader_epochs(shell: ControllerShell, pids: Sequence[int]) -> Written:
@@ -284,7 +284,7 @@ async def bump_leader_epochs(shell: ControllerShell, pids: Sequence[int]) -> Wri
     return Written(done, [], failed)
 
 
-async def _remove_from_isr(shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch) -> dict[int, str]:
+async def remove_from_isr(shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch) -> dict[int, str]:
     """Shrink the ISRs and tell the remaining replicas; returns pid -> why it could not be written."""
     context, table = shell.context, shell.context.table
     failed: dict[int, str] = {}

@@ -22,8 +22,12 @@ class ControllerContext:
         """Every registered broker, also those shutting down, by id."""
         self.shutting_down: dict[int, None] = {}
         """Brokers in controlled shutdown, in order of their request."""
+        self.suspected: dict[int, None] = {}
+        """Registered brokers that seem to be dead (early detection), in the order of their suspicions."""
+        self.leaving: frozenset[int] = frozenset()
+        """Ids of those that shut down or are suspected: registered, and not to lead or to be in sync."""
         self.live: frozenset[int] = frozenset()
-        """Ids of the brokers that may lead: registered and not shutting down."""
+        """Ids of the brokers that may lead: registered and not leaving."""
         self.offline_dirs: dict[int, set[int]] = {}
         """Broker -> pids whose replica there is on a failed log directory."""
         self.partitions_being_reassigned: dict[int, None] = {}
@@ -44,6 +48,7 @@ class ControllerContext:
         for broker in ids:
             self.brokers.pop(broker, None)
             self.shutting_down.pop(broker, None)
+            self.suspected.pop(broker, None)
             self.offline_dirs.pop(broker, None)
         self._brokers_changed()
 
@@ -51,9 +56,19 @@ class ControllerContext:
         self.shutting_down[broker] = None
         self._brokers_changed()
 
+    def suspect(self, brokers: Iterable[int]) -> None:
+        self.suspected.update(dict.fromkeys(brokers))
+        self._brokers_changed()
+
+    def trust(self, brokers: Iterable[int]) -> None:
+        for broker in brokers:
+            self.suspected.pop(broker, None)
+        self._brokers_changed()
+
     def _brokers_changed(self) -> None:
         self.brokers = dict(sorted(self.brokers.items()))
-        self.live = frozenset(b for b in self.brokers if b not in self.shutting_down)
+        self.leaving = frozenset((*self.shutting_down, *self.suspected))
+        self.live = frozenset(self.brokers).difference(self.leaving)
 
     # -- topics ----------------------------------------------------------------------------------------------------
 

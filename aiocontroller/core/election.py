@@ -5,7 +5,8 @@ Theory.  A strategy is a scalar rule over one partition's tuples (the four funct
 on: the interned assignment, the interned ISR, which replicas have failed directories, and whether an unclean choice
 is allowed.  A broker that dies leaves thousands of partitions but only dozens of such combinations.
 
-A replica is *online* when its broker is live (not shutting down) and its log directory works.
+A replica is *online* when its broker is live (neither shutting down nor suspected to be dead) and its log directory
+works.  A suspicion is no ground for an unclean election: whom we do not hear may hold records and serve clients.
 """
 
 from __future__ import annotations
@@ -145,11 +146,11 @@ def _rule(context: ControllerContext, strategy: Strategy) -> _Rule:
     """The strategy's scalar rule, with who is alive now bound in."""
     live = context.live
     registered = frozenset(context.brokers)
-    shutting_down = frozenset(context.shutting_down)
+    leaving, suspected = context.leaving, frozenset(context.suspected)
     match strategy:
         case Strategy.OFFLINE:
             return lambda a, isr, failed, unclean: offline_partition_leader_election(
-                a.replicas, isr, live.difference(failed), unclean
+                a.replicas, isr, live.difference(failed), unclean and suspected.isdisjoint(isr)
             )
         case Strategy.REASSIGN:
             return lambda a, isr, failed, _: reassign_partition_leader_election(a.target, isr, live.difference(failed))
@@ -159,7 +160,7 @@ def _rule(context: ControllerContext, strategy: Strategy) -> _Rule:
             )
         case Strategy.CONTROLLED_SHUTDOWN:
             return lambda a, isr, failed, _: controlled_shutdown_partition_leader_election(
-                a.replicas, isr, registered.difference(failed), shutting_down
+                a.replicas, isr, registered.difference(failed), leaving
             )
 
 

@@ -169,6 +169,18 @@ class BrokerModifications(Signal, frozen=True, gc=False):
     broker: int
 
 
+class SuspectsChange(Signal, frozen=True, gc=False):
+    """Early detection suspects other brokers than before."""
+
+    state = ControllerState.BrokerChange
+
+
+class ControllerSuspected(Signal, frozen=True, gc=False):
+    """Early detection suspects the controller in office."""
+
+    state = ControllerState.ControllerChange
+
+
 class ControlledShutdown(Request, frozen=True, gc=False, kw_only=True):
     """Answered with a list of ``TopicPartition`` that the broker still leads."""
 

@@ -52,8 +52,11 @@ def _imbalanced(table: PartitionTable, pid: int) -> bool:
 
 def _brokers(context: ControllerContext) -> Iterator[str]:
     yield from _differs(
-        "live brokers", sorted(context.live), [b for b in context.brokers if b not in context.shutting_down]
+        "live brokers",
+        sorted(context.live),
+        [b for b in context.brokers if b not in context.shutting_down and b not in context.suspected],
     )
+    yield from _differs("suspects that are not registered", sorted(set(context.suspected) - set(context.brokers)), [])
     yield from _differs("order of brokers", list(context.brokers), sorted(context.brokers))
     strangers = sorted(set(context.offline_dirs) - set(context.brokers))
     yield from _differs("failed directories of brokers that are not registered", strangers, [])

@@ -75,15 +75,24 @@ def _is_going(context: ControllerContext, pid: int) -> bool:
 
 
 def partitions_with_offline_leader(context: ControllerContext, pids: Sequence[int]) -> list[int]:
-    """Those that have a leader which is not online; topics being deleted are left out."""
+    """Those that have a leader which is not online; topics being deleted are left out.
+
+    Of a suspected leader nothing is known: it leads on where nobody in sync can take its place.
+    """
     table = context.table
     return [
         pid
         for pid in pids
         if table.isr_of[pid] != NO_ISR
         and not context.is_replica_online(pid, table.leader[pid])
+        and not _may_lead_unheard(context, pid)
         and not _is_going(context, pid)
     ]
+
+
+def _may_lead_unheard(context: ControllerContext, pid: int) -> bool:
+    leader = context.table.leader[pid]
+    return leader in context.suspected and context.is_replica_online(pid, leader, include_shutting_down=True)
 
 
 def plan_initialization(context: ControllerContext, pids: Sequence[int]) -> tuple[Decisions, list[int]]:

@@ -101,13 +101,22 @@ class KafkaZkClient:
         return await registration.read_controller_epoch(self.client)
 
     async def register_controller_and_increment_controller_epoch(
-        self, controller_id: int, timestamp_ms: int, *, takeover: bool = False
+        self,
+        controller_id: int,
+        timestamp_ms: int,
+        *,
+        takeover: bool = False,
+        deposing: int | None = None,
+        address: str = "",
     ) -> tuple[int, int]:
         """(epoch, its version, which is the fence), or ControllerMovedError; see ``registration``.
 
-        ``takeover`` deletes a present ``/controller`` in the same multi, unless a KRaft controller holds it.
+        ``takeover`` deletes a present ``/controller`` in the same multi, unless a KRaft controller holds it, or
+        another session than the one that it is ``deposing``.  ``address`` is where those who stand by can watch us.
         """
-        return await registration.register_controller(self.client, controller_id, timestamp_ms, takeover=takeover)
+        return await registration.register_controller(
+            self.client, controller_id, timestamp_ms, takeover=takeover, deposing=deposing, address=address
+        )
 
     async def raise_controller_epoch(self, epoch: int, *, fence: int) -> None:
         """Write a higher epoch, which ends whose fence this was; ControllerMovedError if it had ended already."""

@@ -105,7 +105,7 @@ async def _epoch_to_beat(client: ZooKeeperClient, session: _Session) -> tuple[in
     raise ControllerMovedError(f"{paths.CONTROLLER_EPOCH} vanishes whenever it is created")
 
 
-async def _holder(client: ZooKeeperClient, session: _Session, *, takeover: bool) -> bool:
+async def _holder(client: ZooKeeperClient, session: _Session, *, takeover: bool, deposing: int | None) -> bool:
     """Whether a present ``/controller`` is to be deleted; an error if it may not be.
 
     A znode of our own session is a leftover of a round that we gave up, and is replaced in any case.
@@ -121,26 +121,35 @@ async def _holder(client: ZooKeeperClient, session: _Session, *, takeover: bool)
             f"{paths.CONTROLLER} belongs to KRaft controller {holder.controller_id} "
             f"(epoch {holder.kraft_controller_epoch}): the cluster is being migrated"
         )
-    if takeover or session.owns(stat):
+    if session.owns(stat) or (takeover and deposing in (None, stat.ephemeral_owner)):
         return True
     raise ControllerMovedError(f"{paths.CONTROLLER} is held by session 0x{stat.ephemeral_owner & (2**64 - 1):x}")
 
 
 async def register_controller(
-    client: ZooKeeperClient, controller_id: int, timestamp_ms: int, *, takeover: bool
+    client: ZooKeeperClient,
+    controller_id: int,
+    timestamp_ms: int,
+    *,
+    takeover: bool,
+    deposing: int | None = None,
+    address: str = "",
 ) -> tuple[int, int]:
     """(new epoch, its znode version), or ControllerMovedError when somebody else has the role; see the module.
+
+    A takeover that is ``deposing`` a session is one from this session only: of several who stand by, one wins.
 
     SessionExpiredError when the session ends meanwhile, whatever came of it: the role would have ended with it.
     """
     session = _Session(client)
     for _ in range(MAX_ATTEMPTS):
         epoch, version = await _epoch_to_beat(client, session)
-        present = await _holder(client, session, takeover=takeover)
+        present = await _holder(client, session, takeover=takeover, deposing=deposing)
         ops: list[Op] = [SetData(paths.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch + 1), version)]
         if present:
             ops.append(Delete(paths.CONTROLLER))
-        ops.append(Create(paths.CONTROLLER, znodes.encode_controller(controller_id, timestamp_ms), ephemeral=True))
+        data = znodes.encode_controller(controller_id, timestamp_ms, address=address)
+        ops.append(Create(paths.CONTROLLER, data, ephemeral=True))
         code, results = await _multi(client, session, ops)
         if code == 0:
             client.fence_generation = session.generation

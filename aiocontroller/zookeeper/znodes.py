@@ -92,6 +92,8 @@ class ControllerZNode(msgspec.Struct, frozen=True):
     version: int
     kraft_controller_epoch: int = -1
     software: str = ""
+    address: str = ""
+    """``host:port`` where it can be reached, if it is of our kind and says so."""
 
 
 class _Controller(msgspec.Struct):
@@ -99,6 +101,7 @@ class _Controller(msgspec.Struct):
     timestamp: str | int | None = None
     kraft_controller_epoch: int | None = msgspec.field(default=None, name="kraftControllerEpoch")
     software: str = ""
+    address: str = ""
 
 
 _controller_decoder = msgspec.json.Decoder(_Controller | Id)
@@ -127,13 +130,17 @@ def decode_controller(
             version,
             kraft_epoch,
             found.software,
+            found.address,
         )
 
     return reading(paths.CONTROLLER, data, 'a controller registration with "brokerid"', read)
 
 
-def encode_controller(controller_id: int, timestamp_ms: int, *, software: str = SOFTWARE) -> bytes:
-    """Version 2; the KRaft epoch is -1, without which brokers would refuse to change configurations."""
+def encode_controller(controller_id: int, timestamp_ms: int, *, software: str = SOFTWARE, address: str = "") -> bytes:
+    """Version 2; the KRaft epoch is -1, without which brokers would refuse to change configurations.
+
+    ``address`` (host:port) is one more key of ours, by which those who stand by watch us.
+    """
     return _encode_json(
         {
             "version": 2,
@@ -141,6 +148,7 @@ def encode_controller(controller_id: int, timestamp_ms: int, *, software: str = 
             "timestamp": str(timestamp_ms),
             "kraftControllerEpoch": -1,
             **({"software": software} if software else {}),
+            **({"address": address} if address else {}),
         }
     )
 

@@ -1,0 +1,220 @@
+"""Connections that are there to be watched: the eyes of early detection.
+
+One connection for each peer, of its own, so that a heartbeat never waits behind a large request.  It is always read:
+the end of a stream is noticed by readers only.  A heartbeat is an ApiVersions request, the cheapest that every broker
+answers (about 50 µs).  In the mode ``full`` each peer gets one every ``interval_s``; in ``refused`` only after
+connecting, and while it is suspected.
+
+What is seen goes to the ``FailureDetector``; when its suspects change, ``changed`` is called.  Nothing is decided here.
+Each suspicion, and each time that evidence is held back, is counted and recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio
+import anyio.abc
+
+from aiocontroller.controller.broker_connection import BrokerConnection
+from aiocontroller.core.failure_detector import FailureDetector, Suspicion
+from aiocontroller.core.ids import Endpoint
+from aiocontroller.journal.journal import Journal
+from aiocontroller.metrics import Metrics
+from aiocontroller.net.ports import Timer, World
+from aiocontroller.wire.apis import ApiKey
+from aiocontroller.wire.frames import FrameError, decode_response_header, encode_request_header
+
+CLIENT_ID = "aiocontroller-heartbeat"
+RECONNECT_S = 0.05
+"""Between two attempts to connect to a peer that is not suspected: two refusals within 100 ms."""
+ANSWER_WITHIN_S = 3.0
+"""Then a connection is given up: what is lost under way may take TCP minutes to send again."""
+
+
+class Heartbeats:
+    """``kind`` of peer, for records: ``broker`` or ``controller``.  ``changed`` is called when the suspects change."""
+
+    def __init__(
+        self,
+        world: World,
+        tasks: anyio.abc.TaskGroup,
+        detector: FailureDetector,
+        changed: Callable[[], None],
+        *,
+        kind: str,
+        interval_s: float,
+        metrics: Metrics,
+        journal: Journal,
+    ) -> None:
+        self.world = world
+        self.kind = kind
+        self.journal = journal
+        self._suspicions = metrics.counter("aiocontroller", "EarlyDetection", "Suspicions", tags={"peer": kind})
+        self._held = metrics.counter("aiocontroller", "EarlyDetection", "Held", tags={"peer": kind})
+        self.detector = detector
+        self.interval_s = interval_s
+        self.always = detector.limits.silence_s is not None
+        self._tasks = tasks
+        self._changed = changed
+        self._probes: dict[int, _Probe] = {}
+        self._timer: Timer | None = None
+
+    def watch(self, peer: int, epoch: int, endpoint_of: Callable[[], Endpoint | None]) -> None:
+        assert peer not in self._probes, peer
+        self.detector.watch(peer, epoch, self.world.clock.monotonic())
+        probe = self._probes[peer] = _Probe(self, peer, endpoint_of)
+        self._tasks.start_soon(probe.run, name=f"heartbeats of {peer}")
+        if self.always and self._timer is None:
+            self._tick()
+
+    def forget(self, peer: int) -> None:
+        probe = self._probes.pop(peer, None)
+        if probe is not None:
+            probe.stop()
+        if self.detector.forget(peer) is not None:
+            self._changed()
+
+    def stop(self) -> None:
+        for peer in list(self._probes):
+            self._probes.pop(peer).stop()
+            self.detector.forget(peer)
+        self._cancel()
+
+    def suspects(self) -> dict[int, Suspicion]:
+        return self.detector.suspects()
+
+    def look(self) -> None:
+        before, held = self.detector.suspects(), self.detector.held
+        changed = self.detector.judge(self.world.clock.monotonic())
+        if self.detector.held and not held:
+            self._held.inc()
+            self.journal.append("suspicion", event="held", state=self.kind, count=self.detector.in_doubt)
+        if not changed:
+            return
+        for suspicion in self.suspects().values():
+            if suspicion.peer not in before:
+                self._suspicions.inc()
+                self._record("suspected", suspicion)
+        self._changed()
+
+    def _record(self, event: str, suspicion: Suspicion) -> None:
+        self.journal.append(
+            "suspicion",
+            event=event,
+            state=self.kind,
+            broker=suspicion.peer,
+            broker_epoch=suspicion.epoch,
+            duration_us=int(suspicion.quiet_s * 1e6),
+            detail=suspicion.reason,
+        )
+
+    def _tick(self) -> None:
+        """Silence is what nobody reports."""
+        self._timer = None
+        if self._probes:
+            self.look()
+            self._timer = self.world.clock.call_later(self.interval_s, self._tick)
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class _Connection(BrokerConnection):
+    def __init__(self) -> None:
+        super().__init__()
+        self.wake: Callable[[], object] = lambda: None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.wake()
+
+
+class _Probe:
+    """The one connection to one peer."""
+
+    def __init__(self, heartbeats: Heartbeats, peer: int, endpoint_of: Callable[[], Endpoint | None]) -> None:
+        self._heartbeats = heartbeats
+        self._peer = peer
+        self._endpoint_of = endpoint_of
+        self._scope = anyio.CancelScope()
+        self._connection: _Connection | None = None
+        self._correlation_id = 0
+
+    def stop(self) -> None:
+        self._scope.cancel()
+        if self._connection is not None:
+            self._connection.close()
+
+    async def run(self) -> None:
+        detector, clock = self._heartbeats.detector, self._heartbeats.world.clock
+        with self._scope:
+            while True:
+                pause_s = RECONNECT_S
+                try:
+                    await self._connect()
+                    pause_s = 0.0  # it was there a moment ago
+                    await self._converse()
+                except ConnectionRefusedError:
+                    detector.refused(self._peer, clock.monotonic())
+                except (OSError, FrameError):
+                    detector.lost(self._peer)
+                finally:
+                    self._disconnect()
+                self._heartbeats.look()
+                await clock.sleep(self._heartbeats.interval_s if self._is_suspected() else pause_s)
+
+    async def _connect(self) -> None:
+        """And the first heartbeat: a listener that takes a connection and resets it is none."""
+        heartbeats = self._heartbeats
+        endpoint = self._endpoint_of()
+        if endpoint is None:
+            raise ConnectionError("it has no endpoint that the controller can use")
+        _, self._connection = await heartbeats.world.network.connect(
+            _Connection, endpoint.host, endpoint.port, timeout_s=ANSWER_WITHIN_S
+        )
+        await self._heartbeat(self._connection)
+
+    async def _converse(self) -> None:
+        """Until the connection ends."""
+        connection = self._connection
+        assert connection is not None
+        while True:
+            woken = anyio.Event()
+            connection.wake = woken.set
+            timer = None
+            if self._heartbeats.always or self._is_suspected():
+                timer = self._heartbeats.world.clock.call_later(self._heartbeats.interval_s, woken.set)
+            try:
+                if connection.open:
+                    await woken.wait()
+            finally:
+                if timer is not None:
+                    timer.cancel()
+            await self._heartbeat(connection)
+
+    async def _heartbeat(self, connection: _Connection) -> None:
+        """OSError when the connection ends, or no answer comes for so long that another is to be tried."""
+        heartbeats = self._heartbeats
+        self._correlation_id += 1
+        header = encode_request_header(ApiKey.API_VERSIONS, 0, self._correlation_id, CLIENT_ID)
+        timer = heartbeats.world.clock.call_later(ANSWER_WITHIN_S, connection.close)
+        try:
+            frame = await connection.request([header])
+        finally:
+            timer.cancel()
+        correlation_id, _ = decode_response_header(ApiKey.API_VERSIONS, 0, frame)
+        if correlation_id != self._correlation_id:
+            raise FrameError(f"peer {self._peer} answered {correlation_id}, expected {self._correlation_id}")
+        heartbeats.detector.answered(self._peer, heartbeats.world.clock.monotonic())
+        heartbeats.look()
+
+    def _is_suspected(self) -> bool:
+        return self._peer in self._heartbeats.suspects()
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()

@@ -1,0 +1,117 @@
+"""A broker that seems to be dead is treated as in a controlled shutdown that it did not ask for (early detection).
+
+Its leaders move to others in sync, and it leaves every ISR in which it is not the last, by writes like all others:
+under the fence, with higher leader epochs.  Nothing is done that a controlled shutdown would not do to a live broker:
+its registration stays, nobody is elected from outside an ISR, no ISR is emptied.  ``docs/early-detection.md`` says why
+no record that was acknowledged to ``acks=all`` can be lost so, whether the suspicion is right or wrong.
+
+What differs from a controlled shutdown: it gets no StopReplica.  Should it live, it would obey that much later, and
+ignore the LeaderAndIsr of the same leader epoch that starts the replica again.
+
+The suspicion ends when ZooKeeper agrees (the registration goes, ``BrokerChange`` does the rest), when another
+incarnation registers, or when the broker answers steadily: then it is taken back like a broker that starts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from aiocontroller.controller.brokers import on_broker_startup
+from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.controller.state_changes import handle_partition_state_changes, remove_from_isr
+from aiocontroller.core.election import Strategy
+from aiocontroller.core.events import SuspectsChange
+from aiocontroller.core.failure_detector import Suspicion
+from aiocontroller.core.partitions import NO_ISR
+from aiocontroller.core.states import PartitionState
+
+log = logging.getLogger(__name__)
+
+
+async def suspects_change(shell: ControllerShell, event: SuspectsChange) -> None:
+    """Bring the context in line with what the failure detector thinks now; it may have changed since the event."""
+    context = shell.context
+    assert shell.channels is not None
+    suspects = shell.channels.suspects()
+    trusted = [broker for broker in context.suspected if broker not in suspects]
+    if trusted:
+        await _take_back(shell, trusted)
+    # Who shuts down in a controlled way closes its listener too, when nothing is left to move.
+    alarming = [s for b, s in suspects.items() if b not in context.suspected and b not in context.shutting_down]
+    if alarming:
+        await _move_away(shell, alarming)
+
+
+async def _move_away(shell: ControllerShell, suspicions: Sequence[Suspicion]) -> None:
+    context, table = shell.context, shell.context.table
+    suspects = [suspicion.peer for suspicion in suspicions]
+    context.suspect(suspects)
+    hosted = {broker: table.partitions_on_broker(broker) for broker in suspects}
+    led = {broker: [pid for pid in pids if _leads(shell, broker, pid)] for broker, pids in hosted.items()}
+    batch = shell.new_batch()
+    await handle_partition_state_changes(
+        shell,
+        sorted(pid for pids in led.values() for pid in pids),
+        PartitionState.OnlinePartition,
+        Strategy.CONTROLLED_SHUTDOWN,
+        batch=batch,
+    )
+    followed = {broker: [pid for pid in pids if _follows(shell, broker, pid)] for broker, pids in hosted.items()}
+    await remove_from_isr(shell, followed, batch)
+    await shell.send(batch)
+    for suspicion in suspicions:
+        broker = suspicion.peer
+        shell.alarms.inc()
+        shell.journal.append(
+            "suspicion",
+            event="alarm",
+            state="broker",
+            broker=broker,
+            broker_epoch=suspicion.epoch,
+            partitions=len(led[broker]) + len(followed[broker]),
+            duration_us=int(suspicion.quiet_s * 1e6),
+            detail=suspicion.reason,
+        )
+        log.warning(
+            "Broker %d seems to be dead (%s, heard of %.3f s before): %d of %d partitions moved, out of %d more ISRs",
+            broker,
+            suspicion.reason,
+            suspicion.quiet_s,
+            sum(table.leader[pid] != broker for pid in led[broker]),
+            len(led[broker]),
+            len(followed[broker]),
+        )
+
+
+def _leads(shell: ControllerShell, broker: int, pid: int) -> bool:
+    table = shell.context.table
+    return table.isr_of[pid] != NO_ISR and table.leader[pid] == broker and not table.topic(pid).deleting
+
+
+def _follows(shell: ControllerShell, broker: int, pid: int) -> bool:
+    """Whether the replica is in sync with a leader that stays."""
+    table = shell.context.table
+    return (
+        table.isr_of[pid] != NO_ISR
+        and table.leader[pid] in shell.context.live
+        and broker in table.isr(pid)
+        and not table.topic(pid).deleting
+    )
+
+
+async def _take_back(shell: ControllerShell, brokers: Sequence[int]) -> None:
+    """The same incarnation answers again: a false alarm, or a frozen process that woke up."""
+    context = shell.context
+    context.trust(brokers)
+    for broker in brokers:
+        shell.false_alarms.inc()
+        shell.journal.append(
+            "suspicion",
+            event="false alarm",
+            state="broker",
+            broker=broker,
+            broker_epoch=context.brokers[broker].epoch,
+        )
+    log.warning("Brokers %s answer again and are taken back", list(brokers))
+    await on_broker_startup(shell, [broker for broker in brokers if broker in context.live])
