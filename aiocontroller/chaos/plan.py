@@ -10,6 +10,8 @@ import random
 
 import msgspec
 
+from aiocontroller.config import Detection
+
 
 class Step(msgspec.Struct, frozen=True):
     kind: str
@@ -37,6 +39,9 @@ class Plan(msgspec.Struct, frozen=True):
     crash_at: int = 0
     """The number of the controllers' write at which its writer is killed, once; 0: at none."""
     crash_before: bool = False
+    broker_detection: Detection = "off"
+    controller_detection: Detection = "off"
+    fast_bounce: bool = False
 
     def crashing_at(self, number: int, *, before: bool) -> Plan:
         """The operator's work alone, and one crash."""
@@ -88,8 +93,19 @@ FAULTS = (
     "repeat_late",
     "restart_zookeeper",
 )
+DETECTION_FAULTS = (
+    "deafen_broker",
+    "hush_broker",
+    "freeze_leader",
+    "freeze_all_brokers",
+    "flap_broker",
+    "hush_controller",
+    "kill_controller_and_broker",
+)
+"""Drawn where early detection is on: what it must not be fooled by."""
 REPAIRS = ("start_broker", "start_controller", "heal", "wait")
 KINDS = (*WORKLOAD, *FAULTS, *REPAIRS)
+MODES: tuple[Detection, ...] = ("off", "refused", "full", "full")
 ALWAYS = frozenset({*REPAIRS, "create_topic", "reassign", "delete_topic"})
 
 PAUSES_S = (0.0, 0.01, 0.05, 0.2, 1.0, 3.0)
@@ -98,7 +114,10 @@ PAUSES_S = (0.0, 0.01, 0.05, 0.2, 1.0, 3.0)
 def draw(seed: int) -> Plan:
     """The whole plan of a seed."""
     chance = random.Random(f"plan {seed}")
-    kinds = [kind for kind in KINDS if kind in ALWAYS or chance.random() < 0.5]
+    detection = random.Random(f"detection {seed}")  # its own: with it off, a seed's plan is what it was without
+    modes = detection.choice(MODES), detection.choice(MODES)
+    known = KINDS if modes == ("off", "off") else (*KINDS, *DETECTION_FAULTS)
+    kinds = [kind for kind in known if kind in ALWAYS or chance.random() < 0.5]
     weights = [chance.choice((1, 2, 4, 8)) + (4 if kind in REPAIRS else 0) for kind in kinds]
     steps = tuple(
         Step(chance.choices(kinds, weights)[0], chance.randrange(1 << 32), chance.choice(PAUSES_S))
@@ -111,4 +130,7 @@ def draw(seed: int) -> Plan:
         shared_id=chance.random() < 0.25,
         takeover=chance.random() < 0.2,
         steps=steps,
+        broker_detection=modes[0],
+        controller_detection=modes[1],
+        fast_bounce=detection.random() < 0.3,
     )

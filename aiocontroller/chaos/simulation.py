@@ -48,6 +48,8 @@ from aiocontroller.zookeeper.znode_json import topic_id_to_text
 log = logging.getLogger(__name__)
 
 SESSION_TIMEOUT_MS = 3_000
+SILENCE_MS = 700
+FAST_BOUNCE_MS = 500
 HEAL_WITHIN_S = 300.0
 """Virtual time in which a healed cluster must be whole."""
 POLL_S = 2.0
@@ -242,6 +244,10 @@ class Simulation:
             leader_imbalance_check_interval_seconds=20,
             aiocontroller_id=1_000_001 + (0 if self.plan.shared_id else number),
             aiocontroller_takeover_policy="takeover" if self.plan.takeover else Config().aiocontroller_takeover_policy,
+            aiocontroller_early_broker_detection=self.plan.broker_detection,
+            aiocontroller_early_controller_detection=self.plan.controller_detection,
+            aiocontroller_early_detection_silence_ms=SILENCE_MS,
+            aiocontroller_early_fast_bounce_ms=FAST_BOUNCE_MS if self.plan.fast_bounce else 0,
         )
 
         async def serve(world: World) -> None:
@@ -266,6 +272,8 @@ class Simulation:
         return any(service.client.session_id == session_id for service in self._services)
 
     def _recorded(self, service: Service, record: Record) -> None:
+        if record.kind == "suspicion":
+            self.marks[f"suspicion/{record.state}/{record.event}/{record.detail}"] += 1
         if record.kind != "event":
             return
         outcome = str(record.detail or "done").partition(":")[0]

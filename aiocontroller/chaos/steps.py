@@ -319,6 +319,64 @@ class Steps:
 
         simulation.heard = heard
 
+    # -- what early detection must not be fooled by -----------------------------------------------------------------
+
+    def step_deafen_broker(self) -> None:
+        """Its listener is closed for a while, and its connections end: it lives, and seems to be dead."""
+        broker = self._one(self.simulation.brokers)
+        if broker is not None:
+            made, process = self.simulation.brokers[broker]
+            self._deafen(made.port, process, self.chance.choice((0.05, 0.3, 1.0, 4.0)))
+
+    def _deafen(self, port: int, process: Process, duration_s: float) -> None:
+        network = self.simulation.network
+        listener = network.listeners.pop(port, None)
+        network.cut(port)
+
+        def listen_again() -> None:
+            if listener is not None and not process.task.done() and not process.host.crashed:
+                network.listeners[port] = listener
+
+        self.simulation.clock.call_later(duration_s, listen_again)
+
+    def step_hush_broker(self) -> None:
+        """What it says does not reach the controllers, who still reach it: a partition in one direction."""
+        broker = self._one(self.simulation.brokers)
+        if broker is not None:
+            name = self.simulation.brokers[broker][1].host.name
+            for _, process in self.simulation.controllers.values():
+                self.simulation.network.block(name, process.host.name)
+
+    def step_hush_controller(self) -> None:
+        """What the controllers say to each other is lost; brokers and ZooKeeper hear them."""
+        hosts = [process.host.name for _, process in self.simulation.controllers.values()]
+        for one in hosts:
+            for other in hosts:
+                if one != other:
+                    self.simulation.network.block(one, other)
+
+    def step_freeze_leader(self) -> None:
+        """Longer than silence may last, shorter than a session: it wakes up as a leader that is none any more."""
+        self._pause(self.simulation.brokers, (0.9, 1.5, 2.2))
+
+    def step_freeze_all_brokers(self) -> None:
+        duration_s = self.chance.choice((0.9, 1.5, 2.2))
+        for broker in sorted(self.simulation.brokers):
+            self._pause_process(self.simulation.brokers[broker][1], duration_s)
+
+    async def step_flap_broker(self) -> None:
+        broker = self._one(self.simulation.brokers)
+        if broker is None:
+            return
+        made, process = self.simulation.brokers[broker]
+        for _ in range(self.chance.choice((3, 6))):
+            self._deafen(made.port, process, 0.3)
+            await self.simulation.clock.sleep(self.chance.choice((0.5, 1.5)))
+
+    def step_kill_controller_and_broker(self) -> None:
+        self.step_kill_controller()
+        self.step_kill_broker()
+
     # -- faults of controllers -------------------------------------------------------------------------------------
 
     def step_kill_controller(self) -> None:

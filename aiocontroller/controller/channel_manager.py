@@ -6,6 +6,7 @@ Rules.
  * A request that fails is sent again after a pause, before all later ones, as long as the broker is registered.
  * Versions are asked from the broker by ApiVersions at the start of each connection, where Kafka derives them from a
    setting.  A request queued before the first answer is encoded for the versions that other brokers have.
+ * A barrier in a sender's queue holds back what is behind it, until it is opened or its time is up.
  * An UpdateMetadata is encoded once for each version and shared; brokers differ only in their epoch.
 """
 
@@ -26,7 +27,7 @@ from aiocontroller.core.failure_detector import Suspicion
 from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.journal.journal import Journal
 from aiocontroller.metrics import Metrics
-from aiocontroller.net.ports import World
+from aiocontroller.net.ports import Clock, World
 from aiocontroller.wire.apis import SUPPORTED, ApiKey, VersionRange, negotiate_api
 from aiocontroller.wire.frames import FrameError, UnsupportedApiError, decode_response_header, encode_request_header
 from aiocontroller.wire.messages import decode_api_versions_response
@@ -56,6 +57,18 @@ class Outgoing(NamedTuple):
     enqueued_s: float
     done: Callable[[], None] | None
     """Called once: answered, or given up because the broker is gone."""
+
+
+class Barrier:
+    """Stands in the queues of several senders; once open it stays so."""
+
+    def __init__(self, clock: Clock, timeout_s: float) -> None:
+        self.opened = anyio.Event()
+        self._timer = clock.call_later(timeout_s, self.opened.set)
+
+    def open(self) -> None:
+        self._timer.cancel()
+        self.opened.set()
 
 
 class Response(NamedTuple):
@@ -163,6 +176,15 @@ class ControllerChannelManager:
         encode = lambda v, e: bodies if v == version else fixed(v, e)  # noqa: E731
         sender.put(Outgoing(api, encode, pids, self.world.clock.monotonic(), done))
 
+    def hold_back(self, brokers: Iterable[int], timeout_s: float) -> Barrier:
+        """What is sent to these brokers from now on leaves when the barrier is opened, or after ``timeout_s``."""
+        barrier = Barrier(self.world.clock, timeout_s)
+        for broker in brokers:
+            sender = self._senders.get(broker)
+            if sender is not None:
+                sender.put(barrier)
+        return barrier
+
     def _expected_versions(self) -> Versions:
         known = (sender.versions for sender in self._senders.values() if sender.versions is not None)
         return next(known, {api: SUPPORTED[api].max for api in SENT})
@@ -182,7 +204,7 @@ class RequestSender:
         self.versions: Versions | None = None
         self.offered: dict[int, VersionRange] = {}
         self.connected_once = anyio.Event()
-        self.queue: deque[Outgoing] = deque()
+        self.queue: deque[Outgoing | Barrier] = deque()
         self._manager = manager
         self._connection: BrokerConnection | None = None
         self._wakeup = anyio.Event()
@@ -205,7 +227,7 @@ class RequestSender:
             tags={"broker-id": str(broker.id)},
         )
 
-    def put(self, outgoing: Outgoing) -> None:
+    def put(self, outgoing: Outgoing | Barrier) -> None:
         self.queue.append(outgoing)
         self._wakeup.set()
 
@@ -215,7 +237,7 @@ class RequestSender:
         self._disconnect()
         waiting, self.queue = list(self.queue), deque()
         for outgoing in waiting:
-            if outgoing.done is not None:
+            if isinstance(outgoing, Outgoing) and outgoing.done is not None:
                 outgoing.done()
         for name in ("QueueSize", "RequestRateAndQueueTimeMs"):
             self._manager.metrics.remove(
@@ -235,6 +257,12 @@ class RequestSender:
                     self._wakeup = anyio.Event()
                     await self._wakeup.wait()
                 outgoing = self.queue[0]
+                if isinstance(outgoing, Barrier):
+                    await outgoing.opened.wait()
+                    if self._scope.cancel_called:
+                        return
+                    self.queue.popleft()
+                    continue
                 await self._until_it_works(lambda outgoing=outgoing: self._deliver(outgoing))  # type: ignore[misc]
                 if self._scope.cancel_called:
                     return  # dropped when the answer was already here: what waited was taken away with it

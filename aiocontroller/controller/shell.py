@@ -11,12 +11,12 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from aiocontroller.config import Config
-from aiocontroller.controller.broker_requests import BrokerRequestSender, Sent
+from aiocontroller.controller.broker_requests import Acknowledgements, BrokerRequestSender, Sent
 from aiocontroller.controller.channel_manager import ControllerChannelManager
 from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import Broker, Endpoint, TopicPartition
-from aiocontroller.core.request_batch import RequestBatch
+from aiocontroller.core.request_batch import RequestBatch, leaders_first
 from aiocontroller.journal.journal import Journal
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import World
@@ -25,6 +25,9 @@ from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.znodes import BadZNode
 
 log = logging.getLogger(__name__)
+
+LEADERS_FIRST_S = 0.5
+"""How long the others wait for a leader that does not answer."""
 
 
 class ControllerShell:
@@ -137,9 +140,29 @@ class ControllerShell:
         return RequestBatch(self.context)
 
     async def send(self, batch: RequestBatch) -> Sent:
-        """Encode what the batch holds and queue it to the brokers; empties the batch."""
-        assert self._requests is not None
-        return await self._requests.send(batch.take())
+        """Encode what the batch holds and queue it to the brokers; empties the batch.
+
+        Leaders hear first: what the others are told waits in their queues until the leaders have acknowledged.
+        """
+        assert self._requests is not None and self.channels is not None
+        requests = batch.take()
+        parts = leaders_first(requests, self.context.table.leader)
+        if parts is None:
+            return await self._requests.send(requests)
+        first, rest = parts
+        to_leaders = await self._requests.send(first)
+        barrier = self.channels.hold_back(self.context.brokers, LEADERS_FIRST_S)
+        to_others = await self._requests.send(rest)
+        everything = Acknowledgements()
+        leaders_heard = everything.one()
+
+        def go_on() -> None:
+            barrier.open()
+            leaders_heard()
+
+        to_leaders.control.when_all(go_on)
+        to_others.control.when_all(everything.one())
+        return Sent(everything, to_others.metadata)
 
     async def send_update_metadata(self, brokers: Iterable[int], pids: Iterable[int] = ()) -> None:
         batch = self.new_batch()

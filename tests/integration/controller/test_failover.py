@@ -33,9 +33,9 @@ async def test_new_topic_gets_leaders_and_brokers_hear_of_them(cluster: Cluster)
     assert [s.isr for s in states] == [(1, 2, 3), (2, 3, 1), (3, 1, 2)]
     assert {s.leader_epoch for s in states} == {0}
     broker = cluster.brokers[1]
-    await until(lambda: broker.of(ApiKey.LEADER_AND_ISR))
-    (request,) = broker.of(ApiKey.LEADER_AND_ISR)
-    partitions = [p for t in request.topic_states for p in t.partition_states]
+    await until(lambda: len(broker.of(ApiKey.LEADER_AND_ISR)) == 2)
+    requests = broker.of(ApiKey.LEADER_AND_ISR)
+    partitions = [p for r in requests for t in r.topic_states for p in t.partition_states]
     assert [(p.partition_index, p.leader, p.is_new) for p in partitions] == [(0, 1, True), (1, 2, True), (2, 3, True)]
 
 

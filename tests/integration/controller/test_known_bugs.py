@@ -126,7 +126,11 @@ async def test_reassignment_whose_target_is_down_at_failover_goes_on(cluster: Cl
     await until(lambda: cluster.brokers[2].of(ApiKey.LEADER_AND_ISR))
     await catch_up(cluster, second, (1, 2))
     await finished(cluster, second, (2,))
-    assert not await cluster.client.exists("/admin/reassign_partitions")
+
+    async def request_is_gone() -> bool:
+        return not await cluster.client.exists("/admin/reassign_partitions")
+
+    await until(request_is_gone)
 
 
 async def test_metadata_told_during_a_reassignment_has_the_new_epoch(cluster: Cluster) -> None:

@@ -8,11 +8,13 @@ import pytest
 
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.request_batch import (
+    LEADERS_FIRST_UP_TO,
     LeaderAndIsrRequest,
     RequestBatch,
     Requests,
     StopReplicaRequest,
     UpdateMetadataRequest,
+    leaders_first,
 )
 from tests.builders import ctx, lead, pid
 
@@ -221,3 +223,49 @@ def test_a_batch_is_empty_until_filled_and_after_it_was_taken() -> None:
     assert batch.take() != Requests([], None, [])
     assert not batch
     assert batch.take() == Requests([], None, [])
+
+
+# -- leaders first -----------------------------------------------------------------------------------------------------
+
+
+def parted(*told: LeaderAndIsrRequest, leader: list[int]) -> tuple[Requests, Requests] | None:
+    metadata = UpdateMetadataRequest([1, 2, 3], [0, 1])
+    return leaders_first(Requests(list(told), metadata, [StopReplicaRequest(3, [(0, 5, False)])]), leader)
+
+
+def test_leaders_hear_of_what_they_lead_before_anybody_hears_of_anything() -> None:
+    new = frozenset({0, 1})
+    parts = parted(
+        LeaderAndIsrRequest(1, [0, 1], new),
+        LeaderAndIsrRequest(2, [0, 1], frozenset({1})),
+        LeaderAndIsrRequest(3, [0], frozenset()),
+        leader=[1, 2],
+    )
+    assert parts is not None
+    first, rest = parts
+    assert first.leader_and_isr == [
+        LeaderAndIsrRequest(1, [0], frozenset({0})),
+        LeaderAndIsrRequest(2, [1], frozenset({1})),
+    ]
+    assert first.update_metadata == UpdateMetadataRequest([], [0, 1])
+    assert first.stop_replica == []
+    assert rest.leader_and_isr == [
+        LeaderAndIsrRequest(1, [1], frozenset({1})),
+        LeaderAndIsrRequest(2, [0], frozenset()),
+        LeaderAndIsrRequest(3, [0], frozenset()),
+    ]
+    assert rest.update_metadata == UpdateMetadataRequest([1, 2, 3], [0, 1])
+    assert rest.stop_replica == [StopReplicaRequest(3, [(0, 5, False)])]
+
+
+def test_there_is_no_order_where_no_leader_is_told_or_nobody_leads() -> None:
+    assert parted(LeaderAndIsrRequest(3, [0, 1], frozenset()), leader=[1, -1]) is None
+    assert parted(leader=[]) is None
+
+
+def test_large_batches_go_in_kafkas_order() -> None:
+    most = list(range(LEADERS_FIRST_UP_TO))
+    leader = [1] * (LEADERS_FIRST_UP_TO + 1)
+    assert parted(LeaderAndIsrRequest(1, most, frozenset()), leader=leader) is not None
+    more = [LeaderAndIsrRequest(1, most, frozenset()), LeaderAndIsrRequest(2, [len(most)], frozenset())]
+    assert parted(*more, leader=leader) is None

@@ -1,0 +1,259 @@
+"""The rules of early detection, observation by observation."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiocontroller.core.failure_detector import FailureDetector, Limits
+
+FULL = Limits(silence_s=1.5)
+REFUSED = Limits()
+
+
+class Watching:
+    """A detector over peers that answer every 0.2 s, except for those in ``quiet``."""
+
+    def __init__(self, limits: Limits, peers: int = 3) -> None:
+        self.detector = FailureDetector(limits)
+        self.now_s = 100.0
+        self.quiet: set[int] = set()
+        for peer in range(1, peers + 1):
+            self.detector.watch(peer, 70 + peer, self.now_s)
+            self.detector.answered(peer, self.now_s)
+        self.detector.judge(self.now_s)
+
+    def run(self, seconds: float) -> list[float]:
+        """Times at which the suspects changed."""
+        changes = []
+        for _ in range(round(seconds / 0.2)):
+            self.now_s += 0.2
+            for peer in sorted(self.detector.peers.keys() - self.quiet):
+                self.detector.answered(peer, self.now_s)
+            if self.detector.judge(self.now_s):
+                changes.append(self.now_s)
+        return changes
+
+    def refuse(self, peer: int, times: int = 2) -> bool:
+        """Its connection ends, and nobody listens; whether the suspects changed."""
+        self.quiet.add(peer)
+        self.detector.lost(peer)
+        changed = False
+        for _ in range(times):
+            self.detector.refused(peer, self.now_s)
+            changed |= self.detector.judge(self.now_s)
+            self.now_s += 0.05
+        return changed
+
+    @property
+    def suspects(self) -> dict[int, str]:
+        return {peer: suspicion.reason for peer, suspicion in self.detector.suspects().items()}
+
+
+@pytest.mark.parametrize("limits", [REFUSED, FULL])
+def test_who_refuses_twice_is_suspected_at_once(limits: Limits) -> None:
+    it = Watching(limits)
+    it.refuse(2, times=1)
+    assert it.suspects == {}
+    it.refuse(2, times=2)
+    assert it.suspects == {2: "refused"}
+    (suspicion,) = it.detector.suspects().values()
+    assert suspicion.epoch == 72
+    assert suspicion.quiet_s < 0.2
+
+
+def test_one_refusal_between_two_connections_is_none() -> None:
+    it = Watching(REFUSED)
+    for _ in range(5):
+        it.refuse(2, times=1)
+        it.detector.answered(2, it.now_s)
+        it.detector.judge(it.now_s)
+    assert it.suspects == {}
+
+
+def test_an_end_of_stream_alone_is_none() -> None:
+    """Brokers close idle connections."""
+    it = Watching(REFUSED)
+    it.detector.lost(2)
+    it.detector.judge(it.now_s)
+    it.detector.answered(2, it.now_s + 0.001)
+    assert not it.detector.judge(it.now_s + 0.001)
+    assert it.suspects == {}
+
+
+def test_silence_counts_where_it_is_watched_for_and_from_its_limit_on() -> None:
+    for limits, expected in ((FULL, {3: "silent"}), (REFUSED, {})):
+        it = Watching(limits)
+        it.quiet.add(3)
+        it.run(1.4)
+        assert it.suspects == {}
+        it.run(0.4)
+        assert it.suspects == expected
+
+
+def test_when_most_fall_silent_together_it_is_our_own_network() -> None:
+    it = Watching(FULL)
+    it.quiet |= {1, 2}
+    it.run(30)
+    assert it.suspects == {}
+    assert it.detector.held
+    assert it.detector.in_doubt == 2
+    it.quiet.discard(1)
+    it.run(1)
+    assert it.suspects == {2: "silent"}
+    assert not it.detector.held
+
+
+def test_the_first_of_many_to_fall_silent_is_not_taken_for_the_only_one() -> None:
+    """They do not fall silent in the same moment: their last answers are some time apart."""
+    it = Watching(FULL)
+    it.quiet.add(1)
+    it.run(0.6)
+    it.quiet |= {2, 3}
+    it.run(10)
+    assert it.suspects == {}
+
+
+def test_two_that_refuse_together_are_too_many_of_three_and_not_of_six() -> None:
+    for peers, expected in ((3, {}), (6, {1: "refused", 2: "refused"})):
+        it = Watching(REFUSED, peers)
+        it.detector.lost(1)
+        it.detector.lost(2)
+        for _ in range(3):
+            it.detector.refused(1, it.now_s)
+            it.detector.refused(2, it.now_s)
+            it.detector.judge(it.now_s)
+        assert it.suspects == expected
+
+
+def test_of_two_peers_one_may_be_suspected_and_of_one_none() -> None:
+    for peers, expected in ((2, {1: "refused"}), (1, {})):
+        it = Watching(REFUSED, peers)
+        it.refuse(1)
+        assert it.suspects == expected
+
+
+def test_the_time_in_which_we_stood_still_is_nobodys_silence() -> None:
+    it = Watching(FULL)
+    it.now_s += 60
+    assert not it.detector.judge(it.now_s)
+    it.run(1)
+    assert it.suspects == {}
+    it.quiet.add(1)
+    it.run(2)
+    assert it.suspects == {1: "silent"}
+
+
+def test_who_was_never_there_gets_a_grace() -> None:
+    it = Watching(FULL)
+    it.detector.watch(4, 74, it.now_s)
+    it.quiet.add(4)
+    it.refuse(4)
+    it.run(2.4)
+    assert it.suspects == {}
+    it.run(1)
+    it.refuse(4)
+    assert set(it.suspects) == {4}
+
+
+def test_with_an_infinite_grace_who_was_never_there_is_never_suspected() -> None:
+    it = Watching(Limits(silence_s=1.0, grace_s=float("inf"), share=1.0), peers=0)
+    it.detector.watch(9, 1, it.now_s)
+    it.quiet.add(9)
+    it.run(100)
+    it.refuse(9)
+    assert it.suspects == {}
+
+
+def test_a_suspect_is_trusted_after_it_has_answered_for_a_while() -> None:
+    it = Watching(FULL)
+    it.quiet.add(2)
+    it.run(3)
+    assert it.suspects == {2: "silent"}
+    it.quiet.clear()
+    it.run(0.8)
+    assert it.suspects == {2: "silent"}
+    it.run(0.6)
+    assert it.suspects == {}
+
+
+def test_a_break_begins_the_while_anew() -> None:
+    it = Watching(REFUSED)
+    it.refuse(2)
+    it.quiet.clear()
+    it.run(0.8)
+    it.detector.lost(2)
+    it.run(0.8)
+    assert it.suspects == {2: "refused"}
+    it.run(0.4)
+    assert it.suspects == {}
+
+
+def test_who_flaps_is_trusted_later_each_time() -> None:
+    it = Watching(REFUSED)
+    waits = []
+    for _ in range(8):
+        it.refuse(2)
+        assert it.suspects == {2: "refused"}
+        it.quiet.clear()
+        began_s = it.now_s
+        (trusted_s,) = it.run(70)
+        waits.append(round(trusted_s - began_s))
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_so_many_alarms_a_minute_and_no_more() -> None:
+    it = Watching(Limits(per_minute=3, share=1.0), peers=5)
+    for peer in range(1, 6):
+        it.refuse(peer)
+    assert list(it.suspects) == [1, 2, 3]
+    assert it.detector.held
+    it.now_s += 61
+    it.detector.judge(it.now_s)
+    assert list(it.suspects) == [1, 2, 3, 4, 5]
+
+
+def test_to_be_forgotten_under_suspicion_is_told() -> None:
+    it = Watching(REFUSED)
+    it.refuse(2)
+    suspicion = it.detector.forget(2)
+    assert suspicion is not None
+    assert suspicion.peer == 2
+    assert it.detector.forget(2) is None
+    it.detector.watch(2, 99, it.now_s)
+    assert not it.detector.judge(it.now_s)
+    assert it.suspects == {}
+
+
+_OBSERVATIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["answered", "lost", "refused", "watch", "forget"]),
+        st.integers(1, 5),
+        st.floats(0, 2, allow_nan=False),
+    ),
+    max_size=200,
+)
+
+
+@given(_OBSERVATIONS, st.sampled_from([REFUSED, FULL]))
+def test_never_more_than_allowed_whatever_is_seen(observations: list[tuple[str, int, float]], limits: Limits) -> None:
+    detector, now_s = FailureDetector(limits), 0.0
+    for peer in range(1, 6):
+        detector.watch(peer, peer, now_s)
+    for what, peer, passed_s in observations:
+        now_s += passed_s
+        if what == "watch" and peer not in detector.peers:
+            detector.watch(peer, peer, now_s)
+        elif what == "forget":
+            detector.forget(peer)
+        elif peer in detector.peers and what == "lost":
+            detector.lost(peer)
+        elif peer in detector.peers and what in ("answered", "refused"):
+            getattr(detector, what)(peer, now_s)
+        before = detector.suspects()
+        changed = detector.judge(now_s)
+        after = detector.suspects()
+        assert changed == (before != after)
+        if set(after) - set(before):  # a peer that goes may leave the others too many, but nobody is added then
+            assert len(after) <= detector.allowed()
