@@ -22,6 +22,12 @@ _RECORD_BEGINS = r'(?=\{"v":\d+,"seq":\d+,"epoch":)'
 """Inside a string the quotes would be escaped: this is a record's beginning, wherever it stands in a line."""
 
 
+def _position() -> Column:
+    """Grows along a file: where Spark cut it, and which line of its task; the value depends on the cuts."""
+    row_of_task = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1))
+    return F.col("_metadata.file_block_start") + row_of_task
+
+
 def read_journal(spark: SparkSession, files: Sequence[SourceFile]) -> DataFrame:
     """``schema.EVENTS_BRONZE`` and ``schema.REJECTED`` of journal segments."""
     lines = read_lines(spark, files)
@@ -46,17 +52,30 @@ def read_journal(spark: SparkSession, files: Sequence[SourceFile]) -> DataFrame:
 
 
 def read_lines(spark: SparkSession, files: Sequence[SourceFile], line_separator: str | None = None) -> DataFrame:
-    """``value`` and where it stands: what ``SourceFile`` says of the file."""
+    """``value``, its place among the others of its file (``position``), and what ``SourceFile`` says of the file."""
     reader = spark.read if line_separator is None else spark.read.option("lineSep", line_separator)
     lines = reader.text([re.sub(r"([][{}*?\\])", r"\\\1", file.path) for file in files])
     as_spark_says = {unquote(uri): uri for uri in map(_one_slash, lines.inputFiles())}
     about = spark.createDataFrame(
-        [(as_spark_says[_one_slash(f.path)], f.name, f.source, f.cluster, f.process, f.start_us) for f in files],
-        "path string, file string, source string, cluster string, process string, start_us long",
+        [
+            (
+                as_spark_says[_one_slash(f.path)],
+                f.name,
+                f.source,
+                f.cluster,
+                f.process,
+                f.start_us,
+                f.node,
+                f.time_zone,
+                f.date,
+            )
+            for f in files
+        ],
+        "path string, file string, source string, cluster string, process string, start_us long, node int, "
+        "time_zone string, date string",
     )
-    return (
-        lines.select("value", F.col("_metadata.file_path").alias("path")).join(F.broadcast(about), "path").drop("path")
-    )
+    placed = lines.select("value", F.col("_metadata.file_path").alias("path"), _position().alias("position"))
+    return placed.join(F.broadcast(about), "path").drop("path")
 
 
 def _one_slash(path: str) -> str:

@@ -17,7 +17,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aiocontroller.analytics.schema import JOURNAL_SOURCE
+from aiocontroller.analytics.framing import Framing, framing_of, is_of_kafka, node_of
+from aiocontroller.analytics.manifest import Manifest
+from aiocontroller.analytics.schema import CONTROLLER_LOG, JOURNAL_SOURCE, SERVER_LOG, STATE_CHANGE_LOG
 from aiocontroller.core.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ BEGINNING_BYTES = 60
 """Only files that agree in these are compared; the first line's time stands in them."""
 JOURNAL_NAME = re.compile(r"_?journal-(\d+)-(\d+)-(\d+)-(\d{6})\.jsonl(\.gz)?")
 _FILE = "file:"
+_DATE_IN_NAME = re.compile(r"(20\d\d-\d\d-\d\d)")
+"""log4j's daily and hourly files bear their day."""
 _JOURNAL_LINE = re.compile(rb'\{"v":\d+,"seq":\d+,')
 
 
@@ -46,6 +50,15 @@ class SourceFile:
     cluster: str = "default"
     process: str = ""
     start_us: int | None = None
+    node: int | None = None
+    """The broker that wrote a log, as far as manifest or head say so; its lines may know better."""
+    time_zone: str = "UTC"
+    date: str | None = None
+    """The day of a log whose lines have a time only."""
+    version: str | None = None
+    framing: Framing | None = None
+    remarks: tuple[str, ...] = ()
+    """What had to be assumed, in words."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +71,15 @@ class Found:
     in_progress: tuple[str, ...] = ()
 
 
-def find_files(spark: SparkSession, paths: Sequence[str], *, in_progress: bool = False) -> Found:
+def find_files(
+    spark: SparkSession, paths: Sequence[str], *, in_progress: bool = False, manifest: Manifest | None = None
+) -> Found:
     """Everything below ``paths`` (files, folders, globs; local or of any Hadoop file system) that can be read.
 
-    Raises ``BadInputError`` when a path does not exist, or nothing in all of them is a journal or a log of Kafka's.
+    Raises ``BadInputError`` when a path does not exist, nothing in all of them is a journal or a log of Kafka's, or a
+    glob of the manifest fits no file.
     """
+    manifest = manifest or Manifest()
     listed = [file for path in paths for file in _list(spark, path)]
     heads = {file.path: _head(spark, file) for file in listed}
     known, unknown, open_ones = [], [], []
@@ -71,11 +88,13 @@ def find_files(spark: SparkSession, paths: Sequence[str], *, in_progress: bool =
             open_ones.append(file.name)
             if not (in_progress and _is_local(file.path)):
                 continue
-        told = _recognise(file, heads[file.path])
+        told = _recognise(file, heads[file.path], manifest.about(file.name, file.path))
         if told is not None:
             known.append(told)
         elif file.size:
             unknown.append(file.name)
+    if manifest.unused:
+        raise BadInputError(f"manifest: no file has a name like {', '.join(manifest.unused)}; {listed[0].name} is one")
     files, copies = _without_copies(known, heads)
     if not files and not open_ones:
         raise BadInputError(_nothing_found(paths, listed, unknown))
@@ -102,7 +121,8 @@ def _is_in_progress(file: SourceFile) -> bool:
     return file.name.rpartition("/")[2].startswith("_journal-")
 
 
-def _recognise(file: SourceFile, head: bytes) -> SourceFile | None:
+def _recognise(file: SourceFile, head: bytes, told: dict[str, Any]) -> SourceFile | None:
+    file = replace(file, cluster=told.get("cluster", file.cluster))
     name = file.name.rpartition("/")[2]
     named = JOURNAL_NAME.fullmatch(name)
     if named is not None:
@@ -110,7 +130,33 @@ def _recognise(file: SourceFile, head: bytes) -> SourceFile | None:
         return replace(file, source=JOURNAL_SOURCE, process=f"{node}-{start}", start_us=int(start))
     if _JOURNAL_LINE.match(head):
         return replace(file, source=JOURNAL_SOURCE, process=file.name)
-    return None
+    return _recognise_log(file, name, head, told)
+
+
+def _recognise_log(file: SourceFile, name: str, head: bytes, told: dict[str, Any]) -> SourceFile | None:
+    framing = framing_of(head)
+    if framing is None or not (is_of_kafka(head) or "source" in told):
+        return None
+    by_name = (("state-change", STATE_CHANGE_LOG), ("controller", CONTROLLER_LOG), ("server", SERVER_LOG))
+    source = next((source for part, source in by_name if part in name), SERVER_LOG)
+    node = told.get("broker", node_of(head))
+    dated = _DATE_IN_NAME.search(name)
+    remarks = []
+    if "time_zone" not in told:
+        remarks.append("times without a zone were taken as UTC")
+    if node is None:
+        remarks.append("which broker wrote it is not known")
+    return replace(
+        file,
+        source=told.get("source", source),
+        process=file.name,
+        node=node,
+        time_zone=told.get("time_zone", "UTC"),
+        date=told.get("date", dated.group(1) if dated else None),
+        version=told.get("version"),
+        framing=framing,
+        remarks=tuple(remarks),
+    )
 
 
 # -- copies ------------------------------------------------------------------------------------------------------------
@@ -126,13 +172,18 @@ def _without_copies(
     for file in sorted(files, key=lambda f: (-f.size, f.start_us is None, f.name)):
         head = heads[file.path]
         alike = by_beginning.setdefault(head[:BEGINNING_BYTES], [])
-        whole = next((f for f in alike if heads[f.path].startswith(head) and f.source == file.source), None)
+        whole = next((f for f in alike if heads[f.path].startswith(head) and _told_alike(f, file)), None)
         if head and whole is not None:
             copies.append((file.name, whole.name))
         else:
             kept.append(file)
             alike.append(file)
     return sorted(kept, key=lambda f: f.name), sorted(copies)
+
+
+def _told_alike(a: SourceFile, b: SourceFile) -> bool:
+    """Whether the same line would mean the same in both."""
+    return (a.source, a.cluster, a.node, a.time_zone, a.date) == (b.source, b.cluster, b.node, b.time_zone, b.date)
 
 
 def _snapshot(file: SourceFile, folder: Path) -> SourceFile:

@@ -1,0 +1,91 @@
+r"""How the records of a log stand in its file, told from the file's head.
+
+A record begins with its time, perhaps in a bracket, perhaps behind what a container runtime puts before each line; a
+stack trace has no time.  Where all records begin alike (``\n[``, ``\n20``, ``\n{"log":"[``, ``\nkafka-1  | [``), that
+is what Spark is told to separate them by, and a stack trace stays with its record.  Where each line begins differently
+(CRI's own times, several containers in one file) lines are read singly.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+from aiocontroller.analytics.kafka_logs import HEADER, HEADER_WITHOUT_DATE, as_python
+
+MOSTLY = 0.9
+"""The share of records that must begin alike."""
+LINES_LOOKED_AT = 500
+
+_CRI = r"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d) (?:stdout|stderr) [FP] "
+_ANY_WRAPPER = rf"(?:{_CRI}|(?!{_CRI}).{{0,200}}?)"
+"""(A stack trace behind a runtime's own time is no record.)"""
+_DOCKER = '{"log":"'
+_DATED, _DATELESS = (
+    re.compile(rf"(?P<wrapper>{_ANY_WRAPPER})(?P<open>\[?)(?={as_python(header)})")
+    for header in (HEADER, HEADER_WITHOUT_DATE)
+)
+_OF_KAFKA = re.compile(
+    r"\((?:kafka\.|org\.apache\.kafka)|state\.change\.logger|kafka\.(?:controller|server|cluster)"
+    r"|\[(?:Controller|Broker|KafkaServer) id=\d|\[Partition \S+ broker=\d"
+    r"| (?:Controller|Broker) \d+ (?:epoch \d+ )?\w+"
+    r"|\[Controller \d+\]|\[Kafka Server \d+\]"
+)
+_NODE = re.compile(
+    r"\[(?:Controller|Broker|KafkaServer) id=(\d+)|\[(?:Controller|Kafka Server) (\d+)\]"
+    r"|\[\S+ (?:controllerId|brokerId)=(\d+)"
+    r"|\[Partition \S+ broker=(\d+)|(?:TRACE|INFO|WARN|ERROR) (?:Controller|Broker) (\d+) |broker\.id = (\d+)"
+)
+
+
+@dataclass(frozen=True)
+class Framing:
+    """``separator`` None: line by line.  ``wrapper``: a regex of what stands before the time."""
+
+    separator: str | None
+    wrapper: str = ""
+    docker: bool = False
+    """Each line is an object of JSON, its text escaped."""
+    dated: bool = True
+    """Its times have dates."""
+
+    @property
+    def header(self) -> str:
+        """The regex that a whole record fits; of those after the first, Spark took the wrapper away."""
+        optional = "" if self.separator is None else "?"
+        return f"(?s)^(?:{self.wrapper}){optional}{HEADER if self.dated else HEADER_WITHOUT_DATE}"
+
+
+def framing_of(head: bytes) -> Framing | None:
+    """None when nothing in it begins with a time."""
+    lines = _lines(head)
+    found = [m for line in lines if (m := _DATED.match(line))]
+    dated = bool(found)
+    found = found or [m for line in lines if (m := _DATELESS.match(line))]
+    if not found:
+        return None
+    docker = found[0]["wrapper"].startswith(_DOCKER)
+    beginnings = Counter((m["wrapper"], m["open"] or m.string[m.end() :][:2]) for m in found)
+    (wrapper, mark), times = beginnings.most_common(1)[0]
+    if times < MOSTLY * len(found) or mark not in ("[", "20"):
+        return Framing(None, _ANY_WRAPPER, docker, dated)
+    return Framing(f"\n{wrapper}{mark}", re.escape(wrapper), docker, dated)
+
+
+def is_of_kafka(head: bytes) -> bool:
+    """Whether a broker or a controller of Kafka wrote it."""
+    return any(_OF_KAFKA.search(line) for line in _lines(head))
+
+
+def node_of(head: bytes) -> int | None:
+    """The broker that wrote it, if it says so."""
+    for line in _lines(head):
+        found = _NODE.search(line)
+        if found is not None:
+            return int(next(group for group in found.groups() if group))
+    return None
+
+
+def _lines(head: bytes) -> list[str]:
+    return head.decode("utf-8", "replace").splitlines()[:LINES_LOOKED_AT]

@@ -1,0 +1,179 @@
+"""Bronze of Kafka's logs: each record under the journal's names, what it does not say null.
+
+For each way in which records stand in their files (``framing``) Spark reads the files once; one regex finds time and
+writer, one more the message (``kafka_logs``).  Times without a zone are of the file's zone, and become UTC here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, IntegerType, LongType
+
+from aiocontroller.analytics import kafka_logs, schema
+from aiocontroller.analytics.bronze import read_lines, sample
+from aiocontroller.analytics.framing import Framing
+from aiocontroller.analytics.kafka_logs import HEADER_SLOTS, PATTERNS, SELF, SEPARATOR, SLOTS
+from aiocontroller.analytics.sources import SourceFile
+
+MOST_DETAIL = 2000
+"""Characters that are kept of a record that no pattern fits, or of a failure's stack trace."""
+CONTINUATION = "continuation"
+"""Kind of a line without a time in a file that is read line by line: it belongs to the record before it."""
+_API_NAMES = {
+    "LeaderAndIsr": "LEADER_AND_ISR",
+    "StopReplica": "STOP_REPLICA",
+    "UpdateMetadata": "UPDATE_METADATA",
+    "update metadata": "UPDATE_METADATA",
+    "UPDATE_METADATA_KEY": "UPDATE_METADATA",
+    "CONTROLLED_SHUTDOWN_KEY": "CONTROLLED_SHUTDOWN",
+}
+_EVENT_NAMES = {"Leader": "become-leader", "Follower": "become-follower"}
+
+
+def read_logs(spark: SparkSession, files: Sequence[SourceFile]) -> DataFrame:
+    """``schema.EVENTS_BRONZE`` and ``schema.REJECTED`` of logs."""
+    by_framing: dict[Framing, list[SourceFile]] = {}
+    for file in files:
+        assert file.framing is not None, file.name
+        by_framing.setdefault(file.framing, []).append(file)
+    parts = [parse(read_lines(spark, group, framing.separator), framing) for framing, group in by_framing.items()]
+    return reduce(DataFrame.unionByName, parts)
+
+
+def parse(records: DataFrame, framing: Framing) -> DataFrame:
+    """``value`` and what ``read_lines`` says of its file -> bronze."""
+    header = F.regexp_replace("text", F.lit(framing.header), F.lit(kafka_logs.header_replacement()))
+    return (
+        records.withColumn("text", F.rtrim("value", F.lit(" \t\r\n")))
+        .where(F.col("text") != "")
+        .withColumn("header", F.split(header, SEPARATOR, len(HEADER_SLOTS)))
+        .withColumn("rest", _header("rest"))
+        .withColumn("row", F.split(_row(_first_line(F.col("rest"), framing)), SEPARATOR, len(SLOTS)))
+        .withColumn("utc", _utc())
+        .withColumn("speaker", F.coalesce(_header("node").try_cast("int"), "node"))
+        .withColumn("rejected", _why_rejected(framing))
+        .select(*_bronze())
+    )
+
+
+def _header(name: str) -> Column:
+    """A slot of the header; null where it is empty, or there is no header."""
+    return F.when(
+        F.size("header") == len(HEADER_SLOTS), F.nullif(F.get("header", F.lit(HEADER_SLOTS.index(name))), F.lit(""))
+    )
+
+
+def _slot(name: str) -> Column:
+    """A slot of the message's row; null where it is empty, or no pattern fitted."""
+    return F.when(F.size("row") == len(SLOTS), F.nullif(F.get("row", F.lit(SLOTS.index(name))), F.lit("")))
+
+
+def _first_line(rest: Column, framing: Framing) -> Column:
+    """The message without its stack trace, unescaped."""
+    line = F.substring_index(rest, "\n", 1)
+    if not framing.docker:
+        return line
+    line = F.regexp_replace(line, F.lit(r'(?:\\n)?","(?:stream|time|attrs)":.*$'), F.lit(""))
+    for escaped, plain in (('\\"', '"'), ("\\t", "\t"), ("\\u003c", "<"), ("\\u003e", ">"), ("\\u0026", "&")):
+        line = F.replace(line, F.lit(escaped), F.lit(plain))
+    return line
+
+
+def _row(message: Column) -> Column:
+    """The first pattern whose needle the message holds makes the row; no separator in it: that did not fit."""
+    rows = None
+    for pattern in PATTERNS:
+        row = F.regexp_replace(message, F.lit(kafka_logs.whole(pattern.regex)), F.lit(kafka_logs.replacement(pattern)))
+        found = message.contains(pattern.needle)
+        rows = F.when(found, row) if rows is None else rows.when(found, row)
+    assert rows is not None
+    return rows
+
+
+def _local_time() -> Column:
+    day = F.coalesce(F.concat(F.lit("20"), _header("date")), "date")
+    fraction = F.coalesce(F.concat(F.lit("."), _header("fraction")), F.lit(""))
+    return F.concat(day, F.lit(" "), _header("time"), fraction)
+
+
+def _utc() -> Column:
+    """Microseconds since 1970; the zone is the line's own, else its file's."""
+    zone = F.regexp_replace(_header("zone"), F.lit(r"^([+-]\d\d):?(\d\d)$"), F.lit("$1:$2"))
+    with_zone = F.concat(_local_time(), zone).try_cast("timestamp")
+    without = F.to_utc_timestamp(_local_time().try_cast("timestamp"), F.col("time_zone"))
+    return F.unix_micros(F.when(zone.isNotNull(), with_zone).otherwise(without))
+
+
+def _why_rejected(framing: Framing) -> Column:
+    no_header = F.size("header") != len(HEADER_SLOTS)
+    no_time = F.when(no_header, F.lit("no time where a record of this file begins"))
+    if framing.separator is None:
+        no_time = F.when(no_header, F.lit(None).cast("string"))  # a continuation
+    return no_time.when(
+        _local_time().isNull(), F.lit("no date in it, nor in its file's name, nor in the manifest")
+    ).when(F.col("utc").isNull(), F.lit("its time is none"))
+
+
+def _bronze() -> list[Column]:
+    kind = F.when(F.size("header") != len(HEADER_SLOTS), CONTINUATION).otherwise(
+        F.coalesce(_slot("kind"), F.lit("other"))
+    )
+    self_broker = F.when(_slot("broker") == SELF, F.col("speaker"))
+    self_leader = F.when(_slot("leader") == SELF, F.col("speaker"))
+    epoch = _header("epoch").try_cast("int")
+    long_text = _slot("kind").isNull() | (_slot("kind") == "failed")
+    made: dict[str, Column] = {
+        "seq": F.col("position"),
+        "epoch": epoch,
+        "node": F.col("speaker"),
+        "ts": F.col("utc"),
+        "kind": kind,
+        "event": _renamed(_slot("event"), _EVENT_NAMES),
+        "api": _renamed(_slot("api"), _API_NAMES),
+        "broker": F.coalesce(self_broker, _slot("broker").try_cast("int")),
+        "leader": F.coalesce(self_leader, _slot("leader").try_cast("int")),
+        "controller_epoch": F.coalesce(_slot("controller_epoch").try_cast("int"), F.when(kind == "partition", epoch)),
+        "recovery_state": F.when(_slot("recovery_state") == "RECOVERING", 1).when(
+            _slot("recovery_state") == "RECOVERED", 0
+        ),
+        "partitions": _slot("partitions").try_cast("int")
+        + F.coalesce(_slot("more_partitions").try_cast("int"), F.lit(0)),
+        "duration_us": _slot("duration_ms").try_cast("long") * 1000,
+        "detail": F.coalesce(
+            _slot("detail"), F.when(long_text, F.substring(F.coalesce("rest", "text"), 1, MOST_DETAIL))
+        ),
+        "reference": F.concat("file", F.lit(":"), F.replace(_local_time(), F.lit("."), F.lit(","))),
+        "joined": F.lit(False),
+    }
+    columns = []
+    for field in schema.EVENTS_BRONZE:
+        if field.name in made:
+            column = made[field.name]
+        elif field.name in schema.ORIGIN.names:
+            column = F.col(field.name)
+        elif field.name not in SLOTS:
+            column = F.lit(None)
+        elif isinstance(field.dataType, ArrayType):
+            column = _numbers(_slot(field.name))
+        elif isinstance(field.dataType, IntegerType | LongType):
+            column = _slot(field.name).try_cast(field.dataType)
+        else:
+            column = _slot(field.name)
+        columns.append(column.cast(field.dataType).alias(field.name))
+    rejected = F.col("rejected")
+    return [*columns, F.when(rejected.isNotNull(), sample(F.col("text"))).alias("line"), rejected.alias("reason")]
+
+
+def _renamed(name: Column, names: dict[str, str]) -> Column:
+    table = F.create_map(*(F.lit(text) for pair in names.items() for text in pair))
+    return F.coalesce(F.try_element_at(table, name), name)
+
+
+def _numbers(text: Column) -> Column:
+    """``1,2``, ``1, 2`` and ``BrokerState(brokerId=1, brokerEpoch=5), …`` -> brokers."""
+    ids = F.regexp_extract_all(F.regexp_replace(text, F.lit(r"brokerEpoch=-?\d+"), F.lit("")), F.lit(r"(-?\d+)"))
+    return F.when(text.isNotNull(), F.transform(ids, lambda number: number.try_cast("int")))
