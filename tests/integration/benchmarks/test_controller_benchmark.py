@@ -1,0 +1,83 @@
+"""The benchmarks run, small, so that they never rot; what they print is not judged, that they are complete is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment
+from benchmarks.controller.storm import KINDS, histogram, percentile, schedule
+from benchmarks.recording_brokers.views import Views
+
+ROOT = Path(__file__).parents[3]
+
+
+def run(module: str, *arguments: str, timeout_s: float = 240) -> str:
+    command = [sys.executable, "-m", module, *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.mark.timeout(300)
+def test_every_usual_case_runs_and_every_row_is_there(tmp_path: Path) -> None:
+    rows_file, page = tmp_path / "rows.json", tmp_path / "page.html"
+    arguments = (
+        "--partitions",
+        "500",
+        "--topics",
+        "10",
+        "--runs",
+        "1",
+        "--json",
+        str(rows_file),
+        "--report",
+        str(page),
+    )
+    cases = ("--cases", "failover", "first-failover", "broker-failure", "controlled-shutdown", "alter-partition")
+    printed = run("benchmarks.controller", *arguments, *cases)
+    rows: list[dict[str, Any]] = json.loads(rows_file.read_bytes())
+    assert {row["case"] for row in rows} >= {"failover", "failover, fresh process", "broker failure", "broker startup"}
+    for row in rows:
+        assert set(row) == {"case", "partitions", "subject", "median_s", "min_s", "max_s", "runs", "ratio"}
+        assert 0 < row["min_s"] <= row["median_s"] <= row["max_s"]
+        assert row["ratio"] is None
+    assert "AlterPartition p99" in printed
+    assert "Plotly" in page.read_text()
+
+
+@pytest.mark.timeout(300)
+def test_a_storm_heals_between_its_failovers(tmp_path: Path) -> None:
+    rows_file = tmp_path / "took.json"
+    arguments = ("--failovers", "5", "--seed", "3", "--partitions", "300", "--topics", "3", "--against", "nobody")
+    run("benchmarks.controller.storm", *arguments, "--json", str(rows_file))
+    took = json.loads(rows_file.read_bytes())
+    assert len(took) == 5
+    assert len({t["kind"] for t in took}) == len(KINDS) - 1  # without an ensemble ZooKeeper has no leader to lose
+
+
+def test_a_schedule_is_the_seeds() -> None:
+    assert schedule(7, 30, ensemble=True) == schedule(7, 30, ensemble=True)
+    assert schedule(7, 30, ensemble=True) != schedule(8, 30, ensemble=True)
+    assert {episode.kind for episode in schedule(7, 30, ensemble=True)} == set(KINDS)
+
+
+def test_percentiles_are_values_that_occurred() -> None:
+    values = [float(v) for v in range(1, 101)]
+    assert [percentile(values, share) for share in (0.5, 0.9, 0.99, 1.0)] == [50, 90, 99, 100]
+    assert percentile([3.0], 0.99) == 3.0
+    assert sum(int(line.split()[-1]) for line in histogram(values) if "█" in line) == 100
+
+
+def test_a_broker_that_was_not_told_is_named() -> None:
+    views = Views([1, 2])
+    states = {("t", 0): LeaderAndIsr(1, 0, (1, 2), 1, 0)}
+    found = list(views.differences({1, 2}, states, {"t": {0: ReplicaAssignment((1, 2))}}))
+    assert len(found) == 4  # both brokers' metadata, both replicas
+    assert any("broker 2 was not told of t-0" in line for line in found)
+    assert list(views.differences(set(), states, {"t": {0: ReplicaAssignment((1, 2))}})) == []
