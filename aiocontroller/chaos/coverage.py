@@ -83,7 +83,7 @@ def watching(marks: Marks) -> Iterator[None]:
 
 def everything() -> list[str]:
     """Every mark but the fault-dependent ones: events, legal edges, log statements at INFO and above."""
-    marks = [f"event/{event.__name__}" for event in kafka_controller.HANDLERS]
+    marks = [f"event/{event.__name__}" for event in (*kafka_controller.HANDLERS, *kafka_controller.GATHERED)]
     marks += [
         f"partition/{source.name}/{target.name}"
         for target, sources in states.VALID_PREVIOUS_PARTITION_STATES.items()

@@ -104,10 +104,20 @@ class EventQueue:
                 await self._wakeup
             finally:
                 self._wakeup = None
+        return self._take()
+
+    def _take(self) -> QueuedEvent:
         queued = self._events.popleft()
         if isinstance(queued.event, Signal):
             self._signals.discard(queued.event)
         return queued
+
+    def take_more_like(self, event: Event, at_most: int) -> list[QueuedEvent]:
+        """The events of the same class that come next, without waiting for any."""
+        more: list[QueuedEvent] = []
+        while self._events and len(more) < at_most and type(self._events[0].event) is type(event):
+            more.append(self._take())
+        return more
 
     def statistics(self) -> QueueStatistics:
         return QueueStatistics(len(self._events), len(self._deferred), self._appended, self._coalesced, self._preempted)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
+from collections.abc import Sequence
 
 from aiocontroller.controller.brokers import on_replicas_become_offline
 from aiocontroller.controller.reassignment import maybe_complete_reassignment
@@ -22,23 +24,53 @@ from aiocontroller.zookeeper.errors import Code
 log = logging.getLogger(__name__)
 
 
-async def alter_partition(shell: ControllerShell, event: AlterPartitionReceived) -> None:
-    """Write the changes that hold good, tell all metadata caches, answer each partition by itself."""
-    context = shell.context
-    error = check_request(context, event)
-    if error:
-        event.reply.answer(error)
-        return
-    verdicts = [check_partition(context, change, event.broker, event.version) for change in event.partitions]
-    outcome = await _write(shell, verdicts)
-    results = [
-        _result(shell, change.topic, change.partition, verdict, outcome.get(verdict.pid))
-        for change, verdict in zip(event.partitions, verdicts, strict=True)
-    ]
-    known = [v.pid for v in verdicts if v.pid >= 0]
+Checked = tuple[AlterPartitionReceived, list[Verdict]]
+
+
+async def alter_partition(shell: ControllerShell, events: Sequence[AlterPartitionReceived]) -> None:
+    """Requests of several brokers as one batch, as long as no two of them are about the same partition."""
+    waiting = deque(events)
+    while waiting:
+        await _alter_together(shell, _take_disjoint(shell, waiting))
+
+
+def _take_disjoint(shell: ControllerShell, waiting: deque[AlterPartitionReceived]) -> list[Checked]:
+    """From the left; a second request about a partition is judged by what the first has made of it."""
+    taken: list[Checked] = []
+    seen: set[int] = set()
+    while waiting:
+        event = waiting[0]
+        error = check_request(shell.context, event)
+        if error:
+            event.reply.answer(error)
+            waiting.popleft()
+            continue
+        verdicts = [check_partition(shell.context, change, event.broker, event.version) for change in event.partitions]
+        pids = {verdict.pid for verdict in verdicts if verdict.pid >= 0}
+        if not seen.isdisjoint(pids):
+            break
+        seen |= pids
+        taken.append((event, verdicts))
+        waiting.popleft()
+    return taken
+
+
+async def _alter_together(shell: ControllerShell, checked: list[Checked]) -> None:
+    """Write the changes that hold good, answer each partition by itself, tell all metadata caches.
+
+    The leader waits with what it acknowledges; the caches are in no hurry (Kafka tells them first).
+    """
+    outcome = await _write(shell, [verdict for _, verdicts in checked for verdict in verdicts])
+    for event, verdicts in checked:
+        event.reply.answer(
+            [
+                _result(shell, change.topic, change.partition, verdict, outcome.get(verdict.pid))
+                for change, verdict in zip(event.partitions, verdicts, strict=True)
+            ]
+        )
+    known = [verdict.pid for _, verdicts in checked for verdict in verdicts if verdict.pid >= 0]
     if known:
-        await shell.send_update_metadata(context.brokers, known)
-    event.reply.answer(results)
+        await shell.send_update_metadata(shell.context.brokers, known)
     await maybe_complete_reassignment(shell, known)
 
 

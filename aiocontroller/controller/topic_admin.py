@@ -79,7 +79,7 @@ async def create_partitions(shell: ControllerShell, event: CreatePartitions) -> 
             assignment = await _expanded(shell, admin, topic)
             if not event.validate_only:
                 await admin.add_partitions(topic.topic, assignment)
-                sent.append(await partition_modifications(shell, PartitionModifications(topic.topic)))
+                sent.append(await partition_modifications(shell, [PartitionModifications(topic.topic)]))
             results[topic.topic] = TopicResult(KafkaErrorCode.NONE)
         except (TopicError, PlacementError) as error:
             results[topic.topic] = _refused(error)

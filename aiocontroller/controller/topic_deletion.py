@@ -9,7 +9,7 @@ topic that is about to go.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import handle_partition_state_changes, handle_replica_state_changes
@@ -100,8 +100,8 @@ async def resume_deletions(shell: ControllerShell) -> None:
     if not context.topics_to_be_deleted:
         return
     found = plan.progress(context)
-    for topic in found.complete:
-        await _complete_delete_topic(shell, topic)
+    if found.complete:
+        await _complete_delete_topics(shell, found.complete)
     batch = shell.new_batch()
     await handle_replica_state_changes(shell, found.retry, ReplicaState.OfflineReplica, batch=batch)
     if found.start:
@@ -169,13 +169,20 @@ async def stop_replica_response_received(shell: ControllerShell, event: StopRepl
         await resume_deletions(shell)
 
 
-async def _complete_delete_topic(shell: ControllerShell, topic: Topic) -> None:
-    """The znodes go, the entry in ``/admin/delete_topics`` last: until then another controller would begin again."""
+async def _complete_delete_topics(shell: ControllerShell, topics: Sequence[Topic]) -> None:
+    """The znodes go, the entries in ``/admin/delete_topics`` last: until then another controller would begin again."""
     context, fence = shell.context, shell.context.epoch_zk_version
-    await handle_replica_state_changes(shell, plan.replicas_of(context, (topic,)), ReplicaState.NonExistentReplica)
-    await shell.zk.delete_topic_znode(topic.name, fence=fence)
-    await shell.zk.delete_topic_configs([topic.name], fence=fence)
-    await shell.zk.delete_topic_deletions([topic.name], fence=fence)
+    await handle_replica_state_changes(shell, plan.replicas_of(context, topics), ReplicaState.NonExistentReplica)
+    names = [topic.name for topic in topics]
+    await shell.zk.delete_topic_znodes(names, fence=fence)
+    await shell.zk.delete_topic_configs(names, fence=fence)
+    await shell.zk.delete_topic_deletions(names, fence=fence)
+    for topic in topics:
+        _forget(shell, topic)
+
+
+def _forget(shell: ControllerShell, topic: Topic) -> None:
+    context = shell.context
     if _is_being_reassigned(shell, topic):
         shell.queue.append(ZkPartitionReassignment())  # takes the topic's entries out of the request, which would stay
     for pid in topic.partitions():

@@ -48,24 +48,29 @@ async def topic_change(shell: ControllerShell, event: TopicChange) -> Sent | Non
     return await on_new_partition_creation(shell, created) if created else None
 
 
-async def partition_modifications(shell: ControllerShell, event: PartitionModifications) -> Sent | None:
+async def partition_modifications(shell: ControllerShell, events: Sequence[PartitionModifications]) -> Sent | None:
     """Only new partitions count; changed replicas of known ones are nobody's right way to move them."""
-    topic = shell.context.table.topic_by_name.get(event.topic)
-    if topic is None:
-        # Its znode could not be read when the topic appeared: this may be its repair.
+    known = {event.topic: shell.context.table.topic_by_name.get(event.topic) for event in events}
+    if None in known.values():
+        # A znode could not be read when its topic appeared: this may be its repair.
         shell.queue.append(TopicChange())
-        return None
-    if topic.deleting:
-        read = await shell.zk.get_topic_assignments([event.topic], watch=True)
-        shell.report_bad_znodes(read.bad)
-        for assignment in read.found:
-            await _restore_partition_replica_assignment(shell, topic, assignment)
-        return None
-    created = await _add_all(shell, await _read(shell, [event.topic]))
+    await _restore_deleting(shell, [topic for topic in known.values() if topic is not None and topic.deleting])
+    grown = [name for name, topic in known.items() if topic is not None and not topic.deleting]
+    created = await _add_all(shell, await _read(shell, grown))
     if not created:
         return None
     log.info("New partitions to be added: %s", shell.sample(created))
     return await on_new_partition_creation(shell, created)
+
+
+async def _restore_deleting(shell: ControllerShell, topics: Sequence[Topic]) -> None:
+    if not topics:
+        return
+    read = await shell.zk.get_topic_assignments([topic.name for topic in topics], watch=True)
+    shell.report_bad_znodes(read.bad)
+    by_name = {topic.name: topic for topic in topics}
+    for assignment in read.found:
+        await _restore_partition_replica_assignment(shell, by_name[assignment.topic], assignment)
 
 
 async def _restore_partition_replica_assignment(shell: ControllerShell, topic: Topic, found: TopicAssignment) -> None:

@@ -327,27 +327,32 @@ class ZooKeeperClient(ZKClient):
         return [OpResult(r.code, r.stat, None if r.path is None else self.denormalize_path(r.path)) for r in results]
 
     async def delete_recursive(self, path: str, fence: int | None = None) -> int:
-        """Delete a znode and all below it, deepest first; returns how many.
+        """Delete a znode and all below it, deepest first; returns how many."""
+        return await self.delete_all_recursive([path], fence)
+
+    async def delete_all_recursive(self, paths: Sequence[str], fence: int | None = None) -> int:
+        """Delete distinct znodes, none below another, and all below them, deepest first; returns how many.
 
         Children that appear meanwhile are deleted too.
         """
-        deleted, last = 0, OK
+        deleted, remaining = 0, list(paths)
         for _ in range(MAX_DELETE_ROUNDS):
-            levels = [[path]]
+            levels = [remaining]
             while levels[-1]:
                 parents = await self._parents_among(levels[-1])
                 found = await self.children_many(parents)
                 pairs = zip(parents, found.names, strict=True)
                 levels.append([f"{parent.rstrip('/')}/{name}" for parent, names in pairs for name in names or ()])
             for level in reversed(levels):
-                writes = await self.write_many([Delete(p) for p in level if p != "/"], fence=fence)
+                level = [path for path in level if path != "/"]
+                writes = await self.write_many([Delete(path) for path in level], fence=fence)
                 deleted += writes.code.count(OK)
-                last = writes.code[0] if writes.code else OK
+                remaining = [path for path, c in zip(level, writes.code, strict=True) if c == Code.NOT_EMPTY]
                 if refused := next((c for c in writes.code if c not in (OK, NO_NODE, Code.NOT_EMPTY)), None):
                     raise response_error(refused)
-            if last != Code.NOT_EMPTY:
+            if not remaining:
                 return deleted
-        raise exc.NotEmpty(f"{path} got new children in each of {MAX_DELETE_ROUNDS} rounds of deletion")
+        raise exc.NotEmpty(f"{remaining[0]} got new children in each of {MAX_DELETE_ROUNDS} rounds of deletion")
 
     async def _parents_among(self, paths: Sequence[str]) -> list[str]:
         """Those that have children, by the Stat: ten times cheaper than asking each leaf for its children."""

@@ -197,9 +197,9 @@ class KafkaZkClient:
             fence=fence,
         )
 
-    async def delete_topic_znode(self, topic: str, *, fence: int) -> None:
-        """The topic with everything below it."""
-        await self.client.delete_recursive(paths.topic(topic), fence=fence)
+    async def delete_topic_znodes(self, topics: Sequence[str], *, fence: int) -> None:
+        """The topics with everything below them."""
+        await self.client.delete_all_recursive([paths.topic(topic) for topic in topics], fence=fence)
 
     async def get_topic_configs(self, topics: Sequence[str]) -> TopicConfigs:
         configs = TopicConfigs()

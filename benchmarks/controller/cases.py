@@ -18,7 +18,7 @@ from aiocontroller.core.ids import ReplicaAssignment, TopicAssignment, TopicPart
 from aiocontroller.zookeeper import paths, znodes
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.writes import Create
-from benchmarks.controller.resources import Usage, usage
+from benchmarks.controller.resources import Meter, Usage
 from benchmarks.controller.stage import BROKERS, REPLICATION_FACTOR, Shape, Stage, topic_id
 from benchmarks.controller.subjects import Subject
 
@@ -65,9 +65,9 @@ class Bench:
         await self.brokers.ask_async("mark")
         self.requests = 0
         self.megabytes = 0.0
-        before = usage(self.subject.pids(), self.stage.servers)
+        meter = Meter(self.subject.pids(), self.stage.servers)
         seconds = await case(self)
-        spent = usage(self.subject.pids(), self.stage.servers).since(before)
+        spent = meter.read()
         await self.heard()
         await self.check()
         return seconds, Cost(spent, self.requests, round(self.megabytes, 1))

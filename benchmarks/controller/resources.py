@@ -15,22 +15,27 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 class Usage(NamedTuple):
     cpu_s: float
-    """Of the subject's processes."""
+    """Of the subject's processes that lived through it."""
     zookeeper_cpu_s: float
     zookeeper_packets: int
     """Requests that ZooKeeper received."""
 
-    def since(self, before: Usage) -> Usage:
-        return Usage(*(now - then for now, then in zip(self, before, strict=True)))
 
+class Meter:
+    """Reads what was used since it was made."""
 
-def usage(pids: Iterable[int], servers: Iterable[EmbeddedZooKeeper]) -> Usage:
-    running = [server for server in servers if server.pid is not None]
-    return Usage(
-        sum(map(cpu_s, pids)),
-        sum(cpu_s(server.pid) for server in running if server.pid is not None),
-        sum(map(packets_received, running)),
-    )
+    def __init__(self, pids: Iterable[int], servers: Iterable[EmbeddedZooKeeper]) -> None:
+        self._subject = {pid: cpu_s(pid) for pid in pids}
+        self._servers = [server for server in servers if server.pid is not None]
+        self._zookeeper = {server.pid: cpu_s(server.pid) for server in self._servers if server.pid is not None}
+        self._packets = sum(map(packets_received, self._servers))
+
+    def read(self) -> Usage:
+        return Usage(
+            sum(max(0.0, cpu_s(pid) - before) for pid, before in self._subject.items()),
+            sum(max(0.0, cpu_s(pid) - before) for pid, before in self._zookeeper.items()),
+            sum(map(packets_received, self._servers)) - self._packets,
+        )
 
 
 def cpu_s(pid: int) -> float:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
+from aiocontroller.controller.kafka_controller import HANDLERS
+from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
 from aiocontroller.net.ports import World
@@ -310,3 +313,44 @@ async def test_state_znode_that_is_removed_under_a_leader(cluster: Cluster) -> N
     await idle(service)
     assert service.controller.election.active
     assert isinstance(service.shell.context.table.leadership(0), LeaderAndIsr)
+
+
+async def test_requests_that_wait_together_are_one_batch(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two brokers' changes are written together; a second one of the same partition is judged after the first."""
+    service = await office(cluster)
+    await cluster.create_topic("u", {0: [2, 3, 1]})
+    await cluster.until_leaders("u", [2])
+    await idle(service)
+    entered, release = asyncio.Event(), asyncio.Event()
+    real = HANDLERS[ev.TopicChange]
+
+    async def slow(*args: Any) -> None:
+        entered.set()
+        await release.wait()
+        await real(*args)
+
+    monkeypatch.setitem(HANDLERS, ev.TopicChange, slow)
+    t, u = (service.shell.context.table.topic_by_name[name].id for name in "tu")
+    epochs = {number: broker.epoch for number, broker in cluster.brokers.items()}
+    state_t, state_u = await cluster.state("t"), await cluster.state("u")
+    service.queue.append(ev.TopicChange())
+    await entered.wait()
+    async with asking(service) as broker1, asking(service) as broker2, asking(service) as broker1_again:
+        asked = [
+            asyncio.ensure_future(one.alter_partition(3, number, epochs[number], change(topic, 0, state, isr)))
+            for one, number, topic, state, isr in (
+                (broker1, 1, t, state_t, (1, 2)),
+                (broker2, 2, u, state_u, (2, 3)),
+                (broker1_again, 1, t, state_t, (1, 3)),
+            )
+        ]
+        await until(lambda: len(service.queue) == 3)
+        release.set()
+        answers = [await one for one in asked]
+    codes = sorted(answer.results[0].error_code for answer in answers)
+    assert codes == [KafkaErrorCode.NONE, KafkaErrorCode.NONE, KafkaErrorCode.INVALID_UPDATE_VERSION]
+    assert (await cluster.state("u")).isr == (2, 3)
+    assert (await cluster.state("t")).isr in ((1, 2), (1, 3))
+    await idle(service)
+    (record,) = [r for r in journal_of(service).of_kind("event") if r.event == "AlterPartitionReceived"]
+    assert record.count == 3

@@ -274,7 +274,7 @@ class TestFence:
             zk.delete_isr_change_notifications(["isr_change_0000000000"], fence=fence),
             zk.delete_log_dir_event_notifications(["log_dir_event_0000000000"], fence=fence),
             zk.delete_topic_deletions(["t"], fence=fence),
-            zk.delete_topic_znode("t", fence=fence),
+            zk.delete_topic_znodes(["t"], fence=fence),
             zk.delete_topic_configs(["t"], fence=fence),
             zk.set_or_create_partition_reassignment({TP("t", 0): (1,)}, fence=fence),
             zk.delete_partition_reassignment(fence=fence),
@@ -369,10 +369,10 @@ class TestTopics:
         assert (await zk.create_topic_partition_states(["a"] * 40, range(40), states, fence=fence)).ok
         await put(zk, "/config/topics/a", b'{"version":1,"config":{}}')
         await put(zk, "/admin/delete_topics/a")
-        await zk.delete_topic_znode("a", fence=fence)
+        await zk.delete_topic_znodes(["a"], fence=fence)
         await zk.delete_topic_configs(["a", "never"], fence=fence)
         await zk.delete_topic_deletions(["a", "never"], fence=fence)
-        await zk.delete_topic_znode("a", fence=fence)  # again: gone is fine
+        await zk.delete_topic_znodes(["a"], fence=fence)  # again: gone is fine
         assert await zk.get_all_topics_in_cluster() == ["ab"]
         assert await zk.get_topic_deletions() == []
         assert not await exists(zk, "/config/topics/a")

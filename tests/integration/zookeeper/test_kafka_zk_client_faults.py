@@ -169,7 +169,7 @@ async def test_the_life_of_partitions(
     assert cutter.hit
 
     cutter = Cutter(proxy, cut, 0, 3)
-    await zk.delete_topic_znode("t", fence=fence)
+    await zk.delete_topic_znodes(["t"], fence=fence)
     assert cutter.hit
     assert await other.get_all_topics_in_cluster() == []
 

@@ -24,7 +24,7 @@ from aiocontroller.cluster.broker_requests import (
 from aiocontroller.config import Config
 from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.controller.failover import on_controller_failover
-from aiocontroller.controller.kafka_controller import HANDLERS
+from aiocontroller.controller.kafka_controller import GATHERED, HANDLERS
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import ControllerMovedError, KafkaErrorCode
@@ -228,10 +228,11 @@ class Znodes:
                 self.changed(ev.PartitionModifications(assignment.topic))
         return writes
 
-    async def delete_topic_znode(self, topic: str, *, fence: int) -> None:
+    async def delete_topic_znodes(self, topics: Sequence[str], *, fence: int) -> None:
         self.fence(fence)
-        self.topics.pop(topic, None)
-        for tp in [tp for tp in self.states if tp.topic == topic]:
+        for topic in topics:
+            self.topics.pop(topic, None)
+        for tp in [tp for tp in self.states if tp.topic in topics]:
             del self.states[tp]
         self.changed(ev.TopicChange())
 
@@ -396,7 +397,10 @@ class PureCluster:
                 return
             event = run(self.queue.get()).event
             try:
-                run(HANDLERS[type(event)](self.shell, event))  # type: ignore[arg-type]
+                if type(event) in GATHERED:
+                    run(GATHERED[type(event)](self.shell, [event]))  # type: ignore[arg-type]
+                else:
+                    run(HANDLERS[type(event)](self.shell, event))  # type: ignore[arg-type]
             except ControllerMovedError:
                 self._refuse(event)
                 self.failover()

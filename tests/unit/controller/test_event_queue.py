@@ -57,6 +57,20 @@ async def test_signal_that_waits_already_is_not_queued_twice() -> None:
 
 
 @virtual_time
+async def test_more_of_the_same_class_are_taken_only_while_they_come_next() -> None:
+    events = queue()
+    for topic in "abc":
+        events.append(ev.PartitionModifications(topic))
+    events.append(ev.TopicChange())
+    events.append(ev.PartitionModifications("d"))
+    first = (await events.get()).event
+    assert [queued.event for queued in events.take_more_like(first, at_most=1)] == [ev.PartitionModifications("b")]
+    assert [queued.event for queued in events.take_more_like(first, at_most=9)] == [ev.PartitionModifications("c")]
+    events.append(ev.PartitionModifications("a"))  # taken, so it may be queued anew
+    assert await drain(events) == [ev.TopicChange(), ev.PartitionModifications("d"), ev.PartitionModifications("a")]
+
+
+@virtual_time
 async def test_signal_is_queued_anew_once_it_was_taken() -> None:
     """What changes while the handler reads must be read again."""
     events = queue()
