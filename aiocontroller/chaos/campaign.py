@@ -47,7 +47,7 @@ class Summary(msgspec.Struct):
             self.failures[report.seed] = report.violations
 
 
-def _quiet() -> None:
+def quiet() -> None:
     """In a worker: what the program logs is counted, not shown."""
     logging.getLogger().addHandler(logging.NullHandler())
 
@@ -76,11 +76,11 @@ def run_seeds(
 
 def _on_all_cores(work: Callable[[int], Report], seeds: Iterable[int], jobs: int) -> Iterator[Report]:
     if jobs == 1:
-        _quiet()
+        quiet()
         yield from map(work, seeds)
         return
     waiting = iter(seeds)
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_quiet) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=quiet) as pool:
         running: dict[Future[Report], None] = {pool.submit(work, s): None for s in islice(waiting, 2 * jobs)}
         while running:
             done = next(as_completed(running))
@@ -115,7 +115,7 @@ class Replay(msgspec.Struct, frozen=True):
 
 def replay(seed: int) -> Replay:
     """One seed again and again."""
-    _quiet()
+    quiet()
     report = simulate(seed)
     return Replay(report, [simulate(seed).digest, *(digest_elsewhere(seed, value) for value in HASH_SEEDS)])
 
@@ -147,7 +147,7 @@ def shrink(plan: Plan, complaint: str, most_runs: int = 300) -> tuple[Plan, int]
 
 def shrink_seed(seed: int) -> tuple[Plan, int] | None:
     """None when the seed violates nothing."""
-    _quiet()
+    quiet()
     plan = draw(seed)
     found = simulate_plan(plan).violations
     return shrink(plan, found[0]) if found else None
@@ -166,13 +166,13 @@ def run_crash_points(seed: int, jobs: int) -> dict[str, Report]:
 
     Exhaustive for this one scenario, where random seeds only sample.
     """
-    _quiet()
+    quiet()
     writes = simulate_plan(draw(seed).crashing_at(0, before=False)).controller_writes
     points = [(seed, number, before) for number in range(1, writes + 1) for before in (True, False)]
     names = [f"{'before' if before else 'after'} write {number}" for _, number, before in points]
     if jobs == 1:
         return dict(zip(names, map(_crash, points), strict=True))
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_quiet) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=quiet) as pool:
         return dict(zip(names, pool.map(_crash, points), strict=True))
 
 
@@ -196,7 +196,7 @@ def run_zoo(
     chosen = [i for i, bug in enumerate(BUGS) if not only or any(part in bug.name for part in only)]
     results: dict[int, list[tuple[int | None, str]]] = {i: [] for i in chosen}
     hunts: dict[int, Hunt] = {}
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_quiet) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=quiet) as pool:
         running = [pool.submit(_attempt, i, number, most) for i in chosen for number in range(1, tries + 1)]
         for done in as_completed(running):
             bug, seeds, complaint = done.result()

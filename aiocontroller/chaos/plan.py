@@ -92,6 +92,7 @@ FAULTS = (
     "lag",
     "repeat_late",
     "restart_zookeeper",
+    "pause_zookeeper",
 )
 DETECTION_FAULTS = (
     "deafen_broker",

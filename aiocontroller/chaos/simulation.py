@@ -22,10 +22,11 @@ from typing import Any
 import msgspec
 
 from aiocontroller.chaos import coverage
+from aiocontroller.chaos.facts import Facts
 from aiocontroller.chaos.history import ZNodeHistory
 from aiocontroller.chaos.observed_zookeeper import ObservedZooKeeper
 from aiocontroller.chaos.observers import BrokerObserver, RequestObserver, check_journal
-from aiocontroller.chaos.plan import Plan, draw
+from aiocontroller.chaos.plan import Plan, Step, draw
 from aiocontroller.chaos.steps import Steps
 from aiocontroller.chaos.wholeness import what_is_missing
 from aiocontroller.chaos.zookeeper_server import ZooKeeperServer
@@ -100,10 +101,11 @@ class ObservedJournal(MemoryJournal):
 
 
 class Simulation:
-    """The cluster; ``Steps`` does things to it."""
+    """The cluster; ``Steps`` does things to it; ``told`` is called after each of them, and with None in the end."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, told: Callable[[Step | None, float], None] = lambda step, at_s: None) -> None:
         self.plan = plan
+        self._told = told
         jitter = random.Random(f"{plan.seed} jitter")
         self.network = SimulatedNetwork(jitter_s=lambda: jitter.random() * 0.003)
         self.clock = SimulatedClock()
@@ -112,6 +114,7 @@ class Simulation:
         )
         self.history = self.model.history
         self.zookeeper = ZooKeeperServer(self._world("zookeeper"), self.model, port=2181)
+        self.zookeeper_host = self._host
         self.brokers: dict[int, tuple[SimulatedBroker, Process]] = {}
         self.controllers: dict[int, tuple[Service, Process]] = {}
         self.targets: dict[TopicPartition, tuple[int, ...]] = {}
@@ -120,8 +123,8 @@ class Simulation:
         self.problems: list[str] = []
         self.heard: Callable[[int, str], None] = lambda broker, api: None
         """Called for each control request that a broker accepts."""
-        self._services: list[Service] = []
-        """All that ever were."""
+        self._services: list[tuple[int, Service]] = []
+        """All that ever were, with their numbers."""
         self._journals: list[ObservedJournal] = []
         self._requests: dict[int, RequestObserver] = {}
         self._born = 0
@@ -142,16 +145,18 @@ class Simulation:
             try:
                 for broker in range(1, self.plan.brokers + 1):
                     self.start_broker(broker)
-                for controller in range(self.plan.controllers):
+                for controller in range(1, self.plan.controllers + 1):
                     self.start_controller(controller)
                 await self.clock.sleep(2)
                 for step in self.plan.steps:
                     await steps.take(step)
+                    self._told(step, self.clock.monotonic())
                     if self.history.violations or self.problems:
                         break
                 else:
                     self._heal_everything()
                     await self._must_become_whole()
+                    self._told(None, self.clock.monotonic())
             finally:
                 await self._end(client)
         return self._report(steps.taken)
@@ -242,7 +247,7 @@ class Simulation:
             controller_socket_timeout_ms=1_000,
             request_timeout_ms=2_000,
             leader_imbalance_check_interval_seconds=20,
-            aiocontroller_id=1_000_001 + (0 if self.plan.shared_id else number),
+            aiocontroller_id=1_000_000 + (1 if self.plan.shared_id else number),
             aiocontroller_takeover_policy="takeover" if self.plan.takeover else Config().aiocontroller_takeover_policy,
             aiocontroller_early_broker_detection=self.plan.broker_detection,
             aiocontroller_early_controller_detection=self.plan.controller_detection,
@@ -254,7 +259,7 @@ class Simulation:
             journal = ObservedJournal(config.aiocontroller_id, self.clock, lambda r: self._recorded(service, r))
             self._journals.append(journal)
             service = Service(config, world, journal=journal, with_http=False)
-            self._services.append(service)
+            self._services.append((number, service))
             self._requests[number] = RequestObserver(service.queue, self.clock.monotonic)
             self.controllers[number] = (service, process)
             await service.run()
@@ -267,9 +272,32 @@ class Simulation:
         young = node is None or self.zookeeper.now_ms() - node.ctime < HEARD_WITHIN_MS
         return 0 if node is None or young else node.czxid
 
+    def holder(self) -> int | None:
+        """The number of the controller whose session owns ``/controller``; it may be dead."""
+        node = self.model.tree.nodes.get(paths.CONTROLLER)
+        owner = 0 if node is None else node.owner
+        return next((number for number, s in self._services if s.client.session_id == owner), None) if owner else None
+
+    def facts(self) -> Facts:
+        """What ZooKeeper says, and what brokers believe."""
+        history, nodes = self.history, self.model.tree.nodes
+        holder = self.holder()
+        return Facts(
+            controller=holder,
+            controller_runs=holder in self.controllers,
+            epoch=history.controller_epoch,
+            brokers=frozenset(b for b in range(1, self.plan.brokers + 1) if paths.broker_id(b) in nodes),
+            states={p: s for p, s in sorted(history.states.items()) if paths.topic(p[0]) in nodes},
+            topics=frozenset(topic for topic in history.topic_ids if paths.topic(topic) in nodes),
+            believed={
+                number: {(p.topic, p.partition): (p.leader, p.leader_epoch) for p in broker.status().metadata}
+                for number, (broker, _) in sorted(self.brokers.items())
+            },
+        )
+
     def is_controller(self, session_id: int) -> bool:
         """Whether a session is that of a controller, also of one that is being stopped."""
-        return any(service.client.session_id == session_id for service in self._services)
+        return any(service.client.session_id == session_id for _, service in self._services)
 
     def _recorded(self, service: Service, record: Record) -> None:
         if record.kind == "suspicion":
@@ -291,7 +319,7 @@ class Simulation:
         found = {
             "links": self.network.impaired,
             "paused": any(process.host.paused for process in processes),
-            "ZooKeeper down": not self.zookeeper.listening,
+            "ZooKeeper down": not self.zookeeper.listening or self.zookeeper_host.paused,
             "broker down": len(self.brokers) < self.plan.brokers,
             "controller down": len(self.controllers) < self.plan.controllers,
             "log directory": any(broker.replicas.failed for broker, _ in self.brokers.values()),
@@ -305,6 +333,7 @@ class Simulation:
         self.heard = lambda broker, api: None
         for _, process in [*self.controllers.values(), *self.brokers.values()]:
             process.host.resume()
+        self.zookeeper_host.resume()
         self.network.heal()
         for number in [b for b, (broker, _) in self.brokers.items() if broker.replicas.failed]:
             self.kill(self.brokers.pop(number)[1])  # a new disk needs a new process
@@ -328,7 +357,7 @@ class Simulation:
         for broker in range(1, self.plan.brokers + 1):
             if broker not in self.brokers or self.brokers[broker][1].task.done():
                 self.start_broker(broker)
-        for controller in range(self.plan.controllers):
+        for controller in range(1, self.plan.controllers + 1):
             if controller not in self.controllers or self.controllers[controller][1].task.done():
                 self.start_controller(controller)
 

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import random
-from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from aiocontroller.chaos.facts import named
 from aiocontroller.chaos.observed_zookeeper import Trap
-from aiocontroller.chaos.plan import Step
+from aiocontroller.chaos.operator_steps import OperatorSteps
+from aiocontroller.chaos.words import WordsError, amount
 from aiocontroller.chaos.zookeeper_model import Connection, Session
-from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import (
-    AllocateProducerIds,
-    ApiPartitionReassignment,
-    ElectionType,
-    ListPartitionReassignments,
-    ReplicaLeaderElection,
-    Reply,
-    Request,
-)
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.zookeeper import paths
-from aiocontroller.zookeeper.znodes import encode_partitions, encode_reassignment
+from aiocontroller.zookeeper.znodes import encode_partition_states
 
 if TYPE_CHECKING:
-    from aiocontroller.chaos.simulation import Process, Simulation
+    from aiocontroller.chaos.simulation import Process
 
 log = logging.getLogger(__name__)
 
@@ -39,230 +30,8 @@ PATIENCE_S = 3.0
 Targets = dict[TopicPartition, tuple[int, ...] | None]
 
 
-class Steps:
-    def __init__(self, simulation: Simulation) -> None:
-        self.simulation = simulation
-        self.taken: dict[str, int] = {}
-        self.topics: dict[str, int] = {}
-        """Topics as the operator knows them -> number of partitions."""
-        self.chance = random.Random(0)
-        self._last_asked: Targets = {}
-        self._under_way: dict[asyncio.Task[None], None] = {}
-
-    async def take(self, step: Step) -> None:
-        self.chance = random.Random(step.seed)
-        self.taken[step.kind] = self.taken.get(step.kind, 0) + 1
-        log.info("%.3f %s", self.simulation.clock.monotonic(), step.kind)
-        result = getattr(self, f"step_{step.kind}")()
-        if result is not None:
-            await result
-        await self.simulation.clock.sleep(step.pause_s)
-
-    def _one(self, group: dict[int, Any]) -> int | None:
-        return self.chance.choice(sorted(group)) if group else None
-
-    # -- the operator ----------------------------------------------------------------------------------------------
-
-    async def _administer(self, doing: Awaitable[Any]) -> None:
-        """What an operator does while things break may fail or last; what was begun is judged by ZooKeeper."""
-
-        async def attempt() -> None:
-            try:
-                async with asyncio.timeout(ADMIN_TIMEOUT_S):
-                    await doing
-            except Exception as error:
-                log.info("refused: %r", error)
-
-        task = asyncio.ensure_future(attempt())
-        self._under_way[task] = None
-        task.add_done_callback(lambda done: self._under_way.pop(done, None))
-        await asyncio.wait([task], timeout=PATIENCE_S)
-
-    async def step_create_topic(self) -> None:
-        ids = sorted(self.simulation.brokers)
-        free = [name for name in NAMES if name not in self.topics]
-        if not ids or not free:
-            return
-        name = self.chance.choice(free)
-        factor = self.chance.randint(1, min(3, len(ids)))
-        count = self.chance.randint(1, 6)
-        self.topics[name] = count
-        assignment = {p: self.chance.sample(ids, factor) for p in range(count)}
-        await self._administer(self.simulation.admin.create_topic(name, assignment))
-
-    async def step_delete_topic(self) -> None:
-        if self.topics:
-            name = self.chance.choice(sorted(self.topics))
-            del self.topics[name]
-            self._forget_targets(name)
-            await self._administer(self.simulation.admin.delete_topic(name))
-
-    async def step_add_partitions(self) -> None:
-        simulation = self.simulation
-        if not self.topics or not simulation.brokers:
-            return
-        name = self.chance.choice(sorted(self.topics))
-        node = simulation.model.tree.nodes.get(paths.topic(name))
-        if node is None:
-            return
-        read = await simulation.zk.get_topic_assignments([name], watch=False)
-        if read.found and 0 in read.found[0].partitions:
-            present = read.found[0].partitions
-            factor = min(len(present[0].replicas), len(simulation.brokers))
-            new = {len(present): self.chance.sample(sorted(simulation.brokers), factor)}
-            self.topics[name] = len(present) + 1
-            await self._administer(simulation.admin.add_partitions(name, new))
-
-    async def step_allow_unclean(self) -> None:
-        if self.topics:
-            name = self.chance.choice(sorted(self.topics))
-            value = self.chance.choice(("true", "true", "false"))
-            change = {"unclean.leader.election.enable": value}
-            await self._administer(self.simulation.admin.change_topic_configs(name, change))
-
-    async def step_notify_isr_change(self) -> None:
-        partitions = self._partitions(3)
-        if partitions:
-            await self._administer(self.simulation.zk.propagate_isr_changes(partitions))
-
-    async def step_elect_by_znode(self) -> None:
-        partitions = self._partitions(3)
-        if partitions:
-            client = self.simulation.zk.client
-            data = encode_partitions(partitions)
-            await self._administer(client.create(paths.PREFERRED_REPLICA_ELECTION, data))
-
-    async def step_reassign_by_znode(self) -> None:
-        targets = {tp: target for tp, target in self._targets().items() if target}
-        for tp in targets:
-            self.simulation.targets.pop(tp, None)
-        if targets and not await self._reassignment_waits():
-            client = self.simulation.zk.client
-            await self._administer(client.create(paths.REASSIGN_PARTITIONS, encode_reassignment(targets)))
-
-    async def _reassignment_waits(self) -> bool:
-        return paths.REASSIGN_PARTITIONS in self.simulation.model.tree.nodes
-
-    # -- requests to the controller --------------------------------------------------------------------------------
-
-    def _partitions(self, most: int) -> list[TopicPartition]:
-        known = [TopicPartition(name, n) for name in sorted(self.topics) for n in range(self.topics[name])]
-        return self.chance.sample(known, min(self.chance.randint(1, most), len(known)))
-
-    def _targets(self) -> Targets:
-        ids = sorted(self.simulation.brokers)
-        if not ids:
-            return {}
-        factor = self.chance.randint(1, min(3, len(ids)))
-        return {tp: tuple(self.chance.sample(ids, factor)) for tp in self._partitions(3)}
-
-    def step_reassign(self) -> None:
-        self._reassign(self._targets())
-
-    def step_cancel_reassignment(self) -> None:
-        moving = [tp for tp in sorted(self.simulation.targets) if tp.topic in self.topics]
-        chosen = self.chance.sample(moving, 1) if moving else self._partitions(2)
-        self._reassign(dict.fromkeys(chosen))
-
-    def _reassign(self, targets: Targets) -> None:
-        """What is not acknowledged may have happened: then nothing is known of where the partition is to be."""
-        known = self.simulation.targets
-        self._last_asked = dict(targets)
-        for tp in targets:
-            known.pop(tp, None)
-
-        def answered(answers: Any) -> None:
-            for tp in targets:
-                known.pop(tp, None)  # also where all of it is refused: it may have been carried out before
-            if isinstance(answers, KafkaErrorCode):
-                return
-            for tp, (code, _) in answers.items():
-                target = targets[tp]
-                if code == KafkaErrorCode.NONE and target is not None and tp.topic in self.topics:
-                    known[tp] = target
-
-        self._ask(ApiPartitionReassignment(targets=targets, reply=Reply(answered)) if targets else None)
-
-    async def step_delete_while_moving(self) -> None:
-        """A topic is asked to go while its replicas are on their way."""
-        self.step_reassign()
-        moving = sorted({tp.topic for tp in self._last_asked if tp.topic in self.topics})
-        if moving:
-            name = self.chance.choice(moving)
-            await self.simulation.clock.sleep(self.chance.choice((0.0, 0.02, 0.1)))
-            del self.topics[name]
-            self._forget_targets(name)
-            await self._administer(self.simulation.admin.delete_topic(name))
-
-    async def step_move_and_fail(self) -> None:
-        """Replicas are added and come into sync; those from before die; then the move is overridden."""
-        simulation = self.simulation
-        found = self._partitions(1)
-        state = simulation.history.states.get((found[0].topic, found[0].partition)) if found else None
-        others = [b for b in sorted(simulation.brokers) if state is not None and b not in state.isr]
-        if state is None or not others:
-            return
-        added = self.chance.choice(others)
-        dead = self.chance.choice(others)
-        self._reassign({found[0]: tuple(dict.fromkeys((added, dead)))})
-        await simulation.clock.sleep(self.chance.choice((0.1, 1.0)))
-        for broker in state.isr:
-            if broker in simulation.brokers and self.chance.random() < 0.8:
-                simulation.kill(simulation.brokers.pop(broker)[1])
-        await simulation.clock.sleep(self.chance.choice((0.1, 4.0, 6.0)))
-        ids = sorted(simulation.brokers)
-        self._reassign({found[0]: (self.chance.choice(ids),) if ids and self.chance.random() < 0.7 else None})
-
-    async def step_undo_under_another(self) -> None:
-        """A move that cannot end; another controller takes over and is told otherwise; the first comes back."""
-        simulation = self.simulation
-        found = self._partitions(1)
-        state = simulation.history.states.get((found[0].topic, found[0].partition)) if found else None
-        others = [b for b in sorted(simulation.brokers) if state is not None and b not in state.isr]
-        if state is None or not others:
-            return
-        slow = self.chance.choice(others)
-        self._pause_process(simulation.brokers[slow][1], 2.5)
-        for target in ((slow,), state.isr[:1]):
-            self._reassign({found[0]: target})
-            await simulation.clock.sleep(0.2)
-            simulation.model.remove(paths.CONTROLLER, simulation.zookeeper.now_ms())
-            await simulation.clock.sleep(0.4)
-
-    def _forget_targets(self, topic: str) -> None:
-        known = self.simulation.targets
-        for tp in [tp for tp in known if tp.topic == topic]:
-            del known[tp]
-
-    def step_elect_preferred(self) -> None:
-        partitions = tuple(self._partitions(3))
-        kind = self.chance.choice((ElectionType.PREFERRED, ElectionType.PREFERRED, ElectionType.UNCLEAN))
-        if kind is ElectionType.UNCLEAN:
-            self.simulation.history.allow_unclean({tp.topic for tp in partitions})
-        if partitions:
-            self._ask(ReplicaLeaderElection(partitions=partitions, election_type=kind, reply=Reply(lambda _: None)))
-
-    def step_allocate_producer_ids(self) -> None:
-        broker = self._one(self.simulation.brokers)
-        if broker is not None:
-            epoch = self.simulation.brokers[broker][0].epoch
-            self._ask(AllocateProducerIds(broker=broker, broker_epoch=epoch, reply=Reply(lambda _: None)))
-
-    def step_list_reassignments(self) -> None:
-        self._ask(ListPartitionReassignments(partitions=None, reply=Reply(lambda _: None)))
-
-    def step_ask_much(self) -> None:
-        """Many requests at once, and sometimes the session's end behind them."""
-        for _ in range(self.chance.randint(3, 12)):
-            self.chance.choice((self.step_list_reassignments, self.step_allocate_producer_ids, self.step_reassign))()
-        if self.chance.random() < 0.5:
-            self.step_expire_controller()
-
-    def _ask(self, request: Request | None) -> None:
-        """Whoever says that it is in office gets the request; a deposed controller may, too."""
-        active = [s for s, process in self.simulation.controllers.values() if s.controller.election.active]
-        if request is not None and active:
-            self.chance.choice(active).queue.append(request)
+class Steps(OperatorSteps):
+    """All steps: those of the operator, faults and repairs."""
 
     # -- faults of brokers -----------------------------------------------------------------------------------------
 
@@ -289,8 +58,9 @@ class Steps:
         broker = self._one(self.simulation.brokers)
         if broker is not None:
             process = self.simulation.brokers[broker][0]
-            replicas = sorted((p.topic, p.partition) for p in process.replicas.partitions())
-            lost = [replica for replica in replicas if self.chance.random() < 0.5]
+            hosted = sorted((p.topic, p.partition) for p in process.replicas.partitions())
+            drawn = [replica for replica in hosted if self.chance.random() < 0.5]
+            lost = [named(word) for word in self._rest()] or drawn
             await self._administer(process.fail_log_dir(lost))
 
     def step_expire_broker(self) -> None:
@@ -307,12 +77,15 @@ class Steps:
     def step_trap_broker(self) -> None:
         """A broker dies when it has taken a control request, before it answers."""
         simulation = self.simulation
-        api = self.chance.choice(("LeaderAndIsr", "StopReplica", "StopReplica", "UpdateMetadata"))
-        countdown = self.chance.randint(1, 3)
+        apis = ("LeaderAndIsr", "StopReplica", "StopReplica", "UpdateMetadata")
+        words = self._rest()
+        only = amount(words[0], range(1, simulation.plan.brokers + 1)) if words else None
+        api = words[1] if len(words) > 1 else self.chance.choice(apis)
+        countdown = 1 if words else self.chance.randint(1, 3)
 
         def heard(broker: int, heard_api: str) -> None:
             nonlocal countdown
-            if heard_api == api and broker in simulation.brokers:
+            if heard_api == api and only in (None, broker) and broker in simulation.brokers:
                 countdown -= 1
                 if countdown == 0:
                     simulation.kill(simulation.brokers.pop(broker)[1])
@@ -399,11 +172,17 @@ class Steps:
         if hurried:
             self._end_session(service.client.session_id)
 
+    def step_ask_much(self) -> None:
+        """Many requests at once, and sometimes the session's end behind them."""
+        for _ in range(self.chance.randint(3, 12)):
+            self.chance.choice((self.step_list_reassignments, self.step_allocate_producer_ids, self.step_reassign))()
+        if self.chance.random() < 0.5:
+            self.step_expire_controller()
+
     def step_expire_controller(self) -> None:
-        ids = {number: s.client.session_id for number, (s, _) in self.simulation.controllers.items()}
-        controller = self._one(ids)
+        controller = self._one(self.simulation.controllers)
         if controller is not None:
-            self._end_session(ids[controller])
+            self._end_session(self.simulation.controllers[controller][0].client.session_id)
 
     def _end_session(self, session_id: int) -> None:
         model = self.simulation.model
@@ -428,16 +207,29 @@ class Steps:
         """Somebody raises the epoch by hand, as Kafka's notes on a rollback from KRaft have it: all fences are void."""
         node = self.simulation.model.tree.nodes.get(paths.CONTROLLER_EPOCH)
         if node is not None:
-            higher = b"%d" % (int(node.data or b"0") + 1)
+            value = int(self._words.popleft()) if self._words else int(node.data or b"0") + 1
+            higher = b"%d" % value
             await self._administer(self.simulation.zk.client.set(paths.CONTROLLER_EPOCH, higher, node.version))
 
     def step_trap_controller(self) -> None:
         """Something happens at one of the next writes of whichever controller writes then."""
-        strikes = (self._lose, self._lose, self._kill_writer, self._expire, self._freeze, self._depose, self._depose)
-        strike = self.chance.choice(strikes)
+        strikes = {
+            "lose": self._lose,
+            "kill": self._kill_writer,
+            "expire": self._expire,
+            "freeze": self._freeze,
+            "depose": self._depose,
+        }
+        if words := self._rest():  # what, at which write, and whether before it is applied
+            what, number, *when = words
+            if what not in strikes:
+                raise WordsError(f"found {what!r}, expected one of {', '.join(strikes)}")
+            self.simulation.model.traps.append(Trap(int(number), when == ["before"], strikes[what]))
+            return
+        what = self.chance.choice(("lose", "lose", "kill", "expire", "freeze", "depose", "depose"))
         # early ones strike the failover that an election begins
         countdown = self.chance.choice((1, 1, 1, 2, 2, 3, 4, 6, 8, 12))
-        self.simulation.model.traps.append(Trap(countdown, self.chance.random() < 0.4, strike))
+        self.simulation.model.traps.append(Trap(countdown, self.chance.random() < 0.4, strikes[what]))
         if self.chance.random() < 0.5:
             self.step_expire_controller()
 
@@ -486,13 +278,9 @@ class Steps:
 
     def _pause(self, group: dict[int, tuple[Any, Process]], durations_s: tuple[float, ...]) -> None:
         number = self._one(group)
+        duration_s = self._seconds(*durations_s)
         if number is not None:
-            self._pause_process(group[number][1], self.chance.choice(durations_s))
-
-    def _pause_process(self, process: Process, duration_s: float) -> None:
-        if not process.host.paused:
-            process.host.pause()
-            self.simulation.clock.call_later(duration_s, process.host.resume)
+            self._pause_process(group[number][1], duration_s)
 
     # -- the network and ZooKeeper ---------------------------------------------------------------------------------
 
@@ -502,10 +290,31 @@ class Steps:
         return ["zookeeper", *(process.host.name for process in processes)]
 
     def step_block(self) -> None:
-        """One direction, or both, between two hosts."""
+        """One direction, or both, between two hosts.  Named ones: both; of one alone: to the controller in office."""
         hosts = self._hosts()
-        if len(hosts) > 1:
+        if two := self._named_hosts():
+            self.simulation.network.block(*two)
+            self.simulation.network.block(*reversed(two))
+        elif len(hosts) > 1:
             self._block(*self.chance.sample(hosts, 2))
+
+    def _named_hosts(self) -> tuple[str, str] | None:
+        """Two of: ``zookeeper``, a broker's number, ``active``, ``standby``."""
+        words = [word for word in (self._words.popleft() for _ in range(min(2, len(self._words)))) if word]
+        if not words:
+            return None
+        one, other = (self._host(word) for word in [*words, "active"][:2])
+        return (one, other) if one is not None and other is not None else None
+
+    def _host(self, word: str) -> str | None:
+        simulation = self.simulation
+        if word == "zookeeper":
+            return word
+        if word in ("active", "standby"):
+            controller = self._controller(word)
+            return None if controller is None else simulation.controllers[controller][1].host.name
+        found = simulation.brokers.get(amount(word, range(1, simulation.plan.brokers + 1)))
+        return None if found is None else found[1].host.name
 
     def step_block_brokers(self) -> None:
         hosts = [process.host.name for _, process in self.simulation.brokers.values()]
@@ -524,10 +333,11 @@ class Steps:
         protocol tells a broker that an UpdateMetadata of the same epoch is older than the last.
         """
         hosts = self._hosts()
-        if len(hosts) > 1:
-            one, other = self.chance.sample(hosts, 2)
+        two = self._named_hosts()
+        if two or len(hosts) > 1:
+            one, other = two or self.chance.sample(hosts, 2)
             bounded = one.startswith("controller") and other.startswith("broker")
-            self.simulation.network.lag(one, other, self.chance.choice((0.2, 0.8) if bounded else (0.2, 1.0, 4.0)))
+            self.simulation.network.lag(one, other, self._seconds(*((0.2, 0.8) if bounded else (0.2, 1.0, 4.0))))
 
     async def step_repeat_late(self) -> None:
         """What a leader asks its controller arrives late, and once more, sooner, over another connection."""
@@ -546,29 +356,51 @@ class Steps:
         await simulation.clock.sleep(self.chance.choice((2.2, 2.7, 3.2)))
         network.hang_up(sender, receiver)
 
+    async def step_kraft_rollback(self) -> None:
+        """A KRaft controller of this epoch has led the cluster, written it into every state, and is gone again."""
+        epoch, simulation = int(self._words.popleft()), self.simulation
+        for (topic, number), state in sorted(simulation.history.states.items()):
+            node = simulation.model.tree.nodes[paths.topic_partition_state(topic, number)]
+            left = msgspec.structs.replace(state, controller_epoch=epoch)
+            node.data = encode_partition_states([left])[0]
+            simulation.history.states[topic, number] = left
+        for broker, _ in simulation.brokers.values():
+            broker.replicas.controller_epoch = epoch
+
     def step_heal(self) -> None:
         self.simulation.network.heal()
 
     async def step_restart_zookeeper(self) -> None:
         self.simulation.zookeeper.stop()
-        await self.simulation.clock.sleep(self.chance.choice((0.1, 1.0, 5.0)))
+        await self.simulation.clock.sleep(self._seconds(0.1, 1.0, 5.0))
         await self.simulation.zookeeper.start()
+
+    def step_pause_zookeeper(self) -> None:
+        """It takes connections and says nothing, as under a stalled disk: no session ends meanwhile either."""
+        host = self.simulation.zookeeper_host
+        if not host.paused:
+            host.pause()
+            self.simulation.clock.call_later(self._seconds(0.5, 2.0, 6.0), host.resume)
 
     # -- repairs ---------------------------------------------------------------------------------------------------
 
     def step_start_broker(self) -> None:
         simulation = self.simulation
-        missing = {b: None for b in range(1, simulation.plan.brokers + 1) if b not in simulation.brokers}
+        missing: dict[int, None] = {
+            b: None for b in range(1, simulation.plan.brokers + 1) if b not in simulation.brokers
+        }
         broker = self._one(missing)
         if broker is not None:
             simulation.start_broker(broker)
 
     def step_start_controller(self) -> None:
         simulation = self.simulation
-        missing = {c: None for c in range(simulation.plan.controllers) if c not in simulation.controllers}
-        controller = self._one(missing)
-        if controller is not None:
+        numbers = range(1, simulation.plan.controllers + 1)
+        missing: dict[int, None] = {c: None for c in numbers if c not in simulation.controllers}
+        word = self._words.popleft() if self._words else ""
+        controller = amount(word, numbers) if word else self._one(missing)
+        if controller in missing and controller is not None:
             simulation.start_controller(controller)
 
     async def step_wait(self) -> None:
-        await self.simulation.clock.sleep(self.chance.choice((1.0, 3.0, 8.0)))
+        await self.simulation.clock.sleep(self._seconds(1.0, 3.0, 8.0))

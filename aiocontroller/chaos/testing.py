@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from aiocontroller.chaos.plan import Step
-from aiocontroller.chaos.process_cluster import NotWholeError, ProcessCluster, Shape
-from aiocontroller.chaos.process_steps import ProcessSteps
-from aiocontroller.chaos.process_wholeness import Forgiving, leaderships, process_missing
+from aiocontroller.chaos.processes.cluster import NotWholeError, ProcessCluster, Shape
+from aiocontroller.chaos.processes.steps import ProcessSteps
+from aiocontroller.chaos.processes.wholeness import Forgiving, leaderships, process_missing
 from aiocontroller.core.replica_placement import assign_replicas_to_brokers
 
 __all__ = ["DRAWN", "Faults", "KafkaCluster", "NotWholeError"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
+from aiocontroller.chaos.plan import Step
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import TopicPartition
 
@@ -13,6 +15,19 @@ NAMES = tuple(f"topic-{n}" for n in range(6))
 
 class WordsError(BadInputError):
     """A step's word is none that it understands."""
+
+
+@contextmanager
+def understood(step: Step) -> Iterator[None]:
+    """What is wrong with a step's words is told with the step."""
+    try:
+        yield
+    except (ValueError, IndexError) as error:
+        if not step.words:
+            raise
+        raise WordsError(f"{step}: {error}") from None
+    except WordsError as error:
+        raise WordsError(f"{step}: {error}") from None
 
 
 def amount(word: str, among: Container[int]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -28,6 +29,11 @@ MOST_UNREACHED = 200
 @click.option("--from", "first", type=click.IntRange(0), default=1, show_default=True, help="The first of them.")
 @click.option("--fresh", is_flag=True, help="Seeds that nobody has run before, from the clock.")
 @click.option("--seed", type=click.IntRange(0), help="Replay one: several times, in other processes too.")
+@click.option(
+    "--scenario",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Play the steps of a file and tell what happens; docs/scenarios.md.",
+)
 @click.option("--shrink", is_flag=True, help="With --seed: leave out steps for as long as it still fails.")
 @click.option("--crash-points", is_flag=True, help="With --seed: kill the controller at each of its writes in turn.")
 @click.option("--zoo", is_flag=True, help="Put known bugs into the program and count the seeds that find them.")
@@ -41,6 +47,7 @@ def simulate(
     first: int,
     fresh: bool,
     seed: int | None,
+    scenario: Path | None,
     shrink: bool,
     crash_points: bool,
     zoo: bool,
@@ -62,6 +69,8 @@ def simulate(
         raise BadInputError("--shrink and --crash-points need --seed N")
     if zoo:
         ok = _zoo(jobs, bugs, tries, most, as_json)
+    elif scenario is not None:
+        ok = _scenario(scenario, as_json)
     elif seed is not None and shrink:
         ok = _shrink(seed, as_json)
     elif seed is not None and crash_points:
@@ -167,8 +176,26 @@ def _replay(seed: int, as_json: bool) -> bool:
     return report.ok and result.same
 
 
+def _scenario(file: Path, as_json: bool) -> bool:
+    from aiocontroller.chaos.campaign import quiet
+    from aiocontroller.chaos.scenario import play, read_scenario
+
+    quiet()
+    report, told = play(read_scenario(file))
+    if as_json:
+        print_json({**msgspec.structs.asdict(report), "told": told})
+        return report.ok
+    for line in told:
+        say(line)
+    for violation in report.violations:
+        say(f"  {violation}")
+    say(f"Verdict: {'no violation' if report.ok else 'FAILED'}; digest {report.digest}.")
+    return report.ok
+
+
 def _shrink(seed: int, as_json: bool) -> bool:
     from aiocontroller.chaos.campaign import shrink_seed
+    from aiocontroller.chaos.scenario import format_scenario
     from aiocontroller.chaos.simulation import simulate_plan
 
     shrunk = shrink_seed(seed)
@@ -177,8 +204,14 @@ def _shrink(seed: int, as_json: bool) -> bool:
         return True
     plan, runs = shrunk
     violations = simulate_plan(plan).violations
+    folder = Path("tests/scenarios")
+    file = (folder if folder.is_dir() else Path()) / f"seed-{seed}.txt"
+    remarks = [f"Seed {seed}, shrunk to {plural(len(plan.steps), 'step')}.  It violated:", *violations[:5]]
+    file.write_text(format_scenario(plan, remarks), encoding="utf-8")
     if as_json:
-        print_json({"plan": msgspec.structs.asdict(plan), "violations": violations, "runs": runs})
+        print_json(
+            {"plan": msgspec.structs.asdict(plan), "violations": violations, "runs": runs, "scenario": str(file)}
+        )
         return False
     say(
         f"Seed {seed}: {plan.brokers} brokers, {plan.controllers} controllers, "
@@ -188,6 +221,8 @@ def _shrink(seed: int, as_json: bool) -> bool:
         say(f"  {step}")
     for violation in violations[:5]:
         say(f"  -> {violation}")
+    say(f"Written as {file} (in tests/scenarios it is a regression test).")
+    say(f"Again: aiocontroller simulate --scenario {file}")
     return False
 
 

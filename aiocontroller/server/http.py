@@ -131,6 +131,9 @@ def _debug(name: str, handler: DebugHandler) -> _Handler:
     async def handle(request: web.Request) -> web.Response:
         try:
             return _json(await handler())
+        except AioControllerError as error:
+            log.warning("debug handler %s: %s", name, error)
+            return _json({"error": str(error)}, 500)
         except Exception as error:
             log.exception("debug handler %s failed", name)
             return _json({"error": repr(error)}, 500)

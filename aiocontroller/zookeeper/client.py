@@ -402,6 +402,8 @@ class ZooKeeperClient(ZKClient):
         """
         session = self._session
         session_id, password = session.session_id, session.password
+        if not session_id:
+            raise ZooKeeperError("there is no session to expire")
         for _ in range(100):
             if await self._close_by_force(session_id, password):
                 return

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import aiohttp
 import msgspec
 
+from aiocontroller.chaos.facts import Facts
 from aiocontroller.chaos.history import Partition, ZNodeHistory
-from aiocontroller.chaos.process_cluster import ProcessCluster
+from aiocontroller.chaos.processes.cluster import ProcessCluster
 from aiocontroller.chaos.wholeness import what_is_missing
 from aiocontroller.cluster.broker_server import BrokerStatus
 from aiocontroller.core.errors import AioControllerError
@@ -67,6 +68,31 @@ async def leaderships(cluster: ProcessCluster) -> Mapping[Partition, LeaderAndIs
     names = [(each.topic, number) for each in topics.found for number in sorted(each.partitions)]
     states = await zk.get_topic_partition_states([n[0] for n in names], [n[1] for n in names])
     return {n: s if isinstance(s, LeaderAndIsr) else None for n, s in zip(names, states, strict=True)}
+
+
+async def process_facts(cluster: ProcessCluster) -> Facts:
+    """What ZooKeeper says, and what those brokers believe that answer."""
+    zk = cluster.zk
+    controller, epoch = await cluster.active_controller(), await zk.get_controller_epoch()
+    live, _ = await zk.get_all_brokers_in_cluster(watch=False)
+    states = await leaderships(cluster)
+    believed = {}
+    for number, actor in cluster.brokers.items():
+        try:
+            status = await cluster.broker_status(number) if actor.running and not cluster.shape.kafka else None
+        except OSError:
+            continue
+        if status is not None:
+            believed[number] = {(p.topic, p.partition): (p.leader, p.leader_epoch) for p in status.metadata}
+    return Facts(
+        controller=controller,
+        controller_runs=controller is not None and cluster.controllers[controller].running,
+        epoch=0 if epoch is None else epoch[0],
+        brokers=frozenset(broker.id for broker in live),
+        states={name: state for name, state in states.items() if state is not None},
+        topics=frozenset(await zk.get_all_topics_in_cluster(watch=False)),
+        believed=believed,
+    )
 
 
 def strays(status: BrokerStatus, history: ZNodeHistory) -> bool:

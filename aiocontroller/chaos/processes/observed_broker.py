@@ -1,9 +1,9 @@
 """A simulated broker that writes down what the checkers want to know of it: a process of a storm.
 
-    python -m aiocontroller.chaos.observed_broker (options of aiocontroller.cluster.simulated_broker)
+    python -m aiocontroller.chaos.processes.observed_broker (options of aiocontroller.cluster.simulated_broker)
 
 ``DIR/observed-PID.jsonl`` holds an ``Observation`` a line: what it was told, what it asked of its controller, and what
-it was answered without an error.  ``chaos.replay`` plays them to the same history that the simulation fills directly.
+it was answered without an error.  ``replay`` plays them to the history that the simulation fills directly.
 SIGUSR1 fails the log directory with every second of its replicas.
 """
 

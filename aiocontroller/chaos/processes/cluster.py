@@ -21,7 +21,7 @@ import aiohttp
 import msgspec
 
 from aiocontroller.chaos.fault_proxy import FaultProxy
-from aiocontroller.chaos.link_proxy import LinkProxy
+from aiocontroller.chaos.processes.link_proxy import LinkProxy
 from aiocontroller.cluster.broker_server import BrokerStatus
 from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper, ZooKeeperEnsemble
 from aiocontroller.cluster.processes import Child
@@ -87,6 +87,7 @@ class Actor:
         self.front = LinkProxy()
         self.child: Child | None = None
         self.paused = False
+        self.meant_to_run = False
         self.http = ""
 
     async def open(self) -> None:
@@ -113,12 +114,19 @@ class Actor:
             self.child.send_signal(number)
         self.paused = number is signal.SIGSTOP or (self.paused and number is not signal.SIGCONT)
 
+    def launch(self, command: list[str]) -> Child:
+        self.child = Child(self.name, command, log=self.folder / "log")
+        self.meant_to_run = True
+        return self.child
+
     def kill(self) -> None:
+        self.meant_to_run = False
         if self.child is not None:
             self.child.kill()
         self.paused = False
 
     async def stop(self, timeout_s: float = STOP_TIMEOUT_S, ask: signal.Signals = signal.SIGTERM) -> None:
+        self.meant_to_run = False
         if self.child is not None:
             await self.child.stop_async(timeout_s, ask)
         self.paused = False
@@ -131,7 +139,7 @@ class Actor:
 
 
 class ProcessCluster:
-    """``start``, break it by ``chaos.process_steps``, ``stop``; or ``async with``."""
+    """``start``, break it by ``chaos.processes.steps``, ``stop``; or ``async with``."""
 
     def __init__(self, shape: Shape, world: World | None = None) -> None:
         self.shape = shape
@@ -240,8 +248,8 @@ class ProcessCluster:
             advertised_port=actor.front.port,
         )
         (actor.folder / "broker.json").unlink(missing_ok=True)
-        command = broker_command(config, "aiocontroller.chaos.observed_broker")
-        child = actor.child = Child(actor.name, [sys.executable, *command], log=actor.folder / "log")
+        command = broker_command(config, "aiocontroller.chaos.processes.observed_broker")
+        child = actor.launch([sys.executable, *command])
 
         def listens() -> bool:
             said = read_ready(actor.folder)
@@ -267,7 +275,7 @@ class ProcessCluster:
         actor = self.controllers[number]
         said_by = actor.folder / "controller.json"
         said_by.unlink(missing_ok=True)
-        child = actor.child = Child(actor.name, self._controller_command(actor), log=actor.folder / "log")
+        child = actor.launch(self._controller_command(actor))
 
         def listens() -> bool:
             try:

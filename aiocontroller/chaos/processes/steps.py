@@ -12,14 +12,17 @@ import logging
 import random
 import resource
 import signal
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
+from aiocontroller.chaos.facts import EXPECT_WITHIN_S, judge
 from aiocontroller.chaos.fault_proxy import Do
 from aiocontroller.chaos.plan import Step
-from aiocontroller.chaos.process_cluster import Actor, ProcessCluster
-from aiocontroller.chaos.words import NAMES, WordsError, amount, assignment, partition, replicas
+from aiocontroller.chaos.processes.cluster import Actor, ProcessCluster
+from aiocontroller.chaos.processes.wholeness import process_facts
+from aiocontroller.chaos.words import NAMES, WordsError, amount, assignment, partition, replicas, seconds, understood
 from aiocontroller.chaos.zookeeper_model import MULTI
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.zookeeper import paths
@@ -37,6 +40,8 @@ class ProcessSteps:
     def __init__(self, cluster: ProcessCluster) -> None:
         self.cluster = cluster
         self.taken: Counter[str] = Counter()
+        self.problems: list[str] = []
+        """What was expected and did not come about."""
         self.topics: dict[str, int] = {}
         """Topics as the operator knows them -> number of partitions."""
         self.chance = random.Random(0)
@@ -53,9 +58,10 @@ class ProcessSteps:
             raise WordsError(f"{step.kind}: found a step that exists in simulations only")
         self.taken[step.kind] += 1
         log.info("%s", step)
-        result = method()
-        if result is not None:
-            await result
+        with understood(step):
+            result = method()
+            if result is not None:
+                await result
         await asyncio.sleep(step.pause_s)
 
     async def settle(self) -> None:
@@ -117,7 +123,7 @@ class ProcessSteps:
         return None if number is None else self.cluster.controllers[number]
 
     def _seconds(self, word: int, *choices: float) -> float:
-        return float(self._words[word]) if len(self._words) > word else self.chance.choice(choices)
+        return seconds(self._words[word]) if len(self._words) > word else self.chance.choice(choices)
 
     # -- the operator ------------------------------------------------------------------------------------------
 
@@ -324,7 +330,7 @@ class ProcessSteps:
     # -- links and ZooKeeper -----------------------------------------------------------------------------------
 
     async def step_block(self) -> None:
-        """Between one broker and one controller: what either asks of the other does not arrive."""
+        """Between one broker and the controller in office: what either asks of the other does not arrive."""
         cluster = self.cluster
         broker = self._named(cluster.brokers)
         controller = await self._active() or self._one_of(cluster.controllers)
@@ -389,6 +395,15 @@ class ProcessSteps:
         server = await asyncio.to_thread(self.cluster.leader_server)
         server.suspend()
         self._later(self._seconds(0, 0.5, 2.0, 6.0), server.resume)
+
+    async def step_expect(self) -> None:
+        """What must hold, now or soon."""
+        until_s = time.monotonic() + EXPECT_WITHIN_S
+        while (wrong := judge(self._words, await process_facts(self.cluster))) is not None:
+            if time.monotonic() > until_s:
+                self.problems.append(wrong)
+                return
+            await asyncio.sleep(0.2)
 
     async def step_wait(self) -> None:
         await asyncio.sleep(self._seconds(0, 1.0, 3.0, 5.0))

@@ -1,0 +1,335 @@
+"""What a plan's steps do, first part: the operator's work.
+
+A step's words say whom and what; what they do not say is drawn from the step's own seed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+
+from aiocontroller.chaos.facts import EXPECT_WITHIN_S, judge
+from aiocontroller.chaos.plan import Step
+from aiocontroller.chaos.words import (
+    NAMES,
+    WordsError,
+    amount,
+    assignment,
+    partition,
+    replicas,
+    seconds,
+    understood,
+)
+from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.events import (
+    AllocateProducerIds,
+    ApiPartitionReassignment,
+    ElectionType,
+    ListPartitionReassignments,
+    ReplicaLeaderElection,
+    Reply,
+    Request,
+)
+from aiocontroller.core.ids import TopicPartition
+from aiocontroller.zookeeper import paths
+from aiocontroller.zookeeper.znodes import encode_partitions, encode_reassignment
+
+if TYPE_CHECKING:
+    from aiocontroller.chaos.simulation import Process, Simulation
+
+log = logging.getLogger(__name__)
+
+ADMIN_TIMEOUT_S = 20.0
+PATIENCE_S = 3.0
+"""How long the plan waits for an operator's command before it goes on to the next step."""
+
+Targets = dict[TopicPartition, tuple[int, ...] | None]
+
+
+class OperatorSteps:
+    """The steps that are work, and what all steps have in common."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self.taken: dict[str, int] = {}
+        self.topics: dict[str, int] = {}
+        """Topics as the operator knows them -> number of partitions."""
+        self.chance = random.Random(0)
+        self._words: deque[str] = deque()
+        self._last_asked: Targets = {}
+        self._under_way: dict[asyncio.Task[None], None] = {}
+
+    async def take(self, step: Step) -> None:
+        self.chance = random.Random(step.seed)
+        self._words = deque(step.words)
+        self.taken[step.kind] = self.taken.get(step.kind, 0) + 1
+        log.info("%.3f %s", self.simulation.clock.monotonic(), step.kind)
+        step_method = getattr(self, f"step_{step.kind}", None)
+        if step_method is None:
+            raise WordsError(f"{step.kind}: found a step that exists in storms of real processes only")
+        with understood(step):
+            result = step_method()
+            if result is not None:
+                await result
+            if self._words:
+                raise WordsError(f"found {' '.join(self._words)!r}, expected nothing more")
+        await self.simulation.clock.sleep(step.pause_s)
+
+    def _one(self, group: dict[int, Any]) -> int | None:
+        """Who the next word names, else anybody of the group; None when there is nobody."""
+        if self._words and group is self.simulation.controllers:
+            return self._controller(self._words.popleft())
+        if self._words:
+            number = amount(self._words.popleft(), range(1, self.simulation.plan.brokers + 1))
+            return number if number in group else None
+        return self.chance.choice(sorted(group)) if group else None
+
+    def _controller(self, word: str) -> int | None:
+        """``active``, ``standby`` or a number; None when there is none."""
+        controllers = self.simulation.controllers
+        if word not in ("active", "standby"):
+            number = amount(word, range(1, self.simulation.plan.controllers + 1))
+            return number if number in controllers else None
+        holder = self.simulation.holder()
+        chosen = [number for number in controllers if (number == holder) is (word == "active")]
+        return self.chance.choice(chosen) if chosen else None
+
+    def _seconds(self, *choices: float) -> float:
+        return seconds(self._words.popleft()) if self._words else self.chance.choice(choices)
+
+    def _rest(self) -> list[str]:
+        """All words that are left."""
+        rest = list(self._words)
+        self._words.clear()
+        return rest
+
+    def _pause_process(self, process: Process, duration_s: float) -> None:
+        if not process.host.paused:
+            process.host.pause()
+            self.simulation.clock.call_later(duration_s, process.host.resume)
+
+    # -- the operator ----------------------------------------------------------------------------------------------
+
+    async def _administer(self, doing: Awaitable[Any]) -> None:
+        """What an operator does while things break may fail or last; what was begun is judged by ZooKeeper."""
+
+        async def attempt() -> None:
+            try:
+                async with asyncio.timeout(ADMIN_TIMEOUT_S):
+                    await doing
+            except Exception as error:
+                log.info("refused: %r", error)
+
+        task = asyncio.ensure_future(attempt())
+        self._under_way[task] = None
+        task.add_done_callback(lambda done: self._under_way.pop(done, None))
+        await asyncio.wait([task], timeout=PATIENCE_S)
+
+    async def step_create_topic(self) -> None:
+        ids = sorted(self.simulation.brokers)
+        free = [name for name in NAMES if name not in self.topics]
+        if words := self._rest():
+            placed = assignment(words[1:])
+            self.topics[words[0]] = len(placed)
+            await self._administer(self.simulation.admin.create_topic(words[0], placed))
+            return
+        if not ids or not free:
+            return
+        name = self.chance.choice(free)
+        factor = self.chance.randint(1, min(3, len(ids)))
+        count = self.chance.randint(1, 6)
+        self.topics[name] = count
+        drawn = {p: self.chance.sample(ids, factor) for p in range(count)}
+        await self._administer(self.simulation.admin.create_topic(name, drawn))
+
+    def _topic(self) -> str | None:
+        if self._words:
+            return self._words.popleft()
+        return self.chance.choice(sorted(self.topics)) if self.topics else None
+
+    async def step_delete_topic(self) -> None:
+        name = self._topic()
+        if name is not None:
+            self.topics.pop(name, None)
+            self._forget_targets(name)
+            await self._administer(self.simulation.admin.delete_topic(name))
+
+    async def step_add_partitions(self) -> None:
+        simulation = self.simulation
+        name = self._topic()
+        if name is None or not simulation.brokers:
+            return
+        node = simulation.model.tree.nodes.get(paths.topic(name))
+        if node is None:
+            return
+        read = await simulation.zk.get_topic_assignments([name], watch=False)
+        if read.found and 0 in read.found[0].partitions:
+            present = read.found[0].partitions
+            factor = min(len(present[0].replicas), len(simulation.brokers))
+            placed = list(assignment(self._rest()).values())
+            added = placed or [self.chance.sample(sorted(simulation.brokers), factor)]
+            new = {len(present) + n: on for n, on in enumerate(added)}
+            self.topics[name] = len(present) + len(new)
+            await self._administer(simulation.admin.add_partitions(name, new))
+
+    async def step_allow_unclean(self) -> None:
+        name = self._topic()
+        if name is not None:
+            value = self._words.popleft() if self._words else self.chance.choice(("true", "true", "false"))
+            change = {"unclean.leader.election.enable": value}
+            await self._administer(self.simulation.admin.change_topic_configs(name, change))
+
+    async def step_expect(self) -> None:
+        """What must hold, now or soon."""
+        words, simulation = self._rest(), self.simulation
+        until_s = simulation.clock.monotonic() + EXPECT_WITHIN_S
+        while (wrong := judge(words, simulation.facts())) is not None:
+            if simulation.clock.monotonic() > until_s:
+                simulation.problems.append(wrong)
+                return
+            await simulation.clock.sleep(0.1)
+
+    async def step_notify_isr_change(self) -> None:
+        partitions = self._partitions(3)
+        if partitions:
+            await self._administer(self.simulation.zk.propagate_isr_changes(partitions))
+
+    async def step_elect_by_znode(self) -> None:
+        partitions = self._partitions(3)
+        if partitions:
+            client = self.simulation.zk.client
+            data = encode_partitions(partitions)
+            await self._administer(client.create(paths.PREFERRED_REPLICA_ELECTION, data))
+
+    async def step_reassign_by_znode(self) -> None:
+        targets = {tp: target for tp, target in self._targets().items() if target}
+        for tp in targets:
+            self.simulation.targets.pop(tp, None)
+        if targets and not await self._reassignment_waits():
+            client = self.simulation.zk.client
+            await self._administer(client.create(paths.REASSIGN_PARTITIONS, encode_reassignment(targets)))
+
+    async def _reassignment_waits(self) -> bool:
+        return paths.REASSIGN_PARTITIONS in self.simulation.model.tree.nodes
+
+    # -- requests to the controller --------------------------------------------------------------------------------
+
+    def _partitions(self, most: int) -> list[TopicPartition]:
+        if self._words:
+            return [partition(word) for word in self._rest()]
+        known = [TopicPartition(name, n) for name in sorted(self.topics) for n in range(self.topics[name])]
+        return self.chance.sample(known, min(self.chance.randint(1, most), len(known)))
+
+    def _targets(self) -> Targets:
+        if words := self._rest():
+            return {partition(name): replicas(to) for name, to in zip(words[::2], words[1::2], strict=True)}
+        ids = sorted(self.simulation.brokers)
+        if not ids:
+            return {}
+        factor = self.chance.randint(1, min(3, len(ids)))
+        return {tp: tuple(self.chance.sample(ids, factor)) for tp in self._partitions(3)}
+
+    def step_reassign(self) -> None:
+        self._reassign(self._targets())
+
+    def step_cancel_reassignment(self) -> None:
+        moving = [tp for tp in sorted(self.simulation.targets) if tp.topic in self.topics]
+        chosen = self.chance.sample(moving, 1) if moving and not self._words else self._partitions(2)
+        self._reassign(dict.fromkeys(chosen))
+
+    def _reassign(self, targets: Targets) -> None:
+        """What is not acknowledged may have happened: then nothing is known of where the partition is to be."""
+        known = self.simulation.targets
+        self._last_asked = dict(targets)
+        for tp in targets:
+            known.pop(tp, None)
+
+        def answered(answers: Any) -> None:
+            for tp in targets:
+                known.pop(tp, None)  # also where all of it is refused: it may have been carried out before
+            if isinstance(answers, KafkaErrorCode):
+                return
+            for tp, (code, _) in answers.items():
+                target = targets[tp]
+                if code == KafkaErrorCode.NONE and target is not None and tp.topic in self.topics:
+                    known[tp] = target
+
+        self._ask(ApiPartitionReassignment(targets=targets, reply=Reply(answered)) if targets else None)
+
+    async def step_delete_while_moving(self) -> None:
+        """A topic is asked to go while its replicas are on their way."""
+        self.step_reassign()
+        moving = sorted({tp.topic for tp in self._last_asked if tp.topic in self.topics})
+        if moving:
+            name = self.chance.choice(moving)
+            await self.simulation.clock.sleep(self.chance.choice((0.0, 0.02, 0.1)))
+            del self.topics[name]
+            self._forget_targets(name)
+            await self._administer(self.simulation.admin.delete_topic(name))
+
+    async def step_move_and_fail(self) -> None:
+        """Replicas are added and come into sync; those from before die; then the move is overridden."""
+        simulation = self.simulation
+        found = self._partitions(1)
+        state = simulation.history.states.get((found[0].topic, found[0].partition)) if found else None
+        others = [b for b in sorted(simulation.brokers) if state is not None and b not in state.isr]
+        if state is None or not others:
+            return
+        added = self.chance.choice(others)
+        dead = self.chance.choice(others)
+        self._reassign({found[0]: tuple(dict.fromkeys((added, dead)))})
+        await simulation.clock.sleep(self.chance.choice((0.1, 1.0)))
+        for broker in state.isr:
+            if broker in simulation.brokers and self.chance.random() < 0.8:
+                simulation.kill(simulation.brokers.pop(broker)[1])
+        await simulation.clock.sleep(self.chance.choice((0.1, 4.0, 6.0)))
+        ids = sorted(simulation.brokers)
+        self._reassign({found[0]: (self.chance.choice(ids),) if ids and self.chance.random() < 0.7 else None})
+
+    async def step_undo_under_another(self) -> None:
+        """A move that cannot end; another controller takes over and is told otherwise; the first comes back."""
+        simulation = self.simulation
+        found = self._partitions(1)
+        state = simulation.history.states.get((found[0].topic, found[0].partition)) if found else None
+        others = [b for b in sorted(simulation.brokers) if state is not None and b not in state.isr]
+        if state is None or not others:
+            return
+        slow = self.chance.choice(others)
+        self._pause_process(simulation.brokers[slow][1], 2.5)
+        for target in ((slow,), state.isr[:1]):
+            self._reassign({found[0]: target})
+            await simulation.clock.sleep(0.2)
+            simulation.model.remove(paths.CONTROLLER, simulation.zookeeper.now_ms())
+            await simulation.clock.sleep(0.4)
+
+    def _forget_targets(self, topic: str) -> None:
+        known = self.simulation.targets
+        for tp in [tp for tp in known if tp.topic == topic]:
+            del known[tp]
+
+    def step_elect_preferred(self) -> None:
+        partitions = tuple(self._partitions(3))
+        kind = self.chance.choice((ElectionType.PREFERRED, ElectionType.PREFERRED, ElectionType.UNCLEAN))
+        if kind is ElectionType.UNCLEAN:
+            self.simulation.history.allow_unclean({tp.topic for tp in partitions})
+        if partitions:
+            self._ask(ReplicaLeaderElection(partitions=partitions, election_type=kind, reply=Reply(lambda _: None)))
+
+    def step_allocate_producer_ids(self) -> None:
+        broker = self._one(self.simulation.brokers)
+        if broker is not None:
+            epoch = self.simulation.brokers[broker][0].epoch
+            self._ask(AllocateProducerIds(broker=broker, broker_epoch=epoch, reply=Reply(lambda _: None)))
+
+    def step_list_reassignments(self) -> None:
+        self._ask(ListPartitionReassignments(partitions=None, reply=Reply(lambda _: None)))
+
+    def _ask(self, request: Request | None) -> None:
+        """Whoever says that it is in office gets the request; a deposed controller may, too."""
+        active = [s for s, process in self.simulation.controllers.values() if s.controller.election.active]
+        if request is not None and active:
+            self.chance.choice(active).queue.append(request)

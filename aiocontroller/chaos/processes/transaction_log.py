@@ -1,0 +1,113 @@
+"""ZooKeeper's own record of every change: its transaction log, read from the servers' folders.
+
+Each entry has the session that wrote, the zxid, the time, and what was done, the checks of a multi included.  So the
+history of a real run is as complete and as ordered as that of a simulated one, and nothing had to watch it.
+
+Format (ZooKeeper 3.6 to 3.9, ``FileTxnLog``): a header of 16 bytes beginning with ``ZKLG``; then checksum (8 bytes),
+length (4), the entry, ``B``; zeros after the last.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from aiocontroller.chaos.jute import Reader
+
+MAGIC = b"ZKLG"
+HEADER_BYTES = 16
+EPOCH_BITS = 32
+CREATE, DELETE, SET_DATA, CHECK, MULTI, CREATE2 = 1, 2, 5, 13, 14, 15
+CREATE_SESSION, CLOSE_SESSION = -10, -11
+
+_FRAME = struct.Struct(">qi")
+_ENTRY = struct.Struct(">qiqqi")
+
+
+class Change(NamedTuple):
+    """What happened to one znode; ``kind`` is CREATE, SET_DATA, DELETE or CHECK (whose version is not told)."""
+
+    kind: int
+    path: str
+    data: bytes | None = None
+    version: int = 0
+    ephemeral: bool = False
+
+
+class Transaction(NamedTuple):
+    """``session`` is the one that wrote, or ended; ``time_ms`` is the server's, since 1970."""
+
+    zxid: int
+    session: int
+    time_ms: int
+    kind: int
+    changes: tuple[Change, ...]
+
+
+def read_transactions(folders: Sequence[Path], after_zxid: int = 0) -> list[Transaction]:
+    """All that was committed, in order; ``folders`` are the servers' data folders (with ``version-2``).
+
+    A proposal that only a dead leader wrote down is none: of several servers two must have it, or something later.
+    """
+    found: dict[int, bytes] = {}
+    held: Counter[int] = Counter()
+    for folder in folders:
+        here = {zxid: entry for log in _logs(folder) for zxid, entry in _entries(log, after_zxid)}
+        found.update(here)
+        held.update(here.keys())
+    last: dict[int, int] = {}
+    for zxid in (zxid for zxid, count in held.items() if count > 1 or len(folders) == 1):
+        last[zxid >> EPOCH_BITS] = max(zxid, last.get(zxid >> EPOCH_BITS, 0))
+    return [_decode(found[zxid]) for zxid in sorted(found) if zxid <= last.get(zxid >> EPOCH_BITS, 0)]
+
+
+def _logs(folder: Path) -> list[Path]:
+    return sorted((folder / "version-2").glob("log.*"), key=lambda path: int(path.suffix[1:], 16))
+
+
+def _entries(log: Path, after_zxid: int) -> Iterator[tuple[int, bytes]]:
+    """Whole entries; the last may still be being written."""
+    content = log.read_bytes()
+    if content[:4] != MAGIC:
+        return
+    at = HEADER_BYTES
+    while at + _FRAME.size <= len(content):
+        _, length = _FRAME.unpack_from(content, at)
+        end = at + _FRAME.size + length
+        if length < _ENTRY.size or end >= len(content) or content[end] != ord("B"):
+            return
+        zxid = _ENTRY.unpack_from(content, at + _FRAME.size)[2]
+        if zxid > after_zxid:
+            yield zxid, content[at + _FRAME.size : end]
+        at = end + 1
+
+
+def _decode(entry: bytes) -> Transaction:
+    session, _, zxid, time_ms, kind = _ENTRY.unpack_from(entry)
+    body = Reader(entry[_ENTRY.size :])
+    if kind == CLOSE_SESSION:
+        changes = tuple(Change(DELETE, path) for path in body.strings())
+    elif kind == MULTI:
+        parts = [(body.int32(), body.buffer() or b"") for _ in range(body.int32())]
+        changes = tuple(change for part, data in parts for change in _changes(part, Reader(data)))
+    else:
+        changes = tuple(_changes(kind, body))
+    return Transaction(zxid, session, time_ms, kind, changes)
+
+
+def _changes(kind: int, body: Reader) -> Iterator[Change]:
+    """None for what changes no data: sessions, refusals (a refused multi is a row of them), ACLs."""
+    if kind in (CREATE, CREATE2):
+        path, data = body.string(), body.buffer()
+        for _ in range(body.int32()):
+            body.int32(), body.string(), body.string()
+        yield Change(CREATE, path, data, 0, body.boolean())
+    elif kind == SET_DATA:
+        yield Change(SET_DATA, body.string(), body.buffer(), body.int32())
+    elif kind == DELETE:
+        yield Change(DELETE, body.string())
+    elif kind == CHECK:
+        yield Change(CHECK, body.string())

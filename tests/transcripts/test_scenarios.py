@@ -1,0 +1,102 @@
+"""Scenario files: each ends without a violation; and the pages of the headline scenarios show what comes out.
+
+``REWRITE=1 scripts/test tests/transcripts`` writes what comes out now into the pages: then read the difference.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from aiocontroller.chaos.plan import KINDS, draw
+from aiocontroller.chaos.processes.steps import ProcessSteps
+from aiocontroller.chaos.processes.storm import WEIGHTS
+from aiocontroller.chaos.scenario import ONLY_WRITTEN, ScenarioError, format_scenario, parse_scenario, play
+from aiocontroller.chaos.steps import Steps
+from aiocontroller.chaos.words import WordsError
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted((ROOT / "tests" / "scenarios").glob("*.txt"))
+PAGES = sorted((ROOT / "docs" / "scenarios").glob("*.md"))
+BLOCK = re.compile(r"```text\n.*?```", re.DOTALL)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda path: path.stem)
+def test_scenario(file: Path) -> None:
+    """What it expects comes about, nothing is violated; and its page, if it has one, says what happens."""
+    text = file.read_text(encoding="utf-8")
+    report, told = play(parse_scenario(text, file.name))
+    assert report.violations == [], f"again: aiocontroller simulate --scenario {file.relative_to(ROOT)}"
+    page = ROOT / "docs" / "scenarios" / f"{file.stem}.md"
+    if not page.exists():
+        return
+    blocks = iter((text, "\n".join(told) + "\n"))
+    written = page.read_text(encoding="utf-8")
+    shown = BLOCK.sub(lambda _: f"```text\n{next(blocks)}```", written)
+    if os.environ.get("REWRITE"):
+        page.write_text(shown, encoding="utf-8")
+        return
+    assert shown == written
+
+
+def test_every_page_has_its_file_and_is_listed() -> None:
+    assert {page.stem for page in PAGES} <= {file.stem for file in FILES}
+    listed = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
+    assert [page.name for page in PAGES if f"scenarios/{page.name}" not in listed] == []
+
+
+def test_every_word_is_documented() -> None:
+    listed = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
+    assert [kind for kind in (*KINDS, *ONLY_WRITTEN) if f"`{kind.replace('_', '-')}`" not in listed] == []
+
+
+def test_storm_and_simulation_know_the_same_words() -> None:
+    assert [kind for kind in WEIGHTS if not hasattr(ProcessSteps, f"step_{kind}")] == []
+    assert [kind for kind in KINDS if not hasattr(Steps, f"step_{kind}")] == []
+    assert set(WEIGHTS) <= {*KINDS, *ONLY_WRITTEN}
+
+
+@pytest.mark.parametrize("seed", range(1, 30))
+def test_a_drawn_plan_survives_being_written(seed: int) -> None:
+    plan = draw(seed)
+    assert parse_scenario(format_scenario(plan, ["a remark"])) == plan
+
+
+def test_an_expectation_that_fails_is_a_violation() -> None:
+    text = "cluster brokers=2\ncreate-topic t 1,2\nexpect leader t-0 2\n"
+    report, _ = play(parse_scenario(text))
+    assert report.violations == ["expected leader t-0 2, found 1"]
+
+
+@pytest.mark.parametrize(
+    "text, named",
+    [
+        ("kill-brokr 1", "line 1: found 'kill-brokr', expected a step"),
+        ("\ncluster brokers=many", "line 2: found 'brokers=many', expected one of brokers=N"),
+        ("wait 1 then=soon", "line 1: found 'wait 1 then=soon', expected numbers in seed= and then="),
+    ],
+)
+def test_a_line_that_makes_no_sense_is_named(text: str, named: str) -> None:
+    with pytest.raises(ScenarioError, match=re.escape(named)):
+        parse_scenario(text)
+
+
+@pytest.mark.parametrize(
+    "line, named",
+    [
+        ("kill-broker 9", "found '9', expected one of 1, 2, 3"),
+        ("wait long", "found 'long', expected a number of seconds"),
+        ("create-topic t 1;2", "found '1;2', expected broker ids such as 1,2,3"),
+        ("expect weather fine", "expect weather fine: found no such form"),
+        ("reassign t-0", "reassign t-0 seed=1 then=1: "),
+        ("rewrite-controller-epoch high", "rewrite-controller-epoch high seed=1 then=1: "),
+        ("heal everything", "heal everything seed=1 then=1: found 'everything', expected nothing more"),
+        ("fill-disk active", "fill_disk: found a step that exists in storms of real processes only"),
+    ],
+)
+def test_a_word_that_makes_no_sense_is_named(line: str, named: str) -> None:
+    with pytest.raises(WordsError, match=re.escape(named)):
+        play(parse_scenario(line))
