@@ -20,7 +20,7 @@ COMMANDS = {
     "reassign": ("aiocontroller.cli.reassign:reassign", "Move replicas to other brokers, or take a move back."),
     "elect": ("aiocontroller.cli.elect:elect", "Elect preferred leaders, or unclean ones."),
     "simulate": ("aiocontroller.cli.simulate:simulate", "Run clusters in memory, full of faults, from seeds."),
-    "storm": ("aiocontroller.cli.storm:storm", "Break real processes by a seed, and check what they wrote down."),
+    "storm": ("aiocontroller.cli.storm:storm", "Break real processes by a seed and check what they wrote down."),
     "cluster": ("aiocontroller.cli.cluster:cluster", "Kill, stop and start parts of the cluster that 'up' runs."),
 }
 """Name -> where it is (imported only when it is used) and its line in the help."""

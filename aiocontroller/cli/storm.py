@@ -45,10 +45,11 @@ def storm(
     report: Path | None,
     data: Path | None,
 ) -> None:
-    """Break a cluster of real processes, round after round, and check everything that it wrote down.
+    """Break real processes by a seed and check what they wrote down.
 
-    ZooKeeper, brokers and controllers run as processes. Signals, TCP faults, full disks and restarts are drawn from the
-    seed; after each round everything is healed and the cluster must become whole. docs/chaos.md says what is checked.
+    ZooKeeper, brokers and controllers run as processes of their own. Signals, TCP faults, full disks and restarts are
+    drawn from the seed; after each round everything is healed and the cluster must become whole. docs/chaos.md says
+    what is checked.
     """
     from aiocontroller.chaos.processes.cluster import Shape
     from aiocontroller.chaos.processes.storm import Storm
