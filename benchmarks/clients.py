@@ -33,10 +33,10 @@ import msgspec
 from rich.console import Console
 
 from aiocontroller.chaos.kafka.events import EVENTS, Felt, play
-from aiocontroller.chaos.kafka.report import Stalls, felt_line, stall_table, stalls, verdict_line
+from aiocontroller.chaos.kafka.report import Stalls, felt_line, stall_table, stalls, verdict_lines
 from aiocontroller.chaos.kafka.stage import AS_SHIPPED, Stage, kraft_stage, zookeeper_stage
-from aiocontroller.cluster.load.clients import KINDS
-from aiocontroller.cluster.load.tally import NOTHING, Verdict
+from aiocontroller.cluster.load.clients import KINDS, kept_its_word
+from aiocontroller.cluster.load.tally import Verdict
 from aiocontroller.cluster.real_kafka import DEFAULT_VERSION, KafkaMissingError, kafka_jars
 
 PLAYED = [event for event in EVENTS if event not in ("takeover", "release")]
@@ -45,14 +45,15 @@ SUBJECTS = ("kafka", "aiocontroller", "kraft")
 
 class Outcome(msgspec.Struct):
     subject: str
-    verdict: Verdict
+    verdicts: dict[str, Verdict]
+    """By kind of client."""
     seconds: float
     unfinished: str
     """Why it ended early; empty when it did not."""
 
     @property
     def ok(self) -> bool:
-        return not (self.verdict.lost or self.verdict.doubled or self.verdict.reordered or self.unfinished)
+        return kept_its_word(self.verdicts) and not self.unfinished
 
 
 class Report(msgspec.Struct):
@@ -77,13 +78,14 @@ class Bench:
     async def run(self) -> Report:
         for subject in self.options.subjects:
             started = time.monotonic()
-            verdict, unfinished = NOTHING, ""
+            verdicts: dict[str, Verdict] = {}
+            unfinished = ""
             try:
-                verdict = await self._measure(subject)
+                verdicts = await self._measure(subject)
             except (TimeoutError, AssertionError) as error:
                 unfinished = str(error)
-            self.outcomes.append(Outcome(subject, verdict, time.monotonic() - started, unfinished))
-            self.console.print(f"{subject}: {unfinished or verdict_line(verdict)}", markup=False)
+            self.outcomes.append(Outcome(subject, verdicts, time.monotonic() - started, unfinished))
+            self.console.print(f"{subject} is done{unfinished and f', early: {unfinished}'}", markup=False)
         options = self.options
         return Report(
             options.version,
@@ -95,7 +97,7 @@ class Bench:
             self.felt,
         )
 
-    async def _measure(self, subject: str) -> Verdict:
+    async def _measure(self, subject: str) -> dict[str, Verdict]:
         options, started = self.options, time.monotonic()
         chance = random.Random(options.seed)  # the same victims for every subject
         async with self._stage(subject) as stage:
@@ -169,9 +171,8 @@ def show(report: Report, console: Console) -> None:
     title = f"Kafka {report.version}, sessions {report.session_ms:,} ms{settings_shown}, {trials} trials"
     console.print(stall_table(report.stalls, title))
     for outcome in report.outcomes:
-        console.print(f"{outcome.subject}: {outcome.unfinished or verdict_line(outcome.verdict)}", markup=False)
-        for error in dict.fromkeys(outcome.verdict.errors):
-            console.print(f"  {outcome.verdict.errors.count(error)} x {error}", markup=False)
+        for line in [outcome.unfinished] if outcome.unfinished else verdict_lines(outcome.verdicts):
+            console.print(f"{outcome.subject}, {line}", markup=False)
 
 
 def main() -> int:

@@ -20,8 +20,20 @@ pytest_plugins = ["pytester"]
 _chroots = itertools.count(1)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--kafka",
+        metavar="VERSIONS",
+        help="only the scenarios on real brokers, all of them, on these releases of Kafka: 3.0.2,3.4.1 or all",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Whoever uses the server is marked for it, so that ``-m 'not zookeeper'`` needs no bookkeeping."""
+    if config.getoption("--kafka") is not None:
+        others = [item for item in items if "kafka_version" not in getattr(item, "fixturenames", ())]
+        items[:] = [item for item in items if item not in set(others)]
+        config.hook.pytest_deselected(items=others)
     for item in items:
         if {"zookeeper", "zk_connect"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("zookeeper")

@@ -61,9 +61,19 @@ class KafkaMissingError(AioControllerError):
 
 def kafka_jars(version: str = DEFAULT_VERSION) -> Path:
     """The folder with the release's jars; fetched by Maven at first (several seconds and a network)."""
+    return _fetched(version)
+
+
+def kafka_tools_jars(version: str = DEFAULT_VERSION) -> Path:
+    """The folder with what the command-line tools need beside ``kafka_jars``; releases since 3.7 have such a thing."""
+    return _fetched("--tools", version)
+
+
+def _fetched(*arguments: str) -> Path:
+    version = arguments[-1]
     if not _SCRIPT.is_file():
         raise KafkaMissingError(f"{_SCRIPT} is not there: real Kafka brokers need a checkout, not an installed package")
-    run = subprocess.run([_SCRIPT, version], capture_output=True, text=True, check=False)
+    run = subprocess.run([_SCRIPT, *arguments], capture_output=True, text=True, check=False)
     if run.returncode != 0:
         raise KafkaMissingError(f"no jars of Kafka {version}: {run.stderr.strip()[-2000:]}")
     return Path(run.stdout.strip())

@@ -14,6 +14,7 @@ from typing import Any
 
 from aiozk import exc
 
+from aiocontroller.chaos.kafka.view import controller_named_by
 from aiocontroller.cluster.kraft import KRaftCluster
 from aiocontroller.cluster.processes import Child
 from aiocontroller.cluster.real_kafka import RealKafkaBroker
@@ -133,8 +134,12 @@ class OurOffice(ZooKeeperOffice):
         self._child: Child | None = None
         self._wanted = False
 
+    @property
+    def running(self) -> bool:
+        return self._child is not None and self._child.running
+
     async def take(self) -> None:
-        assert self._child is None or not self._child.running
+        assert not self.running
         self._wanted = True
         command = [sys.executable, "-m", "aiocontroller", "run", "--zookeeper", self._zookeeper, "--id", str(OUR_ID)]
         command += ["--http-port", "0", "--data", str(self._folder)]
@@ -142,6 +147,7 @@ class OurOffice(ZooKeeperOffice):
             command += ["--property", f"{key}={value}"]
         self._child = Child("aiocontroller", command, log=self._folder / "log")
         await until(self._ours, "aiocontroller holds /controller")
+        await until(self._known, "every broker names aiocontroller as the controller")
 
     async def give(self) -> None:
         assert self._child is not None
@@ -156,13 +162,18 @@ class OurOffice(ZooKeeperOffice):
         return frozenset()
 
     async def restore(self) -> None:
-        if self._wanted and self._child is not None and not self._child.running:
+        if self._wanted and not self.running:
             await until(self.held_by_a_broker, "a broker holds /controller")
             await self.take()
 
     def close(self) -> None:
         if self._child is not None:
             self._child.kill()
+
+    async def _known(self) -> bool:
+        running = [broker.address for broker in self.brokers.values() if broker.running]
+        named = [await asyncio.to_thread(controller_named_by, address) for address in running]
+        return set(named) == {OUR_ID}
 
     async def _ours(self) -> bool:
         assert self._child is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 from rich.table import Table
@@ -54,7 +54,7 @@ def stall_table(rows: Sequence[Stalls], title: str) -> Table:
     """A line for each event and kind of partitions; three columns for each subject, in milliseconds."""
     subjects = list(dict.fromkeys(row.subject for row in rows))
     table = Table(title=title, caption="longest time without an acknowledged record on a partition, ms")
-    table.add_column("event")
+    table.add_column("event", no_wrap=True)
     table.add_column("partitions")
     for subject in subjects:
         for heading in ("trials", "median", "p99", "max"):
@@ -78,6 +78,15 @@ def felt_line(felt: Felt) -> str:
     worst = [f"{name} {max(gaps):,.0f}" for name, gaps in (("led", felt.led_ms), ("others", felt.others_ms)) if gaps]
     errors = f"; {len(felt.errors)} errors: {felt.errors[0]}" if felt.errors else ""
     return f"{felt.subject:14} {felt.event:22} longest stall, ms: {', '.join(worst)}{errors}"
+
+
+def verdict_lines(verdicts: Mapping[str, Verdict]) -> list[str]:
+    """A line for each kind of client, and one for each error that it gave to its user."""
+    lines = []
+    for kind, verdict in verdicts.items():
+        lines.append(f"{kind}: {verdict_line(verdict)}")
+        lines += [f"  {verdict.errors.count(error)} x {error}" for error in dict.fromkeys(verdict.errors)]
+    return lines
 
 
 def verdict_line(verdict: Verdict) -> str:

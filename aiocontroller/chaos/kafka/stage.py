@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 
 BROKERS = 3
+ADMIN_WITHIN_S = 30.0
 TOPIC_CONFIG = {"min.insync.replicas": "2"}
 
 AS_SHIPPED = {
@@ -53,16 +55,28 @@ class Stage:
     def topics(self) -> list[str]:
         return sorted({topic for topic, _ in self._replicas})
 
-    async def open_load(self, kinds: Sequence[str], partitions: int, folder: Path, version: str) -> None:
-        """A topic and a client for each kind; every broker is the preferred leader of as many partitions as another."""
+    def made(self) -> Mapping[PartitionKey, tuple[int, ...]]:
+        """The replicas that partitions under load were made with; the first is preferred."""
+        return self._replicas
+
+    async def open_load(
+        self, kinds: Sequence[str], partitions: int, folder: Path, version: str, *, suffix: str = ""
+    ) -> None:
+        """A client for each kind, and a topic named after it; all brokers are preferred leaders equally often."""
         ids = sorted(self.brokers)
         turned = [tuple(ids[i:] + ids[:i]) for i in range(len(ids))]
-        for kind in kinds:
+        topics = [kind + suffix for kind in kinds]
+        for topic in topics:
             assignment = {p: turned[p % len(ids)] for p in range(partitions)}
-            await asyncio.to_thread(self._create, kind, assignment)
-            self._replicas |= {(kind, p): replicas for p, replicas in assignment.items()}
+            await asyncio.to_thread(self._create, topic, assignment)
+            self._replicas |= {(topic, p): replicas for p, replicas in assignment.items()}
         await self.until(whole, "the topics are led")
-        self.load = Load([LoadClient(k, self.bootstrap, k, partitions, folder, version=version) for k in kinds])
+        self.load = Load(
+            [
+                LoadClient(kind, self.bootstrap, topic, partitions, folder, version=version)
+                for kind, topic in zip(kinds, topics, strict=True)
+            ]
+        )
         await self.load.__aenter__()
 
     def close(self) -> None:
@@ -71,6 +85,16 @@ class Stage:
             office.close()
 
     async def view(self) -> View:
+        """Every partition under load, as a broker that is not in doubt tells clients of it."""
+
+        async def complete() -> View | None:
+            found = await self._look()
+            return found if len(found) == len(self._replicas) else None
+
+        view: View = await until(complete, "a broker tells of every partition")
+        return view
+
+    async def _look(self) -> View:
         running = [b for n, b in self.brokers.items() if b.running and n not in self.frozen]
         running.sort(key=lambda broker: broker.id == self._youngest)  # it may not answer yet
         return await asyncio.to_thread(look, running[0].address, self.topics)
@@ -90,6 +114,8 @@ class Stage:
             if not broker.running:
                 await self.start(broker)
         await self.office.restore()
+        if not self._replicas:
+            return
         await self.until(whole, "every replica is in sync")
         view = await self.view()
         moved = [key for key, replicas in self._replicas.items() if view[key].replicas != replicas]
@@ -127,38 +153,48 @@ class Stage:
     def _as_made(self, view: View) -> bool:
         return whole(view) and all(view[key].leader == replicas[0] for key, replicas in self._replicas.items())
 
-    def _admin(self) -> Any:
+    def _ask(self, request: Callable[[Any], Any]) -> Any:
+        """By kafka-python, which does not wait for a controller that brokers do not know yet."""
         from kafka import KafkaAdminClient
+        from kafka.errors import KafkaError, TopicAlreadyExistsError
 
-        return KafkaAdminClient(bootstrap_servers=self.bootstrap, request_timeout_ms=20_000)
+        deadline = time.monotonic() + ADMIN_WITHIN_S
+        while True:
+            admin = None
+            try:
+                admin = KafkaAdminClient(bootstrap_servers=self.bootstrap, request_timeout_ms=20_000)
+                return request(admin)
+            except TopicAlreadyExistsError:
+                raise
+            except (KafkaError, RuntimeError):
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+            finally:
+                if admin is not None:
+                    admin.close()
 
     def _create(self, topic: str, assignment: Mapping[int, Sequence[int]]) -> None:
-        admin = self._admin()
+        from kafka.errors import TopicAlreadyExistsError
+
         try:
-            admin.create_topics({topic: {"assignments": dict(assignment), "configs": TOPIC_CONFIG}})
-        finally:
-            admin.close()
+            self._ask(lambda admin: admin.create_topics({topic: {"assignments": assignment, "configs": TOPIC_CONFIG}}))
+        except TopicAlreadyExistsError:
+            pass  # made by an earlier try, whose answer was lost
 
     def _reassign(self, wanted: Mapping[PartitionKey, Sequence[int]]) -> None:
         from kafka import TopicPartition
 
-        admin = self._admin()
-        try:
-            plan = {TopicPartition(*key): list(replicas) for key, replicas in wanted.items()}
-            errors = {key: error for key, error in admin.alter_partition_reassignments(plan).items() if error}
-            assert not errors, f"reassignment refused: {errors}"
-        finally:
-            admin.close()
+        plan = {TopicPartition(*key): list(replicas) for key, replicas in wanted.items()}
+        answers = self._ask(lambda admin: admin.alter_partition_reassignments(plan))
+        errors = {key: error for key, error in answers.items() if error}
+        assert not errors, f"reassignment refused: {errors}"
 
     def _elect_preferred(self, partitions: Sequence[PartitionKey]) -> None:
         wanted: dict[str, list[int]] = {}
         for topic, partition in partitions:
             wanted.setdefault(topic, []).append(partition)
-        admin = self._admin()
-        try:
-            admin.elect_leaders(0, wanted, raise_errors=False)
-        finally:
-            admin.close()
+        self._ask(lambda admin: admin.elect_leaders(0, wanted, raise_errors=False))
 
 
 @asynccontextmanager
@@ -169,7 +205,7 @@ async def zookeeper_stage(
     properties: Mapping[str, str] | None = None,
     version: str = DEFAULT_VERSION,
 ) -> AsyncIterator[Stage]:
-    """ZooKeeper and three brokers; its controller is Kafka's own, or aiocontroller with ``properties``."""
+    """ZooKeeper and three brokers of their own.  See ``stage_on``."""
     async with AsyncExitStack() as stack:
         zookeeper = EmbeddedZooKeeper(folder / "zookeeper")
         await zookeeper.start_async()
@@ -177,18 +213,34 @@ async def zookeeper_stage(
         cluster = RealKafkaCluster(BROKERS, zookeeper.address, folder, version=version, overrides=overrides)
         stack.callback(cluster.kill)
         await cluster.start_async()
-        client = ZooKeeperClient(zookeeper.address, world=real_world(), session_timeout_s=30)
+        session_ms = int(overrides["zookeeper.session.timeout.ms"])
+        stage = stage_on(zookeeper.address, cluster.brokers, folder, session_ms=session_ms, properties=properties)
+        yield await stack.enter_async_context(stage)
+
+
+@asynccontextmanager
+async def stage_on(
+    zookeeper: str,
+    brokers: Mapping[int, RealKafkaBroker],
+    folder: Path,
+    *,
+    session_ms: int,
+    properties: Mapping[str, str] | None = None,
+) -> AsyncIterator[Stage]:
+    """A cluster that runs; its controller is Kafka's own, or aiocontroller with ``properties``."""
+    async with AsyncExitStack() as stack:
+        client = ZooKeeperClient(zookeeper, world=real_world(), session_timeout_s=30)
         await client.start(30)
         stack.push_async_callback(client.close)
         zk = KafkaZkClient(client)
         ours = {
-            "zookeeper.session.timeout.ms": overrides["zookeeper.session.timeout.ms"],
+            "zookeeper.session.timeout.ms": str(session_ms),
             "auto.leader.rebalance.enable": "false",
             **(properties or {}),
         }
-        kafkas = KafkasOffice(zk, cluster.brokers)
-        our = OurOffice(zk, cluster.brokers, zookeeper.address, folder / "aiocontroller", ours)
-        stage = Stage(cluster.brokers, {office.name: office for office in (kafkas, our)})
+        kafkas = KafkasOffice(zk, brokers)
+        our = OurOffice(zk, brokers, zookeeper, folder / "aiocontroller", ours)
+        stage = Stage(brokers, {office.name: office for office in (kafkas, our)})
         stack.callback(stage.close)
         yield stage
 

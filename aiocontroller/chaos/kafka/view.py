@@ -41,6 +41,18 @@ def look(bootstrap: str, topics: Sequence[str]) -> View:
     }
 
 
+def controller_named_by(bootstrap: str) -> int:
+    """-1: none, or no answer."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "logger": _Silent()}
+    try:
+        return int(AdminClient(settings).list_topics(timeout=_ANSWER_TIMEOUT_S).controller_id)
+    except KafkaException:
+        return -1
+
+
 def led_by(view: View, broker: int) -> frozenset[PartitionKey]:
     return frozenset(key for key, partition in view.items() if partition.leader == broker)
 

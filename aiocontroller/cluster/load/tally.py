@@ -40,12 +40,6 @@ class Verdict(msgspec.Struct, frozen=True):
     def ok(self) -> bool:
         return not (self.lost or self.doubled or self.reordered or self.errors)
 
-    def plus(self, other: Verdict) -> Verdict:
-        return Verdict(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
-
-
-NOTHING = Verdict(0, 0, 0, 0, 0, ())
-
 
 class ClientError(msgspec.Struct, frozen=True):
     who: str

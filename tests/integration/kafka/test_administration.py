@@ -1,29 +1,25 @@
-"""On a live Kafka 3.9 cluster in our charge: topics made by clients and by brokers themselves, consumer groups."""
+"""On a live cluster in our charge: what clients' admin calls change, topics that brokers make, consumer groups."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any
 
+import aiokafka.admin
+import kafka.admin
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from aiocontroller.cluster.real_kafka import RealKafkaCluster, kafka_missing
+from aiocontroller.chaos.kafka.offices import OurOffice
+from aiocontroller.chaos.kafka.stage import Stage
 from aiocontroller.core.ids import LeaderAndIsr
-from aiocontroller.net.ports import World
-from tests.integration.controller.harness import Cluster, running, until
+from tests.integration.kafka.conftest import KafkaCluster, check_nothing_lost, take_over, under_load
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 RECORDS = 50
-
-
-@pytest.fixture(autouse=True)
-def _jars() -> None:
-    missing = kafka_missing()
-    if missing:
-        pytest.skip(missing)
 
 
 def administer(bootstrap: str) -> None:
@@ -58,28 +54,98 @@ def consume_by_group(bootstrap: str) -> int:
     return read
 
 
-async def assignments(cluster: Cluster) -> dict[str, set[int]]:
+async def assignments(office: OurOffice) -> dict[str, set[int]]:
     """Every broker that a topic's partitions name."""
-    names = await cluster.zk.get_all_topics_in_cluster(watch=False)
-    found = (await cluster.zk.get_topic_assignments(names, watch=False)).found
+    names = await office.zk.get_all_topics_in_cluster(watch=False)
+    found = (await office.zk.get_topic_assignments(names, watch=False)).found
     return {a.topic: {b for replicas in a.partitions.values() for b in replicas.replicas} for a in found}
 
 
-async def test_clients_and_brokers_make_topics(world: World, zk_connect: str, tmp_path: Path) -> None:
-    defaults = {"num.partitions": "4", "default.replication.factor": "2", "auto.create.topics.enable": "true"}
-    brokers = RealKafkaCluster(3, zk_connect, tmp_path, overrides=defaults)
-    await brokers.start_async()
+async def test_clients_and_brokers_make_topics(stage: Stage) -> None:
+    office = await take_over(stage)
+    await asyncio.to_thread(administer, stage.bootstrap)
+    assert await asyncio.to_thread(consume_by_group, stage.bootstrap) == RECORDS
+    made = await assignments(office)
+    assert {"__consumer_offsets", "by-itself", "made"} <= set(made)
+    assert "default" not in made
+    assert all(brokers_of <= {1, 2, 3} for brokers_of in made.values()), made  # never this controller
+    states = await office.zk.get_topic_partition_states(["by-itself"] * 4, list(range(4)))
+    assert all(isinstance(s, LeaderAndIsr) and s.leader > 0 and len(s.isr) == 2 for s in states)
+
+
+def within(condition: Callable[[], Any], within_s: float = 60) -> Any:
+    deadline = time.monotonic() + within_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline, condition
+        time.sleep(0.05)
+    return found
+
+
+def by_kafka_python(bootstrap: str) -> None:
+    """Everything that it can ask a controller for."""
+    admin = kafka.admin.KafkaAdminClient(bootstrap_servers=bootstrap)
+    topic, key = "by-kafka-python", kafka.TopicPartition("by-kafka-python", 0)
+
+    def partitions() -> dict[int, dict[str, Any]]:
+        (found,) = admin.describe_topics([topic])
+        return {p["partition_index"]: p for p in found["partitions"]}
+
     try:
-        async with running(world, zk_connect) as cluster:
-            service = await cluster.add_controller(aiocontroller_takeover_policy="takeover")
-            await cluster.active()
-            await until(lambda: len(service.shell.context.live) == 3)
-            await asyncio.to_thread(administer, brokers.bootstrap)
-            assert await asyncio.to_thread(consume_by_group, brokers.bootstrap) == RECORDS
-            made = await assignments(cluster)
-            assert sorted(made) == ["__consumer_offsets", "by-itself", "made"]
-            assert all(brokers_of <= {1, 2, 3} for brokers_of in made.values()), made  # never this controller
-            states = await cluster.states("by-itself", 4)
-            assert all(isinstance(s, LeaderAndIsr) and s.leader > 0 and len(s.isr) == 2 for s in states)
+        admin.create_topics({topic: {"assignments": {0: [1, 2], 1: [2, 3]}}}, validate_only=True)
+        assert topic not in admin.list_topics()
+        admin.create_topics({topic: {"assignments": {0: [1, 2], 1: [2, 3]}}})
+        admin.create_partitions({topic: 3})
+        within(lambda: len(partitions()) == 3)
+        assert admin.alter_partition_reassignments({key: [3, 2]}) == {key: None}
+        within(lambda: not admin.list_partition_reassignments([key]))
+        within(lambda: partitions()[0]["replica_nodes"] == [3, 2] and sorted(partitions()[0]["isr_nodes"]) == [2, 3])
+        admin.elect_leaders(0, {topic: [0]}, raise_errors=False)
+        within(lambda: partitions()[0]["leader_id"] == 3)
+        config = kafka.admin.ConfigResource(kafka.admin.ConfigResourceType.TOPIC, topic, {"retention.ms": "77000"})
+        admin.alter_configs([config])
+        admin.delete_topics([topic])
+        within(lambda: topic not in admin.list_topics())
     finally:
-        brokers.kill()
+        admin.close()
+
+
+async def test_kafka_python_works_through_us(stage: Stage) -> None:
+    await take_over(stage)
+    await asyncio.to_thread(by_kafka_python, stage.bootstrap)
+
+
+async def test_aiokafka_works_through_us(stage: Stage) -> None:
+    await take_over(stage)
+    admin = aiokafka.admin.AIOKafkaAdminClient(bootstrap_servers=stage.bootstrap)
+    topic = "by-aiokafka"
+    await admin.start()
+    try:
+        made = await admin.create_topics([aiokafka.admin.NewTopic(topic, 2, 3)])
+        assert [error[1] for error in made.topic_errors] == [0]
+        again = await admin.create_topics([aiokafka.admin.NewTopic(topic, 2, 3)])
+        assert [error[1] for error in again.topic_errors] == [36]  # TOPIC_ALREADY_EXISTS
+        grown = await admin.create_partitions({topic: aiokafka.admin.NewPartitions(4)})
+        assert [error[1] for error in grown.topic_errors] == [0]
+        (described,) = await admin.describe_topics([topic])
+        assert sorted(p["partition"] for p in described["partitions"]) == [0, 1, 2, 3]
+        assert all(sorted(p["replicas"]) == [1, 2, 3] for p in described["partitions"])
+        deleted = await admin.delete_topics([topic])
+        assert [code for _, code in deleted.topic_error_codes] == [0]
+        assert topic not in await admin.list_topics()
+    finally:
+        await admin.close()
+
+
+async def test_replicas_move_while_a_producer_writes(stage: Stage, kafka: KafkaCluster) -> None:
+    """Every partition gives up a replica, gets it back elsewhere in the list, and no record is lost."""
+    await take_over(stage)
+    await under_load(stage, kafka)
+    made = stage.made()
+    await stage.reassign({key: replicas[:2] for key, replicas in made.items()})
+    await stage.load.settled()
+    await stage.reassign({key: (replicas[1], replicas[2], replicas[0]) for key, replicas in made.items()})
+    await stage.elect_preferred(list(made))
+    await stage.until(lambda view: all(view[k].leader == made[k][1] for k in made), "preferred leaders")
+    await stage.load.settled()
+    await stage.heal()
+    assert await check_nothing_lost(stage)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from aiocontroller.cluster.load.tally import NOTHING, Tally, Verdict
+from aiocontroller.cluster.load.clients import kept_its_word
+from aiocontroller.cluster.load.tally import Tally, Verdict
 
 READ_BY_ALL = [f"c {who} 0 0 9 5000" for who in ("plain", "group", "readback")]
 
@@ -65,9 +66,20 @@ def test_errors_and_noise_are_told_apart() -> None:
     assert tally.noise == ["Exception in thread main"]
 
 
-def test_verdicts_add_up() -> None:
-    one = Verdict(1, 2, 3, 4, 5, ("a",))
-    assert NOTHING.plus(one).plus(one) == Verdict(2, 4, 6, 8, 10, ("a", "a"))
+@pytest.mark.parametrize(
+    "kind, verdict, kept",
+    [
+        ("java", Verdict(9, 0, 0, 0, 3, ("an error",)), True),
+        ("java", Verdict(9, 1, 0, 0, 0, ()), False),
+        ("java", Verdict(9, 0, 1, 0, 0, ()), False),
+        ("java", Verdict(9, 0, 0, 1, 0, ()), False),
+        ("librdkafka", Verdict(9, 0, 1, 0, 0, ()), True),
+        ("librdkafka", Verdict(9, 1, 1, 0, 0, ()), False),
+    ],
+)
+def test_a_cluster_keeps_its_word(kind: str, verdict: Verdict, kept: bool) -> None:
+    """What librdkafka sends twice under two producer epochs is its own doing."""
+    assert kept_its_word({"java": Verdict(1, 0, 0, 0, 0, ()), kind: verdict}) == kept
 
 
 def test_acknowledged_since_asks_when_the_record_was_sent() -> None:

@@ -1,0 +1,53 @@
+"""Kafka's own command-line tools: kafka-topics.sh and the others, without the shell scripts."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from aiocontroller.cluster.java import SMALL_JVM, find_java
+from aiocontroller.cluster.real_kafka import kafka_jars, kafka_tools_jars
+from tests.integration.kafka.releases import number
+
+_IN_CORE = {
+    "topics": "kafka.admin.TopicCommand",
+    "reassign-partitions": "kafka.admin.ReassignPartitionsCommand",
+    "leader-election": "kafka.admin.LeaderElectionCommand",
+    "configs": "kafka.admin.ConfigCommand",
+}
+_SINCE_3_7 = {
+    "topics": "org.apache.kafka.tools.TopicCommand",
+    "reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
+}
+_LOG4J = """log4j.rootLogger=ERROR, stderr
+log4j.appender.stderr=org.apache.log4j.ConsoleAppender
+log4j.appender.stderr.target=System.err
+log4j.appender.stderr.layout=org.apache.log4j.SimpleLayout
+"""
+
+
+class CommandLine:
+    """The tools of one release."""
+
+    def __init__(self, version: str, bootstrap: str, folder: Path) -> None:
+        self.bootstrap = bootstrap
+        self.folder = folder
+        self._log4j = folder / "tools.log4j.properties"
+        self._log4j.write_text(_LOG4J)
+        self._mains = _IN_CORE | (_SINCE_3_7 if number(version) >= (3, 7) else {})
+        folders = [kafka_jars(version)] + ([kafka_tools_jars(version)] if number(version) >= (3, 7) else [])
+        self._class_path = ":".join(f"{jars}/*" for jars in folders)
+
+    def run(self, tool: str, *arguments: str) -> str:
+        """What it printed; AssertionError with that when it fails."""
+        command = [str(find_java()), *SMALL_JVM, "-Xmx128m", f"-Dlog4j.configuration=file:{self._log4j}"]
+        command += ["-cp", self._class_path, self._mains[tool], "--bootstrap-server", self.bootstrap, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, f"kafka-{tool} {' '.join(arguments)}:\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def file(self, name: str, text: str) -> str:
+        path = self.folder / name
+        path.write_text(text)
+        return str(path)

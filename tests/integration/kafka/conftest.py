@@ -1,0 +1,123 @@
+"""Real brokers for every scenario: one cluster a release, used by all of its tests, each with topics of its own.
+
+A test finds the cluster whole with one of the brokers as controller, and leaves it so.  ``--kafka`` chooses releases.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from aiocontroller.chaos.kafka.offices import OurOffice, until
+from aiocontroller.chaos.kafka.stage import Stage, stage_on
+from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
+from aiocontroller.cluster.load.clients import kept_its_word
+from aiocontroller.cluster.real_kafka import RealKafkaCluster, kafka_missing
+from tests.integration.kafka.releases import chosen_releases
+
+SESSION_MS = 8000
+SETTINGS = {
+    "zookeeper.session.timeout.ms": str(SESSION_MS),
+    "replica.lag.time.max.ms": "1500",  # a follower that stands still leaves the ISR long before its session ends
+    "auto.leader.rebalance.enable": "false",
+    "num.partitions": "4",
+    "default.replication.factor": "2",
+    "auto.create.topics.enable": "true",
+    "reserved.broker.max.id": "1000",
+}
+_numbers = itertools.count(1)
+
+
+class KafkaCluster(NamedTuple):
+    version: str
+    zookeeper: EmbeddedZooKeeper
+    brokers: RealKafkaCluster
+    folder: Path
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow_kafka: a longer scenario of real brokers; runs with --kafka only")
+    # kafka-python reads its schemas by an old function
+    config.addinivalue_line("filterwarnings", "ignore:(read_text|open_text) is deprecated:DeprecationWarning")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without ``--kafka`` the short scenarios run."""
+    if config.getoption("--kafka") is not None:
+        return
+    left_out = [item for item in items if item.get_closest_marker("slow_kafka")]
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "kafka_version" in metafunc.fixturenames:
+        metafunc.parametrize("kafka_version", chosen_releases(metafunc.config), scope="session")
+
+
+@pytest.fixture(scope="session")
+def kafka(kafka_version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """Three brokers and a ZooKeeper that nobody else uses, so it may be restarted."""
+    missing = kafka_missing(kafka_version)
+    if missing:
+        pytest.skip(missing)
+    folder = tmp_path_factory.mktemp(f"kafka-{kafka_version}")
+    zookeeper = EmbeddedZooKeeper(folder / "zookeeper")
+    zookeeper.start()
+    brokers = RealKafkaCluster(3, zookeeper.address, folder, version=kafka_version, overrides=SETTINGS)
+    try:
+        brokers.start()
+        yield KafkaCluster(kafka_version, zookeeper, brokers, folder)
+    finally:
+        brokers.kill()
+        zookeeper.kill()
+
+
+@pytest.fixture
+async def stage(kafka: KafkaCluster, tmp_path: Path) -> AsyncIterator[Stage]:
+    """The cluster, with a broker as controller until somebody ``takes`` the office of aiocontroller."""
+    brokers = kafka.brokers.brokers
+    async with stage_on(kafka.zookeeper.address, brokers, tmp_path, session_ms=6000) as stage:
+        await stage.heal()
+        try:
+            yield stage
+        finally:
+            await stage.heal()
+            await released(stage)
+
+
+async def released(stage: Stage) -> None:
+    """A broker is controller again."""
+    ours = stage.offices["aiocontroller"]
+    assert isinstance(ours, OurOffice)
+    if ours.running:
+        await ours.give()
+    await until(ours.held_by_a_broker, "a broker holds /controller")
+
+
+async def take_over(stage: Stage) -> OurOffice:
+    """aiocontroller is in charge, as a process."""
+    stage.office = ours = stage.offices["aiocontroller"]
+    await ours.take()
+    assert isinstance(ours, OurOffice)
+    return ours
+
+
+async def under_load(stage: Stage, kafka: KafkaCluster, partitions: int = 6, kind: str = "java") -> None:
+    """A client writes to a topic of the test's own, and reads it."""
+    suffix = f"-{next(_numbers)}"
+    await stage.open_load([kind], partitions, kafka.folder / "load", kafka.version, suffix=suffix)
+
+
+async def check_nothing_lost(stage: Stage) -> int:
+    """Every acknowledged record is there, once and in order, and no client gave its user an error."""
+    verdicts = await stage.load.finish()
+    assert kept_its_word(verdicts), verdicts
+    assert not any(verdict.errors for verdict in verdicts.values()), verdicts
+    acknowledged = sum(verdict.acknowledged for verdict in verdicts.values())
+    assert acknowledged > 0
+    return acknowledged

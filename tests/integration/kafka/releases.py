@@ -1,0 +1,27 @@
+"""Which releases of Kafka the scenarios run on, and what an old one cannot do (docs/operating.md has the table)."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiocontroller.cluster.real_kafka import DEFAULT_VERSION
+
+RELEASES = ("2.8.2", "3.0.2", "3.4.1", "3.6.2", DEFAULT_VERSION)
+
+
+def chosen_releases(config: pytest.Config) -> list[str]:
+    """From ``--kafka``: a release, several with commas, or ``all``; without it the newest."""
+    wanted = config.getoption("--kafka")
+    if wanted is None:
+        return [DEFAULT_VERSION]
+    return list(RELEASES) if wanted == "all" else [name.strip() for name in wanted.split(",")]
+
+
+def number(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
+def finds_an_outside_controller(version: str) -> bool:
+    """Up to 2.8 a broker looks for the controller among registered brokers when it shuts down, finds none, and ends
+    uncleanly after three tries."""
+    return number(version) >= (3, 0)

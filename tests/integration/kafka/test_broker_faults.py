@@ -1,0 +1,111 @@
+"""Brokers of a live cluster lag, freeze, die and restart under aiocontroller, while a producer goes on."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aiocontroller.chaos.kafka.offices import OurOffice, until
+from aiocontroller.chaos.kafka.stage import Stage
+from aiocontroller.chaos.kafka.view import led_by, moved_off, whole
+from aiocontroller.cluster.load.clients import now_us
+from aiocontroller.core.ids import LeaderAndIsr
+from tests.integration.kafka.conftest import KafkaCluster, check_nothing_lost, take_over, under_load
+from tests.integration.kafka.releases import finds_an_outside_controller
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+VICTIM = 2
+PARTITIONS = 6
+
+
+async def states(stage: Stage) -> list[LeaderAndIsr]:
+    """The topic's state znodes."""
+    ours = stage.offices["aiocontroller"]
+    assert isinstance(ours, OurOffice)
+    (topic,) = stage.topics
+    found = await ours.zk.get_topic_partition_states([topic] * PARTITIONS, list(range(PARTITIONS)))
+    assert all(isinstance(state, LeaderAndIsr) for state in found), found
+    return found  # type: ignore[return-value]
+
+
+async def test_a_follower_that_lags_leaves_the_isr_and_comes_back(stage: Stage, kafka: KafkaCluster) -> None:
+    """By AlterPartition, asked of us by the leaders: no leader changes, no leader epoch rises."""
+    await take_over(stage)
+    await under_load(stage, kafka)
+    before = await states(stage)
+    followed = [p for p, state in enumerate(before) if state.leader != VICTIM]
+    assert followed
+
+    async def shrunk() -> bool:
+        now = await states(stage)
+        return all(VICTIM not in now[p].isr for p in followed)
+
+    stage.frozen.add(VICTIM)
+    stage.brokers[VICTIM].suspend()
+    await until(shrunk, "ISRs without the frozen follower", 20)
+    stage.brokers[VICTIM].resume()
+    stage.frozen.clear()
+    await stage.until(whole, "it is in every ISR again")
+    after = await states(stage)
+    for p in followed:
+        assert (after[p].leader, after[p].leader_epoch) == (before[p].leader, before[p].leader_epoch)
+        assert after[p].partition_epoch >= before[p].partition_epoch + 2  # out, and in again
+    assert await check_nothing_lost(stage)
+
+
+async def test_a_broker_frozen_past_its_session_wakes_up_deposed(stage: Stage, kafka: KafkaCluster) -> None:
+    await take_over(stage)
+    await under_load(stage, kafka)
+    led = led_by(await stage.view(), VICTIM)
+    assert led
+    stage.frozen.add(VICTIM)
+    stage.brokers[VICTIM].suspend()
+    await stage.until(lambda view: moved_off(view, frozenset((VICTIM,))), "everything has moved off the frozen broker")
+    moved_us = now_us()
+    others = {(topic, p) for topic in stage.topics for p in range(PARTITIONS)} - led
+
+    async def go_on() -> bool:
+        heard = {(t, p) for t, tally in stage.load.tallies().items() for p in tally.acknowledged_since(moved_us)}
+        return others <= heard
+
+    await until(go_on, "partitions that it did not lead go on while it is frozen", 60)
+    stage.brokers[VICTIM].resume()
+    stage.frozen.clear()
+    await stage.until(whole, "it is in every ISR again")
+    await stage.load.settled()
+    assert await check_nothing_lost(stage)
+
+
+async def test_a_broker_is_killed_and_comes_back(stage: Stage, kafka: KafkaCluster) -> None:
+    await take_over(stage)
+    await under_load(stage, kafka)
+    before = await states(stage)
+    stage.brokers[VICTIM].kill()
+
+    async def moved() -> bool:
+        return all(s.leader not in (-1, VICTIM) and VICTIM not in s.isr for s in await states(stage))
+
+    await until(moved, "new leaders", 60)
+    for old, new in zip(before, await states(stage), strict=True):
+        # Where the victim followed, its leader may have shrunk the ISR first, which raises no epoch.
+        risen = new.leader_epoch - old.leader_epoch
+        assert risen == 1 if old.leader == VICTIM else risen in (0, 1)
+    await stage.load.settled()
+    await stage.heal()
+    assert await check_nothing_lost(stage)
+
+
+async def test_a_rolling_restart_is_clean(stage: Stage, kafka: KafkaCluster) -> None:
+    await take_over(stage)
+    await under_load(stage, kafka)
+    for broker in stage.brokers.values():
+        logged = len(broker.log.read_text())
+        await asyncio.to_thread(broker.stop)
+        if finds_an_outside_controller(kafka.version):
+            assert "ontrolled shutdown" in broker.log.read_text()[logged:]
+            assert "unclean shutdown" not in broker.log.read_text()[logged:]
+        await stage.start(broker)
+        await stage.until(whole, "full ISRs")
+    await stage.load.settled()
+    assert await check_nothing_lost(stage)
