@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import SUPPORTED, ApiKey, check_supported
 from aiocontroller.wire.primitives import Buffer
@@ -16,7 +17,10 @@ from aiocontroller.wire.primitives import Buffer
 NO_LOG_DIR = "(none: this node is the controller and keeps no logs)"
 """Kafka's AdminClient takes an empty list for a refusal."""
 _BROKER = 4
-"""A resource type in DescribeConfigs."""
+"""A resource type in DescribeConfigs and IncrementalAlterConfigs."""
+_DELETE = 1
+"""What to do with a setting, in IncrementalAlterConfigs."""
+NO_SETTINGS = "this node is the controller and no broker: it takes no dynamic settings"
 
 Fields = dict[str, Any]
 
@@ -47,10 +51,23 @@ def _own_configs(version: int, body: Buffer, own_id: int) -> Fields | None:
     return {"results": [{"error_code": 0, "resource_type": _BROKER, "resource_name": name} for name in names]}
 
 
+def _own_configs_altered(version: int, body: Buffer, own_id: int) -> Fields | None:
+    """kafka-reassign-partitions --verify takes throttles off every node that metadata lists, so off this one too."""
+    asked = cold.decode_request(ApiKey.INCREMENTAL_ALTER_CONFIGS, version, body).resources
+    if not asked or any((each.resource_type, each.resource_name) != (_BROKER, str(own_id)) for each in asked):
+        return None
+    nothing_set = all(config.config_operation == _DELETE for each in asked for config in each.configs)
+    result: Fields = {"resource_type": _BROKER, "resource_name": str(own_id), "error_code": 0}
+    if not nothing_set:
+        result |= {"error_code": KafkaErrorCode.INVALID_REQUEST, "error_message": NO_SETTINGS}
+    return {"responses": [result] * len(asked)}
+
+
 _ANSWERS: dict[int, Callable[[int, Buffer, int], Fields | None]] = {
     ApiKey.LIST_GROUPS: _nothing,
     ApiKey.LIST_TRANSACTIONS: _nothing,
     ApiKey.DESCRIBE_LOG_DIRS: _log_dirs,
     ApiKey.DESCRIBE_CONFIGS: _own_configs,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _own_configs_altered,
 }
 ANSWERED_FOR_ITSELF = frozenset(_ANSWERS)
