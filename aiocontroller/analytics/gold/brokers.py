@@ -1,0 +1,78 @@
+"""When brokers died, came back, bounced and shut down: from their own records, and from what a new controller found.
+
+A broker that dies while no controller rules has no record of its own.  The next ``loaded`` does not name it any more:
+that is its death, later than it was by at most the time without a controller.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+_ORDER = ("epoch", "start_us", "process", "seq")
+_WHAT = """
+    CASE detail WHEN 'dead' THEN 'died' WHEN 'added' THEN 'came' WHEN 'bounced' THEN 'bounced'
+                WHEN 'controlled shutdown' THEN 'shutdown' END"""
+
+
+def broker_events(milestones: DataFrame) -> DataFrame:
+    """(cluster, broker, event, ts_us, place, node, epoch, start_us, process, seq): one row for each turn of a broker's life."""
+    where = ("cluster", "node", *_ORDER, "ts_us", "place")
+    told = milestones.where("kind = 'broker' AND broker IS NOT NULL").selectExpr(
+        *where, "broker", f"{_WHAT} AS what"
+    )
+    loaded = milestones.where("kind = 'loaded' AND brokers IS NOT NULL")
+    named = told.select("cluster", "broker").union(loaded.select("cluster", F.explode("brokers").alias("broker")))
+    found = loaded.join(named.distinct(), "cluster").selectExpr(
+        *where, "broker", "if(array_contains(brokers, broker), 'here', 'away') AS what"
+    )
+    life = Window.partitionBy("cluster", "broker").orderBy(*_ORDER)
+    alive = F.expr("CASE WHEN what IN ('died', 'away') THEN false WHEN what IN ('came', 'here', 'bounced') THEN true END")
+    before = life.rowsBetween(Window.unboundedPreceding, -1)
+    turns = told.where("what IS NOT NULL").unionByName(found).withColumn("alive", alive).withColumns({
+        "was_alive": F.last("alive", ignorenulls=True).over(before),
+    })
+    event = """
+        CASE WHEN what IN ('shutdown', 'bounced', 'died') THEN what
+             WHEN what = 'away' AND was_alive THEN 'died'
+             WHEN what IN ('came', 'here') AND was_alive = false THEN 'came_back'
+             WHEN what = 'came' AND was_alive IS NULL THEN 'came' END"""
+    return turns.withColumn("event", F.expr(event)).where("event IS NOT NULL").drop("what", "alive", "was_alive")
+
+
+def brokers(events: DataFrame, milestones: DataFrame, tallies: DataFrame, windows: DataFrame) -> DataFrame:
+    """The table ``brokers``: what each turn cost.
+
+    ``windows`` are those of ``windows.attributed``: an outage belongs to the turn that its evidence names first.
+    """
+    own = ["cluster", "process", "epoch"]
+    following = Window.partitionBy(*own).orderBy("seq").rowsBetween(Window.currentRow, Window.unboundedFollowing)
+    handled = (
+        milestones.withColumn(
+            "took_us",
+            F.first(F.expr("if(kind = 'event' AND event = 'BrokerChange', processing_us, NULL)"), True).over(following),
+        )
+        .where("kind = 'broker'")
+        .select("cluster", "place", F.col("took_us").alias("processing_us"))
+    )
+    outages = (
+        windows.where("unavailable AND culprit IS NOT NULL")
+        .groupBy("cluster", F.col("culprit").alias("place"))
+        .agg(F.count("*").alias("windows"), F.max("duration_us").alias("longest_window_us"))
+    )
+    asked = tallies.where("kind = 'request'").selectExpr(
+        *own, "broker", "broker_epoch AS incarnation", "first_seq", "last_seq"
+    )
+    # Requests tell which incarnation it was: the last one before its end, the first one after its return.
+    incarnation = """
+        if(event IN ('came', 'came_back'), min(if(last_seq > seq, incarnation, NULL)),
+           max(if(first_seq < seq, incarnation, NULL)))"""
+    numbered = events.join(asked, [*own, "broker"], "left").groupBy(*events.columns).agg(
+        F.expr(incarnation).alias("broker_epoch")
+    )
+    told = numbered.join(handled, ["cluster", "place"], "left").join(outages, ["cluster", "place"], "left")
+    return told.selectExpr(
+        "cluster", "broker", "broker_epoch", "event", "ts_us",
+        "if(event IN ('died', 'bounced'), coalesce(windows, 0L), NULL) AS partitions_led", "processing_us",
+        "coalesce(windows, 0L) AS windows", "longest_window_us",
+    )  # fmt: skip

@@ -1,0 +1,219 @@
+"""What each batch of events contributes: small tables that merge.
+
+Gold is made from facts alone.  Facts of several batches merge by sums, minima and maxima, so that a batch run (one
+batch) and an incremental one (many) take the same way to the same tables.
+
+A partition's facts depend on the order of its rows.  When a late row changes a partition's past, its facts are taken
+back and given anew: they carry a weight ``n`` of -1 or 1, and what sums to zero is gone.
+
+| fact | one row for each |
+| --- | --- |
+| ``tallies`` | file, process, epoch and kind (with event, API, broker): how many, from where to where |
+| ``latencies`` | what took how long: value and count, which percentiles need and which merges exactly |
+| ``milestones`` | record of the few that stand alone: elections, broker lives, failures, what was far too slow |
+| ``windows`` | window that has closed |
+| ``findings`` | row of a partition that should not be, with the invariant that it breaks |
+| ``churn`` | hour, topic and leader |
+| ``balance`` | change of what a broker leads and holds |
+| ``lives`` | topic and time of births and ends of partitions |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from aiocontroller.analytics.gold.findings import findings
+from aiocontroller.analytics.gold.leadership import KEY, PLACE
+
+SLOW_US: Final = 60_000_000
+"""An event that waited or worked for longer is a finding (I9, I10)."""
+LARGEST_ZNODE_BYTES: Final = 1_048_575
+"""ZooKeeper's default ``jute.maxbuffer`` (I11)."""
+MINUTE_US: Final = 60_000_000
+HOUR_US: Final = 3_600_000_000
+
+MILESTONES: Final = (
+    "elected", "loaded", "failover", "resigned", "outranked", "broker", "fault", "topic_deleted", "session",
+)  # fmt: skip
+
+TALLIED: Final = (
+    "cluster", "source", "file", "node", "process", "start_us", "epoch", "kind", "event", "api", "broker",
+    "broker_epoch",
+)  # fmt: skip
+_TALLY: Final = {
+    "n": "count(*)",
+    "partitions": "sum(partitions)",
+    "bytes": "sum(bytes)",
+    "errors": "sum(if(code <> 0, 1L, 0L))",
+    "first_seq": "min(seq)",
+    "last_seq": "max(seq)",
+    "first_us": "min(ts_us)",
+    "last_us": "max(ts_us)",
+    "seq_sum": "sum(seq)",
+    "seq_xor": "bit_xor(seq)",
+}
+
+
+def tallies(events: DataFrame) -> DataFrame:
+    named = events.withColumn("start_us", F.expr("coalesce(start_us, 0)"))
+    return named.groupBy(*TALLIED).agg(*(F.expr(f"{how} AS {name}") for name, how in _TALLY.items()))
+
+
+def latencies(events: DataFrame) -> DataFrame:
+    """(cluster, what, name, broker, value_us, n).  Three narrow reads cost less than one that makes arrays."""
+    handled = events.where("kind = 'event' AND event IS NOT NULL")
+    took = "CASE kind WHEN 'response' THEN 'request' ELSE kind END AS what", "coalesce(api, event, kind) AS name"
+    parts = (
+        handled.selectExpr("cluster", "'queue' AS what", "event AS name", "NULL AS broker", "queue_us AS value_us"),
+        handled.selectExpr("cluster", "'processing' AS what", "event AS name", "NULL AS broker", "processing_us"),
+        events.where("kind IN ('response', 'write', 'failover')").selectExpr("cluster", *took, "broker", "duration_us"),
+    )
+    values = reduce(DataFrame.union, parts).where("value_us IS NOT NULL")
+    return values.groupBy("cluster", "what", "name", "broker", "value_us").agg(F.count("*").alias("n"))
+
+
+def milestones(events: DataFrame) -> DataFrame:
+    """The few records that gold looks at one by one."""
+    wanted = ", ".join(f"'{kind}'" for kind in MILESTONES)
+    slow = f"kind = 'event' AND (event IN ('BrokerChange') OR queue_us > {SLOW_US} OR processing_us > {SLOW_US})"
+    large = f"kind = 'write' AND bytes > {LARGEST_ZNODE_BYTES}"
+    return events.where(f"kind IN ({wanted}) OR ({slow}) OR ({large})").selectExpr(
+        "cluster", "node", "process", "coalesce(start_us, 0) AS start_us", "epoch", "seq", "ts_us", "ts_error_us", "kind", "event", "topic",
+        "controller_epoch", "broker", "broker_epoch", "brokers", "partitions", "count", "bytes", "queue_us", "processing_us",
+        "duration_us", "detail", f"{PLACE} AS place",
+    )  # fmt: skip
+
+
+# -- of partitions: from the rows that are new in a timeline (not carried), with their weight ``n`` ----------------------
+
+
+def windows(rows: DataFrame) -> DataFrame:
+    """Those that the rows close; ``unavailable`` tells down from under-replicated."""
+    ended = (
+        "named_struct('unavailable', {kind}, 'since', {since}, 'end_us', ts_us, 'end_error_us', ts_error_us, "
+        f"'end_place', {PLACE}, 'leader_after', if(phase = 'up', leader, NULL), 'gone', phase = 'gone', "
+        "'leaderless', coalesce(prev.leader = -1, false), 'unclean', unclean)"
+    )
+    closing = rows.where("down_ends OR under_ends").selectExpr(
+        *KEY,
+        f"if(down_ends, {ended.format(kind='true', since='down_since')}, NULL) AS down",
+        f"if(under_ends, {ended.format(kind='false', since='under_since')}, NULL) AS under",
+        "n",
+    )
+    both = closing.selectExpr(*KEY, "explode(filter(array(down, under), w -> w IS NOT NULL)) AS w", "n")
+    return both.selectExpr(*KEY, "w.*", "n")
+
+
+def churn(rows: DataFrame) -> DataFrame:
+    changed = rows.selectExpr(
+        "cluster", f"ts_us - pmod(ts_us, {HOUR_US}) AS hour_us", "topic", "leader AS broker",
+        "if(leader >= 0 AND prev.leader IS NOT NULL AND leader <> prev.leader, n, 0) AS leader_changes",
+        "if(prev.isr IS NOT NULL AND isr IS NOT NULL AND array_sort(isr) <> array_sort(prev.isr), n, 0) AS isr_changes",
+        "if(unclean, n, 0) AS elections_unclean",
+    ).where("leader_changes <> 0 OR isr_changes <> 0 OR elections_unclean <> 0")  # fmt: skip
+    return changed.groupBy("cluster", "hour_us", "topic", "broker").agg(
+        *(F.sum(name).alias(name) for name in ("leader_changes", "isr_changes", "elections_unclean"))
+    )
+
+
+def balance(rows: DataFrame) -> DataFrame:
+    """By minute and broker, how many more partitions it leads, is preferred for, leads as preferred, and holds."""
+    held = (
+        "named_struct('leader', if({0}phase = 'up', {0}leader, NULL), "
+        "'replicas', if({0}phase = 'gone', CAST(array() AS ARRAY<INT>), coalesce({0}replicas, CAST(array() AS ARRAY<INT>))))"
+    )
+    changed = rows.selectExpr(
+        "cluster", f"ts_us - pmod(ts_us, {MINUTE_US}) AS ts_us", "n",
+        f"{held.format('')} AS now", f"if(prev IS NULL, NULL, {held.format('prev.')}) AS was",
+    ).where("now IS DISTINCT FROM was")  # fmt: skip
+    sides = changed.selectExpr("cluster", "ts_us", "explode(array(struct(n AS n, now AS h), struct(-n AS n, was AS h))) AS side")
+    each = sides.where("side.h IS NOT NULL").selectExpr(
+        "cluster", "ts_us", "side.n AS n", "side.h.leader AS leader", "side.h.replicas AS replicas",
+        "explode(array_union(side.h.replicas, if(side.h.leader IS NULL, CAST(array() AS ARRAY<INT>), array(side.h.leader)))) AS broker",
+    )  # fmt: skip
+    counted = each.selectExpr(
+        "cluster", "ts_us", "broker",
+        "if(leader = broker, n, 0) AS leaders",
+        "if(get(replicas, 0) = broker, n, 0) AS preferred_leaders",
+        "if(get(replicas, 0) = broker AND leader = broker, n, 0) AS led_preferred",
+        "if(array_contains(replicas, broker), n, 0) AS replicas",
+    )  # fmt: skip
+    return counted.groupBy("cluster", "ts_us", "broker").agg(
+        *(F.sum(name).alias(name) for name in ("leaders", "preferred_leaders", "led_preferred", "replicas"))
+    )
+
+
+def lives(rows: DataFrame) -> DataFrame:
+    """How often partitions began and ended to live (level ``topic``, ``cluster``) and to be led (``broker``).
+
+    With the sums of when, as decimals: a million partitions times 10**15.
+    """
+    delta = "struct('{0}' AS level, {1} AS name, {2} AS born, {3} AS gone)"
+    born, gone = "int(now AND NOT was)", "int(was AND NOT now)"
+    moved = "leads IS DISTINCT FROM led"
+    sides = rows.selectExpr(
+        "cluster", "topic", "ts_us", "n",
+        "phase <> 'gone' AS now", "coalesce(prev.phase <> 'gone', false) AS was",
+        "if(phase = 'up', leader, NULL) AS leads", "if(prev.phase = 'up', prev.leader, NULL) AS led",
+    ).where(f"now <> was OR {moved}")  # fmt: skip
+    each = sides.selectExpr(
+        "cluster", "ts_us", "n",
+        "explode(filter(array("
+        + ", ".join((
+            delta.format("cluster", "cluster", born, gone),
+            delta.format("topic", "topic", born, gone),
+            delta.format("broker", "CAST(leads AS STRING)", f"int({moved})", "0"),
+            delta.format("broker", "CAST(led AS STRING)", "0", f"int({moved})"),
+        ))
+        + "), d -> d.name IS NOT NULL AND d.born + d.gone > 0)) AS d",
+    )  # fmt: skip
+    return each.groupBy("cluster", "d.level", "d.name").agg(
+        F.expr("sum(d.born * n) AS born"),
+        F.expr("sum(d.gone * n) AS gone"),
+        F.expr("sum(d.born * n * CAST(ts_us AS DECIMAL(20, 0))) AS born_us"),
+        F.expr("sum(d.gone * n * CAST(ts_us AS DECIMAL(20, 0))) AS gone_us"),
+    )
+
+
+OF_EVENTS: Final[dict[str, Callable[[DataFrame], DataFrame]]] = {
+    "tallies": tallies,
+    "latencies": latencies,
+    "milestones": milestones,
+}
+OF_PARTITIONS: Final[dict[str, Callable[[DataFrame], DataFrame]]] = {
+    "windows": windows,
+    "findings": findings,
+    "churn": churn,
+    "balance": balance,
+    "lives": lives,
+}
+
+_SUMMED: Final = {
+    "latencies": ("n",),
+    "windows": ("n",),
+    "findings": ("n",),
+    "churn": ("leader_changes", "isr_changes", "elections_unclean"),
+    "balance": ("leaders", "preferred_leaders", "led_preferred", "replicas"),
+    "lives": ("born", "gone", "born_us", "gone_us"),
+}
+_MERGED_TALLY: Final = {
+    name: how if how.startswith(("min", "max", "bit_xor")) else "sum" for name, how in _TALLY.items()
+}
+
+
+def merge(name: str, facts: DataFrame) -> DataFrame:
+    """One table of the facts of several batches; what was taken back is gone."""
+    if name == "milestones":
+        return facts
+    if name == "tallies":
+        sums = {column: how.split("(")[0] for column, how in _MERGED_TALLY.items()}
+        return facts.groupBy(*TALLIED).agg(*(F.expr(f"{how}({column}) AS {column}") for column, how in sums.items()))
+    summed = _SUMMED[name]
+    keys = [column for column in facts.columns if column not in summed]
+    merged = facts.groupBy(*keys).agg(*(F.sum(column).alias(column) for column in summed))
+    return merged.where(" OR ".join(f"{column} <> 0" for column in summed))

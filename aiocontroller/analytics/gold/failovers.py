@@ -1,0 +1,29 @@
+"""How each controller took office, step by step."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+
+def failovers(milestones: DataFrame) -> DataFrame:
+    """From the election to the end of the last step; null while (or because) it never came so far."""
+    office = milestones.where("kind IN ('elected', 'loaded', 'failover')").groupBy("cluster", "node", "process", "epoch")
+    told = office.agg(
+        F.expr("min(if(kind = 'elected', ts_us, NULL)) AS elected_us"),
+        F.expr("min(if(kind = 'loaded', ts_us, NULL)) AS loaded_us"),
+        F.expr("max(if(kind = 'failover', ts_us, NULL)) AS done_us"),
+        F.expr("max(if(kind = 'loaded', partitions, NULL)) AS partitions"),
+        F.expr("max(if(kind = 'loaded', size(brokers), NULL)) AS brokers"),
+        F.expr("max(if(kind = 'loaded', count, NULL)) AS topics"),
+    )
+    return told.selectExpr(
+        "cluster", "node", "epoch", "elected_us", "loaded_us",
+        "coalesce(done_us, loaded_us) - elected_us AS duration_us", "partitions", "brokers", "topics",
+    )  # fmt: skip
+
+
+def failover_phases(milestones: DataFrame) -> DataFrame:
+    steps = milestones.where("kind = 'failover'")
+    term = Window.partitionBy("cluster", "node", "process", "epoch").orderBy("seq")
+    return steps.select("cluster", "node", "epoch", F.col("event").alias("phase"), "duration_us", F.row_number().over(term).alias("position"))

@@ -1,0 +1,112 @@
+"""Each partition's history in order, every row beside its predecessor: one shuffle, one sort, and all else is local.
+
+A *row* is a record that says something of a partition's leadership (kinds ``partition`` and ``isr``).  It puts the
+partition in a phase: ``up`` (Online and led), ``down`` (it exists and nobody leads it) or ``gone`` (NonExistent).
+
+Windows open and close on rows: ``down_since`` and ``under_since`` hold how the present one began, and ``down_ends``,
+``under_ends`` mark the row that closes it.  One beginning has no row of its own: a leader that dies while no controller
+rules is found by the next one, whose first row for the partition comes *from* Offline.  Such a window is ``hidden``: it
+began after the previous row, and not later than the row that tells.
+
+To go on later, the last row of each partition is enough.  ``timeline(new, last)`` takes those rows of an earlier call
+(``is_last``) and gives for the new rows what one call over everything would have given.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+KEY: Final = ("cluster", "topic", "partition")
+ORDER: Final = ("epoch", "start_us", "process", "seq")
+"""As ``docs/journal.md`` says; never by the clocks of several nodes."""
+ROW: Final = (
+    *KEY, *ORDER, "source", "node", "ts_us", "ts_error_us", "kind", "from_state", "to_state", "leader", "leader_epoch",
+    "isr", "replicas", "controller_epoch", "partition_epoch", "unclean", "reference",
+)  # fmt: skip
+
+_PREVIOUS: Final = (
+    "phase", "under", "epoch", "process", "seq", "reference", "ts_us", "to_state", "leader", "leader_epoch", "isr",
+    "replicas", "controller_epoch", "partition_epoch",
+)  # fmt: skip
+
+PHASE: Final = """
+    CASE WHEN to_state = 'NonExistentPartition' THEN 'gone'
+         WHEN coalesce(to_state, 'OnlinePartition') = 'OnlinePartition' AND coalesce(leader, -1) >= 0 THEN 'up'
+         ELSE 'down' END"""
+HIDDEN: Final = """
+    coalesce(from_state = 'OfflinePartition' AND phase <> 'gone'
+             AND (prev.phase IS NULL OR (prev.phase = 'up' AND epoch > prev.epoch)), false)"""
+PLACE: Final = "coalesce(reference, concat(process, ':', seq))"
+"""Where a person finds the record."""
+PREVIOUS_PLACE: Final = "coalesce(prev.reference, concat(prev.process, ':', prev.seq))"
+_WINDOW: Final = """
+    named_struct(
+        'ts_us', ts_us, 'error_us', ts_error_us, 'epoch', epoch, 'start_us', start_us, 'process', process, 'seq', seq,
+        'place', {place}, 'hidden', {hidden}, 'before_us', prev.ts_us, 'before_epoch', prev.epoch,
+        'leader', coalesce(if(prev.phase = 'up', prev.leader, NULL), nullif(leader, -1)),
+        'suspect', {suspect}, 'born', coalesce(to_state = 'NewPartition', false),
+        'grown', coalesce(size(replicas) > size(prev.replicas), false))"""
+_DOWN_SINCE: Final = _WINDOW.format(
+    place=PLACE,
+    hidden="hidden", suspect="coalesce(if(prev.phase = 'up', prev.leader, NULL), nullif(leader, -1))"
+)
+_UNDER_SINCE: Final = _WINDOW.format(
+    place=PLACE,
+    hidden="false",
+    suspect="coalesce(get(array_except(prev.isr, isr), 0), get(array_except(replicas, isr), 0))",
+)
+_DOWN_BEGINS: Final = "NOT carried AND (hidden OR (phase = 'down' AND coalesce(prev.phase, 'gone') <> 'down'))"
+_UNDER_BEGINS: Final = "NOT carried AND under AND NOT coalesce(prev.under, false)"
+
+
+def rows(events: DataFrame) -> DataFrame:
+    """The events that say something of a partition's leadership, with the columns of ``ROW``."""
+    told = events.where("kind IN ('partition', 'isr') AND topic IS NOT NULL AND partition IS NOT NULL")
+    unclean = "coalesce(recovery_state = 1 OR detail LIKE '%unclean%', false) AS unclean"
+    reference = "if(source = 'journal', NULL, reference) AS reference"  # of journals it is made when it is needed
+    made = {"unclean": unclean, "reference": reference, "start_us": "coalesce(start_us, 0) AS start_us"}
+    return told.selectExpr(*(made.get(column, column) for column in ROW))
+
+
+def timeline(new: DataFrame, last: DataFrame | None = None) -> DataFrame:
+    """``new`` (columns ``ROW``) in order, with phases, predecessors and windows; ``last`` as the module explains.
+
+    The result holds every row of both, those of ``last`` with ``carried``; ``is_last`` marks each partition's end.
+    """
+    marked = new.withColumn("carried", F.lit(False))
+    if last is None:
+        marked = marked.withColumn("down_carried", F.expr("NULL")).withColumn("under_carried", F.expr("NULL"))
+    else:
+        kept = last.selectExpr(*ROW, "true AS carried", "down_since AS down_carried", "under_since AS under_carried")
+        marked = marked.unionByName(kept, allowMissingColumns=True)
+    order = Window.partitionBy(*KEY).orderBy(*ORDER)
+    so_far = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    filled = marked.withColumn("replicas", F.last("replicas", ignorenulls=True).over(so_far))
+    phased = filled.withColumns({
+        "phase": F.expr(PHASE),
+        "under": F.expr("to_state IS DISTINCT FROM 'NonExistentPartition' AND coalesce(size(isr) < size(replicas), false)"),
+    })
+    beside = phased.withColumns({
+        "prev": F.lag(F.struct(*_PREVIOUS)).over(order),
+        "is_last": F.lead(F.lit(1)).over(order).isNull(),
+    }).withColumn("hidden", F.expr(HIDDEN))
+    since = beside.withColumns({
+        "down_since": _present("down_carried", _DOWN_BEGINS, _DOWN_SINCE, last is None).over(so_far),
+        "under_since": _present("under_carried", _UNDER_BEGINS, _UNDER_SINCE, last is None).over(so_far),
+    })
+    ended = since.withColumns({
+        "down_ends": F.expr("NOT carried AND phase <> 'down' AND (hidden OR coalesce(prev.phase = 'down', false))"),
+        "under_ends": F.expr("NOT carried AND NOT under AND coalesce(prev.under, false)"),
+    })
+    # The beginning matters where a window ends and where a later call goes on.
+    kept_where = {name: F.expr(f"if({name[:-6]}_ends OR is_last, {name}, NULL)") for name in ("down_since", "under_since")}
+    return ended.withColumns(kept_where).drop("down_carried", "under_carried")
+
+
+def _present(carried: str, begins: str, beginning: str, fresh: bool) -> Column:
+    """How the present window began, as of each row."""
+    here = f"CASE WHEN {begins} THEN {beginning} END"
+    return F.last(F.expr(here if fresh else f"if(carried, {carried}, {here})"), ignorenulls=True)

@@ -1,0 +1,49 @@
+"""What the inputs were worth: a line for each file, in numbers and in words."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+
+def data_quality(tallies: DataFrame, repeated: DataFrame, quarantine: DataFrame) -> DataFrame:
+    """``repeated`` (file, duplicates), ``quarantine`` as of bronze.
+
+    ``gaps``: records of the process that are missing before this file's end and after the end of the one before;
+    where files of a process overlap, all that are missing stand at its first file.
+    """
+    files = tallies.groupBy("file", "source", "cluster", "process").agg(
+        F.expr("sum(n) AS records"), F.expr("min(first_seq) AS first_seq"), F.expr("max(last_seq) AS last_seq"),
+        F.expr("min(first_us) AS first_us"), F.expr("max(last_us) AS last_us"),
+    )  # fmt: skip
+    process = Window.partitionBy("cluster", "process")
+    in_order = process.orderBy("first_seq", "file")
+    placed = files.withColumns({
+        "before": F.coalesce(F.max("last_seq").over(in_order.rowsBetween(Window.unboundedPreceding, -1)), F.lit(0)),
+        "missing": F.max("last_seq").over(process) - F.sum("records").over(process),
+        "nth": F.row_number().over(in_order),
+    }).withColumn("apart", F.expr("last_seq - before - records"))
+    tidy = placed.withColumn("tidy", F.min(F.expr("apart >= 0 AND first_seq > before")).over(process))
+    gaps = "if(source <> 'journal', 0L, if(tidy, apart, if(nth = 1, missing, 0L))) AS gaps"
+    read = tidy.selectExpr("file", "source", "records", "first_us", "last_us", gaps)
+    summed = read.groupBy("file", "source").agg(
+        F.expr("sum(records) AS records"), F.expr("sum(gaps) AS gaps"),
+        F.expr("min(first_us) AS first_us"), F.expr("max(last_us) AS last_us"),
+    )  # fmt: skip
+    bad = quarantine.groupBy("file", "source").agg(
+        F.expr("sum(count) AS quarantined"),
+        F.expr("sum(if(reason LIKE '%torn%', count, 0L)) AS torn"),
+        F.expr("array_sort(collect_set(reason)) AS reasons"),
+    )
+    told = summed.join(bad, ["file", "source"], "full").join(repeated, "file", "left")
+    whole = told.selectExpr(
+        "file", "source", "coalesce(records, 0L) AS records", "coalesce(quarantined, 0L) AS quarantined",
+        "coalesce(torn, 0L) AS torn", "coalesce(duplicates, 0L) AS duplicates", "coalesce(gaps, 0L) AS gaps",
+        "first_us", "last_us", "reasons",
+    )  # fmt: skip
+    words = """
+        coalesce(nullif(array_join(filter(array(
+            if(quarantined > 0, concat(quarantined, ' lines not understood: ', array_join(reasons, ', ')), NULL),
+            if(duplicates > 0, concat(duplicates, ' records were there already'), NULL),
+            if(gaps > 0, concat(gaps, ' records are missing'), NULL)), w -> w IS NOT NULL), '; '), ''), 'complete')"""
+    return whole.withColumn("words", F.expr(words)).drop("reasons")
