@@ -86,6 +86,8 @@ REJECTED: Final = _table("line string, reason string")
 
 QUARANTINE: Final = _table("line string, file string, reason string, source string, cluster string, count long")
 """bronze/quarantine: ``count`` lines of a file that could not be read for one reason; ``line`` is one of them."""
+REPEATED: Final = _table("file string, duplicates long")
+"""How many of a file's records had been read before."""
 SAMPLE_CHARACTERS: Final = 500
 
 EVENTS: Final = _table(

@@ -99,6 +99,7 @@ async def _write(shell: ControllerShell, verdicts: list[Verdict]) -> dict[int, K
             leader=table.leader[pid],
             leader_epoch=table.leader_epoch[pid],
             isr=table.isr(pid),
+            replicas=table.replicas(pid),
             controller_epoch=context.epoch,
             partition_epoch=table.partition_epoch[pid],
         )

@@ -146,11 +146,14 @@ async def _elect(
         )
         result.failed.update(dict.fromkeys(elections.failed, f"the {strategy.value} finds none"))
         recipients = dict(zip(decisions.pids, decisions.recipients, strict=True))
-        for outcome in elections.outcomes:
-            if outcome.unclean:
-                shell.unclean_elections.mark()
+        chosen_uncleanly = {
+            pid for pid, outcome in zip(decisions.pids, elections.outcomes, strict=True) if outcome.unclean
+        }
+        for _ in chosen_uncleanly:
+            shell.unclean_elections.mark()
         written = await _write(shell, decisions)
-        _online(shell, written.done, strategy.value)
+        _online(shell, [pid for pid in written.done if pid not in chosen_uncleanly], strategy.value)
+        _online(shell, [pid for pid in written.done if pid in chosen_uncleanly], f"{strategy.value}, unclean")
         batch.add_leader_and_isr_requests(written.done, [recipients[pid] for pid in written.done], is_new=False)
         result.elected.extend(written.done)
         result.failed.update(written.failed)
@@ -389,6 +392,8 @@ def _journal(
         leader=table.leader[pid] if led else None,
         leader_epoch=table.leader_epoch[pid] if led else None,
         isr=table.isr(pid) if led else None,
+        replicas=table.replicas(pid),
+        recovery_state=(table.recovery_state[pid] or None) if led else None,
         controller_epoch=table.controller_epoch[pid] if led else None,
         partition_epoch=table.partition_epoch[pid] if led else None,
         detail=why,

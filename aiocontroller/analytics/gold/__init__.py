@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -40,13 +40,22 @@ SORTED_BY: Final[dict[str, tuple[str, ...]]] = {
 """The order of each table's rows in its files: the same input gives the same rows in the same order."""
 
 
-def tables(facts: Mapping[str, DataFrame], last_rows: DataFrame, repeated: DataFrame, quarantine: DataFrame) -> dict[str, DataFrame]:
-    """Every gold table of merged ``facts``, each partition's last row, and what was read twice or not understood."""
-    milestones, tallies = facts["milestones"], facts["tallies"]
-    events = broker_events(milestones)
-    span = outages.spans(tallies)
-    windows = outages.attributed(facts["windows"], outages.still_open(last_rows), events, span)
-    took = latencies(facts["latencies"])
+def tables(
+    facts: Mapping[str, DataFrame],
+    last_rows: DataFrame,
+    repeated: DataFrame,
+    quarantine: DataFrame,
+    pin: Callable[[DataFrame], DataFrame] = DataFrame.persist,
+) -> dict[str, DataFrame]:
+    """Every gold table of merged ``facts``, each partition's last row, and what was read twice or not understood.
+
+    ``pin`` keeps what several tables are made of.
+    """
+    milestones, tallies = pin(facts["milestones"]), pin(facts["tallies"])
+    events = pin(broker_events(milestones))
+    span = pin(outages.spans(tallies))
+    windows = pin(outages.attributed(facts["windows"], outages.still_open(last_rows), events, span))
+    took = pin(latencies(facts["latencies"]))
     made = {
         "windows": windows,
         "failovers": failovers(milestones),

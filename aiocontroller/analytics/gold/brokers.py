@@ -9,24 +9,25 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-_ORDER = ("epoch", "start_us", "process", "seq")
+from aiocontroller.analytics.gold.leadership import ORDER
+
 _WHAT = """
     CASE detail WHEN 'dead' THEN 'died' WHEN 'added' THEN 'came' WHEN 'bounced' THEN 'bounced'
                 WHEN 'controlled shutdown' THEN 'shutdown' END"""
 
 
 def broker_events(milestones: DataFrame) -> DataFrame:
-    """(cluster, broker, event, ts_us, place, node, epoch, start_us, process, seq): one row for each turn of a broker's life."""
-    where = ("cluster", "node", *_ORDER, "ts_us", "place")
+    """(cluster, node, process, ``ORDER``, ts_us, place, broker, event): one row for each turn of a broker's life."""
+    where = ("cluster", "node", "process", *ORDER, "ts_us", "place")
     told = milestones.where("kind = 'broker' AND broker IS NOT NULL").selectExpr(
         *where, "broker", f"{_WHAT} AS what"
     )
-    loaded = milestones.where("kind = 'loaded' AND brokers IS NOT NULL")
+    loaded = milestones.where("kind = 'loaded' AND brokers IS NOT NULL").drop("broker")
     named = told.select("cluster", "broker").union(loaded.select("cluster", F.explode("brokers").alias("broker")))
     found = loaded.join(named.distinct(), "cluster").selectExpr(
         *where, "broker", "if(array_contains(brokers, broker), 'here', 'away') AS what"
     )
-    life = Window.partitionBy("cluster", "broker").orderBy(*_ORDER)
+    life = Window.partitionBy("cluster", "broker").orderBy(*ORDER)
     alive = F.expr("CASE WHEN what IN ('died', 'away') THEN false WHEN what IN ('came', 'here', 'bounced') THEN true END")
     before = life.rowsBetween(Window.unboundedPreceding, -1)
     turns = told.where("what IS NOT NULL").unionByName(found).withColumn("alive", alive).withColumns({

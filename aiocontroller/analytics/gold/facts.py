@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from aiocontroller.analytics.gold.findings import findings
-from aiocontroller.analytics.gold.leadership import KEY, PLACE
+from aiocontroller.analytics.gold.leadership import KEY, ORDER, PLACE, ordered
 
 SLOW_US: Final = 60_000_000
 """An event that waited or worked for longer is a finding (I9, I10)."""
@@ -82,10 +82,10 @@ def milestones(events: DataFrame) -> DataFrame:
     wanted = ", ".join(f"'{kind}'" for kind in MILESTONES)
     slow = f"kind = 'event' AND (event IN ('BrokerChange') OR queue_us > {SLOW_US} OR processing_us > {SLOW_US})"
     large = f"kind = 'write' AND bytes > {LARGEST_ZNODE_BYTES}"
-    return events.where(f"kind IN ({wanted}) OR ({slow}) OR ({large})").selectExpr(
-        "cluster", "node", "process", "coalesce(start_us, 0) AS start_us", "epoch", "seq", "ts_us", "ts_error_us", "kind", "event", "topic",
+    return ordered(events).where(f"kind IN ({wanted}) OR ({slow}) OR ({large})").selectExpr(
+        "cluster", "node", "process", *ORDER, "ts_us", "ts_error_us", "kind", "event", "topic",
         "controller_epoch", "broker", "broker_epoch", "brokers", "partitions", "count", "bytes", "queue_us", "processing_us",
-        "duration_us", "detail", f"{PLACE} AS place",
+        "duration_us", "detail", "reference AS place",
     )  # fmt: skip
 
 
@@ -114,7 +114,7 @@ def churn(rows: DataFrame) -> DataFrame:
         "cluster", f"ts_us - pmod(ts_us, {HOUR_US}) AS hour_us", "topic", "leader AS broker",
         "if(leader >= 0 AND prev.leader IS NOT NULL AND leader <> prev.leader, n, 0) AS leader_changes",
         "if(prev.isr IS NOT NULL AND isr IS NOT NULL AND array_sort(isr) <> array_sort(prev.isr), n, 0) AS isr_changes",
-        "if(unclean, n, 0) AS elections_unclean",
+        "if(unclean AND NOT coalesce(array_contains(prev.isr, leader), false), n, 0) AS elections_unclean",
     ).where("leader_changes <> 0 OR isr_changes <> 0 OR elections_unclean <> 0")  # fmt: skip
     return changed.groupBy("cluster", "hour_us", "topic", "broker").agg(
         *(F.sum(name).alias(name) for name in ("leader_changes", "isr_changes", "elections_unclean"))

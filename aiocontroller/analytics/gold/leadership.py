@@ -20,10 +20,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 KEY: Final = ("cluster", "topic", "partition")
-ORDER: Final = ("epoch", "start_us", "process", "seq")
-"""As ``docs/journal.md`` says; never by the clocks of several nodes."""
+ORDER: Final = ("epoch", "start_us", "writer", "at_us", "seq")
+"""As ``docs/journal.md`` says; never by the clocks of several nodes.  See ``ordered``."""
 ROW: Final = (
-    *KEY, *ORDER, "source", "node", "ts_us", "ts_error_us", "kind", "from_state", "to_state", "leader", "leader_epoch",
+    *KEY, *ORDER, "process", "source", "node", "ts_us", "ts_error_us", "kind", "from_state", "to_state", "leader", "leader_epoch",
     "isr", "replicas", "controller_epoch", "partition_epoch", "unclean", "reference",
 )  # fmt: skip
 
@@ -44,8 +44,8 @@ PLACE: Final = "coalesce(reference, concat(process, ':', seq))"
 PREVIOUS_PLACE: Final = "coalesce(prev.reference, concat(prev.process, ':', prev.seq))"
 _WINDOW: Final = """
     named_struct(
-        'ts_us', ts_us, 'error_us', ts_error_us, 'epoch', epoch, 'start_us', start_us, 'process', process, 'seq', seq,
-        'place', {place}, 'hidden', {hidden}, 'before_us', prev.ts_us, 'before_epoch', prev.epoch,
+        'ts_us', ts_us, 'error_us', ts_error_us, 'epoch', epoch, 'process', process,
+        'order', struct(epoch, start_us, writer, at_us, seq), 'place', {place}, 'hidden', {hidden}, 'before_us', prev.ts_us, 'before_epoch', prev.epoch,
         'leader', coalesce(if(prev.phase = 'up', prev.leader, NULL), nullif(leader, -1)),
         'suspect', {suspect}, 'born', coalesce(to_state = 'NewPartition', false),
         'grown', coalesce(size(replicas) > size(prev.replicas), false))"""
@@ -62,12 +62,27 @@ _DOWN_BEGINS: Final = "NOT carried AND (hidden OR (phase = 'down' AND coalesce(p
 _UNDER_BEGINS: Final = "NOT carried AND under AND NOT coalesce(prev.under, false)"
 
 
+def ordered(events: DataFrame) -> DataFrame:
+    """With the columns of ``ORDER``.
+
+    A journal's records are numbered by their process.  Log lines of a node are numbered by nothing that outlives their
+    reading: they go by the node's clock, over all its files.
+    """
+    journal = "source = 'journal'"
+    return events.withColumns({
+        "start_us": F.expr("coalesce(start_us, 0)"),
+        "writer": F.expr(f"if({journal}, process, CAST(node AS STRING))"),
+        "at_us": F.expr(f"if({journal}, 0, ts_us)"),
+    })
+
+
 def rows(events: DataFrame) -> DataFrame:
     """The events that say something of a partition's leadership, with the columns of ``ROW``."""
-    told = events.where("kind IN ('partition', 'isr') AND topic IS NOT NULL AND partition IS NOT NULL")
-    unclean = "coalesce(recovery_state = 1 OR detail LIKE '%unclean%', false) AS unclean"
+    told = ordered(events).where("kind IN ('partition', 'isr') AND topic IS NOT NULL AND partition IS NOT NULL")
+    # A recovery state of 1 stays until the leader clears it; the journal says of each election what it was.
+    unclean = "coalesce(if(source = 'journal', detail LIKE '%unclean%', recovery_state = 1), false) AS unclean"
     reference = "if(source = 'journal', NULL, reference) AS reference"  # of journals it is made when it is needed
-    made = {"unclean": unclean, "reference": reference, "start_us": "coalesce(start_us, 0) AS start_us"}
+    made = {"unclean": unclean, "reference": reference}
     return told.selectExpr(*(made.get(column, column) for column in ROW))
 
 

@@ -154,7 +154,7 @@ def _of_the_loop(milestones: DataFrame) -> DataFrame:
 
 def _left_leaderless(last_rows: DataFrame, events: DataFrame, span: DataFrame) -> DataFrame:
     away = events.groupBy("cluster", "broker").agg(
-        F.expr("max_by(event, struct(epoch, start_us, process, seq)) AS event")
+        F.expr("max_by(event, struct(epoch, start_us, writer, at_us, seq)) AS event")
     )
     gone = away.where("event = 'died'").groupBy("cluster").agg(F.collect_set("broker").alias("dead"))
     waiting = last_rows.where("phase = 'down' AND size(isr) > 0").join(F.broadcast(span), "cluster")

@@ -16,7 +16,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from aiocontroller.analytics.gold.leadership import KEY
+from aiocontroller.analytics.gold.leadership import KEY, ORDER
 
 CAUSE = """
     CASE WHEN unavailable AND since.born THEN 'creation'
@@ -65,12 +65,10 @@ def attributed(closed: DataFrame, opened: DataFrame, events: DataFrame, span: Da
     """The table ``windows``, and ``unavailable``, ``culprit`` (the place of the turn that caused it) besides."""
     turns = events.groupBy("cluster", F.col("broker").alias("suspect")).agg(
         F.array_sort(
-            F.collect_list(F.struct("epoch", "start_us", "process", "seq", "ts_us", "event", "place"))
+            F.collect_list(F.struct(F.struct(*ORDER).alias("order"), "epoch", "process", "ts_us", "event", "place"))
         ).alias("turns")
     )
-    latest = """
-        try_element_at(filter(turns, t -> struct(t.epoch, t.start_us, t.process, t.seq)
-                                          <= struct(since.epoch, since.start_us, since.process, since.seq)), -1)"""
+    latest = "try_element_at(filter(turns, t -> t.order <= since.order), -1)"
     every = closed.drop("n").unionByName(opened, allowMissingColumns=True).withColumn("suspect", F.expr("since.suspect"))
     known = (
         every.join(F.broadcast(turns), ["cluster", "suspect"], "left")

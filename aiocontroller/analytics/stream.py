@@ -1,0 +1,141 @@
+"""Batches of records, one after the other, to gold: the same tables as all of them at once.
+
+A batch run is one batch into an empty folder; ``--incremental`` adds a batch of what is new; ``--follow`` adds one every
+few seconds.  ``add`` is the one way in:
+
+1. Bronze: the records, typed; what is not understood in quarantine.
+2. Records that were there before are left out.  Journals number their records, so that a few counts for each process
+   tell whether there can be any (``duplicates``); only then they are looked for.
+3. Partitions' histories go on from each partition's last row.  Where a row is *late*, before that last one, the
+   partition's history is taken back and told anew; what it had contributed is subtracted.
+4. Facts of the batch.  Then the commit; before it nothing counts, so that an attempt cut short is simply done again.
+5. Gold, from the facts of all batches.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from aiocontroller.analytics import bronze, gold, schema, silver
+from aiocontroller.analytics.duplicates import Seen, without_repeated
+from aiocontroller.analytics.gold import facts as of
+from aiocontroller.analytics.gold import leadership
+from aiocontroller.analytics.store import Store
+
+log = logging.getLogger(__name__)
+
+EVENTS: Final = "bronze/events"
+QUARANTINE: Final = "bronze/quarantine"
+TIMELINE: Final = "silver/timeline"
+FACTS: Final = "silver/facts"
+REPEATED: Final = "repeated"
+
+_WRITERS: Final = "spark.sql.maxConcurrentOutputFileWriters"
+
+
+def add(store: Store, records: DataFrame, note: dict[str, Any] | None = None, step: Callable[[str], None] = log.info) -> None:
+    """Add ``records`` (bronze's columns, and ``line`` and ``reason``) as the next batch; ``note`` goes into its commit.
+
+    ``step`` hears what is done next.
+    """
+    before = store.last_commit()
+    batch = 0 if before is None else before["batch"] + 1
+    step(f"batch {batch}: reading")
+    _write_bronze(store, batch, records)
+    seen = Seen(before["seen"]) if before is not None else Seen({})
+    every = silver.events(store.read(EVENTS, [batch], schema.EVENTS_BRONZE))
+    step(f"batch {batch}: counting")
+    first = of.tallies(every).persist()
+    try:
+        events, seen, repeated = without_repeated(every, first, seen)
+        tallies = first if repeated is None else of.tallies(events)
+        store.write(f"{FACTS}/tallies", batch, tallies)
+        if repeated is not None:
+            store.write(f"{FACTS}/{REPEATED}", batch, repeated)
+        for name in ("latencies", "milestones"):
+            store.write(f"{FACTS}/{name}", batch, of.OF_EVENTS[name](events))
+    finally:
+        first.unpersist()
+    step(f"batch {batch}: partitions' histories")
+    store.write(TIMELINE, batch, _timeline(store, batch, leadership.rows(events)))
+    rows = store.read(TIMELINE, [batch]).where("NOT carried")
+    for name, make in of.OF_PARTITIONS.items():
+        store.write(f"{FACTS}/{name}", batch, make(rows))
+    store.commit({**(note or {}), "batch": batch, "seen": seen.ranges})
+
+
+def _write_bronze(store: Store, batch: int, records: DataFrame) -> None:
+    for table in (EVENTS, QUARANTINE, *(f"{FACTS}/{name}" for name in (*of.OF_EVENTS, *of.OF_PARTITIONS, REPEATED))):
+        store.forget(table, batch)
+    spark = store.spark
+    before = spark.conf.get(_WRITERS, "0")
+    spark.conf.set(_WRITERS, "16")  # or Spark sorts every record by its day
+    try:
+        day = F.expr("date_format(timestamp_micros(ts), 'yyyy-MM-dd') AS day")
+        store.write(EVENTS, batch, bronze.accepted(records).select("*", day), "day")
+    finally:
+        spark.conf.set(_WRITERS, before or "0")
+    store.write(QUARANTINE, batch, bronze.quarantine(records))
+
+
+def _timeline(store: Store, batch: int, new: DataFrame) -> DataFrame:
+    """Histories with weights ``n``: what is new counts 1, what is taken back -1."""
+    if batch == 0:
+        return leadership.timeline(new).withColumn("n", F.lit(1).cast("long"))
+    last = store.read(TIMELINE, [batch - 1]).where("is_last")
+    key, order = [F.col(name) for name in leadership.KEY], F.struct(*leadership.ORDER)
+    late = (
+        new.select(*key, order.alias("at"))
+        .join(last.select(*key, order.alias("end")), [*leadership.KEY])
+        .where("at <= end")
+        .select(*leadership.KEY)
+        .distinct()
+        .localCheckpoint()
+    )
+    if late.isEmpty():
+        return leadership.timeline(new, last).withColumn("n", F.lit(1).cast("long"))
+    in_time = leadership.timeline(
+        new.join(late, [*leadership.KEY], "left_anti"), last.join(late, [*leadership.KEY], "left_anti")
+    )
+    told = store.read(TIMELINE, range(batch)).where("NOT carried").join(late, [*leadership.KEY], "left_semi")
+    known = told.groupBy(*leadership.ROW).agg(F.sum("n").alias("n")).where("n > 0").drop("n")
+    again = known.select(*leadership.ROW).unionByName(new.join(late, [*leadership.KEY], "left_semi").select(*leadership.ROW))
+    taken_back = leadership.timeline(known).withColumn("is_last", F.lit(False))
+    one, minus = F.lit(1).cast("long"), F.lit(-1).cast("long")
+    return (
+        in_time.withColumn("n", one)
+        .unionByName(leadership.timeline(again).withColumn("n", one))
+        .unionByName(taken_back.withColumn("n", minus))
+    )
+
+
+def publish(store: Store, step: Callable[[str], None] = log.info) -> None:
+    """Gold of all batches that are committed."""
+    commit = store.last_commit()
+    assert commit is not None, "nothing was ever added"
+    batches = range(commit["batch"] + 1)
+    facts = {name: of.merge(name, store.read(f"{FACTS}/{name}", batches)) for name in (*of.OF_EVENTS, *of.OF_PARTITIONS)}
+    repeated = store.read(f"{FACTS}/{REPEATED}", batches, schema.REPEATED)
+    last_rows = store.read(TIMELINE, [batches[-1]]).where("is_last")
+    quarantine = store.read(QUARANTINE, batches, schema.QUARANTINE)
+    pinned: list[DataFrame] = []
+
+    def pin(table: DataFrame) -> DataFrame:
+        pinned.append(table.persist())
+        return pinned[-1]
+
+    try:
+        made = gold.tables(facts, last_rows, repeated, quarantine, pin)
+        for name, table in made.items():
+            step(f"gold: {name}")
+            # One file, sorted: the same input gives the same rows in the same order.
+            store.publish(name, table.repartition(1).sortWithinPartitions(*gold.SORTED_BY[name]))
+    finally:
+        for table in pinned:
+            table.unpersist()
+    store.move(made)
