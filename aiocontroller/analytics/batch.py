@@ -33,14 +33,14 @@ def run_incremental(spark: SparkSession, inputs: Sequence[str], out: str, step: 
     """Only what ``out`` does not hold yet; the same tables as ``run`` would give, for less.
 
     A journal that has grown, or comes again, is read again, and its records that are known are left out.  Lines of
-    logs bear no numbers: a log that has changed makes all begin anew.
+    logs bear no numbers, and their clocks are judged together: a log that is new or has grown makes all begin anew.
     """
     found = find_files(spark, inputs)
     store = Store(spark, out)
     commit = store.last_commit()
     known = {} if commit is None else commit["files"]
     new = tuple(file for file in found.files if known.get(file.path) != file.size)
-    if commit is None or any(file.path in known and file.source != "journal" for file in new):
+    if commit is None or any(file.source != "journal" for file in new):
         return run(spark, inputs, out, step)
     if new:
         stream.add(store, _read(spark, new), {"files": known | sizes(new)}, step)

@@ -1,7 +1,7 @@
 """Journal records that were read before, found by counting.
 
 A process numbers its records from 1 without a gap.  So a few sums tell whether what came is exactly the numbers from
-``first`` to ``last``, each once: how many, their sum, and all of them xor-ed.  That costs one pass that is needed anyway
+``first`` to ``last``, each once: how many, their sum, and all of them xor-ed.  That costs one pass, needed anyway
 (``facts.tallies``).  Only the records of processes that fail the test, or overlap with what was seen, are compared one
 by one.
 """
@@ -62,10 +62,16 @@ def without_repeated(events: DataFrame, tallies: DataFrame, seen: Seen) -> tuple
         .collect()
     )  # fmt: skip
     doubtful = [
-        row for row in counted if not _each_once(row) or seen.overlaps(row.cluster, row.process, row["first"], row["last"])
+        row
+        for row in counted
+        if not _each_once(row) or seen.overlaps(row.cluster, row.process, row["first"], row["last"])
     ]
     names = {(row.cluster, row.process) for row in doubtful}
-    whole = [(row.cluster, row.process, row["first"], row["last"]) for row in counted if (row.cluster, row.process) not in names]
+    whole = [
+        (row.cluster, row.process, row["first"], row["last"])
+        for row in counted
+        if (row.cluster, row.process) not in names
+    ]
     if not doubtful:
         return events, seen.plus(whole), None
     spark = events.sparkSession

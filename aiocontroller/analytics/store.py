@@ -29,8 +29,9 @@ class Store:
 
     def __init__(self, spark: SparkSession, out: str) -> None:
         self.spark = spark
-        self._jvm: Any = spark.sparkContext._jvm
-        root = self._jvm.org.apache.hadoop.fs.Path(out)
+        jvm: Any = spark.sparkContext._jvm
+        self._jvm = jvm
+        root = jvm.org.apache.hadoop.fs.Path(out)
         self._files = root.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
         self.out = str(self._files.makeQualified(root).toString())
         self._finish_moving()

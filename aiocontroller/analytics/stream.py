@@ -1,7 +1,7 @@
 """Batches of records, one after the other, to gold: the same tables as all of them at once.
 
-A batch run is one batch into an empty folder; ``--incremental`` adds a batch of what is new; ``--follow`` adds one every
-few seconds.  ``add`` is the one way in:
+A batch run is one batch into an empty folder; ``--incremental`` adds a batch of what is new; ``--follow`` adds one
+every few seconds.  ``add`` is the one way in:
 
 1. Bronze: the records, typed; what is not understood in quarantine.
 2. Records that were there before are left out.  Journals number their records, so that a few counts for each process
@@ -38,7 +38,9 @@ REPEATED: Final = "repeated"
 _WRITERS: Final = "spark.sql.maxConcurrentOutputFileWriters"
 
 
-def add(store: Store, records: DataFrame, note: dict[str, Any] | None = None, step: Callable[[str], None] = log.info) -> None:
+def add(
+    store: Store, records: DataFrame, note: dict[str, Any] | None = None, step: Callable[[str], None] = log.info
+) -> None:
     """Add ``records`` (bronze's columns, and ``line`` and ``reason``) as the next batch; ``note`` goes into its commit.
 
     ``step`` hears what is done next.
@@ -104,7 +106,9 @@ def _timeline(store: Store, batch: int, new: DataFrame) -> DataFrame:
     )
     told = store.read(TIMELINE, range(batch)).where("NOT carried").join(late, [*leadership.KEY], "left_semi")
     known = told.groupBy(*leadership.ROW).agg(F.sum("n").alias("n")).where("n > 0").drop("n")
-    again = known.select(*leadership.ROW).unionByName(new.join(late, [*leadership.KEY], "left_semi").select(*leadership.ROW))
+    again = known.select(*leadership.ROW).unionByName(
+        new.join(late, [*leadership.KEY], "left_semi").select(*leadership.ROW)
+    )
     taken_back = leadership.timeline(known).withColumn("is_last", F.lit(False))
     one, minus = F.lit(1).cast("long"), F.lit(-1).cast("long")
     return (
@@ -119,7 +123,9 @@ def publish(store: Store, step: Callable[[str], None] = log.info) -> None:
     commit = store.last_commit()
     assert commit is not None, "nothing was ever added"
     batches = range(commit["batch"] + 1)
-    facts = {name: of.merge(name, store.read(f"{FACTS}/{name}", batches)) for name in (*of.OF_EVENTS, *of.OF_PARTITIONS)}
+    facts = {
+        name: of.merge(name, store.read(f"{FACTS}/{name}", batches)) for name in (*of.OF_EVENTS, *of.OF_PARTITIONS)
+    }
     repeated = store.read(f"{FACTS}/{REPEATED}", batches, schema.REPEATED)
     last_rows = store.read(TIMELINE, [batches[-1]]).where("is_last")
     quarantine = store.read(QUARANTINE, batches, schema.QUARANTINE)

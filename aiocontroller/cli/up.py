@@ -8,6 +8,8 @@ import os
 import signal
 import sys
 import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +45,15 @@ _PORT = click.IntRange(0, 65535)
     help="Logs, journal, ZooKeeper's data; the next start goes on with what is in it.",
 )
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), help="End after so long; without it, on Ctrl-C.")
+@click.option(
+    "--storm",
+    "seed",
+    type=int,
+    is_flag=False,
+    flag_value=1,
+    metavar="[SEED]",
+    help="Kill and restart brokers, move the controller, all the time.",
+)
 @click.option("--zookeeper-port", type=_PORT, default=0, help="0: a free one.")
 @click.option("--http-port", type=_PORT, default=0, help="The controller's, for /status and /metrics; 0: a free one.")
 @click.option("--controller-port", type=_PORT, default=0, help="Where brokers reach the controller; 0: a free one.")
@@ -55,6 +66,7 @@ def up(
     replication_factor: int | None,
     data: Path,
     minutes: float | None,
+    seed: int | None,
     zookeeper_port: int,
     http_port: int,
     controller_port: int,
@@ -83,7 +95,7 @@ def up(
         listen_port=controller_port,
     )
     _log_to_file(options.data_dir)
-    asyncio.run(_up(options, _view(as_json), minutes))
+    asyncio.run(_up(options, _view(as_json), minutes, seed))
 
 
 def _log_to_file(data: Path) -> None:
@@ -117,7 +129,7 @@ class _Narrator(logging.Handler):
         self.tell(record.getMessage())
 
 
-async def _up(options: ClusterOptions, view: View, minutes: float | None) -> None:
+async def _up(options: ClusterOptions, view: View, minutes: float | None, seed: int | None) -> None:
     from aiocontroller.cluster.supervisor import ClusterSupervisor
 
     began, began_us = time.monotonic(), time.time_ns() // 1000
@@ -135,7 +147,8 @@ async def _up(options: ClusterOptions, view: View, minutes: float | None) -> Non
                 narrator.tell = view.notice
                 try:
                     until_s = None if minutes is None else began + 60 * minutes
-                    summary = await _show(supervisor, view, stop, until_s, began_us)
+                    async with _storm(supervisor, seed, view.notice):
+                        summary = await _show(supervisor, view, stop, until_s, began_us)
                     supervisor_log.removeHandler(narrator)
                 finally:
                     await supervisor.stop()
@@ -144,6 +157,23 @@ async def _up(options: ClusterOptions, view: View, minutes: float | None) -> Non
             view.summary(summary)
     finally:
         supervisor_log.removeHandler(narrator)
+
+
+@asynccontextmanager
+async def _storm(supervisor: ClusterSupervisor, seed: int | None, say: Callable[[str], None]) -> AsyncIterator[None]:
+    """Strikes while the block runs, if there is a seed; healed at its end."""
+    if seed is None:
+        yield
+        return
+    from aiocontroller.cluster.storm import storm
+
+    over, brokers = asyncio.Event(), range(1, supervisor.options.brokers + 1)
+    raging = asyncio.create_task(storm(supervisor.execute, supervisor.wait_until_led, brokers, seed, say, over))
+    try:
+        yield
+    finally:
+        over.set()
+        say(f"storm: over after {await raging} strikes, seed {seed}; data in {_short(supervisor.options.data_dir)}")
 
 
 async def _started(supervisor: ClusterSupervisor, stop: asyncio.Event) -> bool:

@@ -23,10 +23,12 @@ def availability(lives: DataFrame, windows: DataFrame, span: DataFrame) -> DataF
     )  # fmt: skip
     lost = outages.groupBy("cluster", "l.level", "l.name").agg(F.sum("duration_us").alias("unavailable_us"))
     known = lives.join(F.broadcast(span), "cluster").join(lost, ["cluster", "level", "name"], "left")
-    lived = known.withColumns({
-        "unavailable_us": F.expr("coalesce(unavailable_us, 0)"),
-        "alive_us": F.expr("CAST((born - gone) * CAST(to_us AS DECIMAL(38, 0)) - born_us + gone_us AS DOUBLE)"),
-    })
+    lived = known.withColumns(
+        {
+            "unavailable_us": F.expr("coalesce(unavailable_us, 0)"),
+            "alive_us": F.expr("CAST((born - gone) * CAST(to_us AS DECIMAL(38, 0)) - born_us + gone_us AS DOUBLE)"),
+        }
+    )
     # What a broker led ends when it dies, a partition's life does not.
     whole = "alive_us + if(level = 'broker', unavailable_us, 0)"
     return lived.selectExpr(

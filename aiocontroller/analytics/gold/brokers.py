@@ -19,20 +19,27 @@ _WHAT = """
 def broker_events(milestones: DataFrame) -> DataFrame:
     """(cluster, node, process, ``ORDER``, ts_us, place, broker, event): one row for each turn of a broker's life."""
     where = ("cluster", "node", "process", *ORDER, "ts_us", "place")
-    told = milestones.where("kind = 'broker' AND broker IS NOT NULL").selectExpr(
-        *where, "broker", f"{_WHAT} AS what"
-    )
+    told = milestones.where("kind = 'broker' AND broker IS NOT NULL").selectExpr(*where, "broker", f"{_WHAT} AS what")
     loaded = milestones.where("kind = 'loaded' AND brokers IS NOT NULL").drop("broker")
     named = told.select("cluster", "broker").union(loaded.select("cluster", F.explode("brokers").alias("broker")))
     found = loaded.join(named.distinct(), "cluster").selectExpr(
         *where, "broker", "if(array_contains(brokers, broker), 'here', 'away') AS what"
     )
     life = Window.partitionBy("cluster", "broker").orderBy(*ORDER)
-    alive = F.expr("CASE WHEN what IN ('died', 'away') THEN false WHEN what IN ('came', 'here', 'bounced') THEN true END")
+    alive = F.expr(
+        "CASE WHEN what IN ('died', 'away') THEN false WHEN what IN ('came', 'here', 'bounced') THEN true END"
+    )
     before = life.rowsBetween(Window.unboundedPreceding, -1)
-    turns = told.where("what IS NOT NULL").unionByName(found).withColumn("alive", alive).withColumns({
-        "was_alive": F.last("alive", ignorenulls=True).over(before),
-    })
+    turns = (
+        told.where("what IS NOT NULL")
+        .unionByName(found)
+        .withColumn("alive", alive)
+        .withColumns(
+            {
+                "was_alive": F.last("alive", ignorenulls=True).over(before),
+            }
+        )
+    )
     event = """
         CASE WHEN what IN ('shutdown', 'bounced', 'died') THEN what
              WHEN what = 'away' AND was_alive THEN 'died'
@@ -68,8 +75,10 @@ def brokers(events: DataFrame, milestones: DataFrame, tallies: DataFrame, window
     incarnation = """
         if(event IN ('came', 'came_back'), min(if(last_seq > seq, incarnation, NULL)),
            max(if(first_seq < seq, incarnation, NULL)))"""
-    numbered = events.join(asked, [*own, "broker"], "left").groupBy(*events.columns).agg(
-        F.expr(incarnation).alias("broker_epoch")
+    numbered = (
+        events.join(asked, [*own, "broker"], "left")
+        .groupBy(*events.columns)
+        .agg(F.expr(incarnation).alias("broker_epoch"))
     )
     told = numbered.join(handled, ["cluster", "place"], "left").join(outages, ["cluster", "place"], "left")
     return told.selectExpr(

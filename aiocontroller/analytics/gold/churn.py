@@ -14,7 +14,9 @@ def imbalance(balance: DataFrame) -> DataFrame:
     ``imbalance`` as Kafka reckons it: of the partitions that prefer the broker, the share that somebody else leads.
     """
     so_far = (
-        Window.partitionBy("cluster", "broker").orderBy("ts_us").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+        Window.partitionBy("cluster", "broker")
+        .orderBy("ts_us")
+        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
     )
     totals = balance.select("cluster", "ts_us", "broker", *(F.sum(name).over(so_far).alias(name) for name in COUNTS))
     ratio = "coalesce(try_divide(preferred_leaders - led_preferred, preferred_leaders), 0D) AS imbalance"

@@ -84,12 +84,12 @@ def milestones(events: DataFrame) -> DataFrame:
     large = f"kind = 'write' AND bytes > {LARGEST_ZNODE_BYTES}"
     return ordered(events).where(f"kind IN ({wanted}) OR ({slow}) OR ({large})").selectExpr(
         "cluster", "node", "process", *ORDER, "ts_us", "ts_error_us", "kind", "event", "topic",
-        "controller_epoch", "broker", "broker_epoch", "brokers", "partitions", "count", "bytes", "queue_us", "processing_us",
-        "duration_us", "detail", "reference AS place",
+        "controller_epoch", "broker", "broker_epoch", "brokers", "partitions", "count", "bytes", "queue_us",
+        "processing_us", "duration_us", "detail", "reference AS place",
     )  # fmt: skip
 
 
-# -- of partitions: from the rows that are new in a timeline (not carried), with their weight ``n`` ----------------------
+# -- of partitions: from the rows that are new in a timeline (not carried), with their weight ``n`` --------------------
 
 
 def windows(rows: DataFrame) -> DataFrame:
@@ -123,18 +123,21 @@ def churn(rows: DataFrame) -> DataFrame:
 
 def balance(rows: DataFrame) -> DataFrame:
     """By minute and broker, how many more partitions it leads, is preferred for, leads as preferred, and holds."""
+    nobody = "CAST(array() AS ARRAY<INT>)"
     held = (
         "named_struct('leader', if({0}phase = 'up', {0}leader, NULL), "
-        "'replicas', if({0}phase = 'gone', CAST(array() AS ARRAY<INT>), coalesce({0}replicas, CAST(array() AS ARRAY<INT>))))"
+        f"'replicas', if({{0}}phase = 'gone', {nobody}, coalesce({{0}}replicas, {nobody})))"
     )
     changed = rows.selectExpr(
         "cluster", f"ts_us - pmod(ts_us, {MINUTE_US}) AS ts_us", "n",
         f"{held.format('')} AS now", f"if(prev IS NULL, NULL, {held.format('prev.')}) AS was",
     ).where("now IS DISTINCT FROM was")  # fmt: skip
-    sides = changed.selectExpr("cluster", "ts_us", "explode(array(struct(n AS n, now AS h), struct(-n AS n, was AS h))) AS side")
+    sides = changed.selectExpr(
+        "cluster", "ts_us", "explode(array(struct(n AS n, now AS h), struct(-n AS n, was AS h))) AS side"
+    )
     each = sides.where("side.h IS NOT NULL").selectExpr(
         "cluster", "ts_us", "side.n AS n", "side.h.leader AS leader", "side.h.replicas AS replicas",
-        "explode(array_union(side.h.replicas, if(side.h.leader IS NULL, CAST(array() AS ARRAY<INT>), array(side.h.leader)))) AS broker",
+        f"explode(array_union(side.h.replicas, if(side.h.leader IS NULL, {nobody}, array(side.h.leader)))) AS broker",
     )  # fmt: skip
     counted = each.selectExpr(
         "cluster", "ts_us", "broker",

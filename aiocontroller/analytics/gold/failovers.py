@@ -8,7 +8,9 @@ from pyspark.sql import functions as F
 
 def failovers(milestones: DataFrame) -> DataFrame:
     """From the election to the end of the last step; null while (or because) it never came so far."""
-    office = milestones.where("kind IN ('elected', 'loaded', 'failover')").groupBy("cluster", "node", "process", "epoch")
+    office = milestones.where("kind IN ('elected', 'loaded', 'failover')").groupBy(
+        "cluster", "node", "process", "epoch"
+    )
     told = office.agg(
         F.expr("min(if(kind = 'elected', ts_us, NULL)) AS elected_us"),
         F.expr("min(if(kind = 'loaded', ts_us, NULL)) AS loaded_us"),
@@ -26,4 +28,11 @@ def failovers(milestones: DataFrame) -> DataFrame:
 def failover_phases(milestones: DataFrame) -> DataFrame:
     steps = milestones.where("kind = 'failover'")
     term = Window.partitionBy("cluster", "node", "process", "epoch").orderBy("seq")
-    return steps.select("cluster", "node", "epoch", F.col("event").alias("phase"), "duration_us", F.row_number().over(term).alias("position"))
+    return steps.select(
+        "cluster",
+        "node",
+        "epoch",
+        F.col("event").alias("phase"),
+        "duration_us",
+        F.row_number().over(term).alias("position"),
+    )

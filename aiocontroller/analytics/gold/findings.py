@@ -3,10 +3,10 @@
 The rules are those that the simulation checks at every write (``chaos/history.py``), as far as a journal can prove
 them.  Two things keep a finding honest:
 
-* A partition that is created anew starts anew (``fresh``): its epochs begin at zero again.
-* Where a rule is about two *adjacent* states, the versions of the state znode must say that they are (``next_version``):
-  between other rows something may have happened that no record tells.  The order of states of one term can only be
-  judged where no record of that process is missing; such findings say ``if_complete``, and ``violations`` checks it.
+* A partition that is created anew starts anew (``_FRESH``): its epochs begin at zero again.
+* Where a rule is about two *adjacent* states, the versions of the state znode must say so (``_NEXT_VERSION``): between
+  other rows something may have happened that no record tells.  The order of states of one term can only be judged
+  where no record of that process is missing; such findings say ``if_complete``, and ``violations`` checks it.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ RULES: Final = (
     Rule(
         "I1",
         f"NOT {_FRESH} AND partition_epoch < prev.partition_epoch AND {_ANOTHER_CONTROLLER}",
-        "concat('controller epoch ', prev.epoch, ' wrote version ', prev.partition_epoch, ' of the state, after epoch ', "
-        "epoch, ' had version ', partition_epoch)",
+        "concat('controller epoch ', prev.epoch, ' wrote version ', prev.partition_epoch, ' of the state, after "
+        "epoch ', epoch, ' had version ', partition_epoch)",
     ),
     Rule(
         "I2",
@@ -91,7 +91,8 @@ RULES: Final = (
     ),
     Rule(
         "I3",
-        f"NOT {_FRESH} AND leader_epoch = prev.leader_epoch AND leader >= 0 AND prev.leader >= 0 AND leader <> prev.leader",
+        f"NOT {_FRESH} AND leader_epoch = prev.leader_epoch AND leader >= 0 AND prev.leader >= 0 "
+        "AND leader <> prev.leader",
         "concat(prev.leader, ' and ', leader, ' both lead in leader epoch ', leader_epoch)",
     ),
     Rule(

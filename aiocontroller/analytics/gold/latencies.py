@@ -10,14 +10,22 @@ _P = "percentile(value_us, array(0.5D, 0.9D, 0.99D, 0.999D), n) AS p"
 
 def latencies(counts: DataFrame) -> DataFrame:
     """Requests by broker and, with ``broker`` null, to all of them.  Percentiles interpolate, rounded to µs."""
-    everybody = counts.where("what = 'request' AND broker IS NOT NULL").withColumn("broker", F.expr("CAST(NULL AS INT)"))
-    grouped = counts.unionByName(everybody).groupBy("cluster", "what", "name", "broker").agg(
-        F.expr("sum(n) AS count"),
-        F.expr(_P),
-        F.expr("max(value_us) AS max_us"),
-        F.expr("round(sum(CAST(value_us AS DECIMAL(38, 0)) * n) / sum(n)) AS mean_us"),
+    everybody = counts.where("what = 'request' AND broker IS NOT NULL").withColumn(
+        "broker", F.expr("CAST(NULL AS INT)")
     )
-    quantiles = (f"CAST(round(p[{i}]) AS BIGINT) AS {name}" for i, name in enumerate(("p50_us", "p90_us", "p99_us", "p999_us")))
+    grouped = (
+        counts.unionByName(everybody)
+        .groupBy("cluster", "what", "name", "broker")
+        .agg(
+            F.expr("sum(n) AS count"),
+            F.expr(_P),
+            F.expr("max(value_us) AS max_us"),
+            F.expr("round(sum(CAST(value_us AS DECIMAL(38, 0)) * n) / sum(n)) AS mean_us"),
+        )
+    )
+    quantiles = (
+        f"CAST(round(p[{i}]) AS BIGINT) AS {name}" for i, name in enumerate(("p50_us", "p90_us", "p99_us", "p999_us"))
+    )
     return grouped.selectExpr("cluster", "what", "name", "broker", "count", *quantiles, "max_us", "mean_us")
 
 

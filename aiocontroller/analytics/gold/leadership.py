@@ -23,8 +23,8 @@ KEY: Final = ("cluster", "topic", "partition")
 ORDER: Final = ("epoch", "start_us", "writer", "at_us", "seq")
 """As ``docs/journal.md`` says; never by the clocks of several nodes.  See ``ordered``."""
 ROW: Final = (
-    *KEY, *ORDER, "process", "source", "node", "ts_us", "ts_error_us", "kind", "from_state", "to_state", "leader", "leader_epoch",
-    "isr", "replicas", "controller_epoch", "partition_epoch", "unclean", "reference",
+    *KEY, *ORDER, "process", "source", "node", "ts_us", "ts_error_us", "kind", "from_state", "to_state", "leader",
+    "leader_epoch", "isr", "replicas", "controller_epoch", "partition_epoch", "unclean", "reference",
 )  # fmt: skip
 
 _PREVIOUS: Final = (
@@ -45,13 +45,13 @@ PREVIOUS_PLACE: Final = "coalesce(prev.reference, concat(prev.process, ':', prev
 _WINDOW: Final = """
     named_struct(
         'ts_us', ts_us, 'error_us', ts_error_us, 'epoch', epoch, 'process', process,
-        'order', struct(epoch, start_us, writer, at_us, seq), 'place', {place}, 'hidden', {hidden}, 'before_us', prev.ts_us, 'before_epoch', prev.epoch,
+        'order', struct(epoch, start_us, writer, at_us, seq),
+        'place', {place}, 'hidden', {hidden}, 'before_us', prev.ts_us,
         'leader', coalesce(if(prev.phase = 'up', prev.leader, NULL), nullif(leader, -1)),
         'suspect', {suspect}, 'born', coalesce(to_state = 'NewPartition', false),
         'grown', coalesce(size(replicas) > size(prev.replicas), false))"""
 _DOWN_SINCE: Final = _WINDOW.format(
-    place=PLACE,
-    hidden="hidden", suspect="coalesce(if(prev.phase = 'up', prev.leader, NULL), nullif(leader, -1))"
+    place=PLACE, hidden="hidden", suspect="coalesce(if(prev.phase = 'up', prev.leader, NULL), nullif(leader, -1))"
 )
 _UNDER_SINCE: Final = _WINDOW.format(
     place=PLACE,
@@ -65,15 +65,17 @@ _UNDER_BEGINS: Final = "NOT carried AND under AND NOT coalesce(prev.under, false
 def ordered(events: DataFrame) -> DataFrame:
     """With the columns of ``ORDER``.
 
-    A journal's records are numbered by their process.  Log lines of a node are numbered by nothing that outlives their
-    reading: they go by the node's clock, over all its files.
+    A journal's records are numbered by their process.  Log lines are numbered by nothing that outlives their
+    reading: they go by the clock, over all files of the cluster.
     """
     journal = "source = 'journal'"
-    return events.withColumns({
-        "start_us": F.expr("coalesce(start_us, 0)"),
-        "writer": F.expr(f"if({journal}, process, CAST(node AS STRING))"),
-        "at_us": F.expr(f"if({journal}, 0, ts_us)"),
-    })
+    return events.withColumns(
+        {
+            "start_us": F.expr("coalesce(start_us, 0)"),
+            "writer": F.expr(f"if({journal}, process, '')"),
+            "at_us": F.expr(f"if({journal}, 0, ts_us)"),
+        }
+    )
 
 
 def rows(events: DataFrame) -> DataFrame:
@@ -100,24 +102,36 @@ def timeline(new: DataFrame, last: DataFrame | None = None) -> DataFrame:
     order = Window.partitionBy(*KEY).orderBy(*ORDER)
     so_far = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     filled = marked.withColumn("replicas", F.last("replicas", ignorenulls=True).over(so_far))
-    phased = filled.withColumns({
-        "phase": F.expr(PHASE),
-        "under": F.expr("to_state IS DISTINCT FROM 'NonExistentPartition' AND coalesce(size(isr) < size(replicas), false)"),
-    })
-    beside = phased.withColumns({
-        "prev": F.lag(F.struct(*_PREVIOUS)).over(order),
-        "is_last": F.lead(F.lit(1)).over(order).isNull(),
-    }).withColumn("hidden", F.expr(HIDDEN))
-    since = beside.withColumns({
-        "down_since": _present("down_carried", _DOWN_BEGINS, _DOWN_SINCE, last is None).over(so_far),
-        "under_since": _present("under_carried", _UNDER_BEGINS, _UNDER_SINCE, last is None).over(so_far),
-    })
-    ended = since.withColumns({
-        "down_ends": F.expr("NOT carried AND phase <> 'down' AND (hidden OR coalesce(prev.phase = 'down', false))"),
-        "under_ends": F.expr("NOT carried AND NOT under AND coalesce(prev.under, false)"),
-    })
+    phased = filled.withColumns(
+        {
+            "phase": F.expr(PHASE),
+            "under": F.expr(
+                "to_state IS DISTINCT FROM 'NonExistentPartition' AND coalesce(size(isr) < size(replicas), false)"
+            ),
+        }
+    )
+    beside = phased.withColumns(
+        {
+            "prev": F.lag(F.struct(*_PREVIOUS)).over(order),
+            "is_last": F.lead(F.lit(1)).over(order).isNull(),
+        }
+    ).withColumn("hidden", F.expr(HIDDEN))
+    since = beside.withColumns(
+        {
+            "down_since": _present("down_carried", _DOWN_BEGINS, _DOWN_SINCE, last is None).over(so_far),
+            "under_since": _present("under_carried", _UNDER_BEGINS, _UNDER_SINCE, last is None).over(so_far),
+        }
+    )
+    ended = since.withColumns(
+        {
+            "down_ends": F.expr("NOT carried AND phase <> 'down' AND (hidden OR coalesce(prev.phase = 'down', false))"),
+            "under_ends": F.expr("NOT carried AND NOT under AND coalesce(prev.under, false)"),
+        }
+    )
     # The beginning matters where a window ends and where a later call goes on.
-    kept_where = {name: F.expr(f"if({name[:-6]}_ends OR is_last, {name}, NULL)") for name in ("down_since", "under_since")}
+    kept_where = {
+        name: F.expr(f"if({name[:-6]}_ends OR is_last, {name}, NULL)") for name in ("down_since", "under_since")
+    }
     return ended.withColumns(kept_where).drop("down_carried", "under_carried")
 
 

@@ -18,11 +18,13 @@ def data_quality(tallies: DataFrame, repeated: DataFrame, quarantine: DataFrame)
     )  # fmt: skip
     process = Window.partitionBy("cluster", "process")
     in_order = process.orderBy("first_seq", "file")
-    placed = files.withColumns({
-        "before": F.coalesce(F.max("last_seq").over(in_order.rowsBetween(Window.unboundedPreceding, -1)), F.lit(0)),
-        "missing": F.max("last_seq").over(process) - F.sum("records").over(process),
-        "nth": F.row_number().over(in_order),
-    }).withColumn("apart", F.expr("last_seq - before - records"))
+    placed = files.withColumns(
+        {
+            "before": F.coalesce(F.max("last_seq").over(in_order.rowsBetween(Window.unboundedPreceding, -1)), F.lit(0)),
+            "missing": F.max("last_seq").over(process) - F.sum("records").over(process),
+            "nth": F.row_number().over(in_order),
+        }
+    ).withColumn("apart", F.expr("last_seq - before - records"))
     tidy = placed.withColumn("tidy", F.min(F.expr("apart >= 0 AND first_seq > before")).over(process))
     gaps = "if(source <> 'journal', 0L, if(tidy, apart, if(nth = 1, missing, 0L))) AS gaps"
     read = tidy.selectExpr("file", "source", "records", "first_us", "last_us", gaps)

@@ -4,7 +4,7 @@
 | --- | --- | --- |
 | I1 | a controller wrote a partition's state after a later one had | two rows of the partition |
 | I2 | an epoch or a version went back | two rows; two elections |
-| I3 | a leader outside the ISR, an ISR that is empty, wider than the replicas, or grew unasked; two leaders in one epoch | one or two rows |
+| I3 | a leader outside the ISR; an ISR that is empty, too wide, or grew unasked; two leaders in one epoch | its rows |
 | I4 | a leader from outside the ISR in an election that was not unclean | two rows |
 | I5 | at the end, nobody has led a partition for a minute although a member of its ISR lives | its last row |
 | I6 | two processes in office in one epoch | a record of each |
@@ -35,7 +35,12 @@ _COLUMNS = ("cluster", "invariant", "topic", "partition", "node", "epoch", "ts_u
 
 
 def violations(
-    found: DataFrame, milestones: DataFrame, tallies: DataFrame, last_rows: DataFrame, events: DataFrame, span: DataFrame
+    found: DataFrame,
+    milestones: DataFrame,
+    tallies: DataFrame,
+    last_rows: DataFrame,
+    events: DataFrame,
+    span: DataFrame,
 ) -> DataFrame:
     own = tallies.where("source = 'journal'")
     return reduce(
@@ -68,20 +73,26 @@ def _of_terms(milestones: DataFrame) -> DataFrame:
     """Elections of one process: the epoch grows, and each term ends before the next."""
     terms = milestones.where("kind IN ('elected', 'resigned')")
     process = Window.partitionBy("cluster", "process").orderBy("seq")
-    in_order = terms.withColumns({
-        "before": F.lag(F.struct("kind", "place")).over(process),
-        "highest": F.max(F.expr("if(kind = 'elected', controller_epoch, NULL)")).over(
-            process.rowsBetween(Window.unboundedPreceding, -1)
-        ),
-    }).where("kind = 'elected'")
-    back = in_order.where("controller_epoch <= highest").withColumns({
-        "invariant": F.lit("I2"),
-        "words": F.expr("concat('elected for epoch ', controller_epoch, ' after ', highest)"),
-    })
-    twice = in_order.where("before.kind = 'elected'").withColumns({
-        "invariant": F.lit("I12"),
-        "words": F.expr("concat('elected for epoch ', controller_epoch, ' without having resigned')"),
-    })
+    in_order = terms.withColumns(
+        {
+            "before": F.lag(F.struct("kind", "place")).over(process),
+            "highest": F.max(F.expr("if(kind = 'elected', controller_epoch, NULL)")).over(
+                process.rowsBetween(Window.unboundedPreceding, -1)
+            ),
+        }
+    ).where("kind = 'elected'")
+    back = in_order.where("controller_epoch <= highest").withColumns(
+        {
+            "invariant": F.lit("I2"),
+            "words": F.expr("concat('elected for epoch ', controller_epoch, ' after ', highest)"),
+        }
+    )
+    twice = in_order.where("before.kind = 'elected'").withColumns(
+        {
+            "invariant": F.lit("I12"),
+            "words": F.expr("concat('elected for epoch ', controller_epoch, ' without having resigned')"),
+        }
+    )
     return back.unionByName(twice).selectExpr(
         "cluster", "invariant", "NULL", "NULL", "node", "epoch", "ts_us", "words",
         "filter(array(before.place, place), p -> p IS NOT NULL)",
@@ -90,11 +101,16 @@ def _of_terms(milestones: DataFrame) -> DataFrame:
 
 def _acts_out_of_office(tallies: DataFrame, milestones: DataFrame) -> DataFrame:
     key = ["cluster", "process", "epoch"]
-    acts = tallies.where(f"kind IN ({_ACTS})").groupBy(*key, "node", "kind").agg(
-        F.expr("min(first_seq) AS first_seq"), F.expr("max(last_seq) AS last_seq"), F.expr("max(last_us) AS ts_us")
+    acts = (
+        tallies.where(f"kind IN ({_ACTS})")
+        .groupBy(*key, "node", "kind")
+        .agg(
+            F.expr("min(first_seq) AS first_seq"), F.expr("max(last_seq) AS last_seq"), F.expr("max(last_us) AS ts_us")
+        )
     )
     terms = milestones.groupBy(*key).agg(
-        F.expr("min(if(kind = 'elected', seq, NULL)) AS elected"), F.expr("max(if(kind = 'resigned', seq, NULL)) AS resigned")
+        F.expr("min(if(kind = 'elected', seq, NULL)) AS elected"),
+        F.expr("max(if(kind = 'resigned', seq, NULL)) AS resigned"),
     )
     complete = complete_processes(tallies).withColumn("complete", F.lit(True))
     known = acts.join(terms, key, "left").join(complete, ["cluster", "process"], "left")
@@ -111,8 +127,10 @@ def _acts_out_of_office(tallies: DataFrame, milestones: DataFrame) -> DataFrame:
 
 
 def _two_in_office(tallies: DataFrame) -> DataFrame:
-    office = tallies.where(f"epoch > 0 AND kind IN ('elected', {_ACTS})").groupBy("cluster", "epoch", "process").agg(
-        F.expr("max(node) AS node"), F.expr("min(first_seq) AS seq"), F.expr("min(first_us) AS ts_us")
+    office = (
+        tallies.where(f"epoch > 0 AND kind IN ('elected', {_ACTS})")
+        .groupBy("cluster", "epoch", "process")
+        .agg(F.expr("max(node) AS node"), F.expr("min(first_seq) AS seq"), F.expr("min(first_us) AS ts_us"))
     )
     each = office.groupBy("cluster", "epoch").agg(
         F.array_sort(F.collect_list(F.struct("process", "seq", "node", "ts_us"))).alias("who")
@@ -126,8 +144,14 @@ def _two_in_office(tallies: DataFrame) -> DataFrame:
 
 def _old_incarnations(tallies: DataFrame) -> DataFrame:
     key = ["cluster", "process", "epoch", "broker"]
-    sent = tallies.where("kind = 'request' AND broker_epoch IS NOT NULL").groupBy(*key, "node", "broker_epoch").agg(
-        F.expr("min(first_seq) AS first_seq"), F.expr("max(last_seq) AS last_seq"), F.expr("max(last_us) AS last_us")
+    sent = (
+        tallies.where("kind = 'request' AND broker_epoch IS NOT NULL")
+        .groupBy(*key, "node", "broker_epoch")
+        .agg(
+            F.expr("min(first_seq) AS first_seq"),
+            F.expr("max(last_seq) AS last_seq"),
+            F.expr("max(last_us) AS last_us"),
+        )
     )
     earlier = Window.partitionBy(*key).orderBy("broker_epoch").rowsBetween(Window.unboundedPreceding, -1)
     overlap = sent.withColumn("old_seq", F.max("last_seq").over(earlier)).where("old_seq > first_seq")
@@ -141,7 +165,8 @@ def _old_incarnations(tallies: DataFrame) -> DataFrame:
 def _of_the_loop(milestones: DataFrame) -> DataFrame:
     said = f"""
         filter(array(
-          if(kind = 'fault', struct('I10' AS i, concat(coalesce(event, 'a handler'), ' failed: ', coalesce(detail, '')) AS w), NULL),
+          if(kind = 'fault',
+             struct('I10' AS i, concat(coalesce(event, 'a handler'), ' failed: ', coalesce(detail, '')) AS w), NULL),
           if(kind = 'event' AND queue_us > {SLOW_US},
              struct('I9' AS i, concat(event, ' waited for ', round(queue_us / 1e6, 1), ' s') AS w), NULL),
           if(kind = 'event' AND processing_us > {SLOW_US},

@@ -53,7 +53,9 @@ def still_open(last_rows: DataFrame) -> DataFrame:
 
 def spans(tallies: DataFrame) -> DataFrame:
     """(cluster, from_us, to_us, terms): how long each cluster was watched, and by which controllers."""
-    terms = tallies.groupBy("cluster", "epoch").agg(F.min("first_us").alias("first_us"), F.max("last_us").alias("last_us"))
+    terms = tallies.groupBy("cluster", "epoch").agg(
+        F.min("first_us").alias("first_us"), F.max("last_us").alias("last_us")
+    )
     return terms.groupBy("cluster").agg(
         F.min("first_us").alias("from_us"),
         F.max("last_us").alias("to_us"),
@@ -69,13 +71,24 @@ def attributed(closed: DataFrame, opened: DataFrame, events: DataFrame, span: Da
         ).alias("turns")
     )
     latest = "try_element_at(filter(turns, t -> t.order <= since.order), -1)"
-    every = closed.drop("n").unionByName(opened, allowMissingColumns=True).withColumn("suspect", F.expr("since.suspect"))
+    every = (
+        closed.drop("n").unionByName(opened, allowMissingColumns=True).withColumn("suspect", F.expr("since.suspect"))
+    )
     known = (
         every.join(F.broadcast(turns), ["cluster", "suspect"], "left")
         .join(F.broadcast(span), "cluster")
-        .withColumns({"turn": F.expr(latest), "gone": F.expr("coalesce(gone, false)"), "unclean": F.expr("coalesce(unclean, false)")})
+        .withColumns(
+            {
+                "turn": F.expr(latest),
+                "gone": F.expr("coalesce(gone, false)"),
+                "unclean": F.expr("coalesce(unclean, false)"),
+            }
+        )
         .withColumn("cause", F.expr(CAUSE))
-        .withColumn("by_death", F.expr("cause IN ('broker_death', 'unclean') AND coalesce(turn.event IN ('died', 'bounced'), false)"))
+        .withColumn(
+            "by_death",
+            F.expr("cause IN ('broker_death', 'unclean') AND coalesce(turn.event IN ('died', 'bounced'), false)"),
+        )
         .withColumn("start_us", F.expr(START))
     )
     by_broker = "cause IN ('broker_death', 'controlled_shutdown', 'controller_failover', 'unclean', 'unknown')"
@@ -90,7 +103,8 @@ def attributed(closed: DataFrame, opened: DataFrame, events: DataFrame, span: Da
         f"if({by_broker}, suspect, NULL) AS broker",
         "since.leader AS leader_before",
         "leader_after",
-        "greatest(coalesce(since.error_us, 0), coalesce(end_error_us, 0)) + if(since.hidden, since.ts_us - start_us, 0) AS error_us",
+        "greatest(coalesce(since.error_us, 0), coalesce(end_error_us, 0)) "
+        "+ if(since.hidden, since.ts_us - start_us, 0) AS error_us",
         "array_distinct(filter(array(culprit, since.place, end_place), p -> p IS NOT NULL)) AS evidence",
         "unavailable",
         "culprit",
