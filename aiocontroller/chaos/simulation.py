@@ -121,6 +121,8 @@ class Simulation:
         """Where partitions were last moved to, where that was acknowledged and nothing came after it."""
         self.marks: coverage.Marks = Counter()
         self.problems: list[str] = []
+        self.repairs: list[Callable[[], None]] = []
+        """What ends faults that would otherwise end by themselves, later."""
         self.heard: Callable[[int, str], None] = lambda broker, api: None
         """Called for each control request that a broker accepts."""
         self._services: list[tuple[int, Service]] = []
@@ -335,8 +337,14 @@ class Simulation:
             process.host.resume()
         self.zookeeper_host.resume()
         self.network.heal()
+        for repair in self.repairs:
+            repair()
         for number in [b for b, (broker, _) in self.brokers.items() if broker.replicas.failed]:
             self.kill(self.brokers.pop(number)[1])  # a new disk needs a new process
+        if self.plan.fast_bounce:
+            for number in [b for b in self.brokers if paths.broker_id(b) not in self.model.tree.nodes]:
+                self.history.probe("registration removed")  # of a broker that lives: it does not register by itself
+                self.kill(self.brokers.pop(number)[1])
         self._raise_the_dead()
 
     def _has_strays(self, broker: int, process: SimulatedBroker) -> bool:

@@ -110,6 +110,7 @@ class Steps(OperatorSteps):
             if listener is not None and not process.task.done() and not process.host.crashed:
                 network.listeners[port] = listener
 
+        self.simulation.repairs.append(listen_again)
         self.simulation.clock.call_later(duration_s, listen_again)
 
     def step_hush_broker(self) -> None:

@@ -141,6 +141,10 @@ class ControllerChannelManager:
         """Brokers that seem to be dead, by id; none where early detection is off."""
         return self.heartbeats.suspects() if self.heartbeats is not None else {}
 
+    def refusing_s(self, broker: int) -> float:
+        """For how long nobody has listened at the broker; 0 where somebody does, or nobody looks."""
+        return self.heartbeats.refusing_s(broker) if self.heartbeats is not None else 0.0
+
     async def wait_until_connected(self, timeout_s: float) -> None:
         """Give new senders a moment to connect and learn versions; those that do not make it go on by themselves."""
         with anyio.move_on_after(timeout_s):

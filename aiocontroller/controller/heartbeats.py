@@ -84,6 +84,10 @@ class Heartbeats:
     def suspects(self) -> dict[int, Suspicion]:
         return self.detector.suspects()
 
+    def refusing_s(self, peer: int) -> float:
+        """For how long connecting to the peer has been refused without a break; 0 when it was not."""
+        return self.detector.refusing_s(peer, self.world.clock.monotonic())
+
     def look(self) -> None:
         before, held = self.detector.suspects(), self.detector.held
         changed = self.detector.judge(self.world.clock.monotonic())

@@ -18,6 +18,7 @@ import logging
 from collections.abc import Sequence
 
 from aiocontroller.controller.brokers import on_broker_startup
+from aiocontroller.controller.fast_bounce import schedule_removal
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import handle_partition_state_changes, remove_from_isr
 from aiocontroller.core.election import Strategy
@@ -62,6 +63,7 @@ async def _move_away(shell: ControllerShell, suspicions: Sequence[Suspicion]) ->
     await shell.send(batch)
     for suspicion in suspicions:
         broker = suspicion.peer
+        schedule_removal(shell, broker)
         shell.alarms.inc()
         shell.journal.append(
             "suspicion",

@@ -175,6 +175,14 @@ class SuspectsChange(Signal, frozen=True, gc=False):
     state = ControllerState.BrokerChange
 
 
+class StaleRegistration(Signal, frozen=True, gc=False):
+    """A dead broker's registration may have stood long enough; for this incarnation only."""
+
+    state = ControllerState.BrokerChange
+    broker: int
+    broker_epoch: int
+
+
 class ControllerSuspected(Signal, frozen=True, gc=False):
     """Early detection suspects the controller in office."""
 

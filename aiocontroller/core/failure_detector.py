@@ -127,6 +127,11 @@ class FailureDetector:
     def suspects(self) -> dict[int, Suspicion]:
         return {peer: known.suspicion for peer, known in self.peers.items() if known.suspicion is not None}
 
+    def refusing_s(self, peer: int, now_s: float) -> float:
+        """For how long nobody has listened there, as far as the attempts in a row tell; 0 when somebody did."""
+        known = self.peers.get(peer)
+        return now_s - known.refused_since_s if known is not None and known.refusals >= REFUSALS else 0.0
+
     def allowed(self) -> int:
         """How many may be suspected at a time."""
         watched = len(self.peers)

@@ -157,6 +157,10 @@ class KafkaZkClient:
                 brokers.append(broker)
         return brokers, bad
 
+    async def delete_broker_registration(self, broker_id: int, epoch: int, *, fence: int) -> bool:
+        """Delete the registration of this incarnation and of no other; whether it was there.  See ``registration``."""
+        return await registration.delete_broker_registration(self.client, broker_id, epoch, fence)
+
     async def get_broker(self, broker_id: int, *, watch: bool = True) -> Broker | BadZNode | None:
         return _broker(await self.client.get_many([paths.broker_id(broker_id)], watch=watch), 0, broker_id)
 

@@ -19,6 +19,7 @@ Winning ``/controller``, step by step (Kafka's ``registerControllerAndIncrementC
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +30,8 @@ from aiocontroller.zookeeper.codec import Create, Delete, Op, OpResult, SetData
 from aiocontroller.zookeeper.errors import Code, MaybeAppliedError, NotSentError, SessionExpiredError
 from aiocontroller.zookeeper.znode_access import error_at
 from aiocontroller.zookeeper.znode_json import BadZNode
+
+log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 20
 """Rounds of a registration in which somebody else got in between; then it is given up."""
@@ -219,3 +222,34 @@ async def register_broker(client: ZooKeeperClient, info: znodes.BrokerInfo, prev
             )
         await _multi(client, session, [Delete(path)])
     raise BrokerIdInUseError(f"{path} came and went {MAX_ATTEMPTS} times while it was being registered")
+
+
+async def delete_broker_registration(client: ZooKeeperClient, broker_id: int, epoch: int, fence: int) -> bool:
+    """Delete ``/brokers/ids/N`` of the incarnation with this czxid; False when another is there, or none.
+
+    ZooKeeper deletes on a data version, and every incarnation's is the same.  So this one is marked before:
+
+     1. Read: the czxid is the one that is meant, at version v.
+     2. Set the data that is there, where the version is v.  The version is v+1 now, as no new registration's is.
+     3. Read again: still the same czxid.
+     4. Delete where the version is v+1.
+
+    Should the session end and the id be registered anew between 1 and 2, the new znode has the old data until its
+    broker changes it; 3 notices, and it is not deleted.
+    """
+    path = paths.broker_id(broker_id)
+    await client.sync(path)
+    reads = await client.get_many([path])
+    if reads.code[0] != 0 or reads.stat(0).created_zxid != epoch:
+        return False
+    marked = await client.write_many([SetData(path, reads.data[0] or b"", reads.version[0])], fence=fence)
+    if marked.code[0] != 0:
+        return False
+    stat = await _stat_of(client, path)
+    if stat is None:
+        return False
+    if stat.created_zxid != epoch:
+        log.error("%s was registered anew in the moment in which it was marked: its data may be out of date", path)
+        return False
+    deleted = await client.write_many([Delete(path, marked.version[0])], fence=fence)
+    return deleted.code[0] == 0

@@ -325,3 +325,26 @@ def test_a_controlled_shutdown_takes_everybody_who_leaves_out_of_the_isr() -> No
     context = ctx(topics={"t": [[1, 2, 3]]}, shutting_down=[1, 2])
     row = pid(context, "t-0")
     assert written(context, row, Strategy.CONTROLLED_SHUTDOWN).isr == (3,)
+
+
+def test_a_suspicion_is_no_ground_for_an_unclean_election() -> None:
+    """The one in sync may live: somebody we do not hear, who may serve clients."""
+    context = ctx(3, {"t": [[1, 2, 3]]})
+    lead(context, "t-0", -1, (1,))
+    rows, allowed = [pid(context, "t-0")], UncleanPolicy(True)
+    context.suspect([1])
+    assert elect(context, rows, Strategy.OFFLINE, allowed).failed == rows
+    context.remove_brokers([1])
+    (outcome,) = elect(context, rows, Strategy.OFFLINE, allowed).outcomes
+    assert (outcome.leader, outcome.unclean) == (2, True)
+
+
+def test_a_suspect_is_treated_as_one_that_shuts_down() -> None:
+    context = ctx(3, {"t": [[1, 2, 3]]})
+    lead(context, "t-0", 1, (1, 2, 3))
+    context.suspect([1])
+    (outcome,) = elect(context, [0], Strategy.CONTROLLED_SHUTDOWN).outcomes
+    assert (outcome.leader, outcome.isr, outcome.recipients) == (2, (2, 3), (1, 2, 3))
+    assert elect(context, [0], Strategy.PREFERRED).failed == [0]
+    context.trust([1])
+    assert elect(context, [0], Strategy.PREFERRED).failed == []

@@ -1,0 +1,488 @@
+"""Brokers and controllers that seem to be dead, on virtual time: the program, a modelled ZooKeeper, recording brokers.
+
+ZooKeeper sessions last six seconds here; what happens within one was decided by early detection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from aiocontroller.chaos.zookeeper_server import ZooKeeperServer
+from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.events import AlterPartition, AlterPartitionReceived, ElectionType, ReplicaLeaderElection, Reply
+from aiocontroller.core.invariants import violations
+from aiocontroller.net.ports import World
+from aiocontroller.net.simulated import SimulatedClock, SimulatedNetwork, simulated_world
+from aiocontroller.service import Service
+from aiocontroller.wire.apis import ApiKey
+from aiocontroller.zookeeper.znodes import encode_broker
+from tests.integration.controller.harness import Cluster, journal_of
+from tests.virtual_time import virtual_time
+
+QUICKLY_S = 1.0
+"""Far below a session."""
+
+
+class Stage(Cluster):
+    def __init__(self, world: World, network: SimulatedNetwork, zookeeper: ZooKeeperServer) -> None:
+        super().__init__(world, zookeeper.address)
+        self.network = network
+        self.zookeeper = zookeeper
+
+    async def begin(self, mode: str = "refused", brokers: int = 3, **settings: Any) -> Service:
+        """``t-0`` to ``t-2``, each led by another broker, all in sync everywhere."""
+        for broker in range(1, brokers + 1):
+            self.on_host(f"broker {broker}")
+            await self.add_broker(broker)
+        self.on_host("controller")
+        service = await self.add_controller(aiocontroller_early_broker_detection=mode, **settings)
+        await self.create_topic("t", {0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1, 2]})
+        await self.until_leaders("t", [1, 2, 3])
+        await asyncio.sleep(2)
+        for broker_ in self.brokers.values():
+            broker_.take()
+        return service
+
+    def on_host(self, name: str) -> None:
+        """What is added from now on runs there."""
+        host = self.network.host(name)
+        self.world = World(host, SimulatedClock(host), Random(name))
+
+    async def now(self) -> list[tuple[int, tuple[int, ...], int]]:
+        return [(s.leader, s.isr, s.leader_epoch) for s in await self.states("t", 3) if s is not None]
+
+    async def registered(self) -> list[int]:
+        found, _ = await self.zk.get_all_brokers_in_cluster(watch=False)
+        return [broker.id for broker in found]
+
+    async def deafen(self, *brokers: int) -> list[int]:
+        """Nobody listens there any more, from now on; their ports."""
+        ports = [self.brokers[broker].port for broker in brokers]
+        for broker in brokers:
+            self.brokers[broker].deafen()
+        return ports
+
+    def hush(self, *brokers: int) -> None:
+        """They stand still: what is sent to them is taken, and nothing comes back."""
+        for broker in brokers:
+            self.brokers[broker].unanswered |= {ApiKey.API_VERSIONS, ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA}
+
+
+@asynccontextmanager
+async def stage() -> AsyncIterator[Stage]:
+    network = SimulatedNetwork()
+    world = simulated_world(network, seed=1)
+    server = ZooKeeperServer(world)
+    await server.start()
+    it = Stage(world, network, server)
+    await it.start()
+    try:
+        yield it
+        for service in it.services:
+            if service.controller.election.active:
+                assert violations(service.shell.context) == []
+    finally:
+        await it.close()
+        server.stop()
+
+
+def suspicions(service: Service) -> list[tuple[str | None, int | None]]:
+    return [(r.event, r.broker) for r in journal_of(service).of_kind("suspicion")]
+
+
+WITHOUT_2 = [(1, (1, 3), 1), (3, (3, 1), 1), (3, (3, 1), 1)]
+
+
+# -- a broker that dies ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["refused", "full"])
+@virtual_time
+async def test_a_broker_that_refuses_loses_its_leaders_and_leaves_the_isrs(mode: str) -> None:
+    async with stage() as it:
+        service = await it.begin(mode)
+        await it.deafen(2)
+        await asyncio.sleep(QUICKLY_S)
+        assert await it.now() == WITHOUT_2
+        assert await it.registered() == [1, 2, 3]
+        assert service.controller.status()["suspected"] == [2]
+        assert suspicions(service) == [("suspected", 2), ("alarm", 2)]
+        assert service.metrics.snapshot()["aiocontroller_earlydetection_alarms_total"] == 1
+        heard = it.brokers[1].of(ApiKey.UPDATE_METADATA)[-1]
+        assert 2 in [b.id_ for b in heard.live_brokers], "its followers may yet need to find it"
+
+
+@virtual_time
+async def test_off_is_off() -> None:
+    async with stage() as it:
+        service = await it.begin("off")
+        before = await it.now()
+        await it.deafen(2)
+        await asyncio.sleep(30)
+        assert await it.now() == before
+        assert suspicions(service) == []
+
+
+@virtual_time
+async def test_its_registration_goes_and_it_is_dead_as_ever() -> None:
+    async with stage() as it:
+        service = await it.begin()
+        await it.deafen(2)
+        await asyncio.sleep(QUICKLY_S)
+        await it.brokers.pop(2).client.close()
+        await asyncio.sleep(QUICKLY_S)
+        assert await it.now() == WITHOUT_2, "there was nothing left to do"
+        assert service.controller.status()["suspected"] == []
+        assert sorted(service.shell.context.live) == [1, 3]
+        await it.add_broker(2)
+        await asyncio.sleep(QUICKLY_S)
+        assert sorted(service.shell.context.live) == [1, 2, 3]
+        assert ("false alarm", 2) not in suspicions(service)
+
+
+@virtual_time
+async def test_silence_is_evidence_in_the_mode_full_only() -> None:
+    for mode, expected in (("full", WITHOUT_2), ("refused", [(1, (1, 2, 3), 0), (2, (2, 3, 1), 0), (3, (3, 1, 2), 0)])):
+        async with stage() as it:
+            await it.begin(mode)
+            it.hush(2)
+            await asyncio.sleep(2.5)
+            assert await it.now() == expected
+
+
+@virtual_time
+async def test_a_partition_in_one_direction_is_silence() -> None:
+    async with stage() as it:
+        service = await it.begin("full")
+        it.network.block("broker 2", "controller")
+        await asyncio.sleep(2.5)
+        assert [state[0] for state in await it.now()] == [1, 3, 3]
+        assert 2 in await it.registered()
+        it.network.heal()
+        await asyncio.sleep(5)
+        assert sorted(service.shell.context.live) == [1, 2, 3]
+
+
+# -- what is not done --------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_the_last_in_sync_stays_and_nobody_from_outside_is_elected() -> None:
+    """Not even where unclean elections are allowed, by whatever comes along meanwhile."""
+    async with stage() as it:
+        service = await it.begin(unclean_leader_election_enable=True)
+        for number, leader in enumerate((1, 2, 3)):
+            state = await it.state("t", number)
+            ask = AlterPartition("t", number, state.leader_epoch, (leader,), state.partition_epoch)
+            epoch = it.brokers[leader].epoch
+            service.queue.append(
+                AlterPartitionReceived(
+                    broker=leader, broker_epoch=epoch, version=3, partitions=(ask,), reply=Reply(lambda _: None)
+                )
+            )
+        await asyncio.sleep(1)
+        alone = [(1, (1,), 0), (2, (2,), 0), (3, (3,), 0)]
+        assert await it.now() == alone
+        await it.deafen(2)
+        await asyncio.sleep(QUICKLY_S)
+        assert service.controller.status()["suspected"] == [2]
+        assert await it.now() == alone
+        await it.stop_broker(3)
+        await asyncio.sleep(QUICKLY_S)
+        assert service.controller.status()["offline_partitions"] == 0, "t-1 is led, as far as anybody knows"
+        (one, two, three) = await it.now()
+        assert (one, two) == (alone[0], alone[1])
+        assert three[1] != (3,), "a death that ZooKeeper vouches for is another matter"
+
+
+@virtual_time
+async def test_an_election_that_somebody_asks_for_does_not_go_over_a_suspicion() -> None:
+    async with stage() as it:
+        service = await it.begin()
+        await it.deafen(2)
+        await asyncio.sleep(QUICKLY_S)
+        answers: list[Any] = []
+        service.queue.append(
+            ReplicaLeaderElection(partitions=None, election_type=ElectionType.PREFERRED, reply=Reply(answers.append))
+        )
+        await asyncio.sleep(QUICKLY_S)
+        assert answers
+        assert await it.now() == WITHOUT_2, "2 is preferred for t-1, and is not live"
+
+
+@virtual_time
+async def test_a_suspect_is_not_taken_into_an_isr() -> None:
+    async with stage() as it:
+        service = await it.begin()
+        await it.deafen(2)
+        await asyncio.sleep(QUICKLY_S)
+        state = await it.state("t", 0)
+        answers: list[Any] = []
+        ask = AlterPartition("t", 0, state.leader_epoch, (1, 3, 2), state.partition_epoch)
+        service.queue.append(
+            AlterPartitionReceived(
+                broker=1, broker_epoch=it.brokers[1].epoch, version=3, partitions=(ask,), reply=Reply(answers.append)
+            )
+        )
+        await asyncio.sleep(QUICKLY_S)
+        assert answers[0][0].error_code == KafkaErrorCode.INELIGIBLE_REPLICA
+        assert await it.now() == WITHOUT_2
+
+
+@virtual_time
+async def test_a_leader_that_was_moved_away_can_change_nothing() -> None:
+    """It stood still, wakes up, and asks to shrink its ISR to itself, as a leader whose followers are gone."""
+    async with stage() as it:
+        service = await it.begin("full")
+        before = await it.state("t", 1)
+        it.hush(2)
+        await asyncio.sleep(2.5)
+        answers: list[Any] = []
+        ask = AlterPartition("t", 1, before.leader_epoch, (2,), before.partition_epoch)
+        service.queue.append(
+            AlterPartitionReceived(
+                broker=2, broker_epoch=it.brokers[2].epoch, version=3, partitions=(ask,), reply=Reply(answers.append)
+            )
+        )
+        await asyncio.sleep(QUICKLY_S)
+        assert answers[0][0].error_code == KafkaErrorCode.FENCED_LEADER_EPOCH
+        assert await it.now() == WITHOUT_2
+
+
+@pytest.mark.parametrize("how", ["refuse", "fall silent"])
+@virtual_time
+async def test_most_brokers_at_once_and_nothing_happens(how: str) -> None:
+    async with stage() as it:
+        service = await it.begin("full")
+        before = await it.now()
+        if how == "refuse":
+            await it.deafen(2, 3)
+        else:
+            it.hush(1, 2, 3)
+        await asyncio.sleep(20)
+        assert await it.now() == before
+        assert [event for event, _ in suspicions(service)] == ["held"]
+        assert service.metrics.snapshot()['aiocontroller_earlydetection_held_total{peer="broker"}'] == 1
+
+
+@virtual_time
+async def test_a_broker_in_a_controlled_shutdown_raises_no_alarm() -> None:
+    async with stage() as it:
+        service = await it.begin()
+        service.shell.context.begin_shutdown(2)
+        before = await it.now()
+        await it.deafen(2)
+        await asyncio.sleep(QUICKLY_S)
+        assert await it.now() == before
+        assert [event for event, _ in suspicions(service)] == ["suspected"]
+        assert service.controller.status()["suspected"] == []
+
+
+# -- it lives ----------------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_a_false_alarm_is_taken_back() -> None:
+    async with stage() as it:
+        service = await it.begin()
+        (port,) = await it.deafen(2)
+        await asyncio.sleep(QUICKLY_S)
+        it.brokers[2].take()
+        await it.brokers[2].listen(port)
+        await asyncio.sleep(3)
+        assert service.controller.status()["suspected"] == []
+        assert suspicions(service) == [("suspected", 2), ("alarm", 2), ("false alarm", 2)]
+        told = {
+            (p.partition_index, p.leader, p.leader_epoch)
+            for r in it.brokers[2].of(ApiKey.LEADER_AND_ISR)
+            for t in r.topic_states
+            for p in t.partition_states
+        }
+        assert told == {(0, 1, 1), (1, 3, 1), (2, 3, 1)}, "it hears of all that it missed"
+        assert it.brokers[2].of(ApiKey.STOP_REPLICA) == [], "it would ignore the LeaderAndIsr that starts it again"
+        state = await it.state("t", 0)
+        ask = AlterPartition("t", 0, state.leader_epoch, (1, 3, 2), state.partition_epoch)
+        service.queue.append(
+            AlterPartitionReceived(
+                broker=1,
+                broker_epoch=it.brokers[1].epoch,
+                version=3,
+                partitions=(ask,),
+                reply=Reply(lambda _: None),
+            )
+        )
+        await asyncio.sleep(QUICKLY_S)
+        assert (await it.state("t", 0)).isr == (1, 3, 2)
+
+
+@virtual_time
+async def test_a_broker_that_flaps_moves_leaders_ever_more_rarely() -> None:
+    async with stage() as it:
+        service = await it.begin()
+        port = it.brokers[2].port
+        for _ in range(30):
+            await it.deafen(2)
+            await asyncio.sleep(0.5)
+            await it.brokers[2].listen(port)
+            await asyncio.sleep(1.5)
+        alarms = [event for event, _ in suspicions(service)].count("alarm")
+        assert alarms == 2, "a minute of it"
+
+
+@virtual_time
+async def test_a_broker_that_moves_to_another_address_under_suspicion_is_judged_anew() -> None:
+    async with stage() as it:
+        service = await it.begin()
+        await it.deafen(2)
+        await asyncio.sleep(QUICKLY_S)
+        await it.brokers[2].listen(0)
+        await it.client.set("/brokers/ids/2", encode_broker(it.brokers[2].info), -1)
+        await asyncio.sleep(QUICKLY_S)
+        assert service.controller.status()["suspected"] == []
+        assert sorted(service.shell.context.live) == [1, 2, 3]
+
+
+# -- fast bounce -------------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_the_registration_of_a_dead_broker_is_removed_when_its_time_is_up() -> None:
+    async with stage() as it:
+        service = await it.begin(aiocontroller_early_fast_bounce_ms=2_000)
+        await it.deafen(2)
+        await asyncio.sleep(1.5)
+        assert await it.registered() == [1, 2, 3]
+        await asyncio.sleep(1.0)
+        assert await it.registered() == [1, 3]
+        assert suspicions(service)[-1] == ("registration removed", 2)
+        assert sorted(service.shell.context.brokers) == [1, 3]
+
+
+@virtual_time
+async def test_a_broker_that_listens_again_in_time_keeps_its_registration() -> None:
+    async with stage() as it:
+        await it.begin(aiocontroller_early_fast_bounce_ms=2_000)
+        (port,) = await it.deafen(2)
+        await asyncio.sleep(1.5)
+        await it.brokers[2].listen(port)
+        await asyncio.sleep(0.5)
+        await it.deafen(2)
+        await asyncio.sleep(1.5)
+        assert await it.registered() == [1, 2, 3], "its time began anew"
+
+
+@virtual_time
+async def test_another_incarnation_is_not_removed() -> None:
+    async with stage() as it:
+        await it.begin(aiocontroller_early_fast_bounce_ms=2_000)
+        old = it.brokers[2].epoch
+        fence = it.services[0].shell.context.epoch_zk_version
+        epoch = await it.bounce_broker(2)
+        assert not await it.zk.delete_broker_registration(2, old, fence=fence)
+        assert await it.registered() == [1, 2, 3]
+        assert await it.zk.delete_broker_registration(2, epoch, fence=fence)
+        assert not await it.zk.delete_broker_registration(2, epoch, fence=fence)
+        assert await it.registered() == [1, 3]
+
+
+# -- a dead controller -------------------------------------------------------------------------------------------------
+
+
+async def two_controllers(it: Stage, mode: str) -> tuple[Service, Service]:
+    services = []
+    for number in (1, 2):
+        it.on_host(f"controller {number}")
+        services.append(
+            await it.add_controller(
+                aiocontroller_id=1_000_000 + number,
+                aiocontroller_early_controller_detection=mode,
+            )
+        )
+        await it.active()
+    await asyncio.sleep(1)
+    assert [s.controller.election.active for s in services] == [True, False]
+    return services[0], services[1]
+
+
+@pytest.mark.parametrize("mode", ["refused", "full"])
+@virtual_time
+async def test_a_killed_controller_is_succeeded_before_its_session_ends(mode: str) -> None:
+    async with stage() as it:
+        await it.add_broker(1)
+        first, second = await two_controllers(it, mode)
+        it.network.crash(it.network.listeners[first.endpoints[0].port][0])
+        await asyncio.sleep(QUICKLY_S)
+        assert second.controller.election.active
+        assert second.shell.context.epoch == 2
+        assert ("alarm", 1_000_001) in suspicions(second)
+        it.services.remove(first)
+        it.crash_controller(first)
+
+
+@pytest.mark.parametrize("mode", ["off", "refused", "full"])
+@virtual_time
+async def test_a_controller_that_stands_still_is_deposed_in_the_mode_full_only(mode: str) -> None:
+    """It wakes up, finds that it is not in office any more, and stands by."""
+    async with stage() as it:
+        await it.add_broker(1)
+        first, second = await two_controllers(it, mode)
+        host = it.network.listeners[first.endpoints[0].port][0]
+        host.pause()
+        await asyncio.sleep(3)
+        assert second.controller.election.active == (mode == "full")
+        host.resume()
+        await asyncio.sleep(1)
+        assert [s.controller.election.active for s in (first, second)] == [mode != "full", mode == "full"]
+        epoch = await it.zk.get_controller_epoch()
+        assert epoch is not None
+        assert epoch[0] == (2 if mode == "full" else 1)
+
+
+@virtual_time
+async def test_controllers_that_do_not_hear_each_other_do_not_depose_each_other_in_turns() -> None:
+    async with stage() as it:
+        await it.add_broker(1)
+        _, second = await two_controllers(it, "full")
+        for one, other in ((1, 2), (2, 1)):
+            it.network.block(f"controller {one}", f"controller {other}")
+        await asyncio.sleep(60)
+        assert second.controller.election.active
+        epoch = await it.zk.get_controller_epoch()
+        assert epoch is not None
+        assert epoch[0] == 2
+
+
+@virtual_time
+async def test_of_several_who_stand_by_one_succeeds() -> None:
+    async with stage() as it:
+        await it.add_broker(1)
+        first, second = await two_controllers(it, "refused")
+        third = await it.add_controller(aiocontroller_id=1_000_003, aiocontroller_early_controller_detection="refused")
+        await asyncio.sleep(1)
+        it.network.crash(it.network.listeners[first.endpoints[0].port][0])
+        await asyncio.sleep(QUICKLY_S)
+        assert sum(s.controller.election.active for s in (second, third)) == 1
+        epoch = await it.zk.get_controller_epoch()
+        assert epoch is not None
+        assert epoch[0] == 2
+        it.services.remove(first)
+        it.crash_controller(first)
+
+
+@virtual_time
+async def test_an_address_that_nobody_understands_is_not_watched() -> None:
+    async with stage() as it:
+        await it.add_broker(1)
+        _, second = await two_controllers(it, "full")
+        data = msgspec.json.encode({"version": 2, "brokerid": 9, "software": "aiocontroller", "address": "nowhere"})
+        await it.client.set("/controller", data, -1)
+        await asyncio.sleep(10)
+        assert not second.controller.election.active
+        assert journal_of(second).of_kind("fault") == []
