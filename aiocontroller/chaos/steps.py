@@ -99,7 +99,7 @@ class Steps(OperatorSteps):
         broker = self._one(self.simulation.brokers)
         if broker is not None:
             made, process = self.simulation.brokers[broker]
-            self._deafen(made.port, process, self.chance.choice((0.05, 0.3, 1.0, 4.0)))
+            self._deafen(made.port, process, self._seconds(0.05, 0.3, 1.0, 4.0))
 
     def _deafen(self, port: int, process: Process, duration_s: float) -> None:
         network = self.simulation.network
@@ -134,7 +134,7 @@ class Steps(OperatorSteps):
         self._pause(self.simulation.brokers, (0.9, 1.5, 2.2))
 
     def step_freeze_all_brokers(self) -> None:
-        duration_s = self.chance.choice((0.9, 1.5, 2.2))
+        duration_s = self._seconds(0.9, 1.5, 2.2)
         for broker in sorted(self.simulation.brokers):
             self._pause_process(self.simulation.brokers[broker][1], duration_s)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aiocontroller.chaos.plan import KINDS, draw
+from aiocontroller.chaos.plan import DETECTION_FAULTS, KINDS, draw
 from aiocontroller.chaos.processes.steps import ProcessSteps
 from aiocontroller.chaos.processes.storm import WEIGHTS
 from aiocontroller.chaos.scenario import ONLY_WRITTEN, ScenarioError, format_scenario, parse_scenario, play
@@ -50,12 +50,14 @@ def test_every_page_has_its_file_and_is_listed() -> None:
 
 def test_every_word_is_documented() -> None:
     listed = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
-    assert [kind for kind in (*KINDS, *ONLY_WRITTEN) if f"`{kind.replace('_', '-')}`" not in listed] == []
+    assert [
+        kind for kind in (*KINDS, *DETECTION_FAULTS, *ONLY_WRITTEN) if f"`{kind.replace('_', '-')}`" not in listed
+    ] == []
 
 
 def test_storm_and_simulation_know_the_same_words() -> None:
     assert [kind for kind in WEIGHTS if not hasattr(ProcessSteps, f"step_{kind}")] == []
-    assert [kind for kind in KINDS if not hasattr(Steps, f"step_{kind}")] == []
+    assert [kind for kind in (*KINDS, *DETECTION_FAULTS) if not hasattr(Steps, f"step_{kind}")] == []
     assert set(WEIGHTS) <= {*KINDS, *ONLY_WRITTEN}
 
 
