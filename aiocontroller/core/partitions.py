@@ -19,9 +19,12 @@ without looking at any other's.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import compress
+from operator import ne
 from typing import Generic, TypeVar
 
+from aiocontroller.core.columns import put, take
 from aiocontroller.core.ids import (
     NO_TOPIC_ID,
     RECOVERED,
@@ -112,6 +115,8 @@ class PartitionTable:
 
         self._position: array[int] = array("i")
         self._rows: list[array[int]] = []
+        self._heads: list[int] = []
+        """First replica of each interned assignment."""
         self._assignments_of_broker: dict[int, list[int]] = {}
         self._free_rows: list[int] = []
         self._free_topics: list[int] = []
@@ -210,7 +215,8 @@ class PartitionTable:
             if self.isr_of[pid] != NO_ISR:
                 self.leadership_count -= 1
             self.not_online.pop(pid, None)
-            self.topic_of[pid] = -1
+            for column, blank in self._blanks():
+                column[pid] = blank
             self._free_rows.append(pid)
         self._free_rows.sort(reverse=True)
         self.topics[topic.number] = None
@@ -237,35 +243,56 @@ class PartitionTable:
 
     def add_partition(self, topic: Topic, partition: int, assignment: ReplicaAssignment) -> int:
         """A new row: NonExistentPartition, all replicas NonExistentReplica, no leadership."""
-        while len(topic.pids) <= partition:
-            topic.pids.append(-1)
-        assert topic.pids[partition] == -1, (topic.name, partition)
-        if self._free_rows:
-            pid = self._free_rows.pop()
-        else:
-            pid = len(self.topic_of)
-            for column in (self.index_of, self.assignment_of, self.leader_epoch, self.controller_epoch):
-                column.append(0)
-            for column in (self.topic_of, self.isr_of, self.leader, self.partition_epoch, self.replica_states_of):
-                column.append(-1)
-            self.recovery_state.append(RECOVERED)
-            self.state.append(_NON_EXISTENT)
-            self._position.append(-1)
-        topic.pids[partition] = pid
-        self.topic_of[pid] = topic.number
-        self.index_of[pid] = partition
-        self.isr_of[pid] = NO_ISR
-        self.leader[pid] = self.partition_epoch[pid] = -1
-        self.leader_epoch[pid] = self.controller_epoch[pid] = 0
-        self.recovery_state[pid] = RECOVERED
-        self.state[pid] = _NON_EXISTENT
-        self.replica_states_of[pid] = self.replica_states.id(
-            (ReplicaState.NonExistentReplica,) * len(assignment.replicas)
-        )
-        self._link(pid, assignment)
+        return self.add_partitions(topic, {partition: assignment})[0]
+
+    def add_partitions(self, topic: Topic, partitions: Mapping[int, ReplicaAssignment]) -> list[int]:
+        """Rows for new partitions of a topic, as ``add_partition``; their pids by ascending partition number."""
+        if not partitions:
+            return []
+        numbers = sorted(partitions)
+        topic.pids.extend([-1] * (numbers[-1] + 1 - len(topic.pids)))
+        taken = [number for number in numbers if topic.pids[number] != -1]
+        assert not taken, (topic.name, taken)
+        pids = [self._free_rows.pop() for _ in range(min(len(self._free_rows), len(numbers)))]
+        first, more = len(self.topic_of), len(numbers) - len(pids)
+        for column, blank in self._blanks():
+            column.extend([blank] * more)
+        pids.extend(range(first, first + more))
+
+        assigned = [self._intern(partitions[number]) for number in numbers]
+        nowhere = {a: self._in_one_state(a, ReplicaState.NonExistentReplica) for a in set(assigned)}
+        put(topic.pids, numbers, pids)
+        put(self.topic_of, pids, [topic.number] * len(pids))
+        put(self.index_of, pids, numbers)
+        put(self.assignment_of, pids, assigned)
+        put(self.replica_states_of, pids, map(nowhere.__getitem__, assigned))
+        for pid, rows in zip(pids, map(self._rows.__getitem__, assigned), strict=True):
+            self._position[pid] = len(rows)
+            rows.append(pid)
         if not topic.deleting:
-            self.count_by_state[_NON_EXISTENT] += 1
-        return pid
+            self.count_by_state[_NON_EXISTENT] += len(pids)
+        return pids
+
+    def _blanks(self) -> tuple[tuple[array[int], int], ...]:
+        """Every column, and what it holds in a row that no partition has."""
+        return (
+            (self.topic_of, -1),
+            (self.index_of, 0),
+            (self.assignment_of, 0),
+            (self.isr_of, NO_ISR),
+            (self.leader, -1),
+            (self.leader_epoch, 0),
+            (self.controller_epoch, 0),
+            (self.partition_epoch, -1),
+            (self.recovery_state, RECOVERED),
+            (self.state, _NON_EXISTENT),
+            (self.replica_states_of, -1),
+            (self._position, -1),
+        )
+
+    def _in_one_state(self, assignment: int, state: ReplicaState) -> int:
+        """The interned states of an assignment (by its id) all of whose replicas are in one state."""
+        return self.replica_states.id((state,) * len(self.assignments.values[assignment].replicas))
 
     def set_assignment(self, pid: int, assignment: ReplicaAssignment) -> None:
         """Replace the replicas; those that stay keep their state, new ones are NonExistentReplica."""
@@ -303,42 +330,49 @@ class PartitionTable:
         partition_epochs: Sequence[int],
     ) -> None:
         """Parallel columns, one entry for each pid."""
-        topics, topic_of = self.topics, self.topic_of
-        for pid, leader, leader_epoch, isr, recovery, controller_epoch, partition_epoch in zip(
-            pids, leaders, leader_epochs, isr_ids, recovery_states, controller_epochs, partition_epochs, strict=True
-        ):
-            if self.isr_of[pid] == NO_ISR:
-                self.leadership_count += 1
-                before = 0
-            else:
-                before = self._imbalanced(pid)
-            self.leader[pid] = leader
-            self.leader_epoch[pid] = leader_epoch
-            self.isr_of[pid] = isr
-            self.recovery_state[pid] = recovery
-            self.controller_epoch[pid] = controller_epoch
-            self.partition_epoch[pid] = partition_epoch
-            change = self._imbalanced(pid) - before
-            if change:
-                topic = topics[topic_of[pid]]
-                if topic is not None and not topic.deleting:
-                    self.preferred_replica_imbalance += change
+        self._count_leaderships(pids, -1)
+        put(self.leader, pids, leaders)
+        put(self.leader_epoch, pids, leader_epochs)
+        put(self.isr_of, pids, isr_ids)
+        put(self.recovery_state, pids, recovery_states)
+        put(self.controller_epoch, pids, controller_epochs)
+        put(self.partition_epoch, pids, partition_epochs)
+        self._count_leaderships(pids, +1)
+
+    def _count_leaderships(self, pids: Sequence[int], sign: int) -> None:
+        """Take what the gauges count of these rows out of them, or put it back."""
+        [isrs] = take(pids, self.isr_of)
+        led = len(pids) - isrs.count(NO_ISR)
+        self.leadership_count += sign * led
+        if not led:
+            return
+        assignments, leaders = take(pids, self.assignment_of, self.leader)
+        not_led_by_first = map(ne, map(self._heads.__getitem__, assignments), leaders)
+        for pid in compress(pids, not_led_by_first):
+            if self._imbalanced(pid) and not self.topic(pid).deleting:
+                self.preferred_replica_imbalance += sign
 
     def set_state(self, pids: Iterable[int], state: PartitionState) -> None:
         """Unchecked; ``partition_state_machine`` is who checks."""
-        counts, not_online, topics, topic_of = self.count_by_state, self.not_online, self.topics, self.topic_of
-        waiting = state in (PartitionState.NewPartition, PartitionState.OfflinePartition)
-        to = int(state)
-        for pid in pids:
-            topic = topics[topic_of[pid]]
-            if topic is not None and not topic.deleting:
-                counts[self.state[pid]] -= 1
-                counts[to] += 1
-            self.state[pid] = to
-            if waiting:
-                not_online[pid] = None
-            else:
-                not_online.pop(pid, None)
+        pids = list(pids)
+        if not pids:
+            return
+        [before] = take(self._counted(pids), self.state)
+        for old in set(before):
+            self.count_by_state[old] -= before.count(old)
+        self.count_by_state[state] += len(before)
+        put(self.state, pids, [state] * len(pids))
+        if state in (PartitionState.NewPartition, PartitionState.OfflinePartition):
+            self.not_online.update(dict.fromkeys(pids))
+        elif self.not_online:
+            for pid in pids:
+                self.not_online.pop(pid, None)
+
+    def _counted(self, pids: list[int]) -> list[int]:
+        """Those that the gauges count: not of topics that are being deleted."""
+        [topics] = take(pids, self.topic_of)
+        going = {n for n in set(topics) if (topic := self.topics[n]) is None or topic.deleting}
+        return [pid for pid, n in zip(pids, topics, strict=True) if n not in going] if going else pids
 
     # -- replicas --------------------------------------------------------------------------------------------------
 
@@ -366,16 +400,23 @@ class PartitionTable:
         return int(head not in assignment.adding or head in self.isrs.values[isr])
 
     def _link(self, pid: int, assignment: ReplicaAssignment) -> None:
-        number = self.assignments.id(assignment)
-        while number >= len(self._rows):  # others may intern assignments too, before any partition has them
-            unindexed = len(self._rows)
-            self._rows.append(array("i"))
-            for broker in dict.fromkeys(self.assignments.values[unindexed].replicas):
-                self._assignments_of_broker.setdefault(broker, []).append(unindexed)
+        number = self._intern(assignment)
         rows = self._rows[number]
         self.assignment_of[pid] = number
         self._position[pid] = len(rows)
         rows.append(pid)
+
+    def _intern(self, assignment: ReplicaAssignment) -> int:
+        """Its id, known to the index."""
+        number = self.assignments.id(assignment)
+        while number >= len(self._rows):  # others may intern assignments too, before any partition has them
+            unindexed = len(self._rows)
+            replicas = self.assignments.values[unindexed].replicas
+            self._rows.append(array("i"))
+            self._heads.append(replicas[0] if replicas else -1)
+            for broker in dict.fromkeys(replicas):
+                self._assignments_of_broker.setdefault(broker, []).append(unindexed)
+        return number
 
     def _unlink(self, pid: int) -> None:
         rows = self._rows[self.assignment_of[pid]]

@@ -15,12 +15,12 @@ change the table; who owns it (the controller's consumer) waits for the encoder.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, compress, count
-from operator import itemgetter, ne
+from operator import ne
 from struct import Struct
 
+from aiocontroller.core.columns import take
 from aiocontroller.core.partitions import NO_ISR, PartitionTable, Topic
 from aiocontroller.wire.primitives import COMPACT_INT32_ARRAY, LEGACY_INT32_ARRAY, NO_TAGS, array_length, string
 
@@ -96,17 +96,6 @@ Piece = tuple[int, list[int], int]
 """(topic number, pids of it, partitions of the whole topic; 0 where an earlier piece said so)."""
 
 
-def take_columns(pids: list[int], *columns: array[int]) -> list[Sequence[int]]:
-    """The rows of each column, in the order of the pids (not empty).  All C: a slice where the pids are a range."""
-    first, n = pids[0], len(pids)
-    if pids[-1] - first == n - 1 and pids == list(range(first, first + n)):
-        return [column[first : first + n] for column in columns]
-    if n == 1:
-        return [(column[first],) for column in columns]
-    take = itemgetter(*pids)
-    return [take(column) for column in columns]
-
-
 class TopicStatesEncoder:
     """Base of the two encoders: feed by ``step``, then take ``_states``.
 
@@ -161,7 +150,7 @@ class TopicStatesEncoder:
         start = self._gathered
         pids = list(self._pids[start : start + limit])
         self._gathered = start + len(pids)
-        topics, isrs = take_columns(pids, self._table.topic_of, self._table.isr_of)
+        topics, isrs = take(pids, self._table.topic_of, self._table.isr_of)
         if self._skip and NO_ISR in isrs:
             has_leadership = [isr != NO_ISR for isr in isrs]
             pids, topics = list(compress(pids, has_leadership)), list(compress(topics, has_leadership))
@@ -283,7 +272,7 @@ class TopicStatesEncoder:
     def _pack(self, pids: list[int]) -> list[bytes]:
         """THE hot loop: one call of a compiled form for each partition."""
         table, isrs, tails, forms = self._table, self._isrs, self._tails, FORMS
-        index, controller_epoch, leader, leader_epoch, isr_of, partition_epoch, assignment_of = take_columns(
+        index, controller_epoch, leader, leader_epoch, isr_of, partition_epoch, assignment_of = take(
             pids,
             table.index_of,
             table.controller_epoch,
