@@ -6,10 +6,12 @@ the brokers' limit of 100 MiB.  The cut pieces stay in order, so a broker sees w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from aiocontroller.controller.channel_manager import Body, ControllerChannelManager
+from aiocontroller.core.columns import take
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import Broker
 from aiocontroller.core.request_batch import (
@@ -20,7 +22,7 @@ from aiocontroller.core.request_batch import (
 )
 from aiocontroller.net.ports import Clock
 from aiocontroller.wire.apis import ApiKey
-from aiocontroller.wire.leader_and_isr import encode_leader_and_isr
+from aiocontroller.wire.leader_and_isr import EncodedValues, LeaderAndIsrEncoder
 from aiocontroller.wire.stop_replica import encode_stop_replica
 from aiocontroller.wire.topic_states import ControlRequestBody
 from aiocontroller.wire.update_metadata import UpdateMetadataEncoder
@@ -79,41 +81,51 @@ class BrokerRequestSender:
         self._clock = clock
         self._controller_id = controller_id
         self._own_entry = own_entry
+        self._kept = EncodedValues(context.table)
+        self._fragments: dict[int, dict[int, bytes]] | None = None
+        """By version and pid, what is encoded of a piece while it goes to all its brokers; the table stands still."""
 
     async def send(self, requests: Requests) -> Sent:
         """LeaderAndIsr, then UpdateMetadata, then StopReplica."""
-        acknowledgements, metadata = Sent(Acknowledgements(), Acknowledgements())
-        for leader_and_isr in requests.leader_and_isr:
-            for pids in _pieces(leader_and_isr.pids):
-                self._send_leader_and_isr(leader_and_isr, pids, acknowledgements)
-                await self._clock.sleep(0)
+        sent = Sent(Acknowledgements(), Acknowledgements())
+        told: Sequence[int] = () if requests.update_metadata is None else requests.update_metadata.pids
+        for piece in _pieces(told):  # whatever brokers hear by LeaderAndIsr, all hear by UpdateMetadata
+            self._fragments = {}
+            for request in requests.leader_and_isr:
+                pids = request.pids[bisect_left(request.pids, piece[0]) : bisect_right(request.pids, piece[-1])]
+                if pids:
+                    self._send_leader_and_isr(request, pids, sent.control)
+                    await self._clock.sleep(0)
+        self._fragments = None
         if requests.update_metadata is not None:
-            for pids in _pieces(requests.update_metadata.pids) if requests.update_metadata.pids else [[]]:
-                self._send_update_metadata(requests.update_metadata, pids, metadata)
+            for piece in _pieces(told) if told else [()]:
+                self._send_update_metadata(requests.update_metadata, piece, sent.metadata)
                 await self._clock.sleep(0)
         for stop_replica in requests.stop_replica:
-            self._send_stop_replica(stop_replica, acknowledgements)
-        return Sent(acknowledgements, metadata)
+            self._send_stop_replica(stop_replica, sent.control)
+        return sent
 
     def _send_leader_and_isr(
         self, request: LeaderAndIsrRequest, pids: Sequence[int], acknowledgements: Acknowledgements
     ) -> None:
-        context = self._context
+        context, table = self._context, self._context.table
 
         def encode(version: int, broker_epoch: int) -> list[Body]:
-            wanted = [pid for pid in pids if self._is_replica(pid, request.broker)]
-            leaders = dict.fromkeys(context.table.leader[pid] for pid in wanted)
-            body = encode_leader_and_isr(
+            wanted = self._on_broker(pids, request.broker)
+            if not wanted:
+                return []
+            body = LeaderAndIsrEncoder(
                 version,
                 controller_id=self._controller_id,
                 controller_epoch=context.epoch,
-                broker_epoch=broker_epoch,
-                table=context.table,
+                table=table,
                 pids=wanted,
                 new=request.new,
-                live_leaders=self._live_leaders(leaders),
-            )
-            return [(body,)] if wanted else []
+                live_leaders=self._live_leaders(set(take(wanted, table.leader)[0])),
+                kept=self._kept,
+                fragments=None if self._fragments is None else self._fragments.setdefault(version, {}),
+            ).body()
+            return [body.pieces_for_broker(broker_epoch)]
 
         self._channels.send(request.broker, ApiKey.LEADER_AND_ISR, encode, pids, acknowledgements.one())
 
@@ -131,10 +143,11 @@ class BrokerRequestSender:
                     controller_id=self._controller_id,
                     controller_epoch=context.epoch,
                     table=context.table,
-                    pids=[pid for pid in pids if context.table.topic_of[pid] >= 0],
+                    pids=self._existing(pids),
                     live_brokers=[*context.brokers.values(), *([own] if own is not None else [])],
                     live=context.live,
                     offline_dirs=context.offline_dirs,
+                    kept=self._kept,
                 ).body()
             return [shared[version].pieces_for_broker(broker_epoch)]
 
@@ -163,11 +176,21 @@ class BrokerRequestSender:
             acknowledgements.one(),
         )
 
-    def _is_replica(self, pid: int, broker: int) -> bool:
-        """False where the topic went, or its row was used anew, while the request waited for a first connection."""
-        return self._context.table.topic_of[pid] >= 0 and broker in self._context.table.replicas(pid)
+    def _existing(self, pids: Sequence[int]) -> Sequence[int]:
+        topics = take(pids, self._context.table.topic_of)[0]
+        return pids if min(topics, default=0) >= 0 else [p for p, t in zip(pids, topics, strict=True) if t >= 0]
 
-    def _live_leaders(self, leaders: dict[int, None]) -> list[tuple[int, str, int]]:
+    def _on_broker(self, pids: Sequence[int], broker: int) -> Sequence[int]:
+        """Without those whose topic went, or whose row was used anew, while the request waited for a connection."""
+        table = self._context.table
+        topics, assignments = take(pids, table.topic_of, table.assignment_of)
+        strange = {a for a in set(assignments) if broker not in table.assignments.values[a].replicas}
+        if not strange and min(topics) >= 0:
+            return pids
+        rows = zip(pids, topics, assignments, strict=True)
+        return [pid for pid, topic, assignment in rows if topic >= 0 and assignment not in strange]
+
+    def _live_leaders(self, leaders: Collection[int]) -> list[tuple[int, str, int]]:
         found = []
         for leader in sorted(leaders):
             broker = self._context.brokers.get(leader)

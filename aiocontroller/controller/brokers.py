@@ -17,7 +17,6 @@ from aiocontroller.core import replica_state_machine as rsm
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.events import BrokerChange, BrokerModifications, OwnReplicas
 from aiocontroller.core.ids import Broker
-from aiocontroller.core.partitions import NO_ISR
 from aiocontroller.core.states import PartitionState, ReplicaState
 from aiocontroller.zookeeper.znodes import BadZNode
 
@@ -80,7 +79,7 @@ async def on_broker_startup(shell: ControllerShell, ids: Sequence[int]) -> None:
     context, table = shell.context, shell.context.table
     log.info("New broker startup callback for %s", list(ids))
     await shell.send_update_metadata([b for b in context.brokers if b not in ids])
-    await shell.send_update_metadata(ids, [pid for pid in table.pids() if table.isr_of[pid] != NO_ISR])
+    await shell.send_update_metadata(ids, table.led())
     batch = shell.new_batch()
     replicas = {broker: table.partitions_on_broker(broker) for broker in ids}
     # A replica that is being deleted there, or has been, goes on with that.

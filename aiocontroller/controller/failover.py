@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import compress
 
 from aiocontroller.controller import (
     brokers,
@@ -22,16 +23,15 @@ from aiocontroller.controller.state_changes import (
 )
 from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core import replica_state_machine as rsm
+from aiocontroller.core.columns import take
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.events import ZkPreferredReplicaElection
 from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.core.states import ReplicaState
-from aiocontroller.zookeeper.znodes import BadZNode
+from aiocontroller.zookeeper.znodes import BadZNode, PartitionStates
 
 log = logging.getLogger(__name__)
 
-READ_CHUNK = 20_000
-"""Partition states that are read before the next are asked for."""
 CONNECT_GRACE_S = 0.5
 """How long senders may take to connect before the first requests are queued; slower ones get theirs when they do."""
 
@@ -49,12 +49,13 @@ async def on_controller_resignation(shell: ControllerShell) -> None:
 async def load_partition_states(shell: ControllerShell) -> None:
     """The leadership of every partition; those without a state znode have none yet."""
     table = shell.context.table
-    pids = list(table.pids())
-    for start in range(0, len(pids), READ_CHUNK):
-        chunk = pids[start : start + READ_CHUNK]
-        names = [table.topics[table.topic_of[pid]].name for pid in chunk]  # type: ignore[union-attr]
-        states = await shell.zk.get_topic_partition_states(names, [table.index_of[pid] for pid in chunk])
-        _take(shell, chunk, states)
+    pids = table.pids()
+    names = [topic.name if topic is not None else "" for topic in table.topics]
+    topics = list(map(names.__getitem__, take(pids, table.topic_of)[0]))
+    taken = 0
+    async for states in shell.zk.each_topic_partition_states(topics, take(pids, table.index_of)[0]):
+        _take(shell, pids[taken : taken + len(states.number)], states)
+        taken += len(states.number)
 
 
 async def _outrank_earlier_controllers(shell: ControllerShell) -> None:
@@ -74,19 +75,27 @@ async def _outrank_earlier_controllers(shell: ControllerShell) -> None:
     raise ControllerMovedError(f"epoch {context.epoch} gives way to {highest + 1}")
 
 
-def _take(shell: ControllerShell, pids: Sequence[int], states: Sequence[LeaderAndIsr | BadZNode | None]) -> None:
-    table = shell.context.table
-    found = [(pid, s) for pid, s in zip(pids, states, strict=True) if isinstance(s, LeaderAndIsr)]
+def _take(shell: ControllerShell, pids: Sequence[int], states: PartitionStates) -> None:
+    """Into the table.  Each distinct value is looked at once; what is left for a partition are look-ups."""
+    table, numbers, versions = shell.context.table, states.number, states.version
+    shell.report_bad_znodes([value for value in states.values if isinstance(value, BadZNode)])
+    led = {number: value for number, value in enumerate(states.values) if isinstance(value, LeaderAndIsr)}
+    if len(led) < len(states.values):
+        found = [number in led for number in numbers]
+        pids, numbers, versions = (list(compress(column, found)) for column in (pids, numbers, versions))
+
+    def column(of_value: Callable[[LeaderAndIsr], int]) -> Iterable[int]:
+        return map({number: of_value(value) for number, value in led.items()}.__getitem__, numbers)
+
     table.set_leaderships(
-        [pid for pid, _ in found],
-        [s.leader for _, s in found],
-        [s.leader_epoch for _, s in found],
-        [table.isrs.id(s.isr) for _, s in found],
-        [s.recovery_state for _, s in found],
-        [s.controller_epoch for _, s in found],
-        [s.partition_epoch for _, s in found],
+        pids,
+        column(lambda s: s.leader),
+        column(lambda s: s.leader_epoch),
+        column(lambda s: table.isrs.id(s.isr)),
+        column(lambda s: s.recovery_state),
+        column(lambda s: s.controller_epoch),
+        versions,
     )
-    shell.report_bad_znodes([s for s in states if isinstance(s, BadZNode)])
 
 
 async def _discard_notifications(shell: ControllerShell) -> None:
@@ -120,7 +129,11 @@ async def _startup_partitions(shell: ControllerShell) -> None:
 async def _startup_replicas(shell: ControllerShell) -> None:
     online, offline = rsm.initialize_replica_states(shell.context)
     await shell.breathe()
-    await handle_replica_state_changes(shell, online, ReplicaState.OnlineReplica)
+    batch = shell.new_batch()
+    for broker, pids in online.items():  # they are OnlineReplica already; their brokers have to hear it
+        batch.add_leader_and_isr_request_for_brokers((broker,), pids, is_new=False)
+        await shell.breathe()
+    await shell.send(batch)
     await handle_replica_state_changes(shell, offline, ReplicaState.OfflineReplica)
 
 

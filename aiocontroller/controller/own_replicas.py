@@ -17,7 +17,7 @@ import msgspec
 from aiocontroller.controller.reassignment import trigger_partition_reassignment
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.events import OwnReplicas
-from aiocontroller.core.ids import ReplicaAssignment, TopicAssignment
+from aiocontroller.core.ids import ReplicaAssignment, TopicAssignment, distinct
 from aiocontroller.core.reassignment import Refused, check_target, without_broker
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,13 @@ log = logging.getLogger(__name__)
 
 async def without_leader(shell: ControllerShell, found: Sequence[TopicAssignment]) -> dict[str, list[int]]:
     """Topic -> the partitions that name this controller and have no leader yet; the others are to be reassigned."""
-    named = [(a.topic, n) for a in found for n, r in sorted(a.partitions.items()) if shell.id in r.replicas]
+    named = [
+        (a.topic, n)
+        for a in found
+        if any(shell.id in r.replicas for r in distinct(a.partitions.values()))
+        for n, r in sorted(a.partitions.items())
+        if shell.id in r.replicas
+    ]
     if not named:
         return {}
     states = await shell.zk.get_topic_partition_states([t for t, _ in named], [n for _, n in named])

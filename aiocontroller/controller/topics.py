@@ -13,7 +13,7 @@ from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import handle_partition_state_changes, handle_replica_state_changes
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.events import PartitionModifications, TopicChange, TopicDeletion, ZkPartitionReassignment
-from aiocontroller.core.ids import NO_TOPIC_ID, TopicAssignment
+from aiocontroller.core.ids import NO_TOPIC_ID, TopicAssignment, distinct
 from aiocontroller.core.partitions import Topic
 from aiocontroller.core.states import PartitionState, ReplicaState
 from aiocontroller.zookeeper.errors import Code
@@ -157,11 +157,11 @@ def _add(shell: ControllerShell, assignment: TopicAssignment) -> list[int]:
         topic = table.add_topic(assignment.topic, assignment.topic_id)
     elif topic.id != assignment.topic_id and assignment.topic_id != NO_TOPIC_ID:
         table.set_topic_id(topic, assignment.topic_id)
-    created = []
-    for partition, replicas in sorted(assignment.partitions.items()):
-        if table.pid(topic.name, partition) < 0:
-            pid = table.add_partition(topic, partition, replicas)
-            created.append(pid)
-            if replicas.being_reassigned:
-                context.partitions_being_reassigned[pid] = None
+    new = assignment.partitions
+    if topic.pids:
+        new = {n: replicas for n, replicas in new.items() if table.pid(topic.name, n) < 0}
+    created = table.add_partitions(topic, new)
+    if any(replicas.being_reassigned for replicas in distinct(new.values())):
+        moving = [pid for pid in created if table.assignment(pid).being_reassigned]
+        context.partitions_being_reassigned.update(dict.fromkeys(moving))
     return created

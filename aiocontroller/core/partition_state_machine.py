@@ -8,8 +8,10 @@ controller's shell; here is only what to write.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress, count
 from typing import NamedTuple
 
+from aiocontroller.core.columns import take
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.decisions import Decisions
 from aiocontroller.core.election import (
@@ -33,29 +35,32 @@ class Checked(NamedTuple):
 def check_valid_previous_states(table: PartitionTable, pids: Sequence[int], target: PartitionState) -> Checked:
     """Which partitions may go to the target state by the table of ``states``."""
     allowed = {int(s) for s in VALID_PREVIOUS_PARTITION_STATES[target]}
-    state = table.state
-    valid = [pid for pid in pids if state[pid] in allowed]
-    if len(valid) == len(pids):
-        return Checked(valid, [])
-    return Checked(valid, [pid for pid in pids if state[pid] not in allowed])
+    [states] = take(pids, table.state)
+    if allowed.issuperset(states):
+        return Checked(list(pids), [])
+    legal = [state in allowed for state in states]
+    return Checked(list(compress(pids, legal)), [pid for pid, ok in zip(pids, legal, strict=True) if not ok])
 
 
 def initialize_partition_states(context: ControllerContext) -> None:
     """States at failover: without leadership New, with an online leader Online, else Offline."""
     table = context.table
-    by_state: dict[PartitionState, list[int]] = {s: [] for s in PartitionState}
-    live = context.live
-    for pid in table.pids():
-        if table.isr_of[pid] == NO_ISR:
-            by_state[PartitionState.NewPartition].append(pid)
-        elif table.leader[pid] in live and (
-            not context.offline_dirs or context.is_replica_online(pid, table.leader[pid])
-        ):
-            by_state[PartitionState.OnlinePartition].append(pid)
-        else:
-            by_state[PartitionState.OfflinePartition].append(pid)
-    for state, pids in by_state.items():
-        table.set_state(pids, state)
+    pids = table.pids()
+    isrs, leaders = take(pids, table.isr_of, table.leader)
+    state_of_leader = {
+        leader: PartitionState.OnlinePartition if leader in context.live else PartitionState.OfflinePartition
+        for leader in set(leaders)
+    }
+    states = [state_of_leader[leader] for leader in leaders]
+    if NO_ISR in isrs:
+        for at in compress(count(), map(NO_ISR.__eq__, isrs)):
+            states[at] = PartitionState.NewPartition
+    if context.offline_dirs:
+        for at, pid in enumerate(pids):
+            if states[at] is PartitionState.OnlinePartition and not context.is_replica_online(pid, leaders[at]):
+                states[at] = PartitionState.OfflinePartition
+    for state in sorted(set(states)):
+        table.set_state([pid for pid, its in zip(pids, states, strict=True) if its is state], state)
 
 
 def partitions_to_bring_online(context: ControllerContext, topic: str | None = None) -> list[int]:
@@ -80,11 +85,16 @@ def partitions_with_offline_leader(context: ControllerContext, pids: Sequence[in
     Of a suspected leader nothing is known: it leads on where nobody in sync can take its place.
     """
     table = context.table
+    isrs, leaders = take(pids, table.isr_of, table.leader)
+    away = [
+        pid
+        for pid, isr, leader in zip(pids, isrs, leaders, strict=True)
+        if isr != NO_ISR and (leader not in context.live or context.offline_dirs)
+    ]
     return [
         pid
-        for pid in pids
-        if table.isr_of[pid] != NO_ISR
-        and not context.is_replica_online(pid, table.leader[pid])
+        for pid in away
+        if not context.is_replica_online(pid, table.leader[pid])
         and not _may_lead_unheard(context, pid)
         and not _is_going(context, pid)
     ]

@@ -19,9 +19,9 @@ without looking at any other's.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import compress
-from operator import ne
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress, repeat
+from operator import ge, ne
 from typing import Generic, TypeVar
 
 from aiocontroller.core.columns import put, take
@@ -31,6 +31,7 @@ from aiocontroller.core.ids import (
     LeaderAndIsr,
     ReplicaAssignment,
     TopicPartition,
+    distinct,
 )
 from aiocontroller.core.states import PartitionState, ReplicaState
 
@@ -164,10 +165,15 @@ class PartitionTable:
             self.recovery_state[pid],
         )
 
-    def pids(self) -> Iterator[int]:
+    def pids(self) -> Sequence[int]:
         """Every partition, in pid order."""
-        topic_of = self.topic_of
-        return (pid for pid in range(len(topic_of)) if topic_of[pid] >= 0)
+        rows = range(len(self.topic_of))
+        return list(compress(rows, map(ge, self.topic_of, repeat(0)))) if self._free_rows else rows
+
+    def led(self) -> Sequence[int]:
+        """Every partition with leadership, in pid order."""
+        rows = range(len(self.isr_of))
+        return rows if NO_ISR not in self.isr_of else list(compress(rows, map(ne, self.isr_of, repeat(NO_ISR))))
 
     def partitions_on_broker(self, broker: int) -> list[int]:
         """The pids with a replica on the broker, ascending."""
@@ -256,10 +262,12 @@ class PartitionTable:
         pids = [self._free_rows.pop() for _ in range(min(len(self._free_rows), len(numbers)))]
         first, more = len(self.topic_of), len(numbers) - len(pids)
         for column, blank in self._blanks():
-            column.extend([blank] * more)
+            column.extend(array(column.typecode, (blank,)) * more)
         pids.extend(range(first, first + more))
 
-        assigned = [self._intern(partitions[number]) for number in numbers]
+        values = [partitions[number] for number in numbers]
+        interned = {id(value): self._intern(value) for value in distinct(values)}
+        assigned = [interned[id(value)] for value in values]
         nowhere = {a: self._in_one_state(a, ReplicaState.NonExistentReplica) for a in set(assigned)}
         put(topic.pids, numbers, pids)
         put(self.topic_of, pids, [topic.number] * len(pids))
@@ -322,12 +330,12 @@ class PartitionTable:
     def set_leaderships(
         self,
         pids: Sequence[int],
-        leaders: Sequence[int],
-        leader_epochs: Sequence[int],
-        isr_ids: Sequence[int],
-        recovery_states: Sequence[int],
-        controller_epochs: Sequence[int],
-        partition_epochs: Sequence[int],
+        leaders: Iterable[int],
+        leader_epochs: Iterable[int],
+        isr_ids: Iterable[int],
+        recovery_states: Iterable[int],
+        controller_epochs: Iterable[int],
+        partition_epochs: Iterable[int],
     ) -> None:
         """Parallel columns, one entry for each pid."""
         self._count_leaderships(pids, -1)

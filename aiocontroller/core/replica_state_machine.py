@@ -11,9 +11,11 @@ acknowledged record.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import compress
 from typing import NamedTuple
 
+from aiocontroller.core.columns import put, take
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.decisions import Decisions
 from aiocontroller.core.ids import NO_LEADER, LeaderAndIsr, ReplicaAssignment
@@ -34,67 +36,84 @@ def check_valid_previous_states(table: PartitionTable, replicas: Replicas, targe
     allowed = VALID_PREVIOUS_REPLICA_STATES[target]
     checked = CheckedReplicas({}, {})
     for broker, pids in replicas.items():
-        memo: dict[tuple[int, int], bool] = {}
-        for pid in pids:
-            key = (table.assignment_of[pid], table.replica_states_of[pid])
-            if key not in memo:
-                memo[key] = table.replica_state(pid, broker) in allowed
-            (checked.valid if memo[key] else checked.refused).setdefault(broker, []).append(pid)
+        states = _states(table, broker, pids)
+        if allowed.issuperset(states.values()):
+            valid, refused = list(pids), list[int]()
+        else:
+            legal = [states[combination] in allowed for combination in _combinations(table, pids)]
+            valid = list(compress(pids, legal))
+            refused = [pid for pid, ok in zip(pids, legal, strict=True) if not ok]
+        if valid:
+            checked.valid[broker] = valid
+        if refused:
+            checked.refused[broker] = refused
     return checked
 
 
 def not_in_state(table: PartitionTable, broker: int, pids: Sequence[int], state: ReplicaState) -> list[int]:
     """The pids whose replica on the broker is in another state, or that have none there."""
-    memo: dict[tuple[int, int], bool] = {}
-    found = []
-    for pid in pids:
-        key = (table.assignment_of[pid], table.replica_states_of[pid])
-        other = memo.get(key)
-        if other is None:
-            other = memo[key] = table.replica_state(pid, broker) is not state
-        if other:
-            found.append(pid)
+    states = _states(table, broker, pids)
+    if state not in states.values():
+        return list(pids)
+    return [pid for pid, pair in zip(pids, _combinations(table, pids), strict=True) if states[pair] is not state]
+
+
+def _combinations(table: PartitionTable, pids: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """(assignment, replica states) of each partition, as interned ids."""
+    return zip(*take(pids, table.assignment_of, table.replica_states_of), strict=True)
+
+
+def _states(table: PartitionTable, broker: int, pids: Sequence[int]) -> dict[tuple[int, int], ReplicaState]:
+    """The state of the broker's replica in each combination that occurs; NonExistentReplica where it holds none."""
+    assignments, values = table.assignments.values, table.replica_states.values
+    found = {}
+    for combination in set(_combinations(table, pids)):
+        replicas, states = assignments[combination[0]].replicas, values[combination[1]]
+        at = replicas.index(broker) if broker in replicas else -1
+        found[combination] = ReplicaState.NonExistentReplica if at < 0 else ReplicaState(states[at])
     return found
 
 
 def set_replica_states(table: PartitionTable, replicas: Replicas, target: ReplicaState) -> None:
     """Unchecked; a broker that is not among a partition's replicas has no state to set there."""
-    values, states_of, assignment_of = table.replica_states.values, table.replica_states_of, table.assignment_of
+    assignments, values = table.assignments.values, table.replica_states.values
     for broker, pids in replicas.items():
-        memo: dict[tuple[int, int], int] = {}
-        for pid in pids:
-            key = (assignment_of[pid], states_of[pid])
-            changed = memo.get(key)
-            if changed is None:
-                states = tuple(
-                    target if replica == broker else ReplicaState(state)
-                    for replica, state in zip(table.replicas(pid), values[key[1]], strict=True)
-                )
-                changed = memo[key] = table.replica_states.id(states)
-            states_of[pid] = changed
+        changed: dict[tuple[int, int], int] = {}
+        for combination in sorted(set(_combinations(table, pids))):
+            members = zip(assignments[combination[0]].replicas, values[combination[1]], strict=True)
+            states = tuple(target if replica == broker else ReplicaState(state) for replica, state in members)
+            changed[combination] = table.replica_states.id(states)
+        if any(before != after for (_, before), after in changed.items()):
+            put(table.replica_states_of, pids, [changed[pair] for pair in _combinations(table, pids)])
 
 
 def initialize_replica_states(context: ControllerContext) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
     """States at failover: online replicas Online, the rest DeletionIneligible; returns both as {broker: pids}."""
     table, live = context.table, context.live
+    everything = table.pids()
+    [assignments] = take(everything, table.assignment_of)
+    states = {
+        assignment: table.replica_states.id(
+            tuple(
+                ReplicaState.OnlineReplica if replica in live else ReplicaState.ReplicaDeletionIneligible
+                for replica in table.assignments.values[assignment].replicas
+            )
+        )
+        for assignment in sorted(set(assignments))
+    }
+    put(table.replica_states_of, everything, map(states.__getitem__, assignments))
     online: dict[int, list[int]] = {}
     offline: dict[int, list[int]] = {}
-    states_of_assignment: dict[int, int] = {}
-    for pid in table.pids():
-        assignment = table.assignment_of[pid]
-        if context.offline_dirs or assignment not in states_of_assignment:
-            states_of_assignment[assignment] = table.replica_states.id(
-                tuple(
-                    ReplicaState.OnlineReplica
-                    if r in live and context.is_replica_online(pid, r)
-                    else ReplicaState.ReplicaDeletionIneligible
-                    for r in table.replicas(pid)
-                )
-            )
-        table.replica_states_of[pid] = states_of_assignment[assignment]
     for broker in table.brokers_with_replicas():
-        for pid in table.partitions_on_broker(broker):
-            (online if context.is_replica_online(pid, broker) else offline).setdefault(broker, []).append(pid)
+        pids, damaged = table.partitions_on_broker(broker), context.offline_dirs.get(broker)
+        if broker not in live:
+            offline[broker] = pids
+        elif not damaged:
+            online[broker] = pids
+        else:
+            online[broker] = [pid for pid in pids if pid not in damaged]
+            offline[broker] = [pid for pid in pids if pid in damaged]
+            set_replica_states(table, {broker: offline[broker]}, ReplicaState.ReplicaDeletionIneligible)
     return online, offline
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from aiocontroller.core.columns import take
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import EPOCH_DURING_DELETE, NO_EPOCH
 from aiocontroller.core.partitions import NO_ISR
@@ -54,9 +55,10 @@ class RequestBatch:
         self._clear()
 
     def _clear(self) -> None:
-        self._leader_and_isr: dict[int, dict[int, bool]] = {}
+        self._leader_and_isr: dict[int, set[int]] = {}
+        self._new: dict[int, set[int]] = {}
         self._update_metadata_brokers: dict[int, None] = {}
-        self._update_metadata_pids: dict[int, None] = {}
+        self._update_metadata_pids: set[int] = set()
         self._stop_replica: dict[int, dict[int, bool]] = {}
 
     def __bool__(self) -> bool:
@@ -66,16 +68,15 @@ class RequestBatch:
         self, brokers: Iterable[int], pids: Sequence[int], *, is_new: bool
     ) -> None:
         """The partitions' leadership to each of the brokers, and to all metadata; those without any are left out."""
-        isr_of = self._context.table.isr_of
-        known = [pid for pid in pids if isr_of[pid] != NO_ISR]
+        [isrs] = take(pids, self._context.table.isr_of)
+        known = pids if NO_ISR not in isrs else [pid for pid, isr in zip(pids, isrs, strict=True) if isr != NO_ISR]
         if not known:
             return
         for broker in brokers:
             if broker in self._context.brokers:
-                # Said once, new sticks: what was there before goes over a plain entry, and under a new one.
-                before = self._leader_and_isr.get(broker, {})
-                added = dict.fromkeys(known, is_new)
-                self._leader_and_isr[broker] = before | added if is_new else added | before
+                self._leader_and_isr.setdefault(broker, set()).update(known)
+                if is_new:
+                    self._new.setdefault(broker, set()).update(known)
         self.add_update_metadata_request_for_brokers(self._context.brokers, known)
 
     def add_leader_and_isr_requests(
@@ -90,7 +91,7 @@ class RequestBatch:
 
     def add_update_metadata_request_for_brokers(self, brokers: Iterable[int], pids: Iterable[int]) -> None:
         self._update_metadata_brokers.update((b, None) for b in brokers if b in self._context.brokers)
-        self._update_metadata_pids.update(dict.fromkeys(pids))
+        self._update_metadata_pids.update(pids)
 
     def add_stop_replica_request_for_brokers(
         self, brokers: Iterable[int], pids: Sequence[int], *, delete: bool
@@ -105,7 +106,7 @@ class RequestBatch:
         """Everything that was added, ordered; the batch is empty afterwards."""
         requests = Requests(
             [
-                LeaderAndIsrRequest(broker, sorted(wanted), frozenset(pid for pid, new in wanted.items() if new))
+                LeaderAndIsrRequest(broker, sorted(wanted), frozenset(self._new.get(broker, ())))
                 for broker, wanted in sorted(self._leader_and_isr.items())
             ],
             UpdateMetadataRequest(sorted(self._update_metadata_brokers), sorted(self._update_metadata_pids))

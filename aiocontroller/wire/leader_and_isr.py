@@ -18,6 +18,7 @@ from struct import Struct
 
 import msgspec
 
+from aiocontroller.core.columns import take
 from aiocontroller.core.ids import RECOVERED
 from aiocontroller.core.partitions import PartitionTable
 from aiocontroller.wire.apis import ApiKey, check_supported, is_flexible
@@ -43,7 +44,8 @@ class LeaderAndIsrEncoder(TopicStatesEncoder):
 
     ``new``: the pids whose replica the broker may create even where a log directory is offline.  Every pid must have
     leadership.  ``live_leaders``: the registered brokers that lead something in the request.  ``kept`` saves work when
-    many requests are encoded from one table.
+    many requests are encoded from one table, ``fragments`` where partitions go to many brokers: their bytes by pid, for
+    one version, taken from it and put into it while the table stays as it is.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class LeaderAndIsrEncoder(TopicStatesEncoder):
         new: Collection[int] = (),
         live_leaders: Sequence[LiveLeader] = (),
         kept: EncodedValues | None = None,
+        fragments: dict[int, bytes] | None = None,
     ) -> None:
         check_supported(_KEY, version)
         flexible = is_flexible(_KEY, version)
@@ -70,6 +73,7 @@ class LeaderAndIsrEncoder(TopicStatesEncoder):
             kept=kept,
         )
         self._version = version
+        self._known = fragments
         if kept is not None:
             self._tails = kept.of("LeaderAndIsr", version)
         self._new = new if isinstance(new, set | frozenset | dict) else frozenset(new)
@@ -110,10 +114,10 @@ class LeaderAndIsrEncoder(TopicStatesEncoder):
         return flags + (NO_TAGS if self._flexible else b"")
 
     def _fragments(self, pids: list[int], pieces: list[Piece]) -> list[bytes]:
-        fragments = self._pack(pids)
+        fragments = super()._fragments(pids, pieces)
         new, recovery_state = self._new, self._table.recovery_state
         length = len(self._plain_flags)
-        recovering = self._version >= 6 and any(recovery_state[pid] for pid in pids)
+        recovering = self._version >= 6 and any(take(pids, recovery_state)[0])
         if (new or recovering) and length:
             # The rare flags are the last bytes; patching those few keeps them out of the hot loop.
             flags = {

@@ -129,6 +129,8 @@ class TopicStatesEncoder:
         # Bytes of interned values by their ids.  Plain dicts, filled beforehand: a __missing__ costs a fifth.
         self._isrs: dict[int, bytes] = {} if kept is None else kept.of("ISR", flexible)
         self._tails: dict[int, bytes] = {}
+        self._known: dict[int, bytes] | None = None
+        """Fragments that another request has made already, by pid."""
 
     # -- the passes ------------------------------------------------------------------------------------------------
 
@@ -248,7 +250,13 @@ class TopicStatesEncoder:
 
     def _fragments(self, pids: list[int], pieces: list[Piece]) -> list[bytes]:
         """The bytes of each partition, without its topic's name; ``pieces`` say whose they are."""
-        return self._pack(pids)
+        known = self._known
+        if known is None:
+            return self._pack(pids)
+        missing = [pid for pid in pids if pid not in known]
+        if missing:
+            known.update(zip(missing, self._pack(missing), strict=True))
+        return list(map(known.__getitem__, pids))
 
     def _tail(self, assignment: int) -> bytes:
         """What follows the partition epoch, as far as it depends on the assignment (by its id)."""

@@ -16,7 +16,8 @@ Rules.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
 from aiocontroller.core.ids import Broker, LeaderAndIsr, TopicAssignment, TopicPartition
 from aiocontroller.zookeeper import cluster_znodes, paths, registration, znodes
@@ -29,9 +30,18 @@ from aiocontroller.zookeeper.reads import Reads
 from aiocontroller.zookeeper.writes import WriteOp, Writes
 from aiocontroller.zookeeper.znode_access import ZNodeAccess, error_at, refused
 from aiocontroller.zookeeper.znode_json import BadZNode
-from aiocontroller.zookeeper.znodes import BrokerInfo, ControllerZNode
+from aiocontroller.zookeeper.znodes import BrokerInfo, ControllerZNode, PartitionStates
 
-__all__ = ["BadZNode", "BrokerInfo", "Change", "ControllerZNode", "KafkaZkClient", "TopicAssignments", "TopicConfigs"]
+__all__ = [
+    "BadZNode",
+    "BrokerInfo",
+    "Change",
+    "ControllerZNode",
+    "KafkaZkClient",
+    "PartitionStates",
+    "TopicAssignments",
+    "TopicConfigs",
+]
 
 SLICE = 20_000
 """Partitions that are encoded or decoded in one go: some 10 ms."""
@@ -232,25 +242,27 @@ class KafkaZkClient:
     async def get_topic_partition_states(
         self, topics: Sequence[str], partitions: Sequence[int]
     ) -> list[LeaderAndIsr | BadZNode | None]:
-        """Parallel columns in, one column out; None where there is no state (yet).
+        """Parallel columns in, one column out; None where there is no state (yet)."""
+        found: list[LeaderAndIsr | BadZNode | None] = []
+        async for states in self.each_topic_partition_states(topics, partitions):
+            found += states.states()
+        return found
 
-        The next slice is on its way while one is decoded.
-        """
-        if len(topics) <= SLICE:
-            return _states(topics, partitions, await self._read_states(topics, partitions))
-        states: list[LeaderAndIsr | BadZNode | None] = []
-        reading = asyncio.ensure_future(self._read_states(topics[:SLICE], partitions[:SLICE]))
+    async def each_topic_partition_states(
+        self, topics: Sequence[str], partitions: Sequence[int]
+    ) -> AsyncIterator[PartitionStates]:
+        """The same in slices, one after the other; the next one is on its way while the caller works on this one."""
+        slices = [slice(start, start + SLICE) for start in range(0, len(topics), SLICE)]
+        reading: deque[asyncio.Future[Reads]] = deque()
         try:
-            for start in range(0, len(topics), SLICE):
-                end, after = start + SLICE, start + 2 * SLICE
-                reads = await reading
-                if end < len(topics):
-                    reading = asyncio.ensure_future(self._read_states(topics[end:after], partitions[end:after]))
-                    await asyncio.sleep(0)
-                states += _states(topics[start:end], partitions[start:end], reads)
+            for at, part in enumerate(slices):
+                for ahead in slices[at + len(reading) : at + 2]:
+                    reading.append(asyncio.ensure_future(self._read_states(topics[ahead], partitions[ahead])))
+                reads = await reading.popleft()
+                yield _states(topics[part], partitions[part], reads)
         finally:
-            reading.cancel()
-        return states
+            for unfinished in reading:
+                unfinished.cancel()
 
     async def _read_states(self, topics: Sequence[str], partitions: Sequence[int]) -> Reads:
         return await self.client.get_many(_state_paths(topics, partitions))
@@ -527,15 +539,13 @@ def _state_paths(topics: Sequence[str], partitions: Sequence[int]) -> list[str]:
     return [f"/brokers/topics/{t}/partitions/{p}/state" for t, p in zip(topics, partitions, strict=True)]
 
 
-def _states(topics: Sequence[str], partitions: Sequence[int], reads: Reads) -> list[LeaderAndIsr | BadZNode | None]:
-    states: list[LeaderAndIsr | BadZNode | None] = [
-        *znodes.decode_partition_states(topics, partitions, reads.data, reads.version)
-    ]
+def _states(topics: Sequence[str], partitions: Sequence[int], reads: Reads) -> PartitionStates:
+    states = znodes.decode_partition_states(topics, partitions, reads.data, reads.version)
     if any(reads.code):
         for i, code in enumerate(reads.code):
             if code:
                 path = paths.topic_partition_state(topics[i], partitions[i])
-                states[i] = None if code == Code.NO_NODE else refused(path, code)
+                states.values[states.number[i]] = None if code == Code.NO_NODE else refused(path, code)
     return states
 
 

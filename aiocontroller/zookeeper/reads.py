@@ -210,8 +210,9 @@ class BulkReader:
             nonlocal position, wanted
             while position < len(paths):
                 start = position
-                # "/" is the chroot itself, which has no slash at its end
-                full = [prefix + path if path != "/" else prefix or path for path in paths[start : start + wanted]]
+                full = paths[start : start + wanted]
+                if prefix:  # "/" is the chroot itself, which has no slash at its end
+                    full = [prefix + path if path != "/" else prefix for path in full]
                 raw = [path.encode() for path in full]
                 count = _fitting(raw)
                 position += count

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -54,6 +55,7 @@ __all__ = [
     "BadZNode",
     "BrokerInfo",
     "ControllerZNode",
+    "PartitionStates",
     "decode_broker",
     "decode_broker_id",
     "decode_controller",
@@ -399,35 +401,45 @@ def decode_partition_state(path: str, data: bytes | None, version: int) -> Leade
     )
 
 
+class PartitionStates(NamedTuple):
+    """Many state znodes: the distinct values, few, and which of them each znode has."""
+
+    values: list[LeaderAndIsr | BadZNode | None]
+    """None where there is no znode.  Without ``partition_epoch``, which is the znode's version."""
+    number: list[int]
+    """For each znode its value's place in ``values``."""
+    version: list[int]
+
+    def states(self) -> list[LeaderAndIsr | BadZNode | None]:
+        """One value for each znode, with its version."""
+        return [
+            LeaderAndIsr(s.leader, s.leader_epoch, s.isr, s.controller_epoch, version, s.recovery_state)
+            if isinstance(s := self.values[number], LeaderAndIsr)
+            else s
+            for number, version in zip(self.number, self.version, strict=True)
+        ]
+
+
 def decode_partition_states(
     topics: Sequence[str], partitions: Sequence[int], datas: Sequence[bytes | None], versions: Sequence[int]
-) -> list[LeaderAndIsr | BadZNode]:
-    """Columns in, column out.  Equal bytes are parsed once, and equal ISRs are one object."""
-    memo: dict[bytes | None, _State] = {}
-    states: list[LeaderAndIsr | BadZNode] = []
-    append, known = states.append, memo.get
-    for index, (data, version) in enumerate(zip(datas, versions, strict=True)):
-        state = known(data)
-        if state is None:
+) -> PartitionStates:
+    """Columns in, columns out.  Equal bytes are parsed once, and equal ISRs are one object."""
+    memo: dict[bytes | None, int] = {}
+    isrs: dict[tuple[int, ...], tuple[int, ...]] = {}
+    found = PartitionStates([], [], list(versions))
+    append, known = found.number.append, memo.get
+    for index, data in enumerate(datas):
+        number = known(data)
+        if number is None:
             path = paths.topic_partition_state(topics[index], partitions[index])
-            fresh = reading(path, data, _STATE_EXPECTED, _read_state)
-            if isinstance(fresh, BadZNode):
-                append(fresh)
-                continue
-            if len(memo) >= _MEMO_LIMIT:
-                memo.clear()
-            state = memo[data] = fresh
-        append(
-            LeaderAndIsr(
-                state.leader,
-                state.leader_epoch,
-                state.isr,
-                state.controller_epoch,
-                version,
-                state.leader_recovery_state,
-            )
-        )
-    return states
+            state = decode_partition_state(path, data, -1)
+            number = len(found.values)
+            if isinstance(state, LeaderAndIsr):
+                state = msgspec.structs.replace(state, isr=isrs.setdefault(state.isr, state.isr))
+                memo[data] = number
+            found.values.append(state)
+        append(number)
+    return found
 
 
 def encode_partition_states(leaderships: Iterable[LeaderAndIsr]) -> list[bytes]:

@@ -7,7 +7,7 @@ outside the ISR was allowed.  ``crash_after`` ends the term at any write, as ano
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
@@ -46,7 +46,7 @@ from aiocontroller.net.ports import World
 from aiocontroller.wire.apis import ApiKey, VersionRange
 from aiocontroller.zookeeper.cluster_znodes import FEATURES_ENABLED, FeatureZNode
 from aiocontroller.zookeeper.errors import Code
-from aiocontroller.zookeeper.kafka_zk_client import TopicAssignments, TopicConfigs
+from aiocontroller.zookeeper.kafka_zk_client import PartitionStates, TopicAssignments, TopicConfigs
 from aiocontroller.zookeeper.writes import Writes
 
 T = TypeVar("T")
@@ -136,6 +136,13 @@ class Znodes:
 
     async def get_topic_partition_states(self, topics: Sequence[str], numbers: Sequence[int]) -> list[Any]:
         return [self.states.get(TopicPartition(t, n)) for t, n in zip(topics, numbers, strict=True)]
+
+    async def each_topic_partition_states(
+        self, topics: Sequence[str], numbers: Sequence[int]
+    ) -> AsyncIterator[PartitionStates]:
+        found = await self.get_topic_partition_states(topics, numbers)
+        versions = [-1 if state is None else state.partition_epoch for state in found]
+        yield PartitionStates(found, list(range(len(found))), versions)
 
     async def get_topic_configs(self, topics: Sequence[str]) -> TopicConfigs:
         configs = TopicConfigs()

@@ -299,7 +299,7 @@ class TestPartitionState:
 
     def test_column_keeps_damage_in_its_place(self):
         datas = [state_json(), b"junk", state_json(), None]
-        states = znodes.decode_partition_states(["t", "t", "u", "u"], [0, 1, 0, 1], datas, [4, 5, 6, 7])
+        states = znodes.decode_partition_states(["t", "t", "u", "u"], [0, 1, 0, 1], datas, [4, 5, 6, 7]).states()
         assert states[0] == LeaderAndIsr(1, 2, (1, 2), 3, 4)
         assert states[2] == LeaderAndIsr(1, 2, (1, 2), 3, 6)
         assert states[0].isr is states[2].isr

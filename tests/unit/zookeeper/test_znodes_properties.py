@@ -76,7 +76,9 @@ patiently = settings(deadline=None)
 def test_states(written):
     datas = znodes.encode_partition_states(written)
     count = len(written)
-    read = znodes.decode_partition_states(["t"] * count, [0] * count, datas, [s.partition_epoch for s in written])
+    read = znodes.decode_partition_states(
+        ["t"] * count, [0] * count, datas, [s.partition_epoch for s in written]
+    ).states()
     assert read == written
     for data, state in zip(datas, written, strict=True):
         assert znodes.decode_partition_state("/p", data, state.partition_epoch) == state
