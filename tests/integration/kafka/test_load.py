@@ -1,0 +1,52 @@
+"""The load harness itself: that it notices a loss, and that what the storms and benchmarks play can be played."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+from kafka import KafkaAdminClient, TopicPartition
+
+from aiocontroller.chaos.kafka.events import play
+from aiocontroller.chaos.kafka.stage import Stage
+from aiocontroller.cluster.load.clients import kept_its_word
+from tests.integration.kafka.conftest import KafkaCluster, check_nothing_lost, under_load
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+DELETED = 5
+
+
+def delete_first_records(bootstrap: str, topic: str) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        admin.delete_records({TopicPartition(topic, 0): DELETED})
+    finally:
+        admin.close()
+
+
+async def test_records_that_are_gone_are_found_to_be_lost(stage: Stage, kafka: KafkaCluster) -> None:
+    """Acknowledged and read along, but no longer there when everything is read back."""
+    await under_load(stage, kafka, kind="librdkafka")
+    await stage.load.settled()
+    await asyncio.sleep(1)  # the consumers that read along have them by now; if not, they count as lost there too
+    (topic,) = stage.topics
+    await asyncio.to_thread(delete_first_records, stage.bootstrap, topic)
+    verdicts = await stage.load.finish()
+    assert verdicts["librdkafka"].lost >= DELETED
+    assert not kept_its_word(verdicts)
+
+
+async def test_events_are_played_and_felt(stage: Stage, kafka: KafkaCluster) -> None:
+    chance = random.Random(1)
+    await under_load(stage, kafka)
+    stage.office = stage.offices["aiocontroller"]
+    felt = {event: await play(stage, event, chance) for event in ("takeover", "controlled shutdown", "leader move")}
+    assert [len(f.led_ms) for f in felt.values()] == [0, 2, 1]  # of six partitions on three brokers
+    assert [len(f.others_ms) for f in felt.values()] == [6, 4, 5]
+    assert all(f.errors == () and min(*f.led_ms, *f.others_ms) > 0 for f in felt.values())
+    stage.office = stage.offices["kafka"]
+    await stage.offices["aiocontroller"].give()
+    felt_by_kafka = await play(stage, "takeover", chance)
+    assert felt_by_kafka.subject == "kafka"
+    assert await check_nothing_lost(stage)
