@@ -78,12 +78,7 @@ class Bench:
     async def run(self) -> Report:
         for subject in self.options.subjects:
             started = time.monotonic()
-            verdicts: dict[str, Verdict] = {}
-            unfinished = ""
-            try:
-                verdicts = await self._measure(subject)
-            except (TimeoutError, AssertionError) as error:
-                unfinished = str(error)
+            verdicts, unfinished = await self._measure(subject)
             self.outcomes.append(Outcome(subject, verdicts, time.monotonic() - started, unfinished))
             self.console.print(f"{subject} is done{unfinished and f', early: {unfinished}'}", markup=False)
         options = self.options
@@ -97,7 +92,8 @@ class Bench:
             self.felt,
         )
 
-    async def _measure(self, subject: str) -> dict[str, Verdict]:
+    async def _measure(self, subject: str) -> tuple[dict[str, Verdict], str]:
+        """What became of the records, and why it ended early, if it did."""
         options, started = self.options, time.monotonic()
         chance = random.Random(options.seed)  # the same victims for every subject
         async with self._stage(subject) as stage:
@@ -106,13 +102,18 @@ class Bench:
             await stage.open_load(options.clients, options.partitions, self.folder / subject / "load", options.version)
             if subject not in ("kafka", "kraft"):
                 await stage.office.take()
-            await stage.heal()
-            for _ in range(options.trials):
-                for event in options.events:
+            unfinished = ""
+            try:
+                await stage.heal()
+                for event in options.events * options.trials:
                     felt = await play(stage, event, chance)
                     self.felt.append(felt)
                     self.console.print(f"{time.monotonic() - started:6.0f} s  {felt_line(felt)}", markup=False)
-            return await stage.load.finish()
+            except (TimeoutError, AssertionError) as error:
+                unfinished = str(error)
+                for broker in stage.brokers.values():
+                    broker.resume()
+            return await stage.load.finish(), unfinished
 
     def _stage(self, subject: str) -> AbstractAsyncContextManager[Stage]:
         folder, version = self.folder / subject, self.options.version
@@ -171,8 +172,10 @@ def show(report: Report, console: Console) -> None:
     title = f"Kafka {report.version}, sessions {report.session_ms:,} ms{settings_shown}, {trials} trials"
     console.print(stall_table(report.stalls, title))
     for outcome in report.outcomes:
-        for line in [outcome.unfinished] if outcome.unfinished else verdict_lines(outcome.verdicts):
+        for line in verdict_lines(outcome.verdicts):
             console.print(f"{outcome.subject}, {line}", markup=False)
+        if outcome.unfinished:
+            console.print(f"{outcome.subject} ended early: {outcome.unfinished}", style="red", markup=False)
 
 
 def main() -> int:

@@ -97,12 +97,10 @@ async def broker_sigstop(stage: Stage, victim: int) -> Struck:
     """Frozen until its partitions have moved, and then awake again, with a session that has ended."""
     led = led_by(await stage.view(), victim)
     since = now_us()
-    stage.frozen.add(victim)
-    stage.brokers[victim].suspend()
+    stage.freeze(victim)
     await _off(stage, victim)
     await stage.load.settled()
-    stage.brokers[victim].resume()
-    stage.frozen.discard(victim)
+    stage.thaw(victim)
     await stage.until(whole, "the frozen broker is in sync again")
     return Struck(since, led)
 

@@ -77,7 +77,7 @@ class Stage:
                 for kind, topic in zip(kinds, topics, strict=True)
             ]
         )
-        await self.load.__aenter__()
+        await self.load.start()
 
     def close(self) -> None:
         self.load.kill()
@@ -100,16 +100,12 @@ class Stage:
         return await asyncio.to_thread(look, running[0].address, self.topics)
 
     async def until(self, condition: Callable[[View], bool], what: str) -> None:
-        async def holds() -> bool:
-            return condition(await self.view())
-
-        await until(holds, what)
+        await until(lambda: self._holds(condition), what)
 
     async def heal(self) -> None:
         """Everything runs, every replica is in sync, and every leader is the preferred one."""
         for number in sorted(self.frozen):
-            self.brokers[number].resume()
-        self.frozen.clear()
+            self.thaw(number)
         for broker in self.brokers.values():
             if not broker.running:
                 await self.start(broker)
@@ -121,10 +117,19 @@ class Stage:
         moved = [key for key, replicas in self._replicas.items() if view[key].replicas != replicas]
         if moved:
             await self.reassign({key: self._replicas[key] for key in moved})
-        if any(partition.leader != self._replicas[key][0] for key, partition in view.items()):
-            await self.elect_preferred(list(self._replicas))
-        await self.until(self._as_made, "every leader is the preferred one")
+        await until(self._leaders_as_made, "every leader is the preferred one")
         await self.load.settled()
+
+    def freeze(self, number: int) -> None:
+        """SIGSTOP.  It is not asked for its view until it runs again."""
+        self.frozen.add(number)
+        self.brokers[number].suspend()
+
+    def thaw(self, number: int) -> None:
+        """SIGCONT.  Its view is of before, at first, so the others are asked."""
+        self._youngest = number
+        self.brokers[number].resume()
+        self.frozen.discard(number)
 
     async def start(self, broker: RealKafkaBroker) -> None:
         """As a supervisor does: a broker whose old registration is still there ends, and is started again."""
@@ -149,6 +154,20 @@ class Stage:
 
     async def elect_preferred(self, partitions: Sequence[PartitionKey]) -> None:
         await asyncio.to_thread(self._elect_preferred, partitions)
+
+    async def _leaders_as_made(self) -> bool:
+        """Asks for the election again where it has not come about: a replica may have left its ISR just before."""
+        if self._as_made(await self.view()):
+            return True
+        await self.elect_preferred(list(self._replicas))
+        try:
+            await until(lambda: self._holds(self._as_made), "leaders as made", within_s=10)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _holds(self, condition: Callable[[View], bool]) -> bool:
+        return condition(await self.view())
 
     def _as_made(self, view: View) -> bool:
         return whole(view) and all(view[key].leader == replicas[0] for key, replicas in self._replicas.items())

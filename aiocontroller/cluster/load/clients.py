@@ -117,23 +117,16 @@ class LoadClient:
 
 
 class Load:
-    """Several clients, each on a topic of its own.  Used as ``async with``: they are killed at the end, if need be."""
+    """Several clients, each on a topic of its own.  Whoever starts them sees to it that they are killed in the end."""
 
     def __init__(self, clients: Sequence[LoadClient]) -> None:
         self.clients = list(clients)
 
-    async def __aenter__(self) -> Load:
+    async def start(self) -> None:
+        """Until every partition has acknowledged something."""
         for client in self.clients:
             client.start()
-        try:
-            await self.acknowledged_since(0, within_s=60)
-        except BaseException:
-            self.kill()
-            raise
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.kill()
+        await self.acknowledged_since(0, within_s=120)
 
     def kill(self) -> None:
         for client in self.clients:

@@ -5,6 +5,7 @@ What is printed: ``tally.py``.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -139,6 +140,8 @@ class LibrdkafkaClient:
 
 
 def main() -> None:
+    # Standard error goes to the same file: a line of ours leaves whole, at a flush, or it would be cut by one of those.
+    sys.stdout = os.fdopen(os.dup(1), "w", buffering=1 << 24)
     bootstrap, topic, partitions, interval_ms = sys.argv[1:]
     client = LibrdkafkaClient(bootstrap, topic, int(partitions), int(interval_ms))
     signal.signal(signal.SIGTERM, lambda *_: client.stopping.set())

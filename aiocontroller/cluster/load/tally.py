@@ -127,12 +127,6 @@ class Tally:
             return until_us - since_us
         return max(later - earlier for earlier, later in itertools.pairwise(inside))
 
-    def longest_wait_us(self, partition: int, since_us: int, until_us: int) -> int:
-        """The longest time from send to acknowledgement, of records acknowledged in this stretch of time."""
-        times, sent = self._times_us[partition], self._sent_us[partition]
-        span = range(bisect.bisect_left(times, since_us), bisect.bisect_right(times, until_us))
-        return max((times[i] - sent[i] for i in span), default=0)
-
     def verdict(self) -> Verdict:
         lost = 0
         for who in CONSUMERS:

@@ -41,11 +41,9 @@ async def test_a_follower_that_lags_leaves_the_isr_and_comes_back(stage: Stage, 
         now = await states(stage)
         return all(VICTIM not in now[p].isr for p in followed)
 
-    stage.frozen.add(VICTIM)
-    stage.brokers[VICTIM].suspend()
+    stage.freeze(VICTIM)
     await until(shrunk, "ISRs without the frozen follower", 20)
-    stage.brokers[VICTIM].resume()
-    stage.frozen.clear()
+    stage.thaw(VICTIM)
     await stage.until(whole, "it is in every ISR again")
     after = await states(stage)
     for p in followed:
@@ -59,8 +57,7 @@ async def test_a_broker_frozen_past_its_session_wakes_up_deposed(stage: Stage, k
     await under_load(stage, kafka)
     led = led_by(await stage.view(), VICTIM)
     assert led
-    stage.frozen.add(VICTIM)
-    stage.brokers[VICTIM].suspend()
+    stage.freeze(VICTIM)
     await stage.until(lambda view: moved_off(view, frozenset((VICTIM,))), "everything has moved off the frozen broker")
     moved_us = now_us()
     others = {(topic, p) for topic in stage.topics for p in range(PARTITIONS)} - led
@@ -70,8 +67,7 @@ async def test_a_broker_frozen_past_its_session_wakes_up_deposed(stage: Stage, k
         return others <= heard
 
     await until(go_on, "partitions that it did not lead go on while it is frozen", 60)
-    stage.brokers[VICTIM].resume()
-    stage.frozen.clear()
+    stage.thaw(VICTIM)
     await stage.until(whole, "it is in every ISR again")
     await stage.load.settled()
     assert await check_nothing_lost(stage)

@@ -31,8 +31,7 @@ async def test_isrs_shrink_and_expand_by_zookeeper(kafka_version: str, zk_connec
             before = await states(stage)
             followed = [p for p, state in enumerate(before) if state.leader != VICTIM]
             (topic,) = stage.topics
-            stage.frozen.add(VICTIM)
-            stage.brokers[VICTIM].suspend()
+            stage.freeze(VICTIM)
 
             async def shrunk() -> bool:
                 now = await states(stage)
@@ -40,8 +39,7 @@ async def test_isrs_shrink_and_expand_by_zookeeper(kafka_version: str, zk_connec
 
             await until(shrunk, "ISRs without the frozen follower, in ZooKeeper", 20)
             await stage.until(lambda view: all(VICTIM not in view[topic, p].isr for p in followed), "in metadata too")
-            stage.brokers[VICTIM].resume()
-            stage.frozen.clear()
+            stage.thaw(VICTIM)
             await stage.until(whole, "it is in every ISR again")
             after = await states(stage)
             assert all(after[p].leader_epoch == before[p].leader_epoch for p in followed)

@@ -99,9 +99,3 @@ def test_a_gap_that_has_not_ended_counts_up_to_the_end() -> None:
     assert tally.longest_gap_us(0, 500, 8000) == 7000
     assert tally.longest_gap_us(0, 2000, 8000) == 7000
     assert tally.longest_gap_us(1, 2000, 8000) == 6000  # nothing at all was acknowledged
-
-
-def test_the_longest_wait_is_from_send_to_acknowledgement() -> None:
-    tally = tally_of("a 0 0 0 5000", "a 0 1 4000 5000", "a 0 2 5500 6000")
-    assert tally.longest_wait_us(0, 0, 10_000) == 5000
-    assert tally.longest_wait_us(0, 5500, 10_000) == 500
