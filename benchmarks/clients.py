@@ -159,6 +159,8 @@ def parsed() -> argparse.Namespace:
         setattr(options, name, found)
         if strange := set(found) - set(known):
             parser.error(f"--{name}: found {', '.join(sorted(strange))}, expected some of: {', '.join(known)}")
+    if options.keep is not None and options.keep.exists():
+        parser.error(f"--keep: {options.keep} is there already; a cluster begins with nothing")
     try:
         kafka_jars(options.version)
     except KafkaMissingError as error:

@@ -155,6 +155,8 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave logs, journals and records in this folder")
     options = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False, soft_wrap=True)
+    if options.keep is not None and options.keep.exists():
+        parser.error(f"--keep: {options.keep} is there already; a cluster begins with nothing")
     try:
         kafka_jars(options.version)
     except KafkaMissingError as error:
