@@ -23,6 +23,7 @@ from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import Endpoint
 
 OWN_PREFIX = "aiocontroller."
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 DEFAULT_CONTROLLER_ID = 1_000_001
 """Above ``reserved.broker.max.id`` (1000) and any id that brokers generate in practice."""
 MAX_CONTROLLER_ID = 1_000_000_000
@@ -90,8 +91,28 @@ class Config(msgspec.Struct, frozen=True):
     """Where brokers and clients reach this controller; port 0 takes a free one."""
     advertised_listeners: tuple[Endpoint, ...] | None = None
     """What brokers are told; None: ``listeners``, with the port that was really taken."""
+    listener_security_protocol_map: Mapping[str, str] = {}
+    """Protocol by listener name; a listener that is not in it, and named as no protocol is, is PLAINTEXT."""
+    security_inter_broker_protocol: str | None = None
+    """The inter-broker listener by its protocol; ``inter.broker.listener.name`` says the same by its name."""
     inter_broker_listener_name: str = "PLAINTEXT"
     control_plane_listener_name: str | None = None
+    ssl_keystore_location: str | None = None
+    """PEM: our certificate, its chain and its key; see ``security``."""
+    ssl_keystore_type: str = "PEM"
+    ssl_key_password: Secret | None = None
+    ssl_truststore_location: str | None = None
+    ssl_truststore_type: str = "PEM"
+    ssl_client_auth: Literal["none", "requested", "required"] = "none"
+    ssl_endpoint_identification_algorithm: str = "HTTPS"
+    sasl_enabled_mechanisms: tuple[str, ...] = ("GSSAPI",)
+    sasl_mechanism_inter_broker_protocol: str = "GSSAPI"
+    sasl_jaas_config: Secret | None = None
+    authorizer_class_name: str | None = None
+    """That brokers have an authorizer; then only ``super.users`` may ask us for what a controller does."""
+    super_users: tuple[str, ...] = ()
+    listener_overrides: Mapping[tuple[str, str], Any] = {}
+    """``listener.name.<listener>.<property>`` by listener (lower case) and property."""
     inter_broker_protocol_version: str = "3.9"
     controller_socket_timeout_ms: int = 30_000
     request_timeout_ms: int = 30_000
@@ -146,6 +167,11 @@ class Config(msgspec.Struct, frozen=True):
     def alter_partition_supported(self) -> bool:
         """Brokers change ISRs by AlterPartition (KIP-497) and not by writing znodes."""
         return self._protocol_at_least(2, 7, 2)
+
+    def of_listener(self, listener: str, key: str) -> Any:
+        """A property as it is for one listener."""
+        overridden = self.listener_overrides.get((listener.lower(), key))
+        return getattr(self, key.replace(".", "_")) if overridden is None else overridden
 
     def _protocol_at_least(self, major: int, minor: int, iv: int) -> bool:
         return parse_protocol_version(self.inter_broker_protocol_version) >= (major, minor, iv)
@@ -232,11 +258,26 @@ def parse_listeners(text: str) -> tuple[Endpoint, ...]:
         if not separator or not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
             raise ValueError(text)
         host, port = split_host_port(f"0.0.0.0{address}" if address.startswith(":") else address)
-        protocol = name.upper() if name.upper() in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL") else "PLAINTEXT"
+        protocol = name.upper() if name.upper() in SECURITY_PROTOCOLS else "PLAINTEXT"
         endpoints.append(Endpoint(name.upper(), host, port, protocol))
     if len({e.listener for e in endpoints}) != len(endpoints):
         raise ValueError(text)
     return tuple(endpoints)
+
+
+def _parse_protocol_map(text: str) -> dict[str, str]:
+    """``NAME:PROTOCOL,…``."""
+    found = {}
+    for pair in filter(None, text.split(",")):
+        name, _, protocol = pair.strip().partition(":")
+        if not name or protocol.strip().upper() not in SECURITY_PROTOCOLS:
+            raise ValueError(text)
+        found[name.upper()] = protocol.strip().upper()
+    return found
+
+
+def _parse_names(separator: str) -> Callable[[str], tuple[str, ...]]:
+    return lambda text: tuple(name.strip() for name in text.split(separator) if name.strip())
 
 
 def _parse_endpoint_identification(text: str) -> str:
@@ -277,6 +318,7 @@ _SECRET = Kind("a password", lambda text: Secret(_parse_text(text)))
 _UNCHECKED = Kind("false: revocation is not checked here", lambda text: {"false": False}[text.lower()])
 _BOOL = Kind("true or false", _parse_bool)
 _TEXT = Kind("a name", _parse_text)
+_LISTENER = Kind("a listener's name", lambda text: _parse_text(text).upper())
 _LISTENERS = Kind("NAME://host:port, separated by commas, each name once", parse_listeners)
 _TIMEOUT_MS = _whole(1, unit="milliseconds")
 _CONTROLLER_ID = Kind(
@@ -307,8 +349,22 @@ PROPERTIES: dict[str, Kind] = {
     "aiocontroller.zookeeper.digest.password": _SECRET,
     "listeners": _LISTENERS,
     "advertised.listeners": _LISTENERS,
-    "inter.broker.listener.name": _TEXT,
-    "control.plane.listener.name": _TEXT,
+    "listener.security.protocol.map": Kind("NAME:PROTOCOL, separated by commas", _parse_protocol_map),
+    "security.inter.broker.protocol": _one_of(*SECURITY_PROTOCOLS),
+    "inter.broker.listener.name": _LISTENER,
+    "control.plane.listener.name": _LISTENER,
+    "ssl.keystore.location": _TEXT,
+    "ssl.keystore.type": _TEXT,
+    "ssl.key.password": _SECRET,
+    "ssl.truststore.location": _TEXT,
+    "ssl.truststore.type": _TEXT,
+    "ssl.client.auth": _one_of("none", "requested", "required"),
+    "ssl.endpoint.identification.algorithm": Kind("HTTPS, or nothing", _parse_endpoint_identification),
+    "sasl.enabled.mechanisms": Kind("mechanisms, separated by commas", _parse_names(",")),
+    "sasl.mechanism.inter.broker.protocol": _TEXT,
+    "sasl.jaas.config": _SECRET,
+    "authorizer.class.name": Kind("a class, or nothing", lambda text: text or None),
+    "super.users": Kind("User:name, separated by semicolons", _parse_names(";")),
     "inter.broker.protocol.version": Kind("a Kafka version such as 3.9 or 2.7-IV2", _parse_protocol),
     "controller.socket.timeout.ms": _TIMEOUT_MS,
     "request.timeout.ms": _TIMEOUT_MS,
@@ -334,6 +390,12 @@ PROPERTIES: dict[str, Kind] = {
     "aiocontroller.early.detection.max.alarms.per.minute": _whole(1),
     "aiocontroller.early.fast.bounce.ms": _whole(0, unit="milliseconds"),
 }
+
+_OF_LISTENERS = {key: kind for key, kind in PROPERTIES.items() if key.startswith("ssl.")} | {
+    "sasl.enabled.mechanisms": PROPERTIES["sasl.enabled.mechanisms"],
+    **{f"{mechanism}sasl.jaas.config": _SECRET for mechanism in ("", "plain.", "scram-sha-256.", "scram-sha-512.")},
+}
+"""What may stand behind ``listener.name.<listener>.``."""
 
 _KAFKA_FAMILIES = frozenset(
     "advertised alter authorizer auto background broker client compression connection connections control controlled "
@@ -367,8 +429,10 @@ def load_config(
     fields: dict[str, Any] = {}
     errors: dict[str, str] = {}
     unused: list[str] = []
+    overrides_: dict[tuple[str, str], Any] = {}
     for key, value, source in settings:
-        kind = PROPERTIES.get(key)
+        listener, property_ = _of_listener(key)
+        kind = PROPERTIES.get(key) if listener is None else _OF_LISTENERS.get(property_)
         if kind is None:
             if key.startswith(OWN_PREFIX):
                 errors[key] = f"{key} ({source}): no such property{_did_you_mean(key)}"
@@ -381,7 +445,11 @@ def load_config(
             continue
         errors.pop(key, None)  # what comes later replaces it
         try:
-            fields[key.replace(".", "_")] = kind.parse(value.strip())
+            parsed = kind.parse(value.strip())
+            if listener is None:
+                fields[key.replace(".", "_")] = parsed
+            else:
+                overrides_[listener, property_] = parsed
         except (ValueError, KeyError):
             shown = "[hidden]" if kind is _SECRET and value else repr(value)
             errors[key] = f"{key} ({source}): found {shown}, expected {kind.expected}"
@@ -390,7 +458,33 @@ def load_config(
         raise ConfigError("\n".join(errors.values()))
     if unused:
         warnings.append(f"properties that Kafka knows and aiocontroller does not use: {_listed(unused)}")
-    return Config(**fields), warnings
+    return _with_protocols(Config(**fields, listener_overrides=overrides_)), warnings
+
+
+def _of_listener(key: str) -> tuple[str | None, str]:
+    """``listener.name.internal.ssl.client.auth`` -> (internal, ssl.client.auth); (None, "") for other keys."""
+    if not key.startswith("listener.name."):
+        return None, ""
+    listener, _, property_ = key.removeprefix("listener.name.").partition(".")
+    return listener.lower(), property_
+
+
+def _with_protocols(config: Config) -> Config:
+    """Listeners with their protocols, and the inter-broker listener by its name."""
+    by_name = config.listener_security_protocol_map
+
+    def named(endpoints: tuple[Endpoint, ...] | None) -> tuple[Endpoint, ...] | None:
+        return endpoints and tuple(
+            msgspec.structs.replace(e, security_protocol=by_name.get(e.listener, e.security_protocol))
+            for e in endpoints
+        )
+
+    by_protocol = config.security_inter_broker_protocol
+    if config.inter_broker_listener_name == "PLAINTEXT" and by_protocol is not None:
+        config = msgspec.structs.replace(config, inter_broker_listener_name=by_protocol)
+    return msgspec.structs.replace(
+        config, listeners=named(config.listeners), advertised_listeners=named(config.advertised_listeners)
+    )
 
 
 def _contradictions(fields: Mapping[str, Any], errors: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -404,6 +498,16 @@ def _contradictions(fields: Mapping[str, Any], errors: Mapping[str, str]) -> Ite
         for have, lack in (pair, pair[::-1]):
             if given(have) and not given(lack):
                 yield lack, f"{lack}: found nothing, expected a value, because {have} is set"
+    for key in ("advertised.listeners", "listeners"):
+        told = fields.get(key.replace(".", "_"))
+        if told:
+            everywhere = [e.host for e in told if e.host in ("0.0.0.0", "::")]
+            if everywhere:
+                yield (
+                    "advertised.listeners",
+                    f"advertised.listeners: found {everywhere[0]}, expected an address that brokers can connect to",
+                )
+            break
     tls = "zookeeper.ssl.client.enable"
     if given("zookeeper.ssl.keystore.location") and not given(tls):
         yield tls, f"{tls}: found false, expected true, because zookeeper.ssl.keystore.location is set"

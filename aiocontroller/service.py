@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import secrets
 import signal
@@ -157,7 +158,10 @@ class Service:
         config = self.config
         kafka = self._kafka = KafkaListener(self.shell, tasks)
         for listener in config.listeners:
-            serving = await self.world.network.serve(kafka.connection, listener.host, listener.port)
+            how = self.shell.security.server(listener)
+            serving = await self.world.network.serve(
+                functools.partial(kafka.connection, listener), listener.host, listener.port, ssl=how.server_tls
+            )
             self._listeners.append(serving)
             self.endpoints.append(Endpoint(listener.listener, listener.host, serving.port, listener.security_protocol))
         if self._with_http:
@@ -224,6 +228,7 @@ class Service:
             metrics=self.metrics,
             journal=self.journal,
             heartbeats=self._heartbeats_of_brokers(),
+            security=shell.security,
         )
 
     def _heartbeats_of_brokers(self) -> Heartbeats | None:
@@ -261,10 +266,19 @@ class Service:
             interval_s=interval_s,
             metrics=self.metrics,
             journal=self.journal,
+            security=self.shell.security,
         )
 
     def _own_endpoints(self) -> Sequence[Endpoint]:
-        return self.config.advertised_listeners or self.endpoints
+        """What brokers are told of each listener of ours."""
+        told = {each.listener: each for each in self.config.advertised_listeners or ()}
+        return [self._advertised(each, told.get(each.listener)) for each in self.endpoints]
+
+    @staticmethod
+    def _advertised(taken: Endpoint, told: Endpoint | None) -> Endpoint:
+        if told is None:
+            return taken
+        return Endpoint(taken.listener, told.host, told.port or taken.port, taken.security_protocol)
 
     def _debug_handlers(self) -> dict[str, Callable[[], Awaitable[Any]]]:
         if not self._allow_session_expiry:

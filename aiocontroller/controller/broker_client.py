@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from aiocontroller.controller.broker_connection import BrokerConnection
+from aiocontroller.controller.connecting import connect_to_broker
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.ids import Broker
 from aiocontroller.wire.apis import ApiKey
@@ -42,9 +43,7 @@ async def asking(shell: ControllerShell, broker: Broker, within_s: float) -> Asy
     endpoint = shell.endpoint_of(broker)
     if endpoint is None:
         raise ConnectionError("it has no endpoint that the controller can use")
-    _, connection = await shell.world.network.connect(
-        BrokerConnection, endpoint.host, endpoint.port, timeout_s=within_s
-    )
+    connection = await connect_to_broker(shell.world, shell.security, endpoint, timeout_s=within_s)
     silence = shell.world.clock.call_later(within_s, connection.close)
     try:
         yield BrokerClient(connection)

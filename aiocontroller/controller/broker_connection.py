@@ -56,6 +56,15 @@ class BrokerConnection(asyncio.Protocol):
         self.bytes_sent += size + 4
         return await self._waiting
 
+    def hand_over(self, protocol: asyncio.Protocol) -> asyncio.Transport:
+        """Somebody else goes on with what is connected (and logged in); OSError when it is closed."""
+        if not self.open:
+            raise ConnectionResetError("the connection is closed")
+        assert self._waiting is None and self._transport is not None
+        transport, self._transport = self._transport, None
+        transport.set_protocol(protocol)
+        return transport
+
     def close(self) -> None:
         if self._transport is not None:
             self._transport.abort()

@@ -21,13 +21,16 @@ from typing import NamedTuple
 import anyio
 import anyio.abc
 
+from aiocontroller.config import Config, ConfigError
 from aiocontroller.controller.broker_connection import BrokerConnection
+from aiocontroller.controller.connecting import connect_to_broker
 from aiocontroller.controller.heartbeats import Heartbeats
 from aiocontroller.core.failure_detector import Suspicion
 from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.journal.journal import Journal
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import Clock, World
+from aiocontroller.security import Security
 from aiocontroller.wire.apis import SUPPORTED, ApiKey, VersionRange, negotiate_api
 from aiocontroller.wire.frames import FrameError, UnsupportedApiError, decode_response_header, encode_request_header
 from aiocontroller.wire.messages import decode_api_versions_response
@@ -102,10 +105,12 @@ class ControllerChannelManager:
         metrics: Metrics,
         journal: Journal,
         heartbeats: Heartbeats | None = None,
+        security: Security | None = None,
     ) -> None:
         self.world = world
         self.heartbeats = heartbeats
         """Watches the brokers that there are senders for, where early detection is on."""
+        self.security = Security(Config()) if security is None else security
         self.on_response = on_response
         self.endpoint_of = endpoint_of
         self.connect_timeout_s = connect_timeout_s
@@ -115,6 +120,12 @@ class ControllerChannelManager:
         self._tasks = tasks
         self._senders: dict[int, RequestSender] = {}
         metrics.gauge("kafka.controller", "ControllerChannelManager", "TotalQueueSize", self._total_queue_size)
+
+    async def connect(self, endpoint: Endpoint) -> BrokerConnection:
+        try:
+            return await connect_to_broker(self.world, self.security, endpoint, timeout_s=self.connect_timeout_s)
+        except ConfigError as error:
+            raise ConnectionError(str(error)) from error  # reported once, and tried again
 
     def add_brokers(self, brokers: Iterable[Broker]) -> None:
         for broker in brokers:
@@ -307,9 +318,7 @@ class RequestSender:
         endpoint = self._manager.endpoint_of(self.broker)
         if endpoint is None:
             raise ConnectionError("it has no endpoint that the controller can use")
-        _, self._connection = await self._manager.world.network.connect(
-            BrokerConnection, endpoint.host, endpoint.port, timeout_s=self._manager.connect_timeout_s
-        )
+        self._connection = await self._manager.connect(endpoint)
         answer = await self._request(ApiKey.API_VERSIONS, 0, ())
         offered = decode_api_versions_response(0, answer).versions
         self.offered = offered

@@ -16,12 +16,14 @@ from collections.abc import Callable
 import anyio
 import anyio.abc
 
+from aiocontroller.config import ConfigError
 from aiocontroller.controller.broker_connection import BrokerConnection
 from aiocontroller.core.failure_detector import FailureDetector, Suspicion
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.journal.journal import Journal
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import Timer, World
+from aiocontroller.security import Security
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.frames import FrameError, decode_response_header, encode_request_header
 
@@ -46,8 +48,10 @@ class Heartbeats:
         interval_s: float,
         metrics: Metrics,
         journal: Journal,
+        security: Security,
     ) -> None:
         self.world = world
+        self.security = security
         self.kind = kind
         self.journal = journal
         self._suspicions = metrics.counter("aiocontroller", "EarlyDetection", "Suspicions", tags={"peer": kind})
@@ -176,8 +180,12 @@ class _Probe:
         endpoint = self._endpoint_of()
         if endpoint is None:
             raise ConnectionError("it has no endpoint that the controller can use")
+        try:
+            tls = heartbeats.security.client(endpoint).client_tls  # ApiVersions is answered before a login
+        except ConfigError as error:
+            raise ConnectionError(str(error)) from error
         _, self._connection = await heartbeats.world.network.connect(
-            _Connection, endpoint.host, endpoint.port, timeout_s=ANSWER_WITHIN_S
+            _Connection, endpoint.host, endpoint.port, timeout_s=ANSWER_WITHIN_S, ssl=tls
         )
         await self._heartbeat(self._connection)
 

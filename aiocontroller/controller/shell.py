@@ -20,6 +20,7 @@ from aiocontroller.core.request_batch import RequestBatch, leaders_first
 from aiocontroller.journal.journal import Journal
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import World
+from aiocontroller.security import Security
 from aiocontroller.wire.apis import VersionRange
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.znodes import BadZNode
@@ -28,6 +29,12 @@ log = logging.getLogger(__name__)
 
 LEADERS_FIRST_S = 0.5
 """How long the others wait for a leader that does not answer."""
+
+
+def inter_broker_listener(config: Config, brokers: Iterable[Broker]) -> str:
+    """On which brokers talk to each other and to the controller: the only one they have, or the configured one."""
+    names = dict.fromkeys(e.listener for b in brokers for e in b.endpoints)
+    return next(iter(names)) if len(names) == 1 else config.inter_broker_listener_name
 
 
 class ControllerShell:
@@ -52,6 +59,7 @@ class ControllerShell:
         self.metrics = metrics
         self.journal = journal
         self.own_endpoints = own_endpoints
+        self.security = Security(config)
         self._new_channels = new_channels
         self.context = ControllerContext()
         self.channels: ControllerChannelManager | None = None
@@ -107,25 +115,33 @@ class ControllerShell:
     def own_entry(self) -> Broker | None:
         """How brokers find the controller: as one more live broker, under each listener name that they use.
 
+        Under a listener that is not ours stands the address of a live broker (a *shadow*): whoever comes there gets
+        what any broker answers, and the listener names of all live brokers stay the same, which brokers insist on.
+
         Where all brokers have a rack it takes the first broker's: brokers refuse to place replicas when only some
         have one, and a rack of its own would attract a replica of every partition.
         """
         if self.leaving:
             return None
-        brokers = self.context.brokers.values()
-        listeners = dict.fromkeys(
-            e.listener for b in brokers for e in b.endpoints if e.security_protocol == "PLAINTEXT"
-        )
-        own = self.own_endpoints()
-        address = {name: next((e for e in own if e.listener == name), own[0]) for name in listeners}
+        brokers = list(self.context.brokers.values())
+        names = dict.fromkeys(e.listener for b in brokers for e in b.endpoints)
+        found = [self._own_endpoint(name, brokers) for name in names]
         racks = [b.rack for b in brokers]
         rack = racks[0] if racks and all(r is not None for r in racks) else None
-        return Broker(
-            self.id,
-            0,
-            tuple(Endpoint(name, at.host, at.port, at.security_protocol) for name, at in address.items()),
-            rack,
-        )
+        return Broker(self.id, 0, tuple(e for e in found if e is not None), rack)
+
+    def _own_endpoint(self, name: str, brokers: Sequence[Broker]) -> Endpoint | None:
+        own = self.own_endpoints()
+        ours = next((e for e in own if e.listener == name), None)
+        if ours is None and name in (
+            inter_broker_listener(self.config, brokers),
+            self.config.control_plane_listener_name,
+        ):
+            ours = own[0]  # one listener serves, whatever its name
+        if ours is not None:
+            return Endpoint(name, ours.host, ours.port, ours.security_protocol)
+        live = sorted(self.context.live)
+        return next((e for e in (self.context.brokers[b].endpoint(name) for b in live) if e is not None), None)
 
     # -- short steps -----------------------------------------------------------------------------------------------
 

@@ -158,6 +158,9 @@ class SimulatedTransport(asyncio.Transport):
         """What each piece to this end takes longer than others."""
         self.last_due_s = 0.0
 
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = cast(asyncio.Protocol, protocol)
+
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if not self._closing and self._peer is not None and len(data):
             self._network.carry(self.host, self._peer, bytes(data))

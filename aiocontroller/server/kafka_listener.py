@@ -21,11 +21,16 @@ from typing import Any, cast
 import anyio.abc
 
 from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.controller.user_scram_credentials import sanitized
+from aiocontroller.core.errors import AioControllerError, KafkaErrorCode
 from aiocontroller.core.events import Reply, Request
 from aiocontroller.core.ids import Endpoint
+from aiocontroller.security import ANONYMOUS, ListenerSecurity
 from aiocontroller.server.controller_apis import OFFERED, SERVED, ControllerApi
 from aiocontroller.server.own_answers import ANSWERED_FOR_ITSELF, own_answer
 from aiocontroller.server.relay import Relay
+from aiocontroller.server.sasl import SaslError, SaslLogin
+from aiocontroller.wire import sasl_messages
 from aiocontroller.wire.apis import ApiKey, VersionRange, api_name, check_supported
 from aiocontroller.wire.errors import UnsupportedApiError
 from aiocontroller.wire.frames import (
@@ -35,6 +40,8 @@ from aiocontroller.wire.frames import (
     response_frame,
 )
 from aiocontroller.wire.messages import encode_api_versions_response
+from aiocontroller.wire.scram import ScramCredential, parse_credential
+from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 
 log = logging.getLogger(__name__)
 
@@ -47,10 +54,18 @@ NEVER_RELAYED = frozenset(
         ApiKey.ALTER_PARTITION,
         ApiKey.ENVELOPE,
         ApiKey.ALLOCATE_PRODUCER_IDS,
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
     }
 )
-"""What only controllers and brokers say to each other."""
+"""What only controllers and brokers say to each other, and what concerns this connection alone."""
+OF_BROKERS = frozenset({ApiKey.ALTER_PARTITION, ApiKey.ALLOCATE_PRODUCER_IDS, ApiKey.CONTROLLED_SHUTDOWN})
+OF_A_LOGIN: dict[int, VersionRange] = {
+    ApiKey.SASL_HANDSHAKE: VersionRange(1, 1),
+    ApiKey.SASL_AUTHENTICATE: VersionRange(0, 2),
+}
 _REQUEST_START = Struct(">hhi")
+PLAIN_ENDPOINT = Endpoint("PLAINTEXT", "", 0)
 MAX_OUTSTANDING = 64
 """Requests of one connection that wait for their answers before it is no longer read."""
 
@@ -64,8 +79,9 @@ class KafkaListener:
         self.connections: dict[KafkaConnection, None] = {}
         """Those that are open, in the order in which they came."""
 
-    def connection(self) -> KafkaConnection:
-        return KafkaConnection(self)
+    def connection(self, at: Endpoint = PLAIN_ENDPOINT) -> KafkaConnection:
+        """For one that comes to our listener ``at``."""
+        return KafkaConnection(self, at)
 
     def close(self) -> None:
         """End the connections that exist; what was answered still leaves."""
@@ -84,15 +100,29 @@ class KafkaListener:
         offered = channels.offered() if channels is not None else self.shell.last_offered
         return {api: versions for api, versions in offered.items() if api not in NEVER_RELAYED}
 
-    def upstream(self) -> Endpoint | None:
-        """A live broker, another one each time."""
+    def login(self, security: ListenerSecurity) -> SaslLogin | None:
+        if not security.mechanisms:
+            return None
+        return SaslLogin(security, self._credential, f"{self.shell.world.random.randrange(1 << 128):x}")
+
+    async def _credential(self, user: str, mechanism: str) -> ScramCredential | None:
+        try:
+            configs = await AdminZkClient(self.shell.zk).get_entity_configs("users", sanitized(user))
+            return parse_credential(configs[mechanism]) if mechanism in configs else None
+        except AioControllerError as error:
+            log.warning("No SCRAM credential of user %r: %s", user, error)
+            return None
+
+    def upstream(self, at: Endpoint) -> Endpoint | None:
+        """A live broker under the same listener (its answers name addresses for it), another one each time."""
         context = self.shell.context
         brokers = [b for b in context.brokers.values() if b.id in context.live]
         if self.shell.channels is None:
             brokers = self.shell.last_brokers
         if not brokers:
             return None
-        return self.shell.endpoint_of(brokers[self.shell.world.random.randrange(len(brokers))])
+        broker = brokers[self.shell.world.random.randrange(len(brokers))]
+        return broker.endpoint(at.listener) or self.shell.endpoint_of(broker)
 
 
 class Slot:
@@ -108,8 +138,14 @@ class Slot:
 
 
 class KafkaConnection(asyncio.Protocol):
-    def __init__(self, listener: KafkaListener) -> None:
+    def __init__(self, listener: KafkaListener, at: Endpoint) -> None:
         self._listener = listener
+        self._at = at
+        self._security = listener.shell.security.server(at)
+        self._login = listener.login(self._security)
+        self._logging_in = False
+        self._certified: str | None = None
+        """The principal that the client's certificate names."""
         self._reader = FrameReader()
         self._slots: deque[Slot] = deque()
         self._transport: asyncio.Transport | None = None
@@ -122,6 +158,8 @@ class KafkaConnection(asyncio.Protocol):
         transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
         self._transport = transport
         self._peer = str(transport.get_extra_info("peername"))
+        if self._security.wants_certificates:
+            self._certified = principal_of(transport.get_extra_info("peercert"))
         self._listener.connections[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -147,8 +185,12 @@ class KafkaConnection(asyncio.Protocol):
             self._transport.pause_reading()
         if api == ApiKey.API_VERSIONS:
             offered = {**self._listener.relayed(), **OFFERED}
+            if self._login is not None:
+                offered |= OF_A_LOGIN
             answered = version if version in range(OFFERED[api].max + 1) else 0
             self._answer(slot, answered, encode_api_versions_response(version, offered))
+        elif self._login is not None and self._login.principal is None:
+            self._log_in(slot, frame, self._login)
         elif api in SERVED:
             _, body = decode_request_header(frame)
             check_supported(api, version, OFFERED)
@@ -157,6 +199,51 @@ class KafkaConnection(asyncio.Protocol):
             self._answer(slot, version, own)
         else:
             self._pass_on(slot, frame)
+
+    def _log_in(self, slot: Slot, frame: bytes, login: SaslLogin) -> None:
+        _, body = decode_request_header(frame)
+        check_supported(slot.api, slot.version, OF_A_LOGIN)
+        if self._logging_in:
+            raise FrameError("a login goes one step after the other")
+        if slot.api == ApiKey.SASL_HANDSHAKE:
+            known = login.choose(sasl_messages.decode_handshake_request(slot.version, body))
+            code = KafkaErrorCode.NONE if known else KafkaErrorCode.UNSUPPORTED_SASL_MECHANISM
+            answer = sasl_messages.encode_handshake_response(slot.version, code, login.mechanisms)
+            self._answer(slot, slot.version, answer)
+        else:
+            token = sasl_messages.decode_authenticate_request(slot.version, body)
+            self._logging_in = True
+            self._listener.tasks.start_soon(self._authenticate, slot, login, token, name="login")
+
+    async def _authenticate(self, slot: Slot, login: SaslLogin, token: bytes) -> None:
+        code, message, answer = KafkaErrorCode.NONE, None, b""
+        try:
+            answer = await login.take(token)
+        except SaslError as error:
+            log.warning("Login from %s refused: %s", self._peer, error)
+            code, message = KafkaErrorCode.SASL_AUTHENTICATION_FAILED, str(error)
+        self._logging_in = False
+        self._answer(
+            slot, slot.version, sasl_messages.encode_authenticate_response(slot.version, code, message, answer)
+        )
+        if code:
+            self.close()
+
+    @property
+    def _principal(self) -> str:
+        if self._login is not None and self._login.principal is not None:
+            return self._login.principal
+        return self._certified or ANONYMOUS
+
+    def _may(self, api: int) -> bool:
+        """Where brokers have an authorizer, what we do as ourselves only super users may ask for.
+
+        Brokers on a listener without authentication are nobody in particular, to brokers too; and what is relayed from
+        there comes to a broker as nobody again, which authorizes it.  What is relayed from elsewhere comes as *us*.
+        """
+        if self._listener.shell.security.trusts(self._principal):
+            return True
+        return not self._security.authenticated and (api in OF_BROKERS or api not in SERVED)
 
     def _own_answer(self, slot: Slot, frame: bytes) -> bytes | None:
         if slot.api not in ANSWERED_FOR_ITSELF:
@@ -167,11 +254,14 @@ class KafkaConnection(asyncio.Protocol):
     def _pass_on(self, slot: Slot, frame: bytes) -> None:
         if slot.api in NEVER_RELAYED or len(frame) < _REQUEST_START.size:
             raise FrameError(f"{api_name(slot.api)} version {slot.version} is not served here")
+        if not self._may(slot.api):
+            raise FrameError(f"{api_name(slot.api)}: {self._principal} is no super user, and would pass for this one")
         if self._relay is None:
-            endpoint = self._listener.upstream()
+            endpoint = self._listener.upstream(self._at)
             if endpoint is None:
                 raise FrameError(f"{api_name(slot.api)} version {slot.version} is not served here, nor by a broker now")
-            self._relay = Relay(self._listener.shell.world, self._relay_answered, self.close)
+            shell = self._listener.shell
+            self._relay = Relay(shell.world, shell.security, self._relay_answered, self.close)
             self._listener.tasks.start_soon(self._relay.connect, endpoint, name="relay")
         self._relayed.append(slot)
         self._relay.forward(frame)
@@ -205,4 +295,27 @@ class KafkaConnection(asyncio.Protocol):
         def answer(result: Any) -> None:
             self._answer(slot, slot.version, api.encode(slot.version, result))
 
-        self._listener.submit(api.event(slot.version, body, Reply(answer)))
+        event = api.event(slot.version, body, Reply(answer))
+        if self._may(slot.api):
+            self._listener.submit(event)
+        else:
+            log.warning("%s is no super user: %s from %s refused", self._principal, api_name(slot.api), self._peer)
+            event.reply.answer(KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+
+_SHORT = {
+    "commonName": "CN",
+    "organizationalUnitName": "OU",
+    "organizationName": "O",
+    "localityName": "L",
+    "stateOrProvinceName": "ST",
+    "countryName": "C",
+}
+
+
+def principal_of(certificate: Mapping[str, Any] | None) -> str | None:
+    """``User:CN=…,OU=…``: the subject as Java writes it, the last part first; None without a certificate."""
+    if not certificate:
+        return None
+    parts = [f"{_SHORT.get(name, name)}={value}" for rdn in certificate.get("subject", ()) for name, value in rdn]
+    return "User:" + ",".join(reversed(parts))

@@ -13,8 +13,11 @@ import logging
 from collections.abc import Callable
 from typing import cast
 
+from aiocontroller.config import ConfigError
+from aiocontroller.controller.connecting import connect_to_broker
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.net.ports import World
+from aiocontroller.security import Security
 from aiocontroller.wire.frames import FrameError, FrameReader
 
 log = logging.getLogger(__name__)
@@ -25,8 +28,11 @@ CONNECT_TIMEOUT_S = 10.0
 class Relay(asyncio.Protocol):
     """The upstream half of one client connection."""
 
-    def __init__(self, world: World, on_answer: Callable[[bytes], None], on_end: Callable[[], None]) -> None:
+    def __init__(
+        self, world: World, security: Security, on_answer: Callable[[bytes], None], on_end: Callable[[], None]
+    ) -> None:
         self._world = world
+        self._security = security
         self._on_answer = on_answer
         self._on_end = on_end
         self._reader = FrameReader()
@@ -36,8 +42,9 @@ class Relay(asyncio.Protocol):
 
     async def connect(self, endpoint: Endpoint) -> None:
         try:
-            await self._world.network.connect(lambda: self, endpoint.host, endpoint.port, timeout_s=CONNECT_TIMEOUT_S)
-        except OSError as error:
+            connection = await connect_to_broker(self._world, self._security, endpoint, timeout_s=CONNECT_TIMEOUT_S)
+            self.connection_made(connection.hand_over(self))
+        except (OSError, ConfigError) as error:
             log.warning("Cannot relay to %s:%d: %s", endpoint.host, endpoint.port, error)
             self._end()
 

@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
+from aiocontroller.config import Config
 from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.core import events as ev
 from aiocontroller.core.alter_partition import AlterPartitionResult
@@ -19,6 +20,7 @@ from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Broker, Endpoint, LeaderAndIsr, TopicPartition
 from aiocontroller.net.simulated import SimulatedNetwork, simulated_world
+from aiocontroller.security import Security
 from aiocontroller.server.controller_apis import OFFERED
 from aiocontroller.server.kafka_listener import MAX_OUTSTANDING, NEVER_RELAYED, KafkaListener
 from aiocontroller.wire import alter_partition, cold, messages
@@ -121,6 +123,7 @@ class Front:
             context=self.context,
             channels=SimpleNamespace(offered=lambda: self.offered),
             endpoint_of=lambda broker: broker.endpoints[0],
+            security=Security(Config()),
             last_brokers=[],
             last_offered={},
         )

@@ -1,0 +1,201 @@
+"""How each listener is spoken, as server and as client: TLS, SASL, and who may do what.
+
+Property names are Kafka's, those under ``listener.name.<listener>.`` included, so that a broker's file will do.  Stores
+are PEM, mechanisms PLAIN and SCRAM.  What a listener does not need is not looked at: a file may hold Java stores and
+GSSAPI for others.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from aiocontroller.config import Config, ConfigError, Secret
+from aiocontroller.core.ids import Endpoint
+from aiocontroller.wire.scram import DIGESTS
+
+PLAIN = "PLAIN"
+MECHANISMS = (PLAIN, *DIGESTS)
+ANONYMOUS = "User:ANONYMOUS"
+
+_JAAS_OPTION = re.compile(r'(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))')
+
+
+class Credentials(msgspec.Struct, frozen=True):
+    """With which this controller comes to brokers."""
+
+    mechanism: str
+    username: str
+    password: Secret
+
+
+class ListenerSecurity(msgspec.Struct, frozen=True):
+    mechanisms: tuple[str, ...] = ()
+    """SASL mechanisms that are served; none: no SASL."""
+    plain_users: Mapping[str, Secret] = {}
+    server_tls: ssl.SSLContext | None = None
+    client_tls: ssl.SSLContext | None = None
+    credentials: Credentials | None = None
+
+    @property
+    def authenticated(self) -> bool:
+        """Whoever comes has proved who it is; with TLS, if it must show a certificate."""
+        return bool(self.mechanisms) or self.wants_certificates
+
+    @property
+    def wants_certificates(self) -> bool:
+        return self.server_tls is not None and self.server_tls.verify_mode is ssl.CERT_REQUIRED
+
+
+class Security:
+    """``server`` and ``client`` raise ConfigError, naming the property that is wrong."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._servers: dict[str, ListenerSecurity] = {}
+        self._clients: dict[tuple[str, str], ListenerSecurity] = {}
+
+    def server(self, endpoint: Endpoint) -> ListenerSecurity:
+        """For a listener of ours."""
+        known = self._servers.get(endpoint.listener)
+        if known is None:
+            known = self._servers[endpoint.listener] = self._server(endpoint)
+        return known
+
+    def client(self, endpoint: Endpoint) -> ListenerSecurity:
+        """For a broker's listener."""
+        key = endpoint.listener, endpoint.security_protocol
+        known = self._clients.get(key)
+        if known is None:
+            known = self._clients[key] = self._client(endpoint)
+        return known
+
+    def trusts(self, principal: str) -> bool:
+        """Whether it may do everything: nobody checks, or it is a super user."""
+        return self._config.authorizer_class_name is None or principal in self._config.super_users
+
+    def _server(self, endpoint: Endpoint) -> ListenerSecurity:
+        tls, sasl = needs(endpoint)
+        if not sasl:
+            return ListenerSecurity(server_tls=self._server_tls(endpoint.listener) if tls else None)
+        offered = self._config.of_listener(endpoint.listener, "sasl.enabled.mechanisms")
+        mechanisms = tuple(name for name in offered if name in MECHANISMS)
+        if not mechanisms:
+            raise ConfigError(
+                f"sasl.enabled.mechanisms: found {', '.join(offered)} for listener {endpoint.listener}, "
+                f"expected one of {', '.join(MECHANISMS)} among them"
+            )
+        users = self._plain_users(endpoint.listener) if PLAIN in mechanisms else {}
+        return ListenerSecurity(mechanisms, users, self._server_tls(endpoint.listener) if tls else None)
+
+    def _client(self, endpoint: Endpoint) -> ListenerSecurity:
+        tls, sasl = needs(endpoint)
+        return ListenerSecurity(
+            client_tls=self._client_tls(endpoint.listener) if tls else None,
+            credentials=self._credentials(endpoint.listener) if sasl else None,
+        )
+
+    # -- SASL ------------------------------------------------------------------------------------------------------
+
+    def _jaas(self, listener: str, mechanism: str) -> tuple[str, dict[str, str]]:
+        """The property that holds it, and its options."""
+        key = f"{mechanism.lower()}.sasl.jaas.config"
+        found = self._config.listener_overrides.get((listener.lower(), key))
+        if found is None:
+            key, found = "sasl.jaas.config", self._config.of_listener(listener, "sasl.jaas.config")
+        if found is None:
+            raise ConfigError(
+                f"listener.name.{listener.lower()}.{mechanism.lower()}.sasl.jaas.config: found nothing, expected a "
+                f'login module with username="…" password="…", since listener {listener} speaks {mechanism}'
+            )
+        return key, parse_jaas(found.value)
+
+    def _plain_users(self, listener: str) -> dict[str, Secret]:
+        _, options = self._jaas(listener, PLAIN)
+        return {name[5:]: Secret(value) for name, value in options.items() if name.startswith("user_")}
+
+    def _credentials(self, listener: str) -> Credentials:
+        mechanism = self._config.sasl_mechanism_inter_broker_protocol
+        if mechanism not in MECHANISMS:
+            raise ConfigError(
+                f"sasl.mechanism.inter.broker.protocol: found {mechanism}, expected one of {', '.join(MECHANISMS)}, "
+                f"since brokers are reached on listener {listener}"
+            )
+        key, options = self._jaas(listener, mechanism)
+        if not options.get("username") or "password" not in options:
+            raise ConfigError(f'{key}: found no username="…" and password="…", expected those to come to brokers with')
+        return Credentials(mechanism, options["username"], Secret(options["password"]))
+
+    # -- TLS -------------------------------------------------------------------------------------------------------
+
+    def _server_tls(self, listener: str) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._own_certificate(context, listener, required=True)
+        wanted = self._config.of_listener(listener, "ssl.client.auth")
+        if wanted != "none":
+            context.verify_mode = ssl.CERT_REQUIRED if wanted == "required" else ssl.CERT_OPTIONAL
+            self._trust(context, listener)
+        return context
+
+    def _client_tls(self, listener: str) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        algorithm = self._config.of_listener(listener, "ssl.endpoint.identification.algorithm")
+        context.check_hostname = algorithm == "HTTPS"
+        self._trust(context, listener)
+        self._own_certificate(context, listener, required=False)
+        return context
+
+    def _own_certificate(self, context: ssl.SSLContext, listener: str, *, required: bool) -> None:
+        path = self._pem(listener, "ssl.keystore")
+        if path is None:
+            if required:
+                raise ConfigError(f"ssl.keystore.location: found nothing, expected PEM, since {listener} speaks TLS")
+            return
+        password = self._config.of_listener(listener, "ssl.key.password")
+        # a wrong or missing password must be an error and not a question on the terminal
+        opened = "" if password is None else password.value
+        expected = "a certificate and its key in PEM, which ssl.key.password opens"
+        _load("ssl.keystore.location", path, expected, lambda: context.load_cert_chain(path, password=opened))
+
+    def _trust(self, context: ssl.SSLContext, listener: str) -> None:
+        path = self._pem(listener, "ssl.truststore")
+        if path is None:
+            context.load_default_certs()
+            return
+        load: Callable[[], Any] = lambda: context.load_verify_locations(cafile=path)  # noqa: E731
+        _load("ssl.truststore.location", path, "certificates in PEM", load)
+
+    def _pem(self, listener: str, store: str) -> str | None:
+        path: str | None = self._config.of_listener(listener, f"{store}.location")
+        kind: str = self._config.of_listener(listener, f"{store}.type")
+        if path is not None and (kind.upper() != "PEM" or path.lower().endswith((".jks", ".p12", ".pfx"))):
+            raise ConfigError(
+                f"{store}.location: found {path!r} of type {kind}, expected PEM with {store}.type=PEM "
+                f"(openssl pkcs12 makes one), since listener {listener} speaks TLS"
+            )
+        return path
+
+
+def needs(endpoint: Endpoint) -> tuple[bool, bool]:
+    """(TLS, SASL)."""
+    protocol = endpoint.security_protocol
+    return protocol in ("SSL", "SASL_SSL"), protocol.startswith("SASL_")
+
+
+def parse_jaas(text: str) -> dict[str, str]:
+    """The options of ``…LoginModule required name="value" …;``."""
+    _, _, options = text.partition(" required")
+    return {name: re.sub(r"\\(.)", r"\1", quoted) or plain for name, quoted, plain in _JAAS_OPTION.findall(options)}
+
+
+def _load(key: str, path: str, expected: str, load: Callable[[], object]) -> None:
+    try:
+        load()
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise ConfigError(f"{key}: found {path!r} ({error}), expected {expected}") from error

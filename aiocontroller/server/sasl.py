@@ -1,0 +1,77 @@
+"""The server's side of a login by SASL: PLAIN from the configuration, SCRAM from the users' znodes."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable
+
+from aiocontroller.core.errors import BadInputError
+from aiocontroller.security import PLAIN, ListenerSecurity
+from aiocontroller.wire.scram import ScramCredential, ScramError, ScramServer
+
+FindCredential = Callable[[str, str], Awaitable[ScramCredential | None]]
+"""(user, mechanism) -> what is kept of the password."""
+REFUSED = "Authentication failed: invalid credentials"
+"""The same whether user or password is wrong: nobody learns which users there are."""
+
+
+class SaslError(BadInputError):
+    """The login failed; the message is for whoever tried."""
+
+
+class SaslLogin:
+    """Of one connection: ``choose`` a mechanism, then ``take`` tokens until there is a ``principal``."""
+
+    def __init__(self, security: ListenerSecurity, find: FindCredential, nonce: str) -> None:
+        self._security = security
+        self._find = find
+        self._nonce = nonce
+        self._mechanism = ""
+        self._scram: ScramServer | None = None
+        self._challenged = False
+        self.principal: str | None = None
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        return self._security.mechanisms
+
+    def choose(self, mechanism: str) -> bool:
+        if mechanism not in self.mechanisms:
+            return False
+        self._mechanism = mechanism
+        return True
+
+    async def take(self, token: bytes) -> bytes:
+        """The answer to a token; SaslError when it is refused."""
+        if not self._mechanism or self.principal is not None:
+            raise SaslError("Authentication failed: expected SaslHandshake first")
+        try:
+            return self._plain(token) if self._mechanism == PLAIN else await self._scram_step(token)
+        except ScramError:
+            raise SaslError(REFUSED) from None
+
+    def _plain(self, token: bytes) -> bytes:
+        parts = token.split(b"\0")
+        if len(parts) != 3:
+            raise SaslError("Authentication failed: found a PLAIN token of another form")
+        user, password = parts[1].decode("utf-8", "replace"), parts[2]
+        known = self._security.plain_users.get(user)
+        if known is None or not hmac.compare_digest(known.value.encode(), password):
+            raise SaslError(REFUSED)
+        self.principal = f"User:{user}"
+        return b""
+
+    async def _scram_step(self, token: bytes) -> bytes:
+        if self._scram is None:
+            scram = self._scram = ScramServer(self._mechanism, self._nonce)
+            scram.receive(token)
+            known = await self._find(scram.user, self._mechanism)
+            if known is None:
+                raise SaslError(REFUSED)
+            self._challenged = True
+            return scram.challenge(known)
+        if not self._challenged:
+            raise SaslError(REFUSED)
+        answer = self._scram.verify(token)
+        self.principal = f"User:{self._scram.user}"
+        return answer

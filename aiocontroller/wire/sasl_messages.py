@@ -1,0 +1,58 @@
+"""SaslHandshake and SaslAuthenticate, both sides of each; cold messages as in ``messages``.
+
+As a client this side speaks the versions that every broker since Kafka 1.0 knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aiocontroller.wire import cold
+from aiocontroller.wire.apis import ApiKey
+from aiocontroller.wire.primitives import Buffer
+
+HANDSHAKE_VERSION = 1
+"""From which on tokens travel in SaslAuthenticate."""
+AUTHENTICATE_VERSION = 0
+
+
+def encode_handshake_request(mechanism: str) -> bytes:
+    message = cold.request(ApiKey.SASL_HANDSHAKE, HANDSHAKE_VERSION, mechanism=mechanism)
+    return cold.encode_request(ApiKey.SASL_HANDSHAKE, HANDSHAKE_VERSION, message)
+
+
+def decode_handshake_request(version: int, body: Buffer) -> str:
+    return str(cold.decode_request(ApiKey.SASL_HANDSHAKE, version, body).mechanism)
+
+
+def encode_handshake_response(version: int, error_code: int, mechanisms: Sequence[str]) -> bytes:
+    message = cold.response(ApiKey.SASL_HANDSHAKE, version, error_code=error_code, mechanisms=list(mechanisms))
+    return cold.encode_response(ApiKey.SASL_HANDSHAKE, version, message)
+
+
+def decode_handshake_response(body: Buffer) -> tuple[int, list[str]]:
+    """(error code, mechanisms)."""
+    message = cold.decode_response(ApiKey.SASL_HANDSHAKE, HANDSHAKE_VERSION, body)
+    return int(message.error_code), list(message.mechanisms)
+
+
+def encode_authenticate_request(token: bytes) -> bytes:
+    message = cold.request(ApiKey.SASL_AUTHENTICATE, AUTHENTICATE_VERSION, auth_bytes=token)
+    return cold.encode_request(ApiKey.SASL_AUTHENTICATE, AUTHENTICATE_VERSION, message)
+
+
+def decode_authenticate_request(version: int, body: Buffer) -> bytes:
+    return bytes(cold.decode_request(ApiKey.SASL_AUTHENTICATE, version, body).auth_bytes)
+
+
+def encode_authenticate_response(version: int, error_code: int, message: str | None, token: bytes) -> bytes:
+    answer = cold.response(
+        ApiKey.SASL_AUTHENTICATE, version, error_code=error_code, error_message=message, auth_bytes=token
+    )
+    return cold.encode_response(ApiKey.SASL_AUTHENTICATE, version, answer)
+
+
+def decode_authenticate_response(body: Buffer) -> tuple[int, str | None, bytes]:
+    """(error code, message, token)."""
+    message = cold.decode_response(ApiKey.SASL_AUTHENTICATE, AUTHENTICATE_VERSION, body)
+    return int(message.error_code), message.error_message, bytes(message.auth_bytes)

@@ -1,0 +1,96 @@
+"""How brokers and clients find the controller, under each listener that brokers have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aiocontroller.config import load_config
+from aiocontroller.controller.reasons_against import _reasons_of_listeners
+from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.ids import Broker, Endpoint
+from aiocontroller.metrics import Metrics
+
+US = 1_000_001
+
+
+def broker(number: int, *listeners: str, protocol: str = "PLAINTEXT") -> Broker:
+    return Broker(
+        number, 1, tuple(Endpoint(name, f"b{number}", 9000 + i, protocol) for i, name in enumerate(listeners))
+    )
+
+
+def shell(brokers: list[Broker], own: str = "PLAINTEXT://us:1", **properties: str) -> ControllerShell:
+    told = {"listeners": own} | {key.replace("_", "."): value for key, value in properties.items()}
+    config, _ = load_config(overrides=told)
+    nothing: Any = None
+    made = ControllerShell(
+        config, nothing, nothing, nothing, Metrics(), nothing, nothing, lambda: list(config.listeners)
+    )
+    made.context = ControllerContext()
+    made.context.add_brokers(brokers)
+    return made
+
+
+def entry(of: ControllerShell) -> dict[str, str]:
+    """Listener -> address."""
+    own = of.own_entry()
+    assert own is not None
+    assert own.id == US
+    return {e.listener: f"{e.host}:{e.port}" for e in own.endpoints}
+
+
+@pytest.mark.parametrize("name", ["PLAINTEXT", "WHATEVER"])
+def test_the_only_listener_is_where_we_are(name: str) -> None:
+    assert entry(shell([broker(1, name), broker(2, name)])) == {name: "us:1"}
+
+
+def test_clients_with_a_listener_of_their_own_find_a_broker() -> None:
+    of = shell(
+        [broker(2, "INTERNAL", "CLIENT"), broker(1, "INTERNAL", "CLIENT")], inter_broker_listener_name="INTERNAL"
+    )
+    assert entry(of) == {"INTERNAL": "us:1", "CLIENT": "b1:9001"}
+
+
+def test_the_shadow_is_a_broker_that_lives() -> None:
+    of = shell(
+        [broker(1, "INTERNAL", "CLIENT"), broker(2, "INTERNAL", "CLIENT")], inter_broker_listener_name="INTERNAL"
+    )
+    of.context.remove_brokers([1])
+    assert entry(of)["CLIENT"] == "b2:9001"
+
+
+def test_a_listener_of_ours_is_real() -> None:
+    brokers = [broker(1, "INTERNAL", "CLIENT")]
+    of = shell(brokers, own="INTERNAL://us:1,CLIENT://us:2", inter_broker_listener_name="INTERNAL")
+    assert entry(of) == {"INTERNAL": "us:1", "CLIENT": "us:2"}
+
+
+def test_control_plane_listener_is_ours_too() -> None:
+    brokers = [broker(1, "INTERNAL", "CONTROL", "CLIENT")]
+    names = {"inter_broker_listener_name": "INTERNAL", "control_plane_listener_name": "CONTROL"}
+    assert entry(shell(brokers, **names)) == {"INTERNAL": "us:1", "CONTROL": "us:1", "CLIENT": "b1:9002"}
+
+
+def test_who_leaves_is_nowhere() -> None:
+    of = shell([broker(1, "PLAINTEXT")])
+    of.leaving = True
+    assert of.own_entry() is None
+
+
+def test_listeners_that_brokers_do_not_have_are_named() -> None:
+    brokers = [broker(1, "A", "B")]
+    assert _reasons_of_listeners(shell(brokers), brokers) == [
+        "inter.broker.listener.name is PLAINTEXT, and brokers have the listeners A, B: set it to theirs"
+    ]
+    assert _reasons_of_listeners(shell(brokers, inter_broker_listener_name="B"), brokers) == []
+
+
+def test_protocols_that_brokers_do_not_speak_are_named() -> None:
+    brokers = [broker(1, "SSL", protocol="SSL")]
+    (reason,) = _reasons_of_listeners(shell(brokers), brokers)
+    assert reason.startswith("brokers speak SSL on their listener SSL, and ours, PLAINTEXT, speaks PLAINTEXT")
+    assert _reasons_of_listeners(shell(brokers, own="SSL://us:1"), brokers) == []
+    assert _reasons_of_listeners(shell([]), []) == []

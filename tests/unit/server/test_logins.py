@@ -1,0 +1,216 @@
+"""Who comes to a listener: logins by SASL, and what is open to whom where brokers have an authorizer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from aiocontroller.config import load_config
+from aiocontroller.controller.connecting import connect_to_broker
+from aiocontroller.core import events as ev
+from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.ids import Endpoint
+from aiocontroller.security import Security
+from aiocontroller.server.controller_apis import SERVED
+from aiocontroller.server.kafka_listener import principal_of
+from aiocontroller.wire import admin_messages, cold, messages, sasl_messages
+from aiocontroller.wire.apis import ApiKey
+from aiocontroller.wire.frames import encode_request_header
+from aiocontroller.wire.scram import ScramCredential, credential, salt_password
+from tests.unit.server.test_kafka_listener import Client, Front, settle, warnings
+from tests.virtual_time import virtual_time
+
+SECURE = Endpoint("SASL_PLAINTEXT", "127.0.0.1", 0, "SASL_PLAINTEXT")
+OPEN = Endpoint("PLAINTEXT", "127.0.0.1", 0)
+USERS = 'x required username="broker" password="broker-secret" user_broker="broker-secret" user_alice="alice-secret";'
+ADMIN = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer", "super.users": "User:broker;User:root"}
+
+
+def security(mechanism: str = "PLAIN", **more: str) -> Security:
+    told = {
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,GSSAPI",
+        "sasl.mechanism.inter.broker.protocol": mechanism,
+        "sasl.jaas.config": USERS,
+    }
+    return Security(load_config(overrides=told | more)[0])
+
+
+@asynccontextmanager
+async def front(at: Endpoint, **more: str) -> AsyncIterator[Front]:
+    async with anyio.create_task_group() as tasks:
+        it = Front(tasks)
+        it.shell.security = security(**more)
+        await it.broker()
+        it.port = (await it.network.serve(lambda: it.listener.connection(at), "127.0.0.1", 0)).port
+
+        async def find(user: str, mechanism: str) -> ScramCredential | None:
+            digest = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}[mechanism]
+            salted = salt_password(digest, "broker-secret", b"salt", 4096)
+            return credential(digest, b"salt", salted, 4096) if user == "broker" else None
+
+        it.listener._credential = find  # type: ignore[method-assign]
+        yield it
+        tasks.cancel_scope.cancel()
+
+
+async def log_in(it: Front, client: Client, user: str, password: str) -> int:
+    """The error code of the login."""
+    client.request(ApiKey.SASL_HANDSHAKE, 1, sasl_messages.encode_handshake_request("PLAIN"))
+    await settle()
+    token = sasl_messages.encode_authenticate_request(f"\0{user}\0{password}".encode())
+    client.request(ApiKey.SASL_AUTHENTICATE, 0, token)
+    await settle()
+    code, _, _ = sasl_messages.decode_authenticate_response(client.frames[-1][4:])
+    return code
+
+
+# -- logging in --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+@virtual_time
+async def test_our_client_logs_in_at_our_server(mechanism: str) -> None:
+    async with front(SECURE, mechanism=mechanism) as it:
+        at = Endpoint("SASL_PLAINTEXT", "127.0.0.1", it.port, "SASL_PLAINTEXT")
+        connection = await connect_to_broker(it.world, it.shell.security, at, timeout_s=5)
+        answer = await connection.request([encode_request_header(ApiKey.API_VERSIONS, 0, 1, "me")])
+        offered = messages.decode_api_versions_response(0, answer[4:]).versions
+        assert ApiKey.SASL_HANDSHAKE in offered
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+@virtual_time
+async def test_wrong_password_ends_the_connection(mechanism: str) -> None:
+    async with front(SECURE) as it:
+        at = Endpoint("SASL_PLAINTEXT", "127.0.0.1", it.port, "SASL_PLAINTEXT")
+        wrong = security(mechanism, **{"sasl.jaas.config": 'x required username="broker" password="wrong";'})
+        with pytest.raises(ConnectionError, match="refuses our SASL credentials: Authentication failed"):
+            await connect_to_broker(it.world, wrong, at, timeout_s=5)
+        await settle()
+        assert not it.listener.connections
+
+
+@virtual_time
+async def test_unknown_mechanism_is_told_what_there_is() -> None:
+    async with front(SECURE) as it:
+        client = await it.connect()
+        client.request(ApiKey.SASL_HANDSHAKE, 1, sasl_messages.encode_handshake_request("GSSAPI"))
+        await settle()
+        code, offered = sasl_messages.decode_handshake_response(client.frames[0][4:])
+        assert code == KafkaErrorCode.UNSUPPORTED_SASL_MECHANISM
+        assert offered == ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+
+@pytest.mark.parametrize("api", [ApiKey.METADATA, ApiKey.ALTER_PARTITION, ApiKey.LIST_GROUPS, ApiKey.CREATE_TOPICS])
+@virtual_time
+async def test_nothing_is_served_before_the_login(api: ApiKey) -> None:
+    async with front(SECURE) as it:
+        client = await it.connect()
+        client.request(api, 0, cold.encode_request(api, 0, cold.request(api, 0)))
+        await settle()
+        assert client.closed
+        assert not it.upstreams
+        assert not it.queue
+
+
+@virtual_time
+async def test_after_the_login_everything_is_as_on_an_open_listener() -> None:
+    async with front(SECURE) as it:
+        client = await it.connect()
+        assert await log_in(it, client, "alice", "alice-secret") == 0
+        client.request(ApiKey.METADATA, 9)
+        client.request(ApiKey.ELECT_LEADERS, 2, admin_messages.encode_elect_leaders_request(2, None))
+        await settle()
+        assert len(it.upstreams[0].frames) == 1
+        assert isinstance(await it.event(), ev.ReplicaLeaderElection)  # there is no authorizer
+
+
+@pytest.mark.parametrize("token", [b"", b"\0", b"a\0b\0c\0d", b"\0nobody\0alice-secret", b"\0alice\0"])
+@virtual_time
+async def test_rubbish_is_no_login(token: bytes) -> None:
+    async with front(SECURE) as it:
+        client = await it.connect()
+        client.request(ApiKey.SASL_HANDSHAKE, 1, sasl_messages.encode_handshake_request("PLAIN"))
+        client.request(ApiKey.SASL_AUTHENTICATE, 0, sasl_messages.encode_authenticate_request(token))
+        await settle()
+        code, _, _ = sasl_messages.decode_authenticate_response(client.frames[-1][4:])
+        assert code == KafkaErrorCode.SASL_AUTHENTICATION_FAILED
+        assert client.closed
+
+
+@virtual_time
+async def test_login_on_an_open_listener_is_not_passed_to_a_broker() -> None:
+    async with front(OPEN) as it:
+        client = await it.connect()
+        client.request(ApiKey.SASL_HANDSHAKE, 1, sasl_messages.encode_handshake_request("PLAIN"))
+        await settle()
+        assert client.closed
+        assert not it.upstreams
+
+
+# -- what is open to whom, with an authorizer --------------------------------------------------------------------------
+
+
+async def refused(it: Front, client: Client, api: ApiKey) -> bool:
+    """Whether what a controller does is refused to this client."""
+    version = SERVED[api].versions.max
+    client.request(api, version, cold.encode_request(api, version, cold.request(api, version)))
+    await settle()
+    return not it.queue
+
+
+@virtual_time
+async def test_super_users_may_do_everything() -> None:
+    async with front(SECURE, **ADMIN) as it:
+        client = await it.connect()
+        assert await log_in(it, client, "broker", "broker-secret") == 0
+        client.request(ApiKey.METADATA, 9)
+        await settle()
+        assert len(it.upstreams[0].frames) == 1
+        assert not await refused(it, client, ApiKey.ALTER_PARTITION)
+
+
+@pytest.mark.parametrize("api", SERVED)
+@virtual_time
+async def test_others_that_have_logged_in_may_ask_us_for_nothing(api: ApiKey, caplog: pytest.LogCaptureFixture) -> None:
+    async with front(SECURE, **ADMIN) as it:
+        client = await it.connect()
+        assert await log_in(it, client, "alice", "alice-secret") == 0
+        assert await refused(it, client, api)
+        assert len(client.frames) == 3  # an answer, in the API's own form
+        assert "User:alice is no super user" in warnings(caplog)[-1]
+
+
+@virtual_time
+async def test_others_are_not_relayed_under_our_name() -> None:
+    async with front(SECURE, **ADMIN) as it:
+        client = await it.connect()
+        assert await log_in(it, client, "alice", "alice-secret") == 0
+        client.request(ApiKey.METADATA, 9)
+        await settle()
+        assert client.closed
+        assert not it.upstreams
+
+
+@virtual_time
+async def test_on_an_open_listener_brokers_work_clients_are_relayed_and_nobody_administers() -> None:
+    """Relayed, they come to a broker as nobody in particular, as which it authorizes them."""
+    async with front(OPEN, **ADMIN) as it:
+        client = await it.connect()
+        client.request(ApiKey.METADATA, 9)
+        await settle()
+        assert len(it.upstreams[0].frames) == 1
+        for api in SERVED:
+            of_brokers = api in (ApiKey.ALTER_PARTITION, ApiKey.ALLOCATE_PRODUCER_IDS, ApiKey.CONTROLLED_SHUTDOWN)
+            assert await refused(it, client, ApiKey(api)) != of_brokers
+            while it.queue:
+                await it.event()
+
+
+def test_principals_of_certificates_are_written_as_java_does() -> None:
+    subject = ((("countryName", "FR"),), (("organizationName", "Acme"),), (("commonName", "kafka-1"),))
+    assert principal_of({"subject": subject}) == "User:CN=kafka-1,O=Acme,C=FR"
+    assert principal_of(None) is None
