@@ -2,17 +2,25 @@
 
 Only what a command needs: one connection, one request at a time.  The role may move while a command runs, and brokers
 hear of a new controller a little later, so NOT_CONTROLLER and broken connections are tried again until the deadline.
+
+How listeners are spoken comes from the environment, as for a controller (``AIOCONTROLLER_INTER_BROKER_LISTENER_NAME``,
+``AIOCONTROLLER_SASL_JAAS_CONFIG``, …).
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TypeVar
 
+from aiocontroller.config import load_config
 from aiocontroller.controller.broker_connection import BrokerConnection
+from aiocontroller.controller.connecting import connect_to_broker
+from aiocontroller.controller.shell import inter_broker_listener
 from aiocontroller.core.errors import AioControllerError, KafkaErrorCode
-from aiocontroller.core.ids import Broker
+from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.net.ports import World
+from aiocontroller.security import Security
 from aiocontroller.wire import messages
 from aiocontroller.wire.apis import ApiKey, VersionRange, negotiate_api
 from aiocontroller.wire.errors import FrameError
@@ -66,19 +74,23 @@ async def ask_controller(
 
     ControllerNotFoundError when none is to be had in time.
     """
+    config, _ = load_config(None, os.environ)
+    security = Security(config)
     deadline = world.clock.monotonic() + WITHIN_S
     problem = "no broker is registered"
     while True:
-        for bootstrap in await _brokers(zk):
+        brokers = await _brokers(zk)
+        listener = inter_broker_listener(config, brokers)
+        for bootstrap in brokers:
             try:
-                host, port = await _find_controller(world, bootstrap)
-                answer = await _ask(world, host, port, api, encode, decode)
+                at = await _find_controller(world, security, listener, bootstrap)
+                answer = await _ask(world, security, at, api, encode, decode)
             except (OSError, FrameError) as error:
                 problem = str(error)
                 continue
             if not refused(answer):
                 return answer
-            problem = f"{host}:{port} is not the controller"
+            problem = f"{at.host}:{at.port} is not the controller"
         if world.clock.monotonic() > deadline:
             raise ControllerNotFoundError(f"the controller did not answer within {WITHIN_S:.0f} s: {problem}")
         await world.clock.sleep(RETRY_S)
@@ -89,14 +101,14 @@ async def _brokers(zk: KafkaZkClient) -> list[Broker]:
     return [broker for broker in found if broker.endpoints]
 
 
-async def _connect(world: World, host: str, port: int) -> _Client:
-    _, connection = await world.network.connect(BrokerConnection, host, port, timeout_s=CONNECT_TIMEOUT_S)
-    return _Client(connection)
+async def _connect(world: World, security: Security, at: Endpoint) -> _Client:
+    return _Client(await connect_to_broker(world, security, at, timeout_s=CONNECT_TIMEOUT_S))
 
 
-async def _find_controller(world: World, bootstrap: Broker) -> tuple[str, int]:
-    at = next((e for e in bootstrap.endpoints if e.security_protocol == "PLAINTEXT"), bootstrap.endpoints[0])
-    client = await _connect(world, at.host, at.port)
+async def _find_controller(world: World, security: Security, listener: str, bootstrap: Broker) -> Endpoint:
+    """Under the listener on which brokers look for it: under others there may be a broker in its place."""
+    at = bootstrap.endpoint(listener) or bootstrap.endpoints[0]
+    client = await _connect(world, security, at)
     try:
         version = negotiate_api(ApiKey.METADATA, await client.offered())
         body = messages.encode_metadata_request(version, ())
@@ -105,19 +117,19 @@ async def _find_controller(world: World, bootstrap: Broker) -> tuple[str, int]:
         client.close()
     for node in answer.brokers:
         if node.id == answer.controller_id:
-            return node.host, node.port
+            return Endpoint(at.listener, node.host, node.port, at.security_protocol)
     raise ConnectionError(f"broker {bootstrap.id} knows of no controller")
 
 
 async def _ask(
     world: World,
-    host: str,
-    port: int,
+    security: Security,
+    at: Endpoint,
     api: ApiKey,
     encode: Callable[[int], bytes],
     decode: Callable[[int, bytes], T],
 ) -> T:
-    client = await _connect(world, host, port)
+    client = await _connect(world, security, at)
     try:
         version = negotiate_api(api, await client.offered())
         return decode(version, await client.request(api, version, encode(version)))

@@ -60,7 +60,7 @@ def takeover(data: Path | None, as_json: bool) -> None:
 )
 @JSON
 def release(data: Path | None, exit_: bool, linger: float | None, as_json: bool) -> None:
-    """Have it give the role back to the brokers.
+    """Have a running controller give the role back to the brokers.
 
     No assignment names it when it goes, unless that is said. It answers NOT_CONTROLLER and relays to brokers for as
     long as it runs, and takes the role again only when 'aiocontroller takeover' asks for it.

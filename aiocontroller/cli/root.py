@@ -14,7 +14,7 @@ COMMANDS = {
     "up": ("aiocontroller.cli.up:up", "Start a whole cluster on this machine, with a live view."),
     "run": ("aiocontroller.cli.run:run", "Run a controller for the cluster of a ZooKeeper."),
     "takeover": ("aiocontroller.cli.office:takeover", "Have a running controller take the role from the brokers."),
-    "release": ("aiocontroller.cli.office:release", "Have it give the role back to the brokers."),
+    "release": ("aiocontroller.cli.office:release", "Have a running controller give the role back to the brokers."),
     "status": ("aiocontroller.cli.status:status", "Who is the controller, who leads what, what is offline."),
     "topics": ("aiocontroller.cli.topics:topics", "Create, list, describe, alter and delete topics."),
     "reassign": ("aiocontroller.cli.reassign:reassign", "Move replicas to other brokers, or take a move back."),

@@ -20,6 +20,7 @@ from aiocontroller.net.ports import World
 from aiocontroller.service import Service
 from aiocontroller.wire.scram import credential, salt_password
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
+from tests.integration.cli.program import aiocontroller
 from tests.integration.controller.harness import Cluster, running, until
 from tests.integration.controller.test_reassignment import ask
 from tests.integration.kafka.producing import Load, create_topic
@@ -30,6 +31,12 @@ JAAS = {
     "plain": 'org.apache.kafka.common.security.plain.PlainLoginModule required user_admin="admin-secret";',
     "scram-sha-512": 'org.apache.kafka.common.security.scram.ScramLoginModule required username="broker" '
     'password="broker-secret";',
+}
+
+OUR_TOOLS = {
+    "AIOCONTROLLER_INTER_BROKER_LISTENER_NAME": "INTERNAL",
+    "AIOCONTROLLER_SASL_MECHANISM_INTER_BROKER_PROTOCOL": "SCRAM-SHA-512",
+    "AIOCONTROLLER_SASL_JAAS_CONFIG": JAAS["scram-sha-512"],
 }
 
 
@@ -107,7 +114,7 @@ def administer(service: Service, stores: Path, password: str) -> None:
 
 
 async def test_sasl_ssl_between_brokers_and_a_listener_for_clients(
-    world: World, zk_connect: str, tmp_path: Path, stores: Path
+    world: World, zk_connect: str, tmp_path: Path, stores: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(world, zk_connect) as cluster:
         brokers = await start_brokers(cluster, zk_connect, tmp_path, stores)
@@ -122,6 +129,12 @@ async def test_sasl_ssl_between_brokers_and_a_listener_for_clients(
             assert await ask(service, lambda reply: TakeOver(reply=reply)) == []
             await until(lambda: len(service.shell.context.live) == 2)
             await asyncio.to_thread(administer, service, stores, "admin-secret")
+
+            for key, value in OUR_TOOLS.items():
+                monkeypatch.setenv(key, value)
+            monkeypatch.setenv("AIOCONTROLLER_SSL_TRUSTSTORE_LOCATION", str(stores / "cert.pem"))
+            elect = ("elect", "--preferred", "--all", "--json", "--zookeeper", zk_connect)
+            assert (await asyncio.to_thread(aiocontroller, *elect)).stdout
 
             bootstrap = ",".join(broker.address for broker in brokers.values())
             metadata = await asyncio.to_thread(AdminClient({"bootstrap.servers": bootstrap}).list_topics, timeout=20)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
+from aiocontroller.cli.office import find_controller
 from aiocontroller.cluster.real_kafka import LATEST_PATCH, KafkaMissingError, kafka_missing, release
 from aiocontroller.cluster.supervisor import ClusterOptions, ClusterSupervisor, send_command
 from tests.integration.controller.harness import until
@@ -75,6 +76,7 @@ async def test_real_brokers_obey_the_commands(options: ClusterOptions) -> None:
             return await controller() == 1_000_001
 
         await until(deposed, "the role is taken back", 30)
+        assert find_controller(options.data_dir).id == 1_000_001  # where takeover and release find it
         assert "controlled way" in (await send("stop-broker", 2))["done"]
         assert await asyncio.to_thread(produced, cluster.bootstrap) == 1
     assert not any(process.running for process in cluster.snapshot().brokers.values())
