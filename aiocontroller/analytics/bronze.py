@@ -30,18 +30,22 @@ def _position() -> Column:
 
 def read_journal(spark: SparkSession, files: Sequence[SourceFile]) -> DataFrame:
     """``schema.EVENTS_BRONZE`` and ``schema.REJECTED`` of journal segments."""
-    lines = read_lines(spark, files)
+    return journal_records(read_lines(spark, files))
+
+
+def journal_records(lines: DataFrame) -> DataFrame:
+    """The same of lines as ``read_lines`` gives them, however they were read."""
     whole = F.when(
         F.locate('{"v":', F.col("value"), 2) > 0, F.split("value", _RECORD_BEGINS)
     ).otherwise(F.array("value"))  # fmt: skip
-    records = lines.select("*", F.posexplode(whole).alias("position", "text")).where(F.trim("text") != "")
+    records = lines.select("*", F.posexplode(whole).alias("nth", "text")).where(F.trim("text") != "")
     wanted = StructType([*schema.JOURNAL.fields, StructField(_CORRUPT, StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     parsed = records.withColumn("r", F.from_json("text", wanted, options))
     reason = _why_rejected(F.col("text"), F.col("r"))
     origin = {
         "reference": F.concat_ws(":", "process", "r.seq"),
-        "joined": F.col("position") > 0,
+        "joined": F.col("nth") > 0,
     }
     return parsed.select(
         *(F.col(f"r.{name}").alias(name) for name in schema.JOURNAL.names),

@@ -22,6 +22,8 @@ from pyspark.sql.types import StructType
 _NEW: Final = "gold/_new"
 _MOVING: Final = "gold/_moving.json"
 _COMMITS: Final = "_commits"
+FOLLOWED: Final = "_followed"
+"""Spark's checkpoint of ``--follow``."""
 
 
 class Store:
@@ -66,7 +68,7 @@ class Store:
 
     def clear(self) -> None:
         """Begin anew: the commits go first, so that a kill half way leaves a store that knows of nothing."""
-        for name in (_COMMITS, "bronze", "silver"):
+        for name in (_COMMITS, FOLLOWED, "bronze", "silver"):
             self._delete(self._path(name))
 
     # -- gold ------------------------------------------------------------------------------------------------------

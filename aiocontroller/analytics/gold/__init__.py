@@ -66,7 +66,7 @@ def tables(
         "requests": requests(tallies, took),
         "violations": invariants.violations(facts["findings"], milestones, tallies, last_rows, events, span),
         "availability": availability(facts["lives"], windows, span),
-        "brokers": brokers(events, milestones, tallies, windows),
+        "brokers": brokers(events, tallies, windows),
         "data_quality": data_quality(tallies, repeated, quarantine),
     }
     return {name: _conform(table, GOLD[name]) for name, table in made.items()}

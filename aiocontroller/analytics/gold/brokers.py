@@ -17,9 +17,25 @@ _WHAT = """
 
 
 def broker_events(milestones: DataFrame) -> DataFrame:
-    """(cluster, node, process, ``ORDER``, ts_us, place, broker, event): one row for each turn of a broker's life."""
+    """The turns of brokers' lives: where they stand, ``broker`` and ``event``.
+
+    ``handled`` (seq, processing_us) is the BrokerChange in which the controller dealt with it.
+    """
     where = ("cluster", "node", "process", *ORDER, "ts_us", "place")
-    told = milestones.where("kind = 'broker' AND broker IS NOT NULL").selectExpr(*where, "broker", f"{_WHAT} AS what")
+    following = Window.partitionBy("cluster", "process", "epoch").orderBy("seq")
+    change = "if(kind = 'event' AND event = 'BrokerChange', struct(seq, processing_us), NULL)"
+    told = (
+        milestones.withColumn(
+            "handled",
+            F.first(F.expr(change), ignorenulls=True).over(
+                following.rowsBetween(Window.currentRow, Window.unboundedFollowing)
+            ),
+        )
+        .where("kind = 'broker' AND broker IS NOT NULL")
+        .selectExpr(
+            *where, "broker", f"{_WHAT} AS what", "if(detail = 'controlled shutdown', NULL, handled) AS handled"
+        )
+    )
     loaded = milestones.where("kind = 'loaded' AND brokers IS NOT NULL").drop("broker")
     named = told.select("cluster", "broker").union(loaded.select("cluster", F.explode("brokers").alias("broker")))
     found = loaded.join(named.distinct(), "cluster").selectExpr(
@@ -32,13 +48,9 @@ def broker_events(milestones: DataFrame) -> DataFrame:
     before = life.rowsBetween(Window.unboundedPreceding, -1)
     turns = (
         told.where("what IS NOT NULL")
-        .unionByName(found)
+        .unionByName(found, allowMissingColumns=True)
         .withColumn("alive", alive)
-        .withColumns(
-            {
-                "was_alive": F.last("alive", ignorenulls=True).over(before),
-            }
-        )
+        .withColumn("was_alive", F.last("alive", ignorenulls=True).over(before))
     )
     event = """
         CASE WHEN what IN ('shutdown', 'bounced', 'died') THEN what
@@ -48,24 +60,15 @@ def broker_events(milestones: DataFrame) -> DataFrame:
     return turns.withColumn("event", F.expr(event)).where("event IS NOT NULL").drop("what", "alive", "was_alive")
 
 
-def brokers(events: DataFrame, milestones: DataFrame, tallies: DataFrame, windows: DataFrame) -> DataFrame:
+def brokers(events: DataFrame, tallies: DataFrame, windows: DataFrame) -> DataFrame:
     """The table ``brokers``: what each turn cost.
 
     ``windows`` are those of ``windows.attributed``: an outage belongs to the turn that its evidence names first.
     """
     own = ["cluster", "process", "epoch"]
-    following = Window.partitionBy(*own).orderBy("seq").rowsBetween(Window.currentRow, Window.unboundedFollowing)
-    handled = (
-        milestones.withColumn(
-            "took_us",
-            F.first(F.expr("if(kind = 'event' AND event = 'BrokerChange', processing_us, NULL)"), True).over(following),
-        )
-        .where("kind = 'broker'")
-        .select("cluster", "place", F.col("took_us").alias("processing_us"))
-    )
     outages = (
         windows.where("unavailable AND culprit IS NOT NULL")
-        .groupBy("cluster", F.col("culprit").alias("place"))
+        .groupBy("cluster", "broker", F.col("culprit").alias("place"))
         .agg(F.count("*").alias("windows"), F.max("duration_us").alias("longest_window_us"))
     )
     asked = tallies.where("kind = 'request'").selectExpr(
@@ -80,9 +83,10 @@ def brokers(events: DataFrame, milestones: DataFrame, tallies: DataFrame, window
         .groupBy(*events.columns)
         .agg(F.expr(incarnation).alias("broker_epoch"))
     )
-    told = numbered.join(handled, ["cluster", "place"], "left").join(outages, ["cluster", "place"], "left")
+    told = numbered.join(outages, ["cluster", "broker", "place"], "left")
     return told.selectExpr(
         "cluster", "broker", "broker_epoch", "event", "ts_us",
-        "if(event IN ('died', 'bounced'), coalesce(windows, 0L), NULL) AS partitions_led", "processing_us",
+        "if(event IN ('died', 'bounced'), coalesce(windows, 0L), NULL) AS partitions_led",
+        "handled.processing_us AS processing_us",
         "coalesce(windows, 0L) AS windows", "longest_window_us",
     )  # fmt: skip

@@ -22,11 +22,14 @@ CAUSE = """
     CASE WHEN unavailable AND since.born THEN 'creation'
          WHEN unavailable AND unclean THEN 'unclean'
          WHEN since.hidden THEN 'controller_failover'
-         WHEN turn.event IN ('died', 'bounced') THEN 'broker_death'
+         WHEN turn.event = 'died' OR (turn.event = 'bounced' AND bounce_goes_on) THEN 'broker_death'
          WHEN turn.event = 'shutdown' THEN 'controlled_shutdown'
          WHEN gone THEN 'deletion'
          WHEN NOT unavailable AND since.grown THEN 'reassignment'
          ELSE 'unknown' END"""
+BOUNCE_GOES_ON = """
+    coalesce(since.process = turn.process AND since.order.seq < turn.handled.seq, turn.handled IS NULL)"""
+"""A broker that bounced is alive; what its death did was done by the end of the BrokerChange that told of it."""
 KIND = """
     CASE WHEN NOT unavailable THEN 'under_replicated'
          WHEN leaderless OR cause IN ('creation', 'deletion') THEN 'no_leader' ELSE 'dead_leader' END"""
@@ -67,7 +70,9 @@ def attributed(closed: DataFrame, opened: DataFrame, events: DataFrame, span: Da
     """The table ``windows``, and ``unavailable``, ``culprit`` (the place of the turn that caused it) besides."""
     turns = events.groupBy("cluster", F.col("broker").alias("suspect")).agg(
         F.array_sort(
-            F.collect_list(F.struct(F.struct(*ORDER).alias("order"), "epoch", "process", "ts_us", "event", "place"))
+            F.collect_list(
+                F.struct(F.struct(*ORDER).alias("order"), "epoch", "process", "ts_us", "event", "place", "handled")
+            )
         ).alias("turns")
     )
     latest = "try_element_at(filter(turns, t -> t.order <= since.order), -1)"
@@ -84,6 +89,7 @@ def attributed(closed: DataFrame, opened: DataFrame, events: DataFrame, span: Da
                 "unclean": F.expr("coalesce(unclean, false)"),
             }
         )
+        .withColumn("bounce_goes_on", F.expr(BOUNCE_GOES_ON))
         .withColumn("cause", F.expr(CAUSE))
         .withColumn(
             "by_death",

@@ -1,0 +1,200 @@
+"""``--follow``: journals as they are written.
+
+Spark's own file source reads a file once and never sees what is appended.  This one remembers how many bytes of each
+file it has given, always up to the end of a line, so that half a line waits for its other half.  A segment that is
+completed is renamed (``_journal-…`` to ``journal-…``); for the tail both names are the same file.
+
+Offsets go into Spark's checkpoint before a batch is read, and ``stream.add`` notes the batch's number in its commit:
+whatever is killed when, each byte counts once.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+from pyspark.sql.streaming.query import StreamingQuery
+
+from aiocontroller.analytics import bronze, stream
+from aiocontroller.analytics.schema import JOURNAL_SOURCE
+from aiocontroller.analytics.sources import JOURNAL_NAME
+from aiocontroller.analytics.store import FOLLOWED, Store
+from aiocontroller.core.errors import BadInputError
+
+log = logging.getLogger(__name__)
+
+SOURCE: Final = "aiocontroller-journal"
+BYTES_AT_ONCE: Final = 64 << 20
+"""Of all files together, in one batch; the next one goes on."""
+LINES: Final = "value string, file string, source string, cluster string, process string, start_us long"
+_BLOCK: Final = 64 << 10
+
+Step = Callable[[str], None]
+
+
+def follow(
+    spark: SparkSession,
+    inputs: Sequence[str],
+    out: str,
+    step: Step = log.info,
+    *,
+    every_s: float = 5.0,
+    to_the_end_only: bool = False,
+) -> StreamingQuery:
+    """Bring ``out`` up to date with the journals below the local folders ``inputs``, and keep it so.
+
+    With ``to_the_end_only`` the query ends when it has caught up.  ``BadInputError`` for what is no local folder.
+    """
+    for folder in inputs:
+        if not Path(folder).is_dir():
+            raise BadInputError(f"--follow: found {folder!r}, expected a folder on this machine")
+    store = Store(spark, out)
+    if store.last_commit() is not None:
+        stream.publish(store, step)  # what was committed last may have been killed before it was published
+    spark.dataSource.register(JournalTail)
+    lines = (
+        spark.readStream.format(SOURCE).option("folders", json.dumps([str(Path(f).resolve()) for f in inputs])).load()
+    )
+
+    def add(batch: DataFrame, number: int) -> None:
+        before = store.last_commit() or {"files": {}}
+        if before.get("followed", -1) >= number:
+            return  # it was committed, and Spark was killed before it knew
+        batch.persist()
+        try:
+            if not batch.isEmpty():
+                note = {"files": before["files"], "followed": number}
+                stream.add(store, bronze.journal_records(batch), note, step)
+                stream.publish(store, step)
+        finally:
+            batch.unpersist()
+
+    writer = lines.writeStream.foreachBatch(add).option("checkpointLocation", f"{store.out}/{FOLLOWED}")
+    timed = (
+        writer.trigger(availableNow=True) if to_the_end_only else writer.trigger(processingTime=f"{every_s} seconds")
+    )
+    return timed.start()
+
+
+class JournalTail(DataSource):
+    """Lines of journals; option ``folders`` is a JSON list."""
+
+    @classmethod
+    def name(cls) -> str:
+        return SOURCE
+
+    def schema(self) -> str:
+        return LINES
+
+    def streamReader(self, schema: Any) -> JournalTailReader:
+        return JournalTailReader(self.options)
+
+
+class Slice(InputPartition):
+    """Bytes ``begin`` to ``end`` of a file, whole lines."""
+
+    def __init__(self, path: str, begin: int, end: int) -> None:
+        super().__init__((path, begin, end))
+
+
+class JournalTailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """An offset is ``{path: bytes}``, by the names that files have when they are complete."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        self._folders = [Path(folder) for folder in json.loads(options["folders"])]
+        self._target: dict[str, int] | None = None
+
+    def initialOffset(self) -> dict[str, int]:
+        return {}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = whole_lines(self._folders)
+
+    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
+        there = whole_lines(self._folders) if self._target is None else self._target
+        reached, left = dict(start), BYTES_AT_ONCE
+        for path in sorted(there):
+            begin = reached.get(path, 0)
+            if there[path] > begin and left > 0:
+                end = there[path] if there[path] - begin <= left else _end_of_line(path, begin, begin + left)
+                left -= end - begin
+                reached[path] = end
+        return reached
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        return [Slice(path, start.get(path, 0), end[path]) for path in sorted(end) if end[path] > start.get(path, 0)]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        path, begin, end = partition.value
+        named = JOURNAL_NAME.fullmatch(os.path.basename(path))
+        assert named is not None, path
+        node, start = named[1], int(named[3])
+        with open_journal(path) as file:
+            file.seek(begin)
+            data = file.read(end - begin)
+        about = (os.path.basename(path), JOURNAL_SOURCE, "default", f"{node}-{start}", start)
+        for line in data.decode("utf-8", "replace").removesuffix("\n").split("\n"):
+            yield (line, *about)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing to let go of."""
+
+    def stop(self) -> None:
+        """Nothing to close."""
+
+
+def whole_lines(folders: Sequence[Path]) -> dict[str, int]:
+    """For each journal below ``folders``: how many bytes of it are whole lines."""
+    found: dict[str, int] = {}
+    for folder in folders:
+        for path in sorted(folder.rglob("*journal-*.jsonl")):
+            if JOURNAL_NAME.fullmatch(path.name) is None:
+                continue
+            try:
+                found[str(path.with_name(path.name.removeprefix("_")))] = _last_newline(path)
+            except FileNotFoundError:
+                pass  # completed, so renamed, since it was listed: it is found under its new name, now or next time
+    return found
+
+
+def open_journal(path: str) -> BinaryIO:
+    """Under its present name; it may be renamed while we look."""
+    folder, name = os.path.split(path)
+    for present in (path, os.path.join(folder, f"_{name}")):
+        try:
+            return open(present, "rb")
+        except FileNotFoundError:
+            pass
+    return open(path, "rb")
+
+
+def _last_newline(path: Path) -> int:
+    """Bytes up to and with the last newline."""
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end > 0:
+            begin = max(0, end - _BLOCK)
+            file.seek(begin)
+            at = file.read(end - begin).rfind(b"\n")
+            if at >= 0:
+                return begin + at + 1
+            end = begin
+    return 0
+
+
+def _end_of_line(path: str, begin: int, near: int) -> int:
+    """The end of the last line that ends before ``near``; of the first one if it is longer than that."""
+    with open_journal(path) as file:
+        file.seek(begin)
+        data = file.read(near - begin)
+        at = data.rfind(b"\n")
+        if at >= 0:
+            return begin + at + 1
+        return near + len(file.readline())
