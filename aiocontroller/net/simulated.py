@@ -13,6 +13,8 @@ import selectors
 import ssl as ssl_module
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextvars import Context
+from heapq import heappop, heappush
 from typing import Any, TypeVar, cast
 
 from aiocontroller.net.ports import Listener, Timer, World
@@ -34,16 +36,9 @@ class DeadlockError(RuntimeError):
 
 
 class _NoSelector(selectors.BaseSelector):
-    """Stands where the loop asks the operating system for events: moves the clock instead."""
-
-    def __init__(self, loop_time: _Time) -> None:
-        self._time = loop_time
+    """Stands where the loop has the operating system's: nothing ever comes from there."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None:
-            raise DeadlockError("every task waits and no timer is set")
-        if timeout > 0:
-            self._time.now_s += timeout
         return []
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
@@ -59,20 +54,52 @@ class _NoSelector(selectors.BaseSelector):
         pass
 
 
-class _Time:
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """asyncio's own loop on virtual time; tasks run in the order in which they became ready."""
+    """asyncio's loop on virtual time: what is ready runs in order; when nothing is, the clock jumps to the next timer.
+
+    It has its own heap of timers: asyncio's compares handles in Python, and half of a simulation is timers.  Timers of
+    one deadline run in the order in which they were set.
+    """
+
+    _ready: deque[asyncio.Handle]  # asyncio's own, by its name there
 
     def __init__(self) -> None:
-        self._virtual = _Time()
-        super().__init__(_NoSelector(self._virtual))
+        super().__init__(_NoSelector())
+        self._now_s = 0.0
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._set = 0
 
     def time(self) -> float:
-        return self._virtual.now_s
+        return self._now_s
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        self._set += 1
+        heappush(self._timers, (when, self._set, timer))
+        return timer
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now_s + delay, callback, *args, context=context)
+
+    def _run_once(self) -> None:
+        """One round; asyncio calls it until the loop is stopped."""
+        ready, timers = self._ready, self._timers
+        while timers and timers[0][2].cancelled():
+            heappop(timers)
+        if not ready and not self._stopping:  # type: ignore[attr-defined]
+            if not timers:
+                raise DeadlockError("every task waits and no timer is set")
+            self._now_s = max(self._now_s, timers[0][0])
+        while timers and timers[0][0] <= self._now_s:
+            ready.append(heappop(timers)[2])
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle.cancelled():
+                handle._run()
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
