@@ -7,6 +7,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,12 +21,40 @@ pytest_plugins = ["pytester"]
 _chroots = itertools.count(1)
 
 
+DIFFERENTIAL_LEDGER: pytest.StashKey[Any] = pytest.StashKey()
+_SEEDS_IN_CI, _SEEDS = 10, 200
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--kafka",
         metavar="VERSIONS",
         help="only the scenarios on real brokers, all of them, on these releases of Kafka: 3.0.2,3.4.1 or all",
     )
+    group = parser.getgroup("differential", "Kafka's own controller against ours")
+    group.addoption(
+        "--differential-seeds",
+        type=int,
+        metavar="N",
+        help=f"how many random scenarios: {_SEEDS} with -m differential, {_SEEDS_IN_CI} without, unless this says it",
+    )
+    group.addoption("--seed", type=int, default=1, metavar="S", help="the first of them (default 1)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    line = "differential: plays scenarios on Kafka's own controller and on ours; all of them with -m differential"
+    config.addinivalue_line("markers", line)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "differential_seed" not in metafunc.fixturenames:
+        return
+    config = metafunc.config
+    count = config.getoption("--differential-seeds")
+    if count is None:
+        count = _SEEDS if "differential" in config.getoption("-m") else _SEEDS_IN_CI
+    first = config.getoption("--seed")
+    metafunc.parametrize("differential_seed", range(first, first + count))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -63,11 +92,11 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooK
 def zk_connect(zookeeper: EmbeddedZooKeeper) -> str:
     """``host:port/chroot``; the chroot exists, is empty, and is nobody else's."""
     chroot = f"/test-{next(_chroots)}"
-    _create_znode(zookeeper.port, chroot)
+    create_znode(zookeeper.port, chroot)
     return f"{zookeeper.address}{chroot}"
 
 
-def _create_znode(port: int, path: str) -> None:
+def create_znode(port: int, path: str) -> None:
     """One persistent znode, by the protocol's own bytes: no client of ours has to work for this fixture."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         stream = connection.makefile("rb")

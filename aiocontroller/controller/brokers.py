@@ -79,7 +79,7 @@ async def on_broker_startup(shell: ControllerShell, ids: Sequence[int]) -> None:
     context, table = shell.context, shell.context.table
     log.info("New broker startup callback for %s", list(ids))
     await shell.send_update_metadata([b for b in context.brokers if b not in ids])
-    await shell.send_update_metadata(ids, table.led())
+    await shell.send_update_metadata(ids, _partitions_to_tell(shell))
     batch = shell.new_batch()
     replicas = {broker: table.partitions_on_broker(broker) for broker in ids}
     # A replica that is being deleted there, or has been, goes on with that.
@@ -96,6 +96,14 @@ async def on_broker_startup(shell: ControllerShell, ids: Sequence[int]) -> None:
         shell.queue.append(OwnReplicas())  # there may have been nobody else to hold them
     names = dict.fromkeys(table.topic(pid).name for pids in replicas.values() for pid in pids)
     await resume_deletion_for_topics(shell, [name for name in names if name in context.topics_to_be_deleted])
+
+
+def _partitions_to_tell(shell: ControllerShell) -> Sequence[int]:
+    """What a new broker learns: all that has a leadership, but not of topics that are being deleted."""
+    table = shell.context.table
+    if not shell.context.topics_to_be_deleted:
+        return table.led()
+    return [pid for pid in table.led() if not table.topic(pid).deleting]
 
 
 async def on_broker_failure(shell: ControllerShell, ids: Sequence[int]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
@@ -72,12 +73,15 @@ async def api_partition_reassignment(shell: ControllerShell, event: ApiPartition
 
 
 async def zk_partition_reassignment(shell: ControllerShell, event: ZkPartitionReassignment) -> None:
-    """Entries that cannot begin are taken out of the znode; those that do stay in it until they end."""
-    await _begin_what_the_znode_says(shell)
+    """Entries that cannot begin are taken out of the znode; those that do stay in it until they end.
+
+    The znode also changes whenever one of them has ended: what is under way is not begun again by that.
+    """
+    await _begin_what_the_znode_says(shell, set(shell.context.partitions_being_reassigned))
 
 
-async def _begin_what_the_znode_says(shell: ControllerShell) -> set[int]:
-    """The partitions that have begun, or gone on."""
+async def _begin_what_the_znode_says(shell: ControllerShell, under_way: AbstractSet[int] = frozenset()) -> set[int]:
+    """The partitions that have begun, or gone on; those ``under_way`` to the same target are let be while they wait."""
     requested = await shell.zk.get_partition_reassignment(watch=True)
     if requested is None:
         return set()
@@ -94,6 +98,8 @@ async def _begin_what_the_znode_says(shell: ControllerShell) -> set[int]:
             refused.append(tp)
             continue
         assignment = shell.context.table.assignment(pid).reassign_to(target)
+        if pid in under_way and assignment == shell.context.table.assignment(pid) and _waits(shell, pid):
+            continue
         if in_sync_replica_stays(shell.context, pid, assignment):
             wanted[pid] = assignment
         else:
@@ -103,6 +109,11 @@ async def _begin_what_the_znode_says(shell: ControllerShell) -> set[int]:
     refused += [shell.topic_partition(pid) for pid in failed]
     await _remove_from_znode(shell, refused)
     return set(wanted) - set(failed)
+
+
+def _waits(shell: ControllerShell, pid: int) -> bool:
+    """For replicas that are to catch up, or to be deleted."""
+    return pid in shell.context.replicas_being_removed or not is_complete(shell.context, pid)
 
 
 async def list_partition_reassignments(shell: ControllerShell, event: ListPartitionReassignments) -> None:

@@ -133,7 +133,10 @@ def _placed(shell: ControllerShell, topic: NewTopic, settings: Mapping[str, str]
         if topic.partitions != -1 or topic.replication_factor != -1:
             found = "both a number of partitions or replicas and an assignment"
             raise TopicError(KafkaErrorCode.INVALID_REQUEST, f"topic {topic.name!r}: found {found}, expected one")
-        _check_known(shell, topic.assignment.values())
+        # Who is not there is not asked for, unlike when a topic grows: a replica waits for its broker.
+        if any(shell.id in replicas for replicas in topic.assignment.values()):
+            found = f"found {shell.id}, the controller, in the assignment: it holds no replicas"
+            raise TopicError(KafkaErrorCode.INVALID_REPLICA_ASSIGNMENT, found)
         return dict(sorted(topic.assignment.items()))
     partitions = int(settings["num.partitions"]) if topic.partitions == -1 else topic.partitions
     factor = topic.replication_factor
@@ -159,12 +162,12 @@ def _assign(shell: ControllerShell, partitions: int, factor: int, first: int, st
 
 
 def _check_known(shell: ControllerShell, replica_lists: Iterable[Sequence[int]]) -> None:
-    live = shell.context.live
-    unknown = sorted({b for replicas in replica_lists for b in replicas if b not in live})
+    registered = shell.context.brokers
+    unknown = sorted({b for replicas in replica_lists for b in replicas if b not in registered})
     if unknown:
         raise TopicError(
             KafkaErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"found brokers {unknown} in the assignment, live are {sorted(live)}",
+            f"found brokers {unknown} in the assignment, registered are {sorted(registered)}",
         )
 
 

@@ -88,3 +88,19 @@ async def test_brokers_defaults_where_the_request_names_none(cluster: Cluster) -
     (state,) = await cluster.states("t", 1)
     assert state is not None
     assert len(state.isr) == 1
+
+
+async def test_given_replicas_may_be_on_brokers_that_are_down(cluster: Cluster) -> None:
+    """As with Kafka: only where a topic grows must the brokers be registered; without a leader it is created too."""
+    ours = (await cluster.active()).shell.id
+    given = {"t": [[9, 1]], "u": [[9]], "v": [[1, ours]]}
+    new = [NewTopic(topic, 1, replica_assignment=replicas) for topic, replicas in given.items()]
+    codes = await ask(cluster, lambda admin: admin.create_topics(new, request_timeout=15))
+    assert codes == {"t": 0, "u": 0, "v": 39}
+    (state,) = await cluster.states("t", 1)
+    assert state is not None
+    assert (state.leader, state.isr) == (1, (1,))
+    assert await cluster.states("u", 1) == [None]
+    grown = [NewPartitions("t", 2, [[9, 1]])]
+    codes = await ask(cluster, lambda admin: admin.create_partitions(grown, request_timeout=15))
+    assert codes == {"t": 39}

@@ -1,0 +1,170 @@
+"""Scenarios by the dice: what an operator, brokers and disks might do, in any order.  A seed is a scenario.
+
+The generator keeps the little that it must know to ask for something that makes sense: who is up, what topics there
+are.  Leaders and ISRs it need not know: steps find them when they are played.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from tests.differential import vocabulary as say
+from tests.differential.stage import BROKERS, Scenario, Step
+
+STEPS = 8
+TOPICS = "abc"
+
+
+class _Dice:
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.up = set(BROKERS)
+        self.shutting_down: set[int] = set()
+        self.topics: dict[str, list[list[int]]] = {}
+        self.names = iter(TOPICS)
+
+    def replicas(self, factor: int) -> list[int]:
+        return self.chance.sample(BROKERS, factor)
+
+    def live_replicas(self) -> list[int]:
+        """Of those that may lead: what follows where no target can is told in docs/departures.md."""
+        live = sorted(self.up - self.shutting_down)
+        return self.chance.sample(live, min(len(live), self.chance.choice((1, 2, 2, 3))))
+
+    def partition(self) -> str | None:
+        topic = self.topic()
+        return None if topic is None else f"{topic}-{self.chance.randrange(len(self.topics[topic]))}"
+
+    def topic(self) -> str | None:
+        return self.chance.choice(sorted(self.topics)) if self.topics else None
+
+    # -- steps; None where there is nothing to do it to ----------------------------------------------------------------
+
+    def create(self) -> Step | None:
+        name = next(self.names, None)
+        if name is None:
+            return None
+        factor = self.chance.choice((1, 2, 2, 3, 3))
+        self.topics[name] = [self.replicas(factor) for _ in range(self.chance.choice((1, 1, 2, 3)))]
+        return say.create(name, list(self.topics[name]), self.way(), timeout_ms=5000)
+
+    def expand(self) -> Step | None:
+        topic = self.topic()
+        if topic is None:
+            return None
+        added = [self.replicas(len(self.topics[topic][0]))]
+        self.topics[topic] += added
+        return say.expand(topic, added)
+
+    def delete(self) -> Step | None:
+        topic = self.topic()
+        if topic is None:
+            return None
+        del self.topics[topic]
+        return say.delete(topic)
+
+    def die(self) -> Step | None:
+        if len(self.up) < 3:
+            return None
+        broker = self.chance.choice(sorted(self.up))
+        self.up.discard(broker)
+        self.shutting_down.discard(broker)
+        return say.die(broker)
+
+    def start(self) -> Step | None:
+        down = sorted(set(BROKERS) - self.up)
+        if not down:
+            return None
+        broker = self.chance.choice(down)
+        self.up.add(broker)
+        return say.start(broker)
+
+    def bounce(self) -> Step | None:
+        broker = self.chance.choice(sorted(self.up))
+        self.shutting_down.discard(broker)
+        return say.bounce(broker)
+
+    def shut_down(self) -> Step | None:
+        rest = sorted(self.up - self.shutting_down)
+        if len(rest) < 3:
+            return None
+        broker = self.chance.choice(rest)
+        self.shutting_down.add(broker)
+        return say.shut_down(broker)
+
+    def fail_over(self) -> Step | None:
+        return say.fail_over()
+
+    def alter(self) -> Step | None:
+        partition = self.partition()
+        return None if partition is None else say.alter_partition(partition, "everybody")
+
+    def shrink(self) -> Step | None:
+        partition = self.partition()
+        if partition is None:
+            return None
+        return say.alter_partition(partition, "the leader")
+
+    def reassign(self) -> Step | None:
+        partition = self.partition()
+        if partition is None:
+            return None
+        topic, number = partition.split("-")
+        target = self.live_replicas()
+        if not target:
+            return None
+        self.topics[topic][int(number)] = target
+        return say.reassign({partition: target})
+
+    def cancel(self) -> Step | None:
+        partition = self.partition()
+        return None if partition is None else say.reassign({partition: None})
+
+    def prefer(self) -> Step | None:
+        partition = self.partition()
+        return None if partition is None else say.elect("preferred", partition, by=self.way())
+
+    def unclean(self) -> Step | None:
+        partition = self.partition()
+        return None if partition is None else say.elect("unclean", partition)
+
+    def log_dir(self) -> Step | None:
+        partition = self.partition()
+        if partition is None:
+            return None
+        return say.log_dir_fails(self.chance.choice(sorted(self.up)), partition)
+
+    def way(self) -> say.Way:
+        return self.chance.choice(("znode", "api"))
+
+
+_KINDS: dict[Callable[[_Dice], Step | None], int] = {
+    _Dice.create: 2,
+    _Dice.expand: 1,
+    _Dice.delete: 1,
+    _Dice.die: 3,
+    _Dice.start: 4,
+    _Dice.bounce: 2,
+    _Dice.shut_down: 2,
+    _Dice.fail_over: 1,
+    _Dice.alter: 6,
+    _Dice.shrink: 2,
+    _Dice.reassign: 3,
+    _Dice.cancel: 1,
+    _Dice.prefer: 2,
+    _Dice.unclean: 1,
+    _Dice.log_dir: 1,
+}
+"""How often each comes, relative to the others."""
+
+
+def random_scenario(seed: int) -> Scenario:
+    dice = _Dice(seed)
+    steps = [step for step in (dice.create(), dice.create()) if step is not None]
+    while len(steps) < STEPS:
+        (kind,) = dice.chance.choices(list(_KINDS), list(_KINDS.values()))
+        step = kind(dice)
+        if step is not None:
+            steps.append(step)
+    return Scenario(f"seed {seed}", steps)
