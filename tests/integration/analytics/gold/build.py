@@ -12,6 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from aiocontroller.analytics import gold, schema
 from aiocontroller.analytics.gold import facts as of
 from aiocontroller.analytics.gold import leadership
+from aiocontroller.journal.records import Record, encode_records
 
 T0 = 1_700_000_000_000_000
 ON, OFF, NEW, NONE = "OnlinePartition", "OfflinePartition", "NewPartition", "NonExistentPartition"
@@ -89,3 +90,12 @@ def tables(spark: SparkSession, records: Iterable[Mapping[str, Any]]) -> dict[st
 
 def found(table: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict() for row in table.collect()]
+
+
+def lines(records: Iterable[Mapping[str, Any]]) -> list[bytes]:
+    """The records as a journal's lines."""
+    names = {"ts": "ts_us"}
+    return [
+        encode_records([Record(**{f: r[k] for f in Record.__struct_fields__ if (k := names.get(f, f)) in r}, v=1)])
+        for r in records
+    ]
