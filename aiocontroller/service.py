@@ -239,11 +239,9 @@ class Service:
         )
 
     def _heartbeats_of_controllers(self) -> Heartbeats | None:
-        """There is one to watch; and who never heard of it does not depose it."""
-        limits = Limits(share=1.0, grace_s=float("inf"))
-        return self._heartbeats(
-            "controller", self.config.aiocontroller_early_controller_detection, ControllerSuspected(), limits
-        )
+        """There is one to watch."""
+        mode = self.config.aiocontroller_early_controller_detection
+        return self._heartbeats("controller", mode, ControllerSuspected(), Limits(share=1.0))
 
     def _heartbeats(self, kind: str, mode: Detection, event: Event, limits: Limits) -> Heartbeats | None:
         if mode == "off":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import cast
 
 from aiocontroller.wire.frames import FrameError, FrameReader
@@ -18,6 +19,8 @@ class BrokerConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._waiting: asyncio.Future[bytes] | None = None
         self.bytes_sent = 0
+        self.on_lost: Callable[[], object] = lambda: None
+        """Called when the connection has ended, whoever ended it."""
 
     @property
     def open(self) -> bool:
@@ -44,6 +47,7 @@ class BrokerConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._fail(ConnectionResetError(f"the broker closed the connection: {exc or 'end of stream'}"))
+        self.on_lost()
 
     async def request(self, parts: list[bytes]) -> bytes:
         """Send one frame (its length is put before it) and wait for the next one; OSError when the connection goes."""

@@ -29,7 +29,7 @@ async def load_brokers(shell: ControllerShell) -> None:
     shell.report_bad_znodes(bad)
     shell.context.add_brokers(found)
     assert shell.channels is not None
-    shell.channels.add_brokers(found)
+    shell.channels.add_brokers(found, settled=True)
 
 
 async def broker_change(shell: ControllerShell, event: BrokerChange) -> None:

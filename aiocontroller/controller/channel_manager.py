@@ -127,13 +127,16 @@ class ControllerChannelManager:
         except ConfigError as error:
             raise ConnectionError(str(error)) from error  # reported once, and tried again
 
-    def add_brokers(self, brokers: Iterable[Broker]) -> None:
+    def add_brokers(self, brokers: Iterable[Broker], *, settled: bool = False) -> None:
+        """``settled``: they were registered before we came into office."""
         for broker in brokers:
             assert broker.id not in self._senders, broker.id
             sender = self._senders[broker.id] = RequestSender(self, broker)
             self._tasks.start_soon(sender.run, name=f"sender to broker {broker.id}")
             if self.heartbeats is not None:
-                self.heartbeats.watch(broker.id, broker.epoch, functools.partial(self.endpoint_of, broker))
+                self.heartbeats.watch(
+                    broker.id, broker.epoch, functools.partial(self.endpoint_of, broker), settled=settled
+                )
 
     def remove_brokers(self, ids: Iterable[int]) -> None:
         for broker in ids:

@@ -14,7 +14,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from aiocontroller.config import split_host_port
+import msgspec
+
+from aiocontroller.config import parse_listeners
 from aiocontroller.controller.failover import on_controller_failover, on_controller_resignation
 from aiocontroller.controller.heartbeats import Heartbeats
 from aiocontroller.controller.reasons_against import reasons_of_brokers, reasons_of_the_cluster
@@ -175,9 +177,17 @@ class ControllerElection:
         if self._watched is not None:
             self.heartbeats.forget(self._watched.controller_id)
         self._watched = holder
-        endpoint = _address_of(holder) if holder is not None else None
+        endpoint = self._address_of(holder) if holder is not None else None
         if holder is not None and endpoint is not None:
             self.heartbeats.watch(holder.controller_id, holder.owner_session, lambda: endpoint)
+
+    @property
+    def standing_by_for(self) -> int | None:
+        """The controller that would be succeeded if it seemed to be dead: watched, and heard of."""
+        if self.heartbeats is None or self._watched is None:
+            return None
+        peer = self.heartbeats.detector.peers.get(self._watched.controller_id)
+        return self._watched.controller_id if peer is not None and peer.answered_s is not None else None
 
     def _is_ours(self, holder: ControllerZNode) -> bool:
         return holder.owner_session == self._shell.zk.client.session_id
@@ -190,13 +200,30 @@ class ControllerElection:
     def _observes(self) -> bool:
         return self.observing or self._shell.config.aiocontroller_takeover_policy == "observe"
 
+    def _address_of(self, holder: ControllerZNode) -> Endpoint | None:
+        """Where a controller of our kind can be watched; None for another's, and where it does not say.
+
+        What its listener speaks is what our own configuration says of a listener of that name.
+        """
+        if holder.software != SOFTWARE or not holder.address:
+            return None
+        try:
+            (found,) = parse_listeners(holder.address)
+        except ValueError:
+            log.warning(
+                "Controller %d gives its address as %r, expected NAME://host:port", holder.controller_id, holder.address
+            )
+            return None
+        protocols = self._shell.config.listener_security_protocol_map
+        return msgspec.structs.replace(found, security_protocol=protocols.get(found.listener, found.security_protocol))
+
     def _own_address(self) -> str:
         """Where those who stand by find us; empty where we listen on every interface and are not told our name."""
         own = self._shell.own_endpoints()
         if not own or own[0].host in ("", "0.0.0.0", "::"):
             return ""
         host = f"[{own[0].host}]" if ":" in own[0].host else own[0].host
-        return f"{host}:{own[0].port}"
+        return f"{own[0].listener}://{host}:{own[0].port}"
 
     async def _win(self, *, takeover: bool, deposing: int | None = None) -> None:
         shell = self._shell
@@ -225,14 +252,3 @@ class ControllerElection:
         self.active = False
         self.since_us = 0
         await on_controller_resignation(self._shell)
-
-
-def _address_of(holder: ControllerZNode) -> Endpoint | None:
-    """Where a controller of our kind can be watched; None for another's, and where it does not say."""
-    if holder.software != SOFTWARE or not holder.address:
-        return None
-    try:
-        return Endpoint("PLAINTEXT", *split_host_port(holder.address))
-    except ValueError:
-        log.warning("Controller %d gives its address as %r, expected host:port", holder.controller_id, holder.address)
-        return None

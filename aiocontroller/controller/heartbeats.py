@@ -18,6 +18,7 @@ import anyio.abc
 
 from aiocontroller.config import ConfigError
 from aiocontroller.controller.broker_connection import BrokerConnection
+from aiocontroller.controller.connecting import connect_to_broker
 from aiocontroller.core.failure_detector import FailureDetector, Suspicion
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.journal.journal import Journal
@@ -28,7 +29,7 @@ from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.frames import FrameError, decode_response_header, encode_request_header
 
 CLIENT_ID = "aiocontroller-heartbeat"
-RECONNECT_S = 0.05
+RECONNECT_S = 0.03
 """Between two attempts to connect to a peer that is not suspected: two refusals within 100 ms."""
 ANSWER_WITHIN_S = 3.0
 """Then a connection is given up: what is lost under way may take TCP minutes to send again."""
@@ -64,9 +65,12 @@ class Heartbeats:
         self._probes: dict[int, _Probe] = {}
         self._timer: Timer | None = None
 
-    def watch(self, peer: int, epoch: int, endpoint_of: Callable[[], Endpoint | None]) -> None:
+    def watch(
+        self, peer: int, epoch: int, endpoint_of: Callable[[], Endpoint | None], *, settled: bool = False
+    ) -> None:
+        """``settled``: it was there before we were."""
         assert peer not in self._probes, peer
-        self.detector.watch(peer, epoch, self.world.clock.monotonic())
+        self.detector.watch(peer, epoch, self.world.clock.monotonic(), settled=settled)
         probe = self._probes[peer] = _Probe(self, peer, endpoint_of)
         self._tasks.start_soon(probe.run, name=f"heartbeats of {peer}")
         if self.always and self._timer is None:
@@ -130,16 +134,6 @@ class Heartbeats:
             self._timer = None
 
 
-class _Connection(BrokerConnection):
-    def __init__(self) -> None:
-        super().__init__()
-        self.wake: Callable[[], object] = lambda: None
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self.wake()
-
-
 class _Probe:
     """The one connection to one peer."""
 
@@ -148,7 +142,7 @@ class _Probe:
         self._peer = peer
         self._endpoint_of = endpoint_of
         self._scope = anyio.CancelScope()
-        self._connection: _Connection | None = None
+        self._connection: BrokerConnection | None = None
         self._correlation_id = 0
 
     def stop(self) -> None:
@@ -181,12 +175,12 @@ class _Probe:
         if endpoint is None:
             raise ConnectionError("it has no endpoint that the controller can use")
         try:
-            tls = heartbeats.security.client(endpoint).client_tls  # ApiVersions is answered before a login
+            self._connection = await connect_to_broker(
+                heartbeats.world, heartbeats.security, endpoint, timeout_s=ANSWER_WITHIN_S
+            )
         except ConfigError as error:
-            raise ConnectionError(str(error)) from error
-        _, self._connection = await heartbeats.world.network.connect(
-            _Connection, endpoint.host, endpoint.port, timeout_s=ANSWER_WITHIN_S, ssl=tls
-        )
+            raise ConnectionError(str(error)) from error  # its sender says so
+        heartbeats.detector.connected(self._peer)
         await self._heartbeat(self._connection)
 
     async def _converse(self) -> None:
@@ -195,7 +189,7 @@ class _Probe:
         assert connection is not None
         while True:
             woken = anyio.Event()
-            connection.wake = woken.set
+            connection.on_lost = woken.set
             timer = None
             if self._heartbeats.always or self._is_suspected():
                 timer = self._heartbeats.world.clock.call_later(self._heartbeats.interval_s, woken.set)
@@ -207,7 +201,7 @@ class _Probe:
                     timer.cancel()
             await self._heartbeat(connection)
 
-    async def _heartbeat(self, connection: _Connection) -> None:
+    async def _heartbeat(self, connection: BrokerConnection) -> None:
         """OSError when the connection ends, or no answer comes for so long that another is to be tried."""
         heartbeats = self._heartbeats
         self._correlation_id += 1

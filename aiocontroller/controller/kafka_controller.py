@@ -328,6 +328,7 @@ class KafkaController:
             "since_us": self.election.since_us,
             "live_brokers": sorted(shell.context.live),
             "shutting_down": list(shell.context.shutting_down),
+            "standing_by_for": self.election.standing_by_for,
             "suspected": list(shell.context.suspected),
             "queue_size": len(shell.queue),
             "topics": len(table.topic_by_name),

@@ -9,7 +9,8 @@ Evidence against a peer:
    operating system lives and says that nobody listens: the process is gone, or closes.
  * *silent* (where a limit for silence is set): for so long no heartbeat was answered.
 
-Who was never there gets a grace instead, since a broker registers before it listens.
+Against who was never there, there is no evidence: a broker registers before it listens, and a newcomer leads nothing.
+Only who was there before we were (``settled``) may be suspected unheard, after a grace.
 
 What keeps evidence from becoming suspicion:
  * *ourselves*: time in which we ourselves stood still is nobody's silence; and when more peers than may be suspected at
@@ -37,7 +38,7 @@ class Limits(NamedTuple):
     stall_s: float = 1.0
     """Two judgements further apart than this: we stood still ourselves."""
     grace_s: float = 3.0
-    """For a peer that has never answered; infinite: it is never suspected."""
+    """For a settled peer that has never answered us."""
     trust_s: float = 1.0
     """A suspect that answers for so long is trusted again; doubled for each false alarm before."""
     share: float = 0.34
@@ -58,10 +59,11 @@ class Suspicion(NamedTuple):
 class Peer:
     """What was seen of one peer; times are None as long as there was none."""
 
-    __slots__ = ("answered_s", "epoch", "refusals", "refused_since_s", "steady_s", "suspicion", "watched_s")
+    __slots__ = ("answered_s", "epoch", "refusals", "refused_since_s", "settled", "steady_s", "suspicion", "watched_s")
 
-    def __init__(self, epoch: int, now_s: float) -> None:
+    def __init__(self, epoch: int, now_s: float, settled: bool) -> None:
         self.epoch = epoch
+        self.settled = settled
         self.watched_s = now_s
         self.answered_s: float | None = None
         self.steady_s: float | None = None
@@ -89,8 +91,8 @@ class FailureDetector:
 
     # -- who is watched --------------------------------------------------------------------------------------------
 
-    def watch(self, peer: int, epoch: int, now_s: float) -> None:
-        self.peers[peer] = Peer(epoch, now_s)
+    def watch(self, peer: int, epoch: int, now_s: float, *, settled: bool = False) -> None:
+        self.peers[peer] = Peer(epoch, now_s, settled)
 
     def forget(self, peer: int) -> Suspicion | None:
         """Watch it no longer; returns the suspicion under which it stood."""
@@ -98,6 +100,10 @@ class FailureDetector:
         return known.suspicion if known is not None else None
 
     # -- what was seen ---------------------------------------------------------------------------------------------
+
+    def connected(self, peer: int) -> None:
+        """Somebody listens there, whether or not a heartbeat will be answered."""
+        self.peers[peer].refusals = 0
 
     def answered(self, peer: int, now_s: float) -> None:
         known = self.peers[peer]
@@ -128,9 +134,11 @@ class FailureDetector:
         return {peer: known.suspicion for peer, known in self.peers.items() if known.suspicion is not None}
 
     def refusing_s(self, peer: int, now_s: float) -> float:
-        """For how long nobody has listened there, as far as the attempts in a row tell; 0 when somebody did."""
+        """For how long nobody has listened where somebody did, as the attempts in a row tell; 0 when somebody does."""
         known = self.peers.get(peer)
-        return now_s - known.refused_since_s if known is not None and known.refusals >= REFUSALS else 0.0
+        if known is None or known.refusals < REFUSALS or known.answered_s is None:
+            return 0.0
+        return now_s - known.refused_since_s
 
     def allowed(self) -> int:
         """How many may be suspected at a time."""
@@ -166,21 +174,24 @@ class FailureDetector:
         return changed
 
     def _evidence(self, known: Peer, now_s: float) -> str:
-        if known.answered_s is None and now_s - known.watched_s < self.limits.grace_s:
+        if self._is_new(known, now_s):
             return ""
         if known.refusals >= REFUSALS:
             return "refused"
         silence_s = self.limits.silence_s
         return "silent" if silence_s is not None and self._silent_s(known, now_s) > silence_s else ""
 
+    def _is_new(self, known: Peer, now_s: float) -> bool:
+        """It has never been there, as far as we know, or has not had its time."""
+        return known.answered_s is None and not (known.settled and now_s - known.watched_s >= self.limits.grace_s)
+
     def _in_doubt(self, now_s: float) -> int:
         """How many seem to be away: suspected, refusing, or late by half of what would be silence."""
         late_s = float("inf") if self.limits.silence_s is None else self.limits.silence_s / 2
         return sum(
-            known.suspicion is not None
-            or (known.refusals > 0 and known.answered_s is not None)
-            or self._silent_s(known, now_s) > late_s
+            known.suspicion is not None or known.refusals > 0 or self._silent_s(known, now_s) > late_s
             for known in self.peers.values()
+            if not self._is_new(known, now_s)
         )
 
     def _silent_s(self, known: Peer, now_s: float) -> float:

@@ -95,7 +95,7 @@ class ControllerZNode(msgspec.Struct, frozen=True):
     kraft_controller_epoch: int = -1
     software: str = ""
     address: str = ""
-    """``host:port`` where it can be reached, if it is of our kind and says so."""
+    """``NAME://host:port`` where it can be reached, if it is of our kind and says so."""
 
 
 class _Controller(msgspec.Struct):
@@ -141,7 +141,7 @@ def decode_controller(
 def encode_controller(controller_id: int, timestamp_ms: int, *, software: str = SOFTWARE, address: str = "") -> bytes:
     """Version 2; the KRaft epoch is -1, without which brokers would refuse to change configurations.
 
-    ``address`` (host:port) is one more key of ours, by which those who stand by watch us.
+    ``address`` (NAME://host:port) is one more key of ours, by which those who stand by watch us.
     """
     return _encode_json(
         {

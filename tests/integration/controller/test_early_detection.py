@@ -379,6 +379,22 @@ async def test_a_broker_that_listens_again_in_time_keeps_its_registration() -> N
 
 
 @virtual_time
+async def test_a_broker_that_is_slow_to_listen_after_it_has_registered_keeps_its_registration() -> None:
+    """Real brokers take seconds for that on a busy machine; found so: their second registration was removed, too."""
+    async with stage() as it:
+        service = await it.begin("full", aiocontroller_early_fast_bounce_ms=500)
+        await it.add_broker(4)
+        it.brokers[4].deafen()
+        await it.bounce_broker(4)
+        await asyncio.sleep(8)
+        assert await it.registered() == [1, 2, 3, 4]
+        assert 4 in service.shell.context.live
+        await it.deafen(2)
+        await asyncio.sleep(QUICKLY_S)
+        assert await it.now() == WITHOUT_2, "nor is it in anybody's way"
+
+
+@virtual_time
 async def test_another_incarnation_is_not_removed() -> None:
     async with stage() as it:
         await it.begin(aiocontroller_early_fast_bounce_ms=2_000)

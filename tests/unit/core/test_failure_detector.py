@@ -145,9 +145,9 @@ def test_the_time_in_which_we_stood_still_is_nobodys_silence() -> None:
     assert it.suspects == {1: "silent"}
 
 
-def test_who_was_never_there_gets_a_grace() -> None:
+def test_who_was_there_before_us_gets_a_grace() -> None:
     it = Watching(FULL)
-    it.detector.watch(4, 74, it.now_s)
+    it.detector.watch(4, 74, it.now_s, settled=True)
     it.quiet.add(4)
     it.refuse(4)
     it.run(2.4)
@@ -157,13 +157,29 @@ def test_who_was_never_there_gets_a_grace() -> None:
     assert set(it.suspects) == {4}
 
 
-def test_with_an_infinite_grace_who_was_never_there_is_never_suspected() -> None:
-    it = Watching(Limits(silence_s=1.0, grace_s=float("inf"), share=1.0), peers=0)
+def test_who_was_never_there_is_neither_suspected_nor_in_the_way() -> None:
+    it = Watching(FULL)
     it.detector.watch(9, 1, it.now_s)
     it.quiet.add(9)
     it.run(100)
     it.refuse(9)
     assert it.suspects == {}
+    assert it.detector.refusing_s(9, it.now_s) == 0
+    it.refuse(2)
+    assert it.suspects == {2: "refused"}
+
+
+def test_for_how_long_nobody_listens() -> None:
+    it = Watching(REFUSED)
+    it.refuse(2, times=1)
+    assert it.detector.refusing_s(2, it.now_s) == 0
+    it.refuse(2)
+    since_s = it.now_s - 0.1
+    it.now_s += 5
+    assert it.detector.refusing_s(2, it.now_s) == pytest.approx(it.now_s - since_s)
+    it.detector.connected(2)
+    assert it.detector.refusing_s(2, it.now_s) == 0, "slow to answer, perhaps, and there"
+    assert it.suspects == {2: "refused"}, "to be there is not to answer"
 
 
 def test_a_suspect_is_trusted_after_it_has_answered_for_a_while() -> None:
