@@ -33,7 +33,7 @@ def draw(chance: random.Random, brokers: Sequence[int]) -> Strike:
     broker = chance.choice(list(brokers)) if kind.endswith("broker") else None
     down_s, pause_s = chance.uniform(*DOWN_S), chance.uniform(*PAUSE_S)
     healing = {"kill-zookeeper-session": None, "kill-controller": "start-controller"}
-    return Strike(kind, broker, healing.get(kind, "start-broker"), down_s if broker is not None else 1.0, pause_s)
+    return Strike(kind, broker, healing.get(kind, "start-broker"), down_s, pause_s)
 
 
 async def storm(
