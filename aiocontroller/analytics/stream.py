@@ -123,9 +123,8 @@ def publish(store: Store, step: Callable[[str], None] = log.info) -> None:
     commit = store.last_commit()
     assert commit is not None, "nothing was ever added"
     batches = range(commit["batch"] + 1)
-    facts = {
-        name: of.merge(name, store.read(f"{FACTS}/{name}", batches)) for name in (*of.OF_EVENTS, *of.OF_PARTITIONS)
-    }
+    told = {name: store.read(f"{FACTS}/{name}", batches) for name in (*of.OF_EVENTS, *of.OF_PARTITIONS)}
+    facts = told if len(batches) == 1 else {name: of.merge(name, table) for name, table in told.items()}
     repeated = store.read(f"{FACTS}/{REPEATED}", batches, schema.REPEATED)
     last_rows = store.read(TIMELINE, [batches[-1]]).where("is_last")
     quarantine = store.read(QUARANTINE, batches, schema.QUARANTINE)

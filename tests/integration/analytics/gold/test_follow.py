@@ -1,0 +1,42 @@
+"""Journals followed while they grow: the tables of one batch."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiocontroller.analytics import batch, tail
+from aiocontroller.core.errors import BadInputError
+from tests.integration.analytics.gold import histories
+from tests.integration.analytics.gold.build import T0, lines
+from tests.integration.analytics.gold.test_incremental import gold
+
+
+@pytest.mark.timeout(300)
+def test_a_segment_that_grows_and_is_completed(spark: Any, tmp_path: Path) -> None:
+    chance = random.Random(11)
+    records = histories.history([chance.randrange(10**6) for _ in range(150)], topics=8, terms=1)
+    text = b"".join(lines(records))
+    cut = len(text) // 2
+    folder, out = tmp_path / "in", str(tmp_path / "out")
+    folder.mkdir()
+    growing, complete = (folder / f"{mark}journal-1-1-{T0}-000001.jsonl" for mark in ("_", ""))
+    growing.write_bytes(text[:cut])
+    tail.follow(spark, [str(folder)], out, to_the_end_only=True).awaitTermination()
+    with growing.open("ab") as more:
+        more.write(text[cut:])
+    growing.rename(complete)
+    tail.follow(spark, [str(folder)], out, to_the_end_only=True).awaitTermination()
+    batch.run(spark, [str(folder)], str(tmp_path / "whole"))
+    followed, whole = gold(spark, tmp_path / "out"), gold(spark, tmp_path / "whole")
+    for name in whole:
+        assert followed[name] == whole[name], name
+    assert whole["quality"] == [{"records": len(records), "duplicates": 0}]
+
+
+def test_only_folders_of_this_machine_can_be_followed(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="expected a folder on this machine"):
+        tail.follow(spark, ["s3a://bucket/x"], str(tmp_path / "out"))
