@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 OLDEST_LEADER_AND_ISR = 2
 """Kafka 2.2's: the first that carries a broker epoch, without which a restarted broker takes old requests for new."""
 ANSWER_WITHIN_S = 5.0
+LISTENS_WITHIN_S = 10.0
+ASK_AGAIN_S = 0.2
 _SETTINGS = (
     "authorizer.class.name",
     "inter.broker.listener.name",
@@ -73,9 +75,8 @@ def _reasons_of_listeners(shell: ControllerShell, brokers: Sequence[Broker]) -> 
 
 async def reasons_of_brokers(shell: ControllerShell) -> list[str]:
     """What the registered brokers say of themselves; one that does not answer is no reason while another does."""
-    found, _bad = await shell.zk.get_all_brokers_in_cluster(watch=False)
-    answers = await asyncio.gather(*(_ask(shell, broker) for broker in found))
-    if found and not any(isinstance(answer, ApiVersions) for answer in answers):
+    found, answers = await _answers(shell)
+    if found and not _one_answers(answers):
         return [f"no broker can be reached: {answers[0]}"]
     reasons = []
     for broker, answer in zip(found, answers, strict=True):
@@ -84,6 +85,22 @@ async def reasons_of_brokers(shell: ControllerShell) -> list[str]:
         else:
             reasons += _reasons_of(broker, answer) + await _reasons_of_settings(shell, broker, found)
     return list(dict.fromkeys(reasons))
+
+
+async def _answers(shell: ControllerShell) -> tuple[list[Broker], list[ApiVersions | str]]:
+    """Of the registered brokers; when none answers they are asked again: a broker registers before it listens."""
+    clock = shell.world.clock
+    deadline_s = clock.monotonic() + LISTENS_WITHIN_S
+    while True:
+        found, _bad = await shell.zk.get_all_brokers_in_cluster(watch=False)
+        answers = await asyncio.gather(*(_ask(shell, broker) for broker in found))
+        if not found or _one_answers(answers) or clock.monotonic() >= deadline_s:
+            return found, answers
+        await clock.sleep(ASK_AGAIN_S)
+
+
+def _one_answers(answers: Sequence[ApiVersions | str]) -> bool:
+    return any(isinstance(answer, ApiVersions) for answer in answers)
 
 
 async def _reasons_of_settings(shell: ControllerShell, broker: Broker, brokers: Sequence[Broker]) -> list[str]:

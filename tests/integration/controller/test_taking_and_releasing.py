@@ -121,7 +121,10 @@ async def test_brokers_ready_for_migration_are_not_controlled(cluster: Cluster) 
     await refused(cluster, "broker 2 is set up for migration to KRaft")
 
 
-async def test_brokers_that_cannot_be_reached_are_not_controlled_but_one_may_be_away(cluster: Cluster) -> None:
+async def test_brokers_that_cannot_be_reached_are_not_controlled_but_one_may_be_away(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aiocontroller.controller.reasons_against.LISTENS_WITHIN_S", 0.0)
     await broker_in_office(cluster)
     for broker in (1, 2, 3):
         cluster.brokers[broker].deafen()
@@ -132,6 +135,18 @@ async def test_brokers_that_cannot_be_reached_are_not_controlled_but_one_may_be_
     await cluster.client.set_data(path, encode_broker(cluster.brokers[2].info), -1)
     assert await take_over(service) == []
     assert service.controller.status()["refusals"] == []
+
+
+async def test_broker_that_registers_before_it_listens_is_waited_for(cluster: Cluster) -> None:
+    await broker_in_office(cluster)
+    for broker in (2, 3):
+        await cluster.stop_broker(broker)
+    port = cluster.brokers[1].port
+    cluster.brokers[1].deafen()
+    service = await cluster.add_controller(aiocontroller_takeover_policy="takeover")
+    await until(lambda: service.controller.election.holder)
+    await cluster.brokers[1].listen(port)
+    assert await cluster.active() is service
 
 
 # -- giving back -------------------------------------------------------------------------------------------------------
