@@ -18,6 +18,7 @@ from aiocontroller.core.ids import Broker
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.errors import FrameError
 from aiocontroller.wire.messages import ApiVersions
+from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.znodes import ControllerZNode
 
 log = logging.getLogger(__name__)
@@ -43,15 +44,15 @@ async def reasons_of_the_cluster(shell: ControllerShell, holder: ControllerZNode
             f"controller {holder.controller_id} is KRaft's (kraftControllerEpoch {holder.kraft_controller_epoch}): "
             "a cluster in migration is not taken over"
         )
-    migration, (brokers, _bad) = await asyncio.gather(
+    migration, (brokers, bad) = await asyncio.gather(
         shell.zk.get_migration(), shell.zk.get_all_brokers_in_cluster(watch=False)
     )
     if migration is not None:
         reasons.append("/migration exists: the cluster is being migrated to KRaft")
-    for broker in brokers:
-        if broker.id == shell.id:
-            where = ", ".join(f"{each.host}:{each.port}" for each in broker.endpoints)
-            reasons.append(f"aiocontroller.id {broker.id} is the id of a broker on {where}: choose one that none has")
+    namesake = next((broker for broker in brokers if broker.id == shell.id), None)
+    if namesake is not None or any(znode.path == paths.broker_id(shell.id) for znode in bad):
+        where = "" if namesake is None else " on " + ", ".join(f"{e.host}:{e.port}" for e in namesake.endpoints)
+        reasons.append(f"aiocontroller.id {shell.id} is the id of a broker{where}: choose one that none has")
     return reasons + _reasons_of_listeners(shell, brokers)
 
 

@@ -101,6 +101,12 @@ async def test_id_of_a_broker_is_no_controllers(cluster: Cluster) -> None:
     await refused(cluster, "aiocontroller.id 2 is the id of a broker on 127.0.0.1:", aiocontroller_id=2)
 
 
+async def test_id_of_a_broker_that_cannot_be_read_is_no_controllers_either(cluster: Cluster) -> None:
+    await broker_in_office(cluster)
+    await cluster.client.create("/brokers/ids/1000001", data=b"{", ephemeral=True)
+    await refused(cluster, "aiocontroller.id 1000001 is the id of a broker: choose one that none has")
+
+
 async def test_brokers_too_old_are_not_controlled(cluster: Cluster) -> None:
     await broker_in_office(cluster)
     cluster.brokers[3].served[ApiKey.LEADER_AND_ISR] = (0, 1)
@@ -254,6 +260,7 @@ async def test_replica_that_names_us_is_moved_when_we_are_back(cluster: Cluster)
 
 
 async def test_replica_that_names_us_appears_while_we_are_in_office(cluster: Cluster) -> None:
+    await cluster.client.create("/controller_epoch", data=b"1")
     service = await cluster.add_controller()
     await cluster.active()
     await led_by_another(cluster, [2, US])
