@@ -129,9 +129,9 @@ class AtOnce:
             before = self._replicas.get(path, set())
             leaving = (before & self._gone) | (before - now)
             partition = path.removesuffix(" replicas")
-            states = kafka[f"{partition} state"], ours.get(f"{partition} state")
-            if len(leaving) > 1 and all(states):
-                begun += self._compare(partition, leaving, *states)
+            theirs, own = kafka[f"{partition} state"], ours.get(f"{partition} state")
+            if len(leaving) > 1 and theirs and own:
+                begun += self._compare(partition, leaving, theirs, own)
         self._gone, self._replicas = set(), replicas
         return begun
 

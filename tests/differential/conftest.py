@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
+from aiocontroller.cluster.java import JavaMissingError, find_java
 from aiocontroller.cluster.real_kafka import kafka_missing
 from aiocontroller.net.real import real_world
 from aiocontroller.wire import cold
@@ -34,7 +35,9 @@ class Pair:
 
 @pytest.fixture(scope="session")
 def ledger(request: pytest.FixtureRequest) -> Ledger:
-    return request.config.stash.setdefault(DIFFERENTIAL_LEDGER, Ledger())
+    found = Ledger()
+    request.config.stash[DIFFERENTIAL_LEDGER] = found
+    return found
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -42,6 +45,10 @@ async def pair(tmp_path_factory: pytest.TempPathFactory, ledger: Ledger) -> Asyn
     missing = kafka_missing()
     if missing:
         pytest.skip(missing)
+    try:
+        find_java()
+    except JavaMissingError as error:
+        pytest.skip(str(error))
     cold.preload([ApiKey(api) for api in SERVED])
     folder: Path = tmp_path_factory.mktemp("differential")
     zookeeper = EmbeddedZooKeeper(folder / "zookeeper")
@@ -53,7 +60,8 @@ async def pair(tmp_path_factory: pytest.TempPathFactory, ledger: Ledger) -> Asyn
         stages.append(Stage(real_world(), connect, kind(connect, folder)))
     try:
         await asyncio.gather(*(stage.start() for stage in stages))
-        yield Pair(*stages, ledger)
+        kafka, ours = stages
+        yield Pair(kafka, ours, ledger)
     finally:
         for stage in stages:
             await stage.stop()

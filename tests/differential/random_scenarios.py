@@ -41,13 +41,13 @@ class _Dice:
 
     # -- steps; None where there is nothing to do it to ----------------------------------------------------------------
 
-    def create(self) -> Step | None:
+    def create(self, way: say.Way | None = None) -> Step | None:
         name = next(self.names, None)
         if name is None:
             return None
         factor = self.chance.choice((1, 2, 2, 3, 3))
         self.topics[name] = [self.replicas(factor) for _ in range(self.chance.choice((1, 1, 2, 3)))]
-        return say.create(name, list(self.topics[name]), self.way(), timeout_ms=5000)
+        return say.create(name, list(self.topics[name]), way or self.way(), timeout_ms=5000)
 
     def expand(self) -> Step | None:
         topic = self.topic()
@@ -96,6 +96,17 @@ class _Dice:
     def fail_over(self) -> Step | None:
         return say.fail_over()
 
+    def vacancy(self) -> list[Step]:
+        """What a controller finds changed that was not in office; one broker at most may have gone."""
+        kinds = [lambda: self.create("znode"), self.expand, self.delete, self.notify, self.start, self.bounce]
+        kinds.append(self.die)
+        met = [kind() for kind in self.chance.sample(kinds, 2)]
+        return [say.leave_office(), *(step for step in met if step is not None), say.fill_office()]
+
+    def notify(self) -> Step | None:
+        partition = self.partition()
+        return None if partition is None else say.notify_of_isr(partition, "the leader")
+
     def alter(self) -> Step | None:
         partition = self.partition()
         return None if partition is None else say.alter_partition(partition, "everybody")
@@ -139,7 +150,7 @@ class _Dice:
         return self.chance.choice(("znode", "api"))
 
 
-_KINDS: dict[Callable[[_Dice], Step | None], int] = {
+_KINDS: dict[Callable[[_Dice], Step | list[Step] | None], int] = {
     _Dice.create: 2,
     _Dice.expand: 1,
     _Dice.delete: 1,
@@ -148,6 +159,8 @@ _KINDS: dict[Callable[[_Dice], Step | None], int] = {
     _Dice.bounce: 2,
     _Dice.shut_down: 2,
     _Dice.fail_over: 1,
+    _Dice.vacancy: 1,
+    _Dice.notify: 1,
     _Dice.alter: 6,
     _Dice.shrink: 2,
     _Dice.reassign: 3,
@@ -164,7 +177,6 @@ def random_scenario(seed: int) -> Scenario:
     steps = [step for step in (dice.create(), dice.create()) if step is not None]
     while len(steps) < STEPS:
         (kind,) = dice.chance.choices(list(_KINDS), list(_KINDS.values()))
-        step = kind(dice)
-        if step is not None:
-            steps.append(step)
+        met = kind(dice)
+        steps += met if isinstance(met, list) else [met] if met is not None else []
     return Scenario(f"seed {seed}", steps)

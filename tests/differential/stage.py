@@ -34,7 +34,7 @@ from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.frames import decode_response_header, request_frame
 from aiocontroller.zookeeper import paths, znodes
 from aiocontroller.zookeeper.client import ZooKeeperClient
-from aiocontroller.zookeeper.codec import Create, Delete, SetData
+from aiocontroller.zookeeper.codec import Create, Delete, Op, SetData
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from tests.differential.fleet import MARK, Fleet
 from tests.differential.subjects import Subject
@@ -199,7 +199,7 @@ class Stage:
 
         async def replaced() -> bool:
             _, version = await self.zk.get_controller_epoch() or (0, 0)
-            ops = [
+            ops: list[Op] = [
                 SetData(paths.CONTROLLER_EPOCH, str(await self._term() + 1).encode(), version),
                 Delete(paths.CONTROLLER),
                 Create(paths.CONTROLLER, znodes.encode_controller(NOBODY, 0, software=""), ephemeral=True),
@@ -323,10 +323,10 @@ class Stage:
         for number, replicas in assignment.partitions.items():
             found[f"{topic}-{number} replicas"] = replicas._asdict()
             state = await self.state(f"{topic}-{number}")
-            if state is not None:
-                plain = msgspec.structs.asdict(state)
+            plain = None if state is None else msgspec.structs.asdict(state)
+            if plain is not None:
                 plain["controller_epoch"] -= self._first_term
-            found[f"{topic}-{number} state"] = None if state is None else plain
+            found[f"{topic}-{number} state"] = plain
         return found
 
     def _partitions(self, data: bytes | None) -> Any:

@@ -91,7 +91,7 @@ def _wrong_id(topic: Any, receiver: Receiver) -> Iterator[str]:
 def _told(api: ApiKey, partition: Any, first_term: int, wrong: str) -> Told:
     if api is ApiKey.STOP_REPLICA:
         return Told("StopReplica", partition.leader_epoch, delete=partition.delete_partition, wrong=wrong)
-    common = {
+    common: dict[str, Any] = {
         "leader_epoch": int(partition.leader_epoch),
         "leader": int(partition.leader),
         "isr": ids(partition.isr),

@@ -172,15 +172,11 @@ def alter_partition(
         state = await stage.state(partition)
         if state is None or (by or state.leader) not in stage.fleet.live:
             return "nobody asks"
-        match isr:
-            case "everybody":
-                wanted: Sequence[int] = await _everybody(stage, partition)
-            case "the leader":
-                wanted = [state.leader]
-            case str():
-                raise ValueError(isr)
-            case _:
-                wanted = isr
+        wanted: Sequence[int] = [state.leader]
+        if isr == "everybody":
+            wanted = await _everybody(stage, partition)
+        elif isr != "the leader":
+            wanted = isr
         return await _alter(stage, partition, state, wanted, by, epoch, version, recovering, broker_epoch)
 
     changes = {"by": by, "epoch": epoch, "version": version, "recovering": recovering, "broker_epoch": broker_epoch}
@@ -237,20 +233,23 @@ async def _everybody(stage: Stage, partition: str) -> list[int]:
     return [n for n in replicas if n in stage.fleet.live]
 
 
-def notify_of_isr(partition: str, isr: Sequence[int]) -> Step:
+def notify_of_isr(partition: str, isr: Sequence[int] | Literal["the leader"]) -> Step:
     """As leaders do where inter.broker.protocol.version is below 2.7: they write the state, then a notification."""
 
     async def play(stage: Stage) -> None:
         state = await stage.state(partition)
-        if state is None:
+        if state is None or state.leader not in stage.fleet.live:
             return
         topic, number = split(partition)
-        (data,) = znodes.encode_partition_states([msgspec.structs.replace(state, isr=tuple(isr))])
+        members = (state.leader,) if isinstance(isr, str) else tuple(isr)
+        (data,) = znodes.encode_partition_states([msgspec.structs.replace(state, isr=members)])
         path = paths.topic_partition_state(stage.named(topic), number)
         await stage.client.multi([SetData(path, data, state.partition_epoch)])
         await stage.zk.propagate_isr_changes([TopicPartition(stage.named(topic), number)])
 
-    return Step(f"the leader of {partition} writes ISR {list(isr)} and a notification", play)
+    return Step(
+        f"the leader of {partition} writes ISR {isr if isinstance(isr, str) else list(isr)} and a notification", play
+    )
 
 
 # -- reassignments and elections ---------------------------------------------------------------------------------------
