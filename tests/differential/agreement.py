@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from aiocontroller.zookeeper import paths
 from tests.differential.allowances import (
     ALLOWANCES,
@@ -13,12 +15,15 @@ from tests.differential.allowances import (
     CREATED_WITHOUT_LEADER_ANSWERS,
     DELETED_STATES,
     DEPARTURES,
+    MOVING,
     UNKNOWN_FIRST,
     Allowance,
     AtOnce,
     Sequel,
+    moving_and_deleted,
     unknown_first,
     without_leadership,
+    without_topics,
 )
 from tests.differential.stage import Moment, split
 from tests.differential.told import Told
@@ -70,8 +75,14 @@ class _Comparison:
         self._at_once = AtOnce()
         self._going: set[str] = set()
         """Topics that were being deleted when the last step was over, or this one."""
+        self._apart: set[str] = set()
+        """Topics whose ways have parted."""
 
     def differences(self, kafka: Moment, ours: Moment) -> Iterator[_Difference]:
+        apart = moving_and_deleted(ours.znodes) - self._apart
+        self._ledger.fired.update(MOVING for _ in apart)
+        self._apart |= apart
+        kafka, ours = (_without(moment, self._apart) for moment in (kafka, ours))
         yield from self._answers(kafka.answer, ours.answer)  # given before what follows from the request is done
         self._ledger.fired.update(self._at_once.see(kafka.step.dies, kafka.vacant, kafka.znodes, ours.znodes))
         going = set(kafka.znodes[paths.DELETE_TOPICS]) & set(ours.znodes[paths.DELETE_TOPICS])
@@ -123,6 +134,12 @@ class _Comparison:
                 self._ledger.fired[DELETED_STATES] += 1
                 return
         yield from _values(f"znode {path}", theirs, own)
+
+
+def _without(moment: Moment, topics: set[str]) -> Moment:
+    told = {key: told for key, told in moment.told.items() if split(key[1]).topic not in topics}
+    answer, znodes = (without_topics(values, topics) for values in (moment.answer, moment.znodes))
+    return msgspec.structs.replace(moment, told=told, answer=answer, znodes=znodes)
 
 
 def _same(kafka: Sequel, ours: Sequel, rules: Sequence[Allowance]) -> bool:

@@ -109,6 +109,16 @@ NAMED = [
         ],
     ),
     Scenario(
+        "deletion of a topic that is being reassigned",
+        [
+            *(create(topic, [[1, 2], [2, 3]]) for topic in "ab"),
+            reassign({"a-0": [3, 4]}),
+            delete("a"),
+            alter_partition("a-0", "everybody"),
+            die(1),
+        ],
+    ),
+    Scenario(
         "reassignment with an override",
         [
             create("a", [[1, 2]]),

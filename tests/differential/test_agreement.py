@@ -156,6 +156,22 @@ def test_whole_isr_that_goes_at_once_may_stay() -> None:
     assert disagreements(ours, kafka, Ledger()), "and not the other way round"
 
 
+def test_ways_part_where_a_topic_is_deleted_that_is_being_reassigned() -> None:
+    moving = {"replicas": (1, 2), "adding": (2,), "removing": ()}
+    waits: dict[str, Any] = {
+        paths.DELETE_TOPICS: ["a", "b"],
+        "a-0 replicas": moving,
+        "a-0 state": {"leader": 1},
+        "a: has an id": True,
+    }
+    gone: dict[str, Any] = {paths.DELETE_TOPICS: ["b"]}
+    kafka = moment(STOP, answer={"a-0": "NONE"}, **gone)
+    ours = moment(answer={"a-0": "INVALID_REQUEST"}, **waits)
+    assert compare(kafka, ours) == ([], ["deleted while being reassigned"])
+    ours.znodes = ours.znodes | {"a-0 replicas": moving | {"adding": ()}}
+    assert compare(kafka, ours)[0], "one that is not being reassigned"
+
+
 def test_every_rule_has_its_row() -> None:
     known = {row.what for row in rows()}
     assert {name: what for name, what in DEPARTURES.items() if what not in known} == {}

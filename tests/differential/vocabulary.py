@@ -171,7 +171,7 @@ def alter_partition(
     async def play(stage: Stage) -> Any:
         state = await stage.state(partition)
         if state is None or (by or state.leader) not in stage.fleet.live:
-            return "nobody asks"
+            return {"partition": partition, "error": "nobody asks"}
         wanted: Sequence[int] = [state.leader]
         if isr == "everybody":
             wanted = await _everybody(stage, partition)
