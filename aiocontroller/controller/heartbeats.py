@@ -160,12 +160,11 @@ class _Probe:
                     pause_s = 0.0  # it was there a moment ago
                     await self._converse()
                 except ConnectionRefusedError:
-                    detector.refused(self._peer, clock.monotonic())
+                    self._saw(lambda now_s: detector.refused(self._peer, now_s))
                 except (OSError, FrameError):
-                    detector.lost(self._peer)
+                    self._saw(lambda _: detector.lost(self._peer))
                 finally:
                     self._disconnect()
-                self._heartbeats.look()
                 await clock.sleep(self._heartbeats.interval_s if self._is_suspected() else pause_s)
 
     async def _connect(self) -> None:
@@ -180,7 +179,7 @@ class _Probe:
             )
         except ConfigError as error:
             raise ConnectionError(str(error)) from error  # its sender says so
-        heartbeats.detector.connected(self._peer)
+        self._saw(lambda _: heartbeats.detector.connected(self._peer))
         await self._heartbeat(self._connection)
 
     async def _converse(self) -> None:
@@ -214,8 +213,13 @@ class _Probe:
         correlation_id, _ = decode_response_header(ApiKey.API_VERSIONS, 0, frame)
         if correlation_id != self._correlation_id:
             raise FrameError(f"peer {self._peer} answered {correlation_id}, expected {self._correlation_id}")
-        heartbeats.detector.answered(self._peer, heartbeats.world.clock.monotonic())
-        heartbeats.look()
+        self._saw(lambda now_s: heartbeats.detector.answered(self._peer, now_s))
+
+    def _saw(self, report: Callable[[float], None]) -> None:
+        """Whoever has been stopped may still get what was on its way; the peer may be watched by another by now."""
+        if not self._scope.cancel_called:
+            report(self._heartbeats.world.clock.monotonic())
+            self._heartbeats.look()
 
     def _is_suspected(self) -> bool:
         return self._peer in self._heartbeats.suspects()

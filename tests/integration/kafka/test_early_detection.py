@@ -1,0 +1,62 @@
+"""A real broker is killed under load and succeeded before ZooKeeper knows; its registration does not bar its return."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aiocontroller.chaos.kafka.offices import until
+from aiocontroller.chaos.kafka.stage import Stage, stage_on
+from aiocontroller.chaos.kafka.view import led_by, moved_off
+from aiocontroller.journal.records import Record, decode_record
+from tests.integration.kafka.conftest import KafkaCluster, check_nothing_lost, released, take_over, under_load
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+VICTIM = 2
+EARLY = {
+    "aiocontroller.early.broker.detection": "refused",
+    "aiocontroller.early.fast.bounce.ms": "1000",
+}
+
+
+async def test_a_killed_broker_is_succeeded_before_its_session_expires(kafka: KafkaCluster, tmp_path: Path) -> None:
+    """The order tells: had its session expired first, it would be dead before there was an alarm."""
+    brokers = kafka.brokers.brokers
+    async with stage_on(kafka.zookeeper.address, brokers, tmp_path, session_ms=6000, properties=EARLY) as stage:
+        await stage.heal()
+        try:
+            await take_over(stage)
+            await under_load(stage, kafka)
+            await kill(stage)
+            await until(lambda: told(tmp_path, "dead"), "the controller takes it for dead")
+            await stage.load.settled()
+            await stage.heal()
+            assert what_was_told(tmp_path) == ["suspected", "alarm", "registration removed", "dead", "added"]
+            assert await check_nothing_lost(stage)
+        finally:
+            await stage.heal()
+            await released(stage)
+
+
+async def kill(stage: Stage) -> None:
+    assert led_by(await stage.view(), VICTIM)
+    stage.brokers[VICTIM].kill()
+    await stage.until(lambda view: moved_off(view, frozenset((VICTIM,))), "everything has moved off it")
+
+
+def records(folder: Path) -> list[Record]:
+    files = sorted((folder / "aiocontroller" / "journal").glob("*.jsonl"))
+    lines = [line for file in files for line in file.read_bytes().splitlines(keepends=True)]
+    return [decode_record(line) for line in lines if line.endswith(b"\n")]
+
+
+def what_was_told(folder: Path) -> list[str]:
+    """Of the victim, in order."""
+    about = [r for r in records(folder) if r.broker == VICTIM and r.kind in ("suspicion", "broker")]
+    return [str(r.event if r.kind == "suspicion" else r.detail) for r in about]
+
+
+async def told(folder: Path, what: str) -> bool:
+    return what in what_was_told(folder)
