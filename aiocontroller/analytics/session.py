@@ -66,6 +66,7 @@ def spark_session(
     local = master is None and not _somebody_chose_a_master()
     if local or (master or "").startswith("local"):
         os.environ["JAVA_HOME"] = str(_java_home(find_java()))
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # or Python workers are whatever python3 is on the path
         builder = builder.master(master or LOCAL)
         settings |= _LOCAL_ONLY | {
             "spark.driver.memory": f"{_heap_mb()}m",
