@@ -13,6 +13,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from aiocontroller.cluster.embedded_zookeeper import free_port
+from aiocontroller.cluster.load.clients import Load, LoadClient, kept_its_word
 from aiocontroller.cluster.real_kafka import RealKafkaBroker, kafka_missing
 from aiocontroller.config import Config, load_config
 from aiocontroller.core.events import TakeOver
@@ -23,7 +24,6 @@ from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from tests.integration.cli.program import aiocontroller
 from tests.integration.controller.harness import Cluster, running, until
 from tests.integration.controller.test_reassignment import ask
-from tests.integration.kafka.producing import Load, create_topic
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 US = 1_000_001
@@ -113,6 +113,11 @@ def administer(service: Service, stores: Path, password: str) -> None:
     assert sorted(admin.list_topics(timeout=20).brokers) == [1, 2, US]  # relayed: a broker answers for us
 
 
+def create_topic(bootstrap: str, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, 1, 2)], request_timeout=20)[name].result(30)
+
+
 async def test_sasl_ssl_between_brokers_and_a_listener_for_clients(
     world: World, zk_connect: str, tmp_path: Path, stores: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,10 +146,11 @@ async def test_sasl_ssl_between_brokers_and_a_listener_for_clients(
             shadow = metadata.brokers[US]
             assert f"{shadow.host}:{shadow.port}" == brokers[1].address  # clients never come to us
             with pytest.raises(KafkaException, match="NOT_CONTROLLER"):
-                await asyncio.to_thread(create_topic, brokers[1].address, "by-client", 1, 2)
+                await asyncio.to_thread(create_topic, brokers[1].address, "by-client")
 
-            with Load(bootstrap, "by-admin", 1) as load:
-                await until(lambda: load.acknowledged_since(0), "first acknowledgements", 60)
+            load = Load([LoadClient("librdkafka", bootstrap, "by-admin", 1, tmp_path / "load")])
+            try:
+                await load.start()
                 (state,) = await cluster.states("by-admin", 1)
                 assert state is not None
                 follower = next(b for b in (1, 2) if b != state.leader)
@@ -157,7 +163,13 @@ async def test_sasl_ssl_between_brokers_and_a_listener_for_clients(
                     return now is not None and len(now.isr) == 2
 
                 await until(whole, "a full ISR, by AlterPartition over SASL_SSL", 60)
-            assert await asyncio.to_thread(load.check_nothing_lost) > 0
+                await load.settled()
+                verdicts = await load.finish()
+            finally:
+                load.kill()
+            assert kept_its_word(verdicts)
+            assert verdicts["librdkafka"].acknowledged > 0
+            assert not verdicts["librdkafka"].errors
         finally:
             for broker in brokers.values():
                 broker.kill()
