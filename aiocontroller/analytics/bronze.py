@@ -55,6 +55,18 @@ def journal_records(lines: DataFrame) -> DataFrame:
     )
 
 
+def read(spark: SparkSession, files: Sequence[SourceFile]) -> DataFrame:
+    """``schema.EVENTS_BRONZE`` and ``schema.REJECTED`` of journals and logs."""
+    from aiocontroller.analytics.log_reader import read_logs  # which reads its lines by ``read_lines``
+
+    journals = [file for file in files if file.source == schema.JOURNAL_SOURCE]
+    logs = [file for file in files if file.source != schema.JOURNAL_SOURCE]
+    if not logs:
+        return read_journal(spark, journals)
+    records = read_logs(spark, logs)
+    return read_journal(spark, journals).unionByName(records) if journals else records
+
+
 def read_lines(spark: SparkSession, files: Sequence[SourceFile], line_separator: str | None = None) -> DataFrame:
     """``value``, its place among the others of its file (``position``), and what ``SourceFile`` says of the file."""
     reader = spark.read if line_separator is None else spark.read.option("lineSep", line_separator)

@@ -201,6 +201,7 @@ LIFE: Final = (
        "0.10", detail="was allowed to shut down", broker=SELF),
     _p("broker", "shut down completed", r"\[Kafka ?Server (?:id=)?\d+\],? shut down completed", "0.10",
        detail="shut down", broker=SELF),
+    _p("broker", "Registered broker ", r"Registered broker \d+ at path", "0.10", detail="registered", broker=SELF),
     _p("broker", " started", r"\[Kafka ?Server (?:id=)?\d+\],? started", "0.10", detail="started", broker=SELF),
 )  # fmt: skip
 """server.log; a controller's words about a broker are ``added``, ``dead``, ``bounced``, ``controlled shutdown``."""

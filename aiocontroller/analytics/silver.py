@@ -6,12 +6,29 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from aiocontroller.analytics import schema
+from aiocontroller.analytics.clocks import clocks as clocks_of
+from aiocontroller.analytics.log_events import log_events
 
 _NEIGHBOURS = ("to_state", "leader", "leader_epoch", "isr", "ts_us", "controller_epoch")
 
 
-def events(bronze: DataFrame) -> DataFrame:
-    """``schema.EVENTS`` of ``schema.EVENTS_BRONZE``."""
+def events(bronze: DataFrame, clocks: DataFrame | None = None) -> DataFrame:
+    """``schema.EVENTS`` of ``schema.EVENTS_BRONZE``; ``clocks`` are worked out where there are logs and none are given.
+
+    A journal and the logs of the brokers may tell of the same term: then the journal's word on partitions counts.
+    """
+    of_journals = journal_events(bronze.where(F.col("source") == schema.JOURNAL_SOURCE))
+    logs = bronze.where(F.col("source") != schema.JOURNAL_SOURCE)
+    if logs.isEmpty():
+        return of_journals
+    of_logs = log_events(logs, clocks_of(bronze) if clocks is None else clocks)
+    journalled = of_journals.where("kind IN ('partition', 'isr')").select("cluster", "epoch").distinct()
+    decided = F.col("kind").isin("partition", "isr")
+    told_once = of_logs.where(decided).join(F.broadcast(journalled), ["cluster", "epoch"], "left_anti")
+    return of_journals.unionByName(of_logs.where(~decided)).unionByName(told_once)
+
+
+def journal_events(bronze: DataFrame) -> DataFrame:
     made: dict[str, Column] = {
         "ts_us": F.col("ts"),
         "ts_error_us": F.lit(0),
@@ -26,7 +43,11 @@ def events(bronze: DataFrame) -> DataFrame:
 def timeline(events: DataFrame) -> DataFrame:
     """``schema.TIMELINE``: what changed about each partition, each row beside the one before and the one after it."""
     changes = events.where(F.col("kind").isin("partition", "isr") & F.col("partition").isNotNull())
-    history = Window.partitionBy("cluster", "topic", "partition").orderBy(*schema.ORDER)
+    journal = F.col("source") == schema.JOURNAL_SOURCE
+    ordered = changes.withColumns(
+        {"writer": F.when(journal, F.col("process")), "at_us": F.when(~journal, F.col("ts_us"))}
+    )
+    history = Window.partitionBy("cluster", "topic", "partition").orderBy("epoch", "start_us", "writer", "at_us", "seq")
     before = {f"prev_{name}": F.lag(name).over(history) for name in _NEIGHBOURS}
     after = {f"next_{name}": F.lead(name).over(history) for name in _NEIGHBOURS}
-    return changes.withColumns(before | after).select(*schema.TIMELINE.names)
+    return ordered.withColumns(before | after).select(*schema.TIMELINE.names)

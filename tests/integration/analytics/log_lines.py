@@ -294,7 +294,10 @@ SERVER = [
        broker=5, detail="shut down"),
     at("3.5", f"{T} INFO [KafkaServer id=5] started (kafka.server.KafkaServer)", kind="broker", node=5, broker=5,
        detail="started"),
-    at("3.5", f"{T} INFO Registered broker 5 at path /brokers/ids/5 (kafka.zk.KafkaZkClient)", kind="other", detail=...),
+    at("0.10", f"{T} INFO Registered broker 5 at path /brokers/ids/5 with addresses: x (kafka.utils.ZkUtils)",
+       kind="broker", detail="registered", broker=...),
+    at("3.5", f"{T} INFO [SocketServer listenerType=ZK_BROKER, nodeId=5] Started acceptors (kafka.network.SocketServer)",
+       kind="other", detail=...),
 ]  # fmt: skip
 LINES = STATE_CHANGE + CONTROLLER + SERVER
 

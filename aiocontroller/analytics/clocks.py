@@ -1,0 +1,189 @@
+"""What each node's clock is ahead of the others, from messages that cannot arrive before they are sent.
+
+A message from ``a`` to ``b`` that both of them logged bounds the difference of their clocks from one side: received
+minus sent is the offset of ``b`` against ``a`` plus a delay that is not negative.  The least of many is close to it.
+Messages the other way bound it from the other side; the offset is the middle of what is left, its error half of it.
+
+The bounds form a graph; its shortest paths are the tightest bounds that follow from all of them together, also for
+nodes that never spoke with the reference.  Where one side stays open, ``ASSUMED_FASTEST_US`` closes it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from aiocontroller.analytics import schema
+
+ASSUMED_FASTEST_US = 50_000
+"""Among several messages one was surely not slower than this."""
+UNKNOWN_ERROR_US = 1_000_000
+"""Of a node that shares no message with the reference: clocks that are kept by NTP are not that far apart."""
+LEAST = 0.01
+"""The quantile that stands for the least delay: a few wrong pairs (a log that was cut) do no harm."""
+
+
+class Offset(NamedTuple):
+    offset_us: int
+    error_us: int
+    method: str
+
+
+def clocks(bronze: DataFrame) -> DataFrame:
+    """``schema.CLOCKS`` of all nodes in ``schema.EVENTS_BRONZE``; an action, whose result is small.
+
+    The reference of a cluster is the node of a journal, else the one that decided most.
+    """
+    bounds: dict[str, dict[tuple[int, int], tuple[int, int]]] = defaultdict(dict)
+    for row in _messages(bronze).collect():
+        bounds[row["cluster"]][row["sender"], row["receiver"]] = (row["least_us"], row["pairs"])
+    nodes: dict[str, list[int]] = defaultdict(list)
+    for row in _nodes(bronze).collect():
+        nodes[row["cluster"]].append(row["node"])  # the reference is the first
+    found = []
+    for cluster, members in nodes.items():
+        pairs = bounds[cluster]
+        least = {pair: us for pair, (us, _) in pairs.items()}
+        for node, offset in offsets(members, least, members[0]).items():
+            known = sum(count for pair, (_, count) in pairs.items() if node in pair)
+            found.append((cluster, node, offset.offset_us, offset.error_us, known, offset.method))
+    return bronze.sparkSession.createDataFrame(found, schema.CLOCKS)
+
+
+def offsets(nodes: Iterable[int], least_us: Mapping[tuple[int, int], int], reference: int) -> dict[int, Offset]:
+    """``least_us[a, b]``: the clock of ``b`` is ahead of that of ``a`` by at most this."""
+    everyone = sorted({*nodes, reference})
+    far = float("inf")
+    ahead = {(a, b): 0.0 if a == b else float(least_us.get((a, b), far)) for a in everyone for b in everyone}
+    for via in everyone:
+        for a in everyone:
+            if ahead[a, via] < far:
+                for b in everyone:
+                    ahead[a, b] = min(ahead[a, b], ahead[a, via] + ahead[via, b])
+    return {node: _between(-ahead[node, reference], ahead[reference, node], node == reference) for node in everyone}
+
+
+def _between(low: float, high: float, itself: bool) -> Offset:
+    far = float("inf")
+    if itself:
+        return Offset(0, 0, "reference")
+    if low == -far and high == far:
+        return Offset(0, UNKNOWN_ERROR_US, "no message in common with the reference")
+    method = "messages both ways"
+    if low == -far:
+        low, method = high - ASSUMED_FASTEST_US, "messages from the reference only"
+    elif high == far:
+        high, method = low + ASSUMED_FASTEST_US, "messages to the reference only"
+    elif low > high:
+        method = "messages both ways, which contradict each other: a clock was set, or drifts"
+    return Offset(round((low + high) / 2), round(abs(high - low) / 2), method)
+
+
+def _messages(bronze: DataFrame) -> DataFrame:
+    """(cluster, sender, receiver, least_us, pairs)."""
+    each = reduce(DataFrame.union, (_pairs(bronze, *pair) for pair in _PAIRS))
+    by_pair = each.where("sender <> receiver").groupBy("cluster", "sender", "receiver")
+    least = F.percentile(F.col("received_us") - F.col("sent_us"), F.lit(LEAST)).cast("long")
+    return by_pair.agg(least.alias("least_us"), F.count("*").alias("pairs"))
+
+
+_PARTITION = ["topic", "partition", "leader_epoch", "controller_epoch"]
+_CALL = ["api", "correlation_id"]
+_PAIRS: tuple[tuple[str, str, list[str]], ...] = (
+    # A request, by what it says of a partition: sent and received (TRACE).
+    (
+        "kind = 'told' AND api = 'LEADER_AND_ISR' AND broker IS NOT NULL | node | broker",
+        "kind = 'received' AND api = 'LEADER_AND_ISR' AND topic IS NOT NULL | NULL | node",
+        _PARTITION,
+    ),
+    # The answer to it (TRACE).
+    (
+        "kind = 'handled' AND correlation_id IS NOT NULL | node | try_cast(detail AS INT)",
+        "kind = 'response' AND correlation_id IS NOT NULL | broker | node",
+        _CALL,
+    ),
+    # An election, and the leader or follower that it made (INFO, 2.6).
+    (
+        "kind = 'partition' AND leader_epoch IS NOT NULL AND to_state IS NOT NULL | node | NULL",
+        "kind = 'handled' AND leader_epoch IS NOT NULL AND correlation_id IS NULL | NULL | node",
+        ["topic", "partition", "leader_epoch"],
+    ),
+    # A journal's request and answer, and the broker's log.
+    (
+        "source = 'journal' AND kind = 'request' | node | broker",
+        "source <> 'journal' AND kind = 'received' AND correlation_id IS NOT NULL | try_cast(detail AS INT) | node",
+        _CALL,
+    ),
+    # A broker that registers, and the controller that sees it (INFO).
+    (
+        "kind = 'broker' AND detail = 'registered' | node | NULL",
+        "kind = 'broker' AND detail = 'added' AND brokers IS NOT NULL | get(brokers, 0) | node",
+        [],
+    ),
+    # A controlled shutdown: asked for, seen, allowed (INFO).
+    (
+        "kind = 'broker' AND detail = 'asks for a controlled shutdown' | node | NULL",
+        "kind = 'broker' AND detail = 'controlled shutdown' | broker | node",
+        [],
+    ),
+    (
+        "kind = 'broker' AND detail = 'controlled shutdown' | node | broker",
+        "kind = 'broker' AND detail = 'was allowed to shut down' | NULL | node",
+        [],
+    ),
+)
+"""(sent, received, what tells that it is the same message); each ``condition | sender | receiver``, NULL: any."""
+
+
+def _pairs(bronze: DataFrame, sent: str, received: str, same: list[str]) -> DataFrame:
+    """(cluster, sender, receiver, sent_us, received_us): messages that both sides tell of.
+
+    Of a message that nothing but its nodes or its number tells from others, there must be one only.
+    """
+
+    def side(text: str, time: str, prefix: str) -> DataFrame:
+        condition, sender, receiver = (part.strip() for part in text.split("|"))
+        named = bronze.where(condition).where("ts IS NOT NULL AND node IS NOT NULL").selectExpr(
+            "cluster", *same, f"CAST({sender} AS INT) AS {prefix}_sender",
+            f"CAST({receiver} AS INT) AS {prefix}_receiver",
+            f"coalesce(controller_epoch, epoch) AS {prefix}_epoch", "ts",
+        )  # fmt: skip
+        once = named.groupBy(*(column for column in named.columns if column != "ts")).agg(
+            F.min("ts").alias(time), F.count("*").alias("times")
+        )
+        alone = "times = 1" if not same else f"times = 1 OR {prefix}_epoch IS NOT NULL OR {'topic' in same}"
+        return once.where(alone).drop("times")
+
+    fits = " AND ".join(
+        f"(s_{part} = r_{part} OR s_{part} IS NULL OR r_{part} IS NULL)" for part in ("sender", "receiver", "epoch")
+    )
+    joined = side(sent, "sent_us", "s").join(side(received, "received_us", "r"), ["cluster", *same]).where(fits)
+    return joined.selectExpr(
+        "cluster", "coalesce(s_sender, r_sender) AS sender", "coalesce(r_receiver, s_receiver) AS receiver", "sent_us",
+        "received_us",
+    )  # fmt: skip
+
+
+def _nodes(bronze: DataFrame) -> DataFrame:
+    """(cluster, node), the references first."""
+    decided = F.expr("kind IN ('partition', 'told', 'elected', 'loaded', 'request')")
+    counted = bronze.where("node IS NOT NULL").groupBy("cluster", "node").agg(
+        F.max(F.expr("source = 'journal'")).alias("writes_a_journal"), F.count_if(decided).alias("decided")
+    )  # fmt: skip
+    return counted.orderBy("cluster", F.desc("writes_a_journal"), F.desc("decided"), "node").select("cluster", "node")
+
+
+def applied(logs: DataFrame, offsets: DataFrame) -> DataFrame:
+    """``ts_us`` on the clock of the cluster's reference, and ``ts_error_us``; ``ts`` has a resolution of 1 ms."""
+    known = F.broadcast(offsets.selectExpr("cluster", "node", "offset_us", "error_us"))
+    return logs.join(known, ["cluster", "node"], "left").withColumns(
+        {
+            "ts_us": F.expr("ts - coalesce(offset_us, 0)"),
+            "ts_error_us": F.expr(f"coalesce(error_us, {UNKNOWN_ERROR_US}) + 1000"),
+        }
+    ).drop("offset_us", "error_us")  # fmt: skip

@@ -1,0 +1,184 @@
+"""Silver of logs: what a journal says outright is put together from what several lines, files and nodes say.
+
+* Every node's times move to one clock (``clocks``).
+* Lines that name no controller epoch get the one that ruled when they were written.
+* A line about several brokers becomes one event for each; a failover's step lasts until the next one's line.
+* Up to 1.0 an election names the leader only; the request that followed it has leader epoch and ISR.  Where a
+  controller's log is missing, requests that brokers received tell what it decided.
+* From 2.6 on nobody logs that a partition went offline.  Where an election came *from* Offline, and its last leader's
+  broker was seen to fail in the same term, that is when it did.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import functions as F
+
+from aiocontroller.analytics import schema
+from aiocontroller.analytics.clocks import applied
+from aiocontroller.analytics.log_reader import CONTINUATION
+
+INFERRED = "not in the log: when its leader's broker was seen to fail"
+_KEY = ("cluster", "topic", "partition")
+
+
+def _history() -> WindowSpec:
+    return Window.partitionBy(*_KEY).orderBy("epoch", "ts_us", "seq")
+
+
+def log_events(bronze: DataFrame, clocks: DataFrame) -> DataFrame:
+    """``schema.EVENTS`` of the logs in ``schema.EVENTS_BRONZE``."""
+    lines = applied(bronze.where((F.col("kind") != CONTINUATION) & F.col("ts").isNotNull()), clocks)
+    lines = lines.withColumn(
+        "process", F.concat(F.lit("broker-"), F.coalesce(F.col("node").cast("string"), F.lit("?")))
+    )
+    told = with_epochs(lines).transform(one_per_broker).transform(with_durations)
+    of_partitions = F.col("partition").isNotNull() & (
+        F.col("kind").isin("partition", "isr")
+        | (F.col("kind").isin("told", "received") & (F.col("api") == "LEADER_AND_ISR") & F.col("leader").isNotNull())
+    )
+    histories = leaderships(told.where(of_partitions))
+    histories = histories.unionByName(inferred_losses(histories, told.where("kind = 'broker' AND detail = 'dead'")))
+    others = told.where(~of_partitions | F.col("kind").isin("told", "received"))
+    return _as_events(others).unionByName(_as_events(histories))
+
+
+def with_epochs(lines: DataFrame) -> DataFrame:
+    """``epoch`` where the line names none: that of the term in which it was written.
+
+    A term begins with the election, which up to 2.2 does not say the epoch yet.
+    """
+    epoch = F.coalesce("epoch", F.when(F.col("kind") != "stale", F.col("controller_epoch")))
+    named = lines.withColumn("epoch", epoch)
+    by_controllers = named.where(
+        "kind IN ('partition', 'replica', 'told', 'request', 'elected', 'failover', 'loaded') AND epoch IS NOT NULL"
+        " AND node IS NOT NULL"
+    )
+    first = by_controllers.groupBy("cluster", "node", "epoch").agg(F.min("ts_us").alias("ts_us"))
+    elections = named.where("kind = 'elected' AND epoch IS NULL").select("cluster", "node", "epoch", "ts_us")
+    in_order = Window.partitionBy("cluster", "node").orderBy("ts_us", F.col("epoch").asc_nulls_first())
+    before = F.lag(F.struct("epoch", "ts_us")).over(in_order)
+    begins = F.when(before["epoch"].isNull(), before["ts_us"])
+    terms = (
+        first.unionByName(elections)
+        .withColumn("from_us", F.coalesce(begins, "ts_us"))
+        .where("epoch IS NOT NULL")
+        .groupBy("cluster", "epoch")
+        .agg(F.min("from_us").alias("from_us"))
+        .groupBy("cluster")
+        .agg(F.array_sort(F.collect_list(F.struct("epoch", "from_us"))).alias("terms"))
+    )
+    ruling = F.expr("try_element_at(filter(terms, t -> t.from_us <= ts_us), -1).epoch")
+    return (
+        named.join(F.broadcast(terms), "cluster", "left").withColumn("epoch", F.coalesce("epoch", ruling)).drop("terms")
+    )
+
+
+def one_per_broker(lines: DataFrame) -> DataFrame:
+    """What concerns several brokers becomes one row for each of them."""
+    several = F.col("kind").isin("broker", "request") & F.col("brokers").isNotNull()
+    each = F.when(several, F.col("brokers")).otherwise(F.array("broker"))
+    return lines.withColumn("one", F.explode(each)).withColumn("broker", F.col("one")).drop("one")
+
+
+def with_durations(lines: DataFrame) -> DataFrame:
+    """The line of a failover's step stands at its beginning: it lasts until the next one's, or until all is loaded."""
+    of_failovers = F.col("kind").isin("failover", "loaded")
+    term = Window.partitionBy("cluster", "node", "epoch").orderBy("ts_us", "seq")
+    steps = lines.where(of_failovers).withColumn(
+        "duration_us", F.when(F.col("kind") == "failover", F.lead("ts_us").over(term) - F.col("ts_us"))
+    )
+    return lines.where(~of_failovers).unionByName(steps)
+
+
+def leaderships(lines: DataFrame) -> DataFrame:
+    """Kinds ``partition`` and ``isr``; of ``told`` and ``received`` what they add, as ``partition``."""
+    known = (*_KEY, "controller_epoch", "leader_epoch", "leader", "isr")
+    requests = lines.where("kind IN ('told', 'received')")
+    rest = [name for name in lines.columns if name not in known]
+    first = F.min_by(F.struct(*rest), F.struct(F.col("kind") == "received", F.col("ts_us"), F.col("seq")))
+    once = requests.groupBy(*known).agg(first.alias("r")).select(*known, "r.*")
+    rows = lines.where("kind IN ('partition', 'isr')").unionByName(once)
+
+    decision, request = F.col("kind") == "partition", F.col("kind").isin("told", "received")
+    following = F.lead(F.struct("kind", "leader", "leader_epoch", "isr", "partition_epoch", "replicas")).over(
+        _history()
+    )
+    completes = (
+        decision & F.col("leader_epoch").isNull() & following["kind"].isin("told", "received")
+        & (following["leader"] == F.col("leader"))
+    )  # fmt: skip
+    filled = rows.withColumn("following", following).withColumn("completes", completes)
+    filled = filled.withColumns(
+        {
+            name: F.when(F.col("completes"), F.coalesce(name, f"following.{name}")).otherwise(F.col(name))
+            for name in ("leader_epoch", "isr", "partition_epoch", "replicas")
+        }
+    )
+    so_far = _history().rowsBetween(Window.unboundedPreceding, -1)
+    state = F.when(F.col("leader").isNotNull() & F.col("isr").isNotNull(), F.struct("leader", "isr"))
+    added = filled.withColumns(
+        {
+            "last_state": F.last(state, ignorenulls=True).over(so_far),
+            "highest": F.max("leader_epoch").over(so_far),
+        }
+    )
+    same = (F.col("last_state.leader") == F.col("leader")) & (F.col("last_state.isr") == F.col("isr"))
+    says_nothing = request & (
+        (F.col("leader_epoch") < F.col("highest")) | (same & (F.col("leader_epoch") == F.col("highest")))
+    )
+    return (
+        added.where(~F.coalesce(says_nothing, F.lit(False)))
+        .withColumn("detail", F.when(request, F.lit("from a request")).otherwise(F.col("detail")))
+        .withColumn("kind", F.when(request, F.lit("partition")).otherwise(F.col("kind")))
+        .select(*lines.columns)
+    )
+
+
+def inferred_losses(histories: DataFrame, deaths: DataFrame) -> DataFrame:
+    """The way into Offline, where only the way out of it was logged."""
+    before = F.lag(F.struct("epoch", "to_state", "leader", "ts_us")).over(_history())
+    out_of_offline = (
+        histories.where("kind = 'partition'")
+        .withColumn("before", before)
+        .where(
+            "(from_state = 'OfflinePartition' OR (to_state IS NULL AND leader = -1))"
+            " AND before.epoch = epoch AND before.leader >= 0"
+            " AND coalesce(before.to_state, 'OnlinePartition') = 'OnlinePartition'"
+        )
+    )
+    seen = deaths.selectExpr(
+        "cluster", "epoch AS death_epoch", "broker AS dead", "ts_us AS death_us", "ts_error_us AS death_error_us",
+        "node AS death_node", "reference AS death_reference", "seq AS death_seq",
+    )  # fmt: skip
+    same = F.expr("epoch = death_epoch AND before.leader = dead AND death_us BETWEEN before.ts_us AND ts_us")
+    candidates = out_of_offline.join(F.broadcast(seen), "cluster").where(same)
+    latest = candidates.groupBy(*_KEY, "epoch", "ts_us", "seq").agg(
+        F.max_by(F.struct(*candidates.columns), "death_us").alias("c")
+    )
+    empty = {name: F.lit(None) for name in histories.columns}
+    made = empty | {name: F.col(f"c.{name}") for name in (*_KEY, "epoch", "source", "process", "start_us", "file")}
+    made |= {
+        "node": F.col("c.death_node"),
+        "seq": F.col("c.death_seq"),
+        "ts": F.col("c.death_us"),
+        "ts_us": F.col("c.death_us"),
+        "ts_error_us": F.col("c.death_error_us"),
+        "kind": F.lit("partition"),
+        "from_state": F.lit("OnlinePartition"),
+        "to_state": F.lit("OfflinePartition"),
+        "leader": F.col("c.dead"),
+        "broker": F.col("c.dead"),
+        "detail": F.lit(INFERRED),
+        "reference": F.col("c.death_reference"),
+    }
+    types = {field.name: field.dataType for field in histories.schema}
+    return latest.select(*(made[name].cast(types[name]).alias(name) for name in histories.columns))
+
+
+def _as_events(lines: DataFrame) -> DataFrame:
+    columns: list[Column] = []
+    for field in schema.EVENTS:
+        column = F.lit(None) if field.name == "conflicts" else F.col(field.name)
+        columns.append(column.cast(field.dataType).alias(field.name))
+    return lines.select(*columns)

@@ -1,0 +1,133 @@
+"""What silver makes of logs against the truth: a simulated journal told as each release's logs by clocks that are off.
+
+Prints what ``docs/pipeline.md`` publishes (``pytest -s``).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from aiocontroller.analytics import bronze, silver
+from aiocontroller.analytics.clocks import ASSUMED_FASTEST_US, offsets
+from aiocontroller.analytics.clocks import clocks as clocks_of
+from aiocontroller.analytics.manifest import Manifest
+from aiocontroller.analytics.sources import find_files
+from aiocontroller.chaos.plan import draw
+from aiocontroller.chaos.simulation import Simulation
+from aiocontroller.journal.records import Record
+from aiocontroller.net.simulated import run
+from tests.integration.analytics.kafka_log_writer import VERSIONS, LogWriter
+
+SEEDS = (20, 35)
+OFFSETS_US = {1: -2_500_000, 2: 700_000, 3: 90_000, 4: 0, 1_000_001: 40_000, 1_000_002: -3_000_000}
+ZONES = {1: "Europe/Berlin", 1_000_001: "Asia/Kolkata"}
+
+
+class Down(NamedTuple):
+    topic: str
+    partition: int
+    start_us: int
+    end_us: int
+    error_us: int
+
+
+def windows(rows: Iterable[Any]) -> list[Down]:
+    """When nobody led, by the records in order: the plain model."""
+    since: dict[tuple[str, int], tuple[int, int] | None] = defaultdict(lambda: None)
+    found = []
+    for r in rows:
+        key = (r["topic"], r["partition"])
+        up = r["to_state"] in (None, "OnlinePartition") and r["leader"] is not None and r["leader"] >= 0
+        down = not up and r["to_state"] != "NonExistentPartition"
+        began = since[key]
+        if down and began is None:
+            since[key] = (r["ts_us"], r["ts_error_us"])
+        elif not down and began is not None:
+            found.append(Down(*key, began[0], r["ts_us"], began[1] + r["ts_error_us"]))
+            since[key] = None
+    return sorted(found)
+
+
+def simulated(seed: int) -> list[list[Record]]:
+    simulation = Simulation(draw(seed))
+    run(simulation.run())
+    return [journal.records for journal in simulation._journals if journal.records]
+
+
+def in_order(journals: list[list[Record]]) -> list[Record]:
+    """As docs/journal.md says; a partition is not told of twice in a term."""
+    return sorted((r for journal in journals for r in journal), key=lambda r: (r.epoch, r.ts, r.seq))
+
+
+def true_rows(journals: list[list[Record]]) -> list[dict[str, Any]]:
+    return [
+        {"topic": r.topic, "partition": r.partition, "to_state": r.to_state, "leader": r.leader, "ts_us": r.ts,
+         "ts_error_us": 0, "leader_epoch": r.leader_epoch, "isr": list(r.isr or ())}
+        for r in in_order(journals) if r.kind in ("partition", "isr")
+    ]  # fmt: skip
+
+
+def test_windows_and_clocks_from_logs_of_each_release(spark: Any, tmp_path: Path) -> None:
+    truth = {seed: simulated(seed) for seed in SEEDS}
+    entries: list[dict[str, Any]] = [{"glob": f"*broker-{node}/*", "time_zone": zone} for node, zone in ZONES.items()]
+    for seed, journals in truth.items():
+        for version in VERSIONS:
+            cluster = f"{version} {seed}"
+            writer = LogWriter(version, OFFSETS_US, ZONES)
+            for journal in journals:
+                writer.tell(journal)
+            writer.write(tmp_path / cluster)
+            entries.append({"glob": f"{cluster}/*", "cluster": cluster})
+    found = find_files(spark, [str(tmp_path)], manifest=Manifest(entries))
+    records = bronze.read(spark, found.files).localCheckpoint()
+    assert {r["line"].split(".")[0] for r in bronze.quarantine(records).collect()} == {"\tat kafka"}
+    accepted = bronze.accepted(records)
+    table = clocks_of(accepted).localCheckpoint()
+    known: dict[str, dict[int, Any]] = defaultdict(dict)
+    for row in table.collect():
+        known[row["cluster"]][row["node"]] = row
+    events = silver.events(accepted, table).where("kind IN ('partition', 'isr')")
+    rows = events.orderBy("epoch", "ts_us", "seq").collect()
+    told = []
+    for seed, journals in truth.items():
+        expected = windows(true_rows(journals))
+        assert len(expected) >= 20
+        for version in VERSIONS:
+            cluster = f"{version} {seed}"
+            reference = next(node for node, row in known[cluster].items() if row["method"] == "reference")
+            shift = OFFSETS_US[reference]
+            for node, row in known[cluster].items():
+                off = row["offset_us"] - (OFFSETS_US[node] - shift)
+                assert abs(off) <= row["error_us"] + 1_500, (cluster, node, row)
+            got = windows([r.asDict() for r in rows if r["cluster"] == cluster])
+            told.append(_compare(cluster, expected, got, shift))
+            both_ways = [r for r in known[cluster].values() if r["method"] == "messages both ways"]
+            assert len(both_ways) >= (2 if version in ("1.1", "2.4") else 0), cluster
+    sys.stdout.write("\n" + "\n".join(told) + "\n")
+
+
+def _compare(cluster: str, expected: list[Down], got: list[Down], shift: int) -> str:
+    worst = 0
+    assert [(d.topic, d.partition) for d in got] == [(d.topic, d.partition) for d in expected], cluster
+    for true, found in zip(expected, got, strict=True):
+        for wanted, us in ((true.start_us, found.start_us), (true.end_us, found.end_us)):
+            off = abs(us - shift - wanted)
+            assert off <= found.error_us + 12_000, (cluster, true, found)
+            worst = max(worst, off)
+    return f"{cluster}: {len(got)} windows of {len(expected)}, worst error of a bound {worst / 1000:.1f} ms"
+
+
+def test_offsets_follow_from_chains_of_messages() -> None:
+    least = {(1, 2): 1_200, (2, 1): -800, (2, 3): 5_500, (3, 2): -4_500, (1, 4): 100_000}
+    found = offsets([1, 2, 3, 4, 5], least, 1)
+    assert found[1] == (0, 0, "reference")
+    assert found[2][:2] == (1_000, 200)
+    assert found[3][:2] == (6_000, 700)
+    assert found[4][:2] == (100_000 - ASSUMED_FASTEST_US // 2, ASSUMED_FASTEST_US // 2)
+    assert found[5][2] == "no message in common with the reference"
+    contradiction = offsets([1, 2], {(1, 2): -1_000, (2, 1): -1_000}, 1)
+    assert contradiction[2].method.endswith("a clock was set, or drifts")
