@@ -16,6 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from aiocontroller.analytics import schema
 from aiocontroller.analytics.sources import SourceFile
+from aiocontroller.core.errors import BadInputError
 
 _CORRUPT = "_corrupt_record"
 _RECORD_BEGINS = r'(?=\{"v":\d+,"seq":\d+,"epoch":)'
@@ -111,6 +112,23 @@ def quarantine(records: DataFrame) -> DataFrame:
         F.min("line").alias("line"), F.count(F.lit(1)).alias("count")
     )
     return counted.select(*schema.QUARANTINE.names)
+
+
+def refuse_quarantined(understood: DataFrame, quarantined: DataFrame, most: float) -> None:
+    """``BadInputError`` when the share of lines in quarantine is above ``most``; it names the worst file."""
+    if most >= 1:
+        return
+    worst = quarantined.orderBy(F.desc("count"), "file").limit(1).collect()
+    if not worst:
+        return
+    bad = int(quarantined.agg(F.sum("count")).collect()[0][0])
+    every = bad + understood.count()
+    if bad > most * every:
+        row = worst[0]
+        raise BadInputError(
+            f"{bad:,} of {every:,} lines were not understood, which is more than {most:.2%}; most of one kind: "
+            f"{row['count']:,} in {row['file']}: {row['reason']}: {row['line'][:120]!r}"
+        )
 
 
 def sample(text: Column) -> Column:

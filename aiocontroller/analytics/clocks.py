@@ -5,7 +5,7 @@ minus sent is the offset of ``b`` against ``a`` plus a delay that is not negativ
 Messages the other way bound it from the other side; the offset is the middle of what is left, its error half of it.
 
 The bounds form a graph; its shortest paths are the tightest bounds that follow from all of them together, also for
-nodes that never spoke with the reference.  Where one side stays open, ``ASSUMED_FASTEST_US`` closes it.
+nodes that never spoke with the reference.  Where nodes spoke one way only, ``ASSUMED_FASTEST_US`` bounds the other side.
 """
 
 from __future__ import annotations
@@ -58,30 +58,41 @@ def clocks(bronze: DataFrame) -> DataFrame:
 def offsets(nodes: Iterable[int], least_us: Mapping[tuple[int, int], int], reference: int) -> dict[int, Offset]:
     """``least_us[a, b]``: the clock of ``b`` is ahead of that of ``a`` by at most this."""
     everyone = sorted({*nodes, reference})
-    far = float("inf")
-    ahead = {(a, b): 0.0 if a == b else float(least_us.get((a, b), far)) for a in everyone for b in everyone}
-    for via in everyone:
-        for a in everyone:
-            if ahead[a, via] < far:
-                for b in everyone:
-                    ahead[a, b] = min(ahead[a, b], ahead[a, via] + ahead[via, b])
-    return {node: _between(-ahead[node, reference], ahead[reference, node], node == reference) for node in everyone}
+    known = _shortest(everyone, least_us)
+    answers = {(b, a): ASSUMED_FASTEST_US - us for (a, b), us in least_us.items() if (b, a) not in least_us}
+    assumed = _shortest(everyone, {**least_us, **answers})
+    found = {}
+    for node in everyone:
+        pairs = (node, reference), (reference, node)
+        if node == reference:
+            found[node] = Offset(0, 0, "reference")
+        elif all(pair in known for pair in pairs):
+            found[node] = _between(-known[pairs[0]], known[pairs[1]], "messages both ways")
+        elif all(pair in assumed for pair in pairs):
+            found[node] = _between(-assumed[pairs[0]], assumed[pairs[1]], "messages one way")
+        else:
+            found[node] = Offset(0, UNKNOWN_ERROR_US, "no message in common with the reference")
+    return found
 
 
-def _between(low: float, high: float, itself: bool) -> Offset:
-    far = float("inf")
-    if itself:
-        return Offset(0, 0, "reference")
-    if low == -far and high == far:
-        return Offset(0, UNKNOWN_ERROR_US, "no message in common with the reference")
-    method = "messages both ways"
-    if low == -far:
-        low, method = high - ASSUMED_FASTEST_US, "messages from the reference only"
-    elif high == far:
-        high, method = low + ASSUMED_FASTEST_US, "messages to the reference only"
-    elif low > high:
-        method = "messages both ways, which contradict each other: a clock was set, or drifts"
-    return Offset(round((low + high) / 2), round(abs(high - low) / 2), method)
+def _shortest(nodes: list[int], least_us: Mapping[tuple[int, int], int]) -> dict[tuple[int, int], int]:
+    """Floyd and Warshall's; pairs without a path are absent."""
+    ahead = {(a, a): 0 for a in nodes} | {pair: us for pair, us in least_us.items() if {*pair} <= {*nodes}}
+    for via in nodes:
+        onward = [(b, ahead[via, b]) for b in nodes if (via, b) in ahead]
+        for a in nodes:
+            first = ahead.get((a, via))
+            if first is not None and a != via:
+                for b, rest in onward:
+                    if b != a and ahead.get((a, b), first + rest + 1) > first + rest:
+                        ahead[a, b] = first + rest
+    return ahead
+
+
+def _between(low: int, high: int, method: str) -> Offset:
+    if low > high:
+        method += ", which contradict each other: a clock was set, or drifts"
+    return Offset((low + high) // 2, abs(high - low + 1) // 2, method)
 
 
 def _messages(bronze: DataFrame) -> DataFrame:

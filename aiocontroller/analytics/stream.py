@@ -39,18 +39,26 @@ _WRITERS: Final = "spark.sql.maxConcurrentOutputFileWriters"
 
 
 def add(
-    store: Store, records: DataFrame, note: dict[str, Any] | None = None, step: Callable[[str], None] = log.info
+    store: Store,
+    records: DataFrame,
+    note: dict[str, Any] | None = None,
+    step: Callable[[str], None] = log.info,
+    *,
+    most_quarantined: float = 1.0,
 ) -> None:
     """Add ``records`` (bronze's columns, and ``line`` and ``reason``) as the next batch; ``note`` goes into its commit.
 
-    ``step`` hears what is done next.
+    ``step`` hears what is done next.  ``BadInputError``, and no commit, when more than the share ``most_quarantined``
+    of them was not understood.
     """
     before = store.last_commit()
     batch = 0 if before is None else before["batch"] + 1
     step(f"batch {batch}: reading")
     _write_bronze(store, batch, records)
+    understood = store.read(EVENTS, [batch], schema.EVENTS_BRONZE)
+    bronze.refuse_quarantined(understood, store.read(QUARANTINE, [batch], schema.QUARANTINE), most_quarantined)
     seen = Seen(before["seen"]) if before is not None else Seen({})
-    every = silver.events(store.read(EVENTS, [batch], schema.EVENTS_BRONZE))
+    every = silver.events(understood)
     step(f"batch {batch}: counting")
     first = of.tallies(every).persist()
     try:

@@ -19,6 +19,10 @@ COMMANDS = {
     "topics": ("aiocontroller.cli.topics:topics", "Create, list, describe, alter and delete topics."),
     "reassign": ("aiocontroller.cli.reassign:reassign", "Move replicas to other brokers, or take a move back."),
     "elect": ("aiocontroller.cli.elect:elect", "Elect preferred leaders, or unclean ones."),
+    "analyze": (
+        "aiocontroller.cli.analyze:analyze",
+        "Say from journals and Kafka's logs what happened to availability.",
+    ),
     "simulate": ("aiocontroller.cli.simulate:simulate", "Run clusters in memory, full of faults, from seeds."),
     "storm": ("aiocontroller.cli.storm:storm", "Break real processes by a seed and check what they wrote down."),
     "cluster": ("aiocontroller.cli.cluster:cluster", "Kill, stop and start parts of the cluster that 'up' runs."),

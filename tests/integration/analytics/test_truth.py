@@ -102,7 +102,8 @@ def test_windows_and_clocks_from_logs_of_each_release(spark: Any, tmp_path: Path
             shift = OFFSETS_US[reference]
             for node, row in known[cluster].items():
                 off = row["offset_us"] - (OFFSETS_US[node] - shift)
-                assert abs(off) <= row["error_us"] + 1_500, (cluster, node, row)
+                alone = row["method"].startswith("no message")
+                assert alone or abs(off) <= row["error_us"] + 1_500, (cluster, node, row)
             got = windows([r.asDict() for r in rows if r["cluster"] == cluster])
             told.append(_compare(cluster, expected, got, shift))
             both_ways = [r for r in known[cluster].values() if r["method"] == "messages both ways"]

@@ -1,0 +1,73 @@
+"""One run, from files to tables: what the command line and ``spark-submit`` (``__main__``) have in common."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aiocontroller.analytics.session import spark_session
+
+FEW = 5
+"""File names in a sentence."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """``paths`` are files, folders or globs, local or of any Hadoop file system; ``out`` is a folder."""
+
+    paths: tuple[str, ...]
+    out: str
+    manifest: str | None = None
+    master: str | None = None
+    incremental: bool = False
+    follow: bool = False
+    in_progress: bool = False
+    most_quarantined: float = 0.01
+
+
+def perform(job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Do it, and give the summary (``summary.summarise``); ``tell`` hears the progress.
+
+    With ``follow`` it goes on until it is interrupted.  ``BadInputError``, ``PipelineMissingError``,
+    ``JavaMissingError`` say what is wrong.
+    """
+    spark = spark_session(job.master)
+    # These import pyspark, whose absence ``spark_session`` explains.
+    from aiocontroller.analytics import batch, tail
+    from aiocontroller.analytics.manifest import Manifest, read_manifest
+    from aiocontroller.analytics.summary import summarise
+
+    if job.follow:
+        query = tail.follow(spark, job.paths, job.out, tell)
+        try:
+            query.awaitTermination()
+        except KeyboardInterrupt:
+            query.stop()
+        return summarise(spark, job.out)
+    run = batch.run_incremental if job.incremental else batch.run
+    found = run(
+        spark,
+        job.paths,
+        job.out,
+        tell,
+        manifest=Manifest() if job.manifest is None else read_manifest(Path(job.manifest)),
+        in_progress=job.in_progress,
+        most_quarantined=job.most_quarantined if math.isfinite(job.most_quarantined) else 1.0,
+    )
+    for name, of in found.copies:
+        tell(f"{name} is a copy of {of}: not read")
+    if found.unknown:
+        tell(f"not a journal, nor a log of Kafka's, and not read: {_some(found.unknown)}")
+    if found.in_progress and not job.in_progress:
+        tell(f"still being written, and not read (--in-progress reads them): {_some(found.in_progress)}")
+    for remark in sorted({remark for file in found.files for remark in file.remarks}):
+        tell(f"{remark}: {_some([file.name for file in found.files if remark in file.remarks])}")
+    return summarise(spark, job.out)
+
+
+def _some(names: tuple[str, ...] | list[str]) -> str:
+    more = f" and {len(names) - FEW} more" if len(names) > FEW else ""
+    return ", ".join(names[:FEW]) + more
