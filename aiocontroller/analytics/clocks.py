@@ -5,7 +5,8 @@ minus sent is the offset of ``b`` against ``a`` plus a delay that is not negativ
 Messages the other way bound it from the other side; the offset is the middle of what is left, its error half of it.
 
 The bounds form a graph; its shortest paths are the tightest bounds that follow from all of them together, also for
-nodes that never spoke with the reference.  Where nodes spoke one way only, ``ASSUMED_FASTEST_US`` bounds the other side.
+nodes that never spoke with the reference.  Where two nodes spoke one way only, the other bound is
+``ASSUMED_FASTEST_US``.
 """
 
 from __future__ import annotations
