@@ -15,6 +15,8 @@ from aiocontroller.cli.root import run
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.journal.records import Record, encode_records
 
+pytestmark = pytest.mark.timeout(300)  # Spark on a busy machine
+
 
 def test_more_quarantined_than_allowed_fails_and_names_the_worst(spark: Any, tmp_path: Path) -> None:
     whole = encode_records([Record(1, n, 1, 7, n, "session", detail="CONNECTED") for n in range(1, 99)])

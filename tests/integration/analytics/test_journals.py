@@ -12,6 +12,8 @@ from aiocontroller.analytics.sources import find_files
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.journal.records import Record, encode_records
 
+pytestmark = pytest.mark.timeout(300)  # Spark on a busy machine
+
 WHOLE = Record(
     1, 1, 3, 7, 1_700_000_000_000_001, "partition", event="e", state="s", topic="t-é", partition=4, from_state="a",
     to_state="b", replica=5, leader=6, leader_epoch=7, isr=[1, 2], replicas=[1, 2, 3], controller_epoch=8,

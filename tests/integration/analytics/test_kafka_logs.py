@@ -19,6 +19,8 @@ from aiocontroller.analytics.sources import find_files
 from aiocontroller.core.errors import BadInputError
 from tests.integration.analytics.log_lines import INVENTED, LINES
 
+pytestmark = pytest.mark.timeout(300)  # Spark on a busy machine
+
 COMPARED = [
     name
     for name in schema.EVENTS_BRONZE.names
