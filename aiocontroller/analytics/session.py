@@ -34,8 +34,6 @@ _UNLESS_SET = {
     "spark.ui.enabled": "false",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.sql.parquet.compression.codec": "zstd",
-    # The JVM compiles no method of more than 8000 bytes: smaller ones, made singly, run many times faster.
-    "spark.sql.codegen.hugeMethodLimit": "8000",
 }
 _LOCAL_ONLY = {
     "spark.driver.host": "127.0.0.1",
