@@ -56,7 +56,7 @@ def _simulate(seed: int) -> Report:
     try:
         return simulate(seed)
     except Exception as error:
-        return Report(seed, [f"bug: the simulation itself ended with {error!r}"], 0.0, 0, 0, 0, {}, {}, "")
+        return Report(seed, [f"bug: the simulation itself ended with {error!r}"], 0.0, 0, 0, 0, 0, {}, {}, "")
 
 
 def run_seeds(
@@ -156,20 +156,27 @@ def shrink_seed(seed: int) -> tuple[Plan, int] | None:
 # -- crash points --------------------------------------------------------------------------------------------------
 
 
-def _crash(point: tuple[int, int, bool]) -> Report:
-    seed, number, before = point
-    return simulate_plan(draw(seed).crashing_at(number, before=before))
+def _crash(point: tuple[int, int, str]) -> Report:
+    seed, number, where = point
+    plan = draw(seed)
+    at_await = where == "at await"
+    return simulate_plan(
+        plan.crashing_at_await(number) if at_await else plan.crashing_at(number, before=where == "before write")
+    )
 
 
 def run_crash_points(seed: int, jobs: int) -> dict[str, Report]:
-    """The seed's work without its faults, once for each write of the controllers: they are killed before, or after it.
+    """The seed's work without its faults, once for each write of the controllers: they are killed before, or after it;
+    and once for each await point of their handlers.
 
     Exhaustive for this one scenario, where random seeds only sample.
     """
     quiet()
-    writes = simulate_plan(draw(seed).crashing_at(0, before=False)).controller_writes
-    points = [(seed, number, before) for number in range(1, writes + 1) for before in (True, False)]
-    names = [f"{'before' if before else 'after'} write {number}" for _, number, before in points]
+    whole = simulate_plan(draw(seed).crashing_at(0, before=False))
+    writes = range(1, whole.controller_writes + 1)
+    points = [(seed, number, where) for number in writes for where in ("before write", "after write")]
+    points += [(seed, number, "at await") for number in range(1, whole.awaits + 1)]
+    names = [f"{where} {number}" for _, number, where in points]
     if jobs == 1:
         return dict(zip(names, map(_crash, points), strict=True))
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=quiet) as pool:

@@ -29,6 +29,20 @@ from aiocontroller.core import states
 Marks = Counter[str]
 
 PROBED = ("aiocontroller.controller", "aiocontroller.zookeeper")
+PROBES = (
+    "ISR grows",
+    "ISR shrinks",
+    "unclean election",
+    "stray replica",
+    "stale read",
+    "overtaken on another connection",
+    "clocks of different speed",
+    "wall clock set",
+    "slow disk",
+    "crash at an await point",
+    "a controller named as a replica",
+)
+"""What a campaign must have seen, each named where it is counted (``ZNodeHistory.probe``, ``Simulation``)."""
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR, "log": logging.INFO}
 
 
@@ -82,7 +96,7 @@ def watching(marks: Marks) -> Iterator[None]:
 
 
 def everything() -> list[str]:
-    """Every mark but the fault-dependent ones: events, legal edges, log statements at INFO and above."""
+    """Every mark but the fault-dependent ones: events, legal edges, probes, log statements at INFO and above."""
     marks = [f"event/{event.__name__}" for event in (*kafka_controller.HANDLERS, *kafka_controller.GATHERED)]
     marks += [
         f"partition/{source.name}/{target.name}"
@@ -94,6 +108,7 @@ def everything() -> list[str]:
         for target, sources in states.VALID_PREVIOUS_REPLICA_STATES.items()
         for source in sorted(sources)
     ]
+    marks += [f"probe/{name}" for name in PROBES]
     return marks + sorted(_log_statements())
 
 

@@ -13,6 +13,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from aiocontroller.chaos.facts import EXPECT_WITHIN_S, judge
+from aiocontroller.chaos.history import MOST_BROKERS
 from aiocontroller.chaos.plan import Step
 from aiocontroller.chaos.words import (
     NAMES,
@@ -145,6 +146,29 @@ class OperatorSteps:
         self.topics[name] = count
         drawn = {p: self.chance.sample(ids, factor) for p in range(count)}
         await self._administer(self.simulation.admin.create_topic(name, drawn))
+
+    async def step_auto_create_topic(self) -> None:
+        """A broker makes a topic that somebody asked it for, among the brokers that it takes for alive.
+
+        The controller that it knows stands among those, as one more live broker.  Where controllers have different
+        ids, only brokers are drawn: a controller replaces its own id, not that of its predecessor (seed 117).
+        """
+        simulation = self.simulation
+        broker = self._one(simulation.brokers)
+        free = [name for name in NAMES if name not in self.topics]
+        if broker is None or not free:
+            return
+        one_id = simulation.plan.shared_id or simulation.plan.controllers == 1
+        alive = sorted(b for b in simulation.brokers[broker][0].metadata.alive if one_id or b <= MOST_BROKERS)
+        if not alive:
+            return
+        name, count = self.chance.choice(free), self.chance.randint(1, 3)
+        factor = self.chance.randint(1, min(3, len(alive)))
+        placed = {number: self.chance.sample(alive, factor) for number in range(count)}
+        if any(max(ids) > MOST_BROKERS for ids in placed.values()):
+            simulation.history.probe("a controller named as a replica")
+        self.topics[name] = count
+        await self._administer(simulation.admin.create_topic(name, placed))
 
     def _topic(self) -> str | None:
         if self._words:

@@ -42,11 +42,23 @@ class Plan(msgspec.Struct, frozen=True):
     broker_detection: Detection = "off"
     controller_detection: Detection = "off"
     fast_bounce: bool = False
+    crash_await: int = 0
+    """As ``crash_at``, for the number of an await point in a controller's handlers."""
+    followers: int = 0
+    """ZooKeeper servers beside the leader, whose answers may be old."""
+    drift_percent: int = 0
+    """How much faster or slower a process's clock may run."""
 
     def crashing_at(self, number: int, *, before: bool) -> Plan:
-        """The operator's work alone, and one crash."""
-        work = tuple(msgspec.structs.replace(s, pause_s=1.0) for s in self.steps if s.kind in WORKLOAD)
-        return msgspec.structs.replace(self, steps=work, crash_at=number, crash_before=before)
+        """The operator's work alone, and one crash at a write."""
+        return msgspec.structs.replace(self, steps=self._work(), crash_at=number, crash_before=before)
+
+    def crashing_at_await(self, number: int) -> Plan:
+        """The operator's work alone, and one crash at an await point."""
+        return msgspec.structs.replace(self, steps=self._work(), crash_await=number)
+
+    def _work(self) -> tuple[Step, ...]:
+        return tuple(msgspec.structs.replace(s, pause_s=1.0) for s in self.steps if s.kind in WORKLOAD)
 
     def without(self, start: int, end: int) -> Plan:
         return msgspec.structs.replace(self, steps=self.steps[:start] + self.steps[end:])
@@ -69,6 +81,7 @@ WORKLOAD = (
     "notify_isr_change",
     "allocate_producer_ids",
     "list_reassignments",
+    "auto_create_topic",
 )
 FAULTS = (
     "kill_broker",
@@ -93,6 +106,10 @@ FAULTS = (
     "repeat_late",
     "restart_zookeeper",
     "pause_zookeeper",
+    "lag_followers",
+    "slow_disk",
+    "jump_clock",
+    "crash_at_await",
 )
 DETECTION_FAULTS = (
     "deafen_broker",
@@ -134,4 +151,6 @@ def draw(seed: int) -> Plan:
         broker_detection=modes[0],
         controller_detection=modes[1],
         fast_bounce=detection.random() < 0.3,
+        followers=chance.choice((0, 0, 2)),
+        drift_percent=chance.choice((0, 0, 2, 10)),
     )

@@ -19,19 +19,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from aiocontroller.chaos.facts import NOTHING, changes
-from aiocontroller.chaos.plan import DETECTION_FAULTS, KINDS, MODES, Plan, Step
+from aiocontroller.chaos.plan import DETECTION_FAULTS, KINDS, Plan, Step
 from aiocontroller.chaos.simulation import Report, Simulation
-from aiocontroller.config import Detection
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.net.simulated import run
 
 ONLY_WRITTEN = ("expect", "kraft_rollback", "fill_disk", "free_disk")
 """Steps that are not drawn for a simulation."""
 THEN_S = 1.0
-DEFAULTS = {"brokers": 3, "controllers": 2, "seed": 1, "crash-at": 0}
-FLAGS = ("shared-id", "takeover", "crash-before", "fast-bounce")
-DETECTIONS = ("early-broker-detection", "early-controller-detection")
+ALWAYS_TOLD = ("brokers", "controllers", "seed")
+BEGINNING = Plan(seed=1, brokers=3, controllers=2, shared_id=False, takeover=False, steps=())
+"""What ``cluster`` changes: its words are the plan's fields, ``_`` written as ``-``; a flag stands for itself."""
+OPTIONS = {
+    name.replace("_", "-"): value for name, value in msgspec.structs.asdict(BEGINNING).items() if name != "steps"
+}
 
 
 class ScenarioError(BadInputError):
@@ -40,51 +44,38 @@ class ScenarioError(BadInputError):
 
 def parse_scenario(text: str, name: str = "scenario") -> Plan:
     """The plan of a file's text.  ScenarioError names the line."""
-    numbers, flags, steps = dict(DEFAULTS), set[str](), list[Step]()
-    modes: dict[str, Detection] = dict.fromkeys(DETECTIONS, MODES[0])
+    plan, steps = BEGINNING, list[Step]()
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
         if not words:
             continue
         try:
             if words[0] == "cluster":
-                _cluster(words[1:], numbers, flags, modes)
+                plan = msgspec.convert(msgspec.structs.asdict(plan) | dict(map(_option, words[1:])), Plan)
             else:
                 steps.append(_step(words, number))
-        except ValueError as error:
+        except (ValueError, msgspec.ValidationError) as error:
             raise ScenarioError(f"{name}, line {number}: {error}") from None
-    return Plan(
-        numbers["seed"],
-        numbers["brokers"],
-        numbers["controllers"],
-        "shared-id" in flags,
-        "takeover" in flags,
-        tuple(steps),
-        numbers["crash-at"],
-        "crash-before" in flags,
-        modes[DETECTIONS[0]],
-        modes[DETECTIONS[1]],
-        "fast-bounce" in flags,
-    )
+    return msgspec.structs.replace(plan, steps=tuple(steps))
 
 
 def read_scenario(path: Path) -> Plan:
     return parse_scenario(path.read_text(encoding="utf-8"), str(path))
 
 
-def _cluster(words: Sequence[str], numbers: dict[str, int], flags: set[str], modes: dict[str, Detection]) -> None:
-    for word in words:
-        key, equals, value = word.partition("=")
-        mode = next((mode for mode in MODES if mode == value), None)
-        if key in modes and mode is not None:
-            modes[key] = mode
-        elif equals and key in numbers and value.isdecimal():
-            numbers[key] = int(value)
-        elif word in FLAGS:
-            flags.add(word)
-        else:
-            known = [*(f"{key}=N" for key in DEFAULTS), *(f"{key}=MODE" for key in DETECTIONS), *FLAGS]
-            raise ValueError(f"found {word!r}, expected one of {', '.join(known)}")
+def _option(word: str) -> tuple[str, object]:
+    """A field of the plan and its value."""
+    key, equals, value = word.partition("=")
+    default = OPTIONS.get(key)
+    field = key.replace("-", "_")
+    if isinstance(default, bool) and not equals:
+        return field, True
+    if isinstance(default, str) and equals:
+        return field, value
+    if isinstance(default, int) and not isinstance(default, bool) and value.isdecimal():
+        return field, int(value)
+    known = [key if isinstance(v, bool) else f"{key}={v}" for key, v in OPTIONS.items()]
+    raise ValueError(f"found {word!r}, expected such as {', '.join(known)}")
 
 
 def _step(words: Sequence[str], line: int) -> Step:
@@ -102,13 +93,12 @@ def _step(words: Sequence[str], line: int) -> Step:
 
 def format_scenario(plan: Plan, remarks: Sequence[str] = ()) -> str:
     """The file's text of a plan: ``parse_scenario`` gives the same plan back."""
-    cluster = f"cluster brokers={plan.brokers} controllers={plan.controllers} seed={plan.seed}"
-    cluster += f" crash-at={plan.crash_at}" if plan.crash_at else ""
-    modes = zip(DETECTIONS, (plan.broker_detection, plan.controller_detection), strict=True)
-    cluster += "".join(f" {key}={mode}" for key, mode in modes if mode != MODES[0])
-    values = dict(zip(FLAGS, (plan.shared_id, plan.takeover, plan.crash_before, plan.fast_bounce), strict=True))
-    cluster += "".join(f" {flag}" for flag in FLAGS if values[flag])
-    return "\n".join([*(f"# {remark}" for remark in remarks), cluster, *map(str, plan.steps)]) + "\n"
+    cluster = ["cluster"]
+    for key, default in OPTIONS.items():
+        value = getattr(plan, key.replace("-", "_"))
+        if key in ALWAYS_TOLD or value != default:
+            cluster.append(key if value is True else f"{key}={value}")
+    return "\n".join([*(f"# {remark}" for remark in remarks), " ".join(cluster), *map(str, plan.steps)]) + "\n"
 
 
 def play(plan: Plan) -> tuple[Report, list[str]]:

@@ -22,13 +22,15 @@ from typing import Any
 import msgspec
 
 from aiocontroller.chaos import coverage
+from aiocontroller.chaos.awaits import counting
 from aiocontroller.chaos.facts import Facts
 from aiocontroller.chaos.history import ZNodeHistory
 from aiocontroller.chaos.observed_zookeeper import ObservedZooKeeper
-from aiocontroller.chaos.observers import BrokerObserver, RequestObserver, check_journal
+from aiocontroller.chaos.observers import BrokerObserver, RequestObserver, check_journal, wrap
 from aiocontroller.chaos.plan import Plan, Step, draw
 from aiocontroller.chaos.steps import Steps
 from aiocontroller.chaos.wholeness import what_is_missing
+from aiocontroller.chaos.zookeeper_follower import Follower
 from aiocontroller.chaos.zookeeper_server import ZooKeeperServer
 from aiocontroller.cluster.simulated_broker import BrokerConfig, SimulatedBroker
 from aiocontroller.config import Config
@@ -68,6 +70,8 @@ class Report(msgspec.Struct, frozen=True):
     znode_writes: int
     controller_writes: int
     """Write requests of controllers to ZooKeeper, as traps count them."""
+    awaits: int
+    """Await points that the controllers' handlers came to."""
     steps: dict[str, int]
     marks: dict[str, int]
     """See ``coverage``."""
@@ -107,6 +111,7 @@ class Simulation:
         self.plan = plan
         self._told = told
         jitter = random.Random(f"{plan.seed} jitter")
+        self._drift = random.Random(f"{plan.seed} drift")
         self.network = SimulatedNetwork(jitter_s=lambda: jitter.random() * 0.003)
         self.clock = SimulatedClock()
         self.model: ObservedZooKeeper = ObservedZooKeeper(
@@ -115,6 +120,13 @@ class Simulation:
         self.history = self.model.history
         self.zookeeper = ZooKeeperServer(self._world("zookeeper"), self.model, port=2181)
         self.zookeeper_host = self._host
+        self.followers: list[ZooKeeperServer] = []
+        self.followers_lag_s = 0.0
+        """What each transaction takes longer to a follower."""
+        self.awaits = 0
+        """Await points that controllers' handlers have come to."""
+        self.crash_in = 0
+        """After so many of them the one that is at it is killed; 0: none is."""
         self.brokers: dict[int, tuple[SimulatedBroker, Process]] = {}
         self.controllers: dict[int, tuple[Service, Process]] = {}
         self.targets: dict[TopicPartition, tuple[int, ...]] = {}
@@ -136,6 +148,7 @@ class Simulation:
     async def run(self) -> Report:
         asyncio.get_running_loop().set_exception_handler(self._unhandled)
         await self.zookeeper.start()
+        await self._start_followers()
         client = ZooKeeperClient(self.zookeeper.address, world=self._world("admin"), session_timeout_s=10)
         await client.start()
         self.zk = KafkaZkClient(client)
@@ -143,6 +156,7 @@ class Simulation:
         await self.zk.create_top_level_paths()
         steps = Steps(self)
         steps.arm_crash(self.plan.crash_at, before=self.plan.crash_before)
+        self.crash_in = self.plan.crash_await
         with coverage.watching(self.marks):
             try:
                 for broker in range(1, self.plan.brokers + 1):
@@ -163,6 +177,18 @@ class Simulation:
                 await self._end(client)
         return self._report(steps.taken)
 
+    async def _start_followers(self) -> None:
+        lag = random.Random(f"{self.plan.seed} followers")
+        for number in range(1, self.plan.followers + 1):
+            follower = Follower(self.model, self.clock, lambda: lag.random() * 0.02 + self.followers_lag_s)
+            world = World(self.zookeeper_host, self.clock, lag)
+            server = ZooKeeperServer(world, self.model, port=2181 + number, follower=follower)
+            self.followers.append(await server.start())
+
+    @property
+    def zookeeper_connect(self) -> str:
+        return ",".join(server.address for server in [self.zookeeper, *self.followers])
+
     def _report(self, taken: dict[str, int]) -> Report:
         digest = self.history.digest
         for journal in self._journals:
@@ -170,6 +196,12 @@ class Simulation:
             self.problems += check_journal(journal.records)
         for name, count in self.history.probes.items():
             self.marks[f"probe/{name}"] += count
+        seen = {
+            "stale read": self.model.stale_reads,
+            "overtaken on another connection": self.network.reordered,
+            "clocks of different speed": int(self.plan.drift_percent > 0),
+        }
+        self.marks.update({f"probe/{name}": count for name, count in seen.items() if count})
         return Report(
             self.plan.seed,
             [str(v) for v in self.history.violations] + self.problems,
@@ -177,6 +209,7 @@ class Simulation:
             sum(len(journal.of_kind("event")) for journal in self._journals),
             self.history.writes,
             self.model.controller_writes,
+            self.awaits,
             dict(sorted(taken.items())),
             dict(sorted(self.marks.items())),
             digest.hexdigest()[:16],
@@ -205,6 +238,7 @@ class Simulation:
     def _start(self, name: str, serve: Callable[[World], Awaitable[None]]) -> Process:
         self._born += 1
         world = self._world(f"{name}#{self._born}")
+        self._host.clock_rate = 1.0 + self.plan.drift_percent / 100 * (2 * self._drift.random() - 1)
         process = Process(name, self._host, asyncio.ensure_future(serve(world)))
         process.task.add_done_callback(lambda task: self._ended(process, task))
         return process
@@ -224,7 +258,7 @@ class Simulation:
     def start_broker(self, broker: int) -> None:
         config = BrokerConfig(
             broker,
-            self.zookeeper.address,
+            self.zookeeper_connect,
             None,
             zookeeper_session_timeout_ms=SESSION_TIMEOUT_MS,
             replica_lag_time_max_ms=2_000,
@@ -244,7 +278,7 @@ class Simulation:
     def start_controller(self, number: int) -> None:
         config = msgspec.structs.replace(
             Config(),
-            zookeeper_connect=self.zookeeper.address,
+            zookeeper_connect=self.zookeeper_connect,
             zookeeper_session_timeout_ms=SESSION_TIMEOUT_MS,
             controller_socket_timeout_ms=1_000,
             request_timeout_ms=2_000,
@@ -263,10 +297,27 @@ class Simulation:
             service = Service(config, world, journal=journal, with_http=False)
             self._services.append((number, service))
             self._requests[number] = RequestObserver(service.queue, self.clock.monotonic)
+            wrap(service.controller, "_handle", lambda handle, events: counting(handle(events), self._at_await(number)))
             self.controllers[number] = (service, process)
             await service.run()
 
         process = self._start(f"controller {number}", serve)
+
+    def _at_await(self, number: int) -> Callable[[], None]:
+        def at_await() -> None:
+            self.awaits += 1
+            if self.crash_in:
+                self.crash_in -= 1
+                if not self.crash_in and number in self.controllers:
+                    self.history.probe("crash at an await point")
+                    self.kill(self.controllers.pop(number)[1])
+                    self.clock.call_later(0.1, lambda: self._start_again(number))
+
+        return at_await
+
+    def _start_again(self, number: int) -> None:
+        if number not in self.controllers:
+            self.start_controller(number)
 
     def _broker_epoch(self, broker: int) -> int:
         """0 where there is none, or only one so young that no controller may have heard of it."""
@@ -320,6 +371,8 @@ class Simulation:
         processes = [process for _, process in [*self.controllers.values(), *self.brokers.values()]]
         found = {
             "links": self.network.impaired,
+            "followers lag": self.followers_lag_s > 0,
+            "slow disk": any(broker.disk_delay_s for broker, _ in self.brokers.values()),
             "paused": any(process.host.paused for process in processes),
             "ZooKeeper down": not self.zookeeper.listening or self.zookeeper_host.paused,
             "broker down": len(self.brokers) < self.plan.brokers,
@@ -336,6 +389,9 @@ class Simulation:
         for _, process in [*self.controllers.values(), *self.brokers.values()]:
             process.host.resume()
         self.zookeeper_host.resume()
+        self.followers_lag_s, self.crash_in = 0.0, 0
+        for broker, _ in self.brokers.values():
+            broker.disk_delay_s = 0.0
         self.network.heal()
         for repair in self.repairs:
             repair()

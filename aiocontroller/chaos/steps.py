@@ -372,9 +372,37 @@ class Steps(OperatorSteps):
         self.simulation.network.heal()
 
     async def step_restart_zookeeper(self) -> None:
-        self.simulation.zookeeper.stop()
+        servers = [self.simulation.zookeeper, *self.simulation.followers]
+        for server in servers:
+            server.stop()
         await self.simulation.clock.sleep(self._seconds(0.1, 1.0, 5.0))
-        await self.simulation.zookeeper.start()
+        for server in servers:
+            await server.start()
+
+    def step_lag_followers(self) -> None:
+        """Whoever reads through a ZooKeeper server that follows reads what was true a while ago; until healed."""
+        self.simulation.followers_lag_s = self._seconds(0.2, 1.0, 3.0)
+
+    def step_slow_disk(self) -> None:
+        """A broker takes its time for what touches its disk: LeaderAndIsr and StopReplica; until all is healed."""
+        broker = self._one(self.simulation.brokers)
+        delay_s = self._seconds(0.1, 0.5, 1.5)
+        if broker is not None:
+            self.simulation.history.probe("slow disk")
+            self.simulation.brokers[broker][0].disk_delay_s = delay_s
+
+    def step_jump_clock(self) -> None:
+        """Somebody sets a controller's wall clock, forwards or back; no decision may depend on it."""
+        controller = self._one(self.simulation.controllers)
+        if controller is not None:
+            self.simulation.history.probe("wall clock set")
+            host = self.simulation.controllers[controller][1].host
+            host.wall_jump_s += self.chance.choice((-86_400.0, -5.0, 5.0, 3_600.0))
+
+    def step_crash_at_await(self) -> None:
+        """Whoever comes to the n-th await point of a handler from now is killed there."""
+        drawn = self.chance.choice((1, 2, 3, 5, 8, 13, 21, 34, 55))
+        self.simulation.crash_in = int(self._words.popleft()) if self._words else drawn
 
     def step_pause_zookeeper(self) -> None:
         """It takes connections and says nothing, as under a stalled disk: no session ends meanwhile either."""

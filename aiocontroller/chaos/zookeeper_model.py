@@ -12,7 +12,9 @@ What it keeps (observed on ZooKeeper 3.9.5):
    with the wrong password, is answered with id 0;
  * a second connection of a session ends the first.
 
-Left out: followers that lag behind, quotas, TTL and container znodes, persistent watches, SASL, dynamic configuration.
+A follower (``zookeeper_follower``) answers reads from what it has heard so far.
+
+Left out: quotas, TTL and container znodes, persistent watches, SASL, dynamic configuration.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import base64
 import hashlib
 import struct
 from collections.abc import Callable
+from typing import Protocol
 
 from aiocontroller.chaos.jute import Reader, buffer, string, strings
 from aiocontroller.chaos.zookeeper_tree import (
@@ -77,8 +80,15 @@ class Session:
 class Connection:
     """One client's connection: feed it whole frames (without their length); it calls ``send`` and ``close``."""
 
-    def __init__(self, model: ZooKeeperModel, send: Callable[[bytes], None], close: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        model: ZooKeeperModel,
+        send: Callable[[bytes], None],
+        close: Callable[[], None],
+        server: Server | None = None,
+    ) -> None:
         self._model = model
+        self.server: Server = model if server is None else server
         self._send = send
         self._close = close
         self.session: Session | None = None
@@ -121,7 +131,7 @@ class Connection:
     def lost(self) -> None:
         """It is gone; its session lives on until it expires."""
         self.open = False
-        self._model.watches.forget(self)
+        self.server.watches.forget(self)
         if self.session is not None and self.session.connection is self:
             self.session.connection = None
 
@@ -152,8 +162,27 @@ def _event(kind: int, path: str, zxid: int) -> bytes:
     return _REPLY.pack(EVENT_XID, zxid, OK) + struct.pack(">ii", kind, SYNC_CONNECTED) + string(path)
 
 
+class Server(Protocol):
+    """What one server of an ensemble reads from: the leader, which is the model itself, or a follower behind it."""
+
+    tree: Tree
+    watches: Watches
+    zxid: int
+
+    def catch_up(self) -> None:
+        """Know at once what the leader knows: before the answer to a write, and for ``sync``."""
+
+
+class Replica(Server, Protocol):
+    def take(self, transaction: Transaction, zxid: int) -> None:
+        """Hear of a transaction that the leader has committed."""
+
+
 class ZooKeeperModel:
     def __init__(self, *, tick_ms: int = 500) -> None:
+        self.followers: list[Replica] = []
+        self.stale_reads = 0
+        """How many reads were answered with what was not so any more."""
         self.tree = Tree()
         self.watches = Watches()
         self.sessions: dict[int, Session] = {}
@@ -166,11 +195,12 @@ class ZooKeeperModel:
     def handshake(self, connection: Connection, body: Reader, now_ms: int) -> None:
         body.int32()
         seen, timeout_ms, session_id, password = body.int64(), body.int32(), body.int64(), body.buffer() or b""
-        if seen > self.zxid:
+        if seen > connection.server.zxid:
             connection.end()
             return
         if session_id == 0:
             session = self._open(timeout_ms)
+            connection.server.catch_up()
         else:
             known = self.sessions.get(session_id)
             if known is not None and known.connection is not None:
@@ -209,8 +239,17 @@ class ZooKeeperModel:
         for path in session.ephemerals:
             transaction.remove(path)
         session.ephemerals = {}
+        self._tell(transaction)
+
+    def _tell(self, transaction: Transaction) -> None:
+        """Watches hear of it: the leader's at once, each follower's when it has it."""
         for kind, path in transaction.events:
             self.watches.fire(kind, path, self.zxid)
+        for follower in self.followers:
+            follower.take(transaction, self.zxid)
+
+    def catch_up(self) -> None:
+        """The leader knows everything."""
 
     def expire(self, now_ms: int) -> None:
         """End every session that has been silent too long; call it once a tick."""
@@ -252,7 +291,9 @@ class ZooKeeperModel:
                 transaction = None
         if transaction is not None:
             self._commit(transaction)
-        connection.write(_REPLY.pack(xid, self.zxid, code) + payload)
+        if opcode in WRITES or opcode == MULTI:
+            connection.server.catch_up()
+        connection.write(_REPLY.pack(xid, connection.server.zxid, code) + payload)
 
     def _commit(self, transaction: Transaction) -> None:
         for owner, path, came in transaction.ephemerals:
@@ -261,8 +302,7 @@ class ZooKeeperModel:
                 ephemerals[path] = None
             else:
                 del ephemerals[path]
-        for kind, path in transaction.events:
-            self.watches.fire(kind, path, self.zxid)
+        self._tell(transaction)
 
     def _authenticate(self, connection: Connection, xid: int, body: Reader) -> None:
         body.int32()
@@ -317,25 +357,28 @@ class ZooKeeperModel:
             GET_ALL_CHILDREN_NUMBER,
         ):
             raise Refused(UNIMPLEMENTED)
-        path = body.string()
+        path, tree = body.string(), connection.server.tree
         if opcode == SYNC:
+            connection.server.catch_up()
             return string(path)
         if opcode == GET_EPHEMERALS:
             assert connection.session is not None
             return strings([p for p in connection.session.ephemerals if p.startswith(path)])
         if opcode == GET_ALL_CHILDREN_NUMBER:
-            self.tree.readable(path, connection.identities)
-            return _INT.pack(self.tree.descendants(path))
+            tree.readable(path, connection.identities)
+            return _INT.pack(tree.descendants(path))
         if opcode == GET_ACL:
-            return _acl(self.tree.readable(path, connection.identities))
+            return _acl(tree.readable(path, connection.identities))
         return self._get(opcode, path, body.boolean(), connection)
 
     def _get(self, opcode: int, path: str, watch: bool, connection: Connection) -> bytes:
-        node = self.tree.nodes.get(path)
+        server = connection.server
+        node = server.tree.nodes.get(path)
+        self.stale_reads += server is not self and node is not self.tree.nodes.get(path)
         if node is not None and opcode != EXISTS:
             check_acl(node, 1, connection.identities)
         if watch and (node is not None or opcode == EXISTS):
-            table = self.watches.child if opcode in (GET_CHILDREN, GET_CHILDREN2) else self.watches.data
+            table = server.watches.child if opcode in (GET_CHILDREN, GET_CHILDREN2) else server.watches.data
             table.setdefault(path, {})[connection] = None
         if node is None:
             raise Refused(-101)
@@ -363,26 +406,26 @@ class ZooKeeperModel:
 
     def _set_watches(self, body: Reader, connection: Connection) -> None:
         since, data, exist, child = body.int64(), body.strings(), body.strings(), body.strings()
-        nodes, tell = self.tree.nodes, connection.write
+        nodes, tell, watches = connection.server.tree.nodes, connection.write, connection.server.watches
         for path in data:
             if path not in nodes:
                 tell(_event(DELETED, path, -1))
             elif nodes[path].mzxid > since:
                 tell(_event(CHANGED, path, -1))
             else:
-                self.watches.data.setdefault(path, {})[connection] = None
+                watches.data.setdefault(path, {})[connection] = None
         for path in exist:
             if path in nodes:
                 tell(_event(CREATED, path, -1))
             else:
-                self.watches.data.setdefault(path, {})[connection] = None
+                watches.data.setdefault(path, {})[connection] = None
         for path in child:
             if path not in nodes:
                 tell(_event(DELETED, path, -1))
             elif nodes[path].pzxid > since:
                 tell(_event(CHILD, path, -1))
             else:
-                self.watches.child.setdefault(path, {})[connection] = None
+                watches.child.setdefault(path, {})[connection] = None
 
 
 # -- operations, from their bytes -------------------------------------------------------------------------------------

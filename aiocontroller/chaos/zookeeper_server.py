@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 
-from aiocontroller.chaos.zookeeper_model import MAX_FRAME_BYTES, Connection, ZooKeeperModel
+from aiocontroller.chaos.zookeeper_model import MAX_FRAME_BYTES, Connection, Server, ZooKeeperModel
 from aiocontroller.net.ports import Clock, Listener, Timer, World
 
 _LENGTH = struct.Struct(">i")
@@ -21,7 +21,8 @@ class _ServerProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._connection = Connection(self._server.model, transport.write, transport.close)
+        model, served = self._server.model, self._server.served
+        self._connection = Connection(model, transport.write, transport.close, served)
 
     def data_received(self, data: bytes) -> None:
         assert self._connection is not None
@@ -48,9 +49,17 @@ class ZooKeeperServer:
     """``start`` makes it listen; ``stop`` is its death: connections break, state stays for another ``start``."""
 
     def __init__(
-        self, world: World, model: ZooKeeperModel | None = None, *, host: str = "127.0.0.1", port: int = 0
+        self,
+        world: World,
+        model: ZooKeeperModel | None = None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        follower: Server | None = None,
     ) -> None:
+        """``follower``: whose reads this port serves; None: the leader's, which also ends sessions."""
         self.model = ZooKeeperModel() if model is None else model
+        self.served: Server = self.model if follower is None else follower
         self.host = host
         self.port = port
         self._world = world
@@ -73,7 +82,8 @@ class ZooKeeperServer:
     async def start(self) -> ZooKeeperServer:
         self._listener = await self._world.network.serve(lambda: _ServerProtocol(self), self.host, self.port)
         self.port = self._listener.port
-        self._tick()
+        if self.served is self.model:
+            self._tick()
         return self
 
     def _tick(self) -> None:

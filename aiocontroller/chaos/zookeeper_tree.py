@@ -113,6 +113,11 @@ class Transaction:
             node = self._nodes[path] = node.copy()
         return node
 
+    @property
+    def touched(self) -> dict[str, ZNode | None]:
+        """Path -> the znode as it is now; None where it is gone.  A znode is never changed again: it is replaced."""
+        return {path: self._nodes.get(path) for path in self._before}
+
     def rollback(self) -> None:
         for path, node in self._before.items():
             if node is None:

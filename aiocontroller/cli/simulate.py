@@ -35,7 +35,7 @@ MOST_UNREACHED = 200
     help="Play the steps of a file and tell what happens; docs/scenarios.md.",
 )
 @click.option("--shrink", is_flag=True, help="With --seed: leave out steps for as long as it still fails.")
-@click.option("--crash-points", is_flag=True, help="With --seed: kill the controller at each of its writes in turn.")
+@click.option("--crash-points", is_flag=True, help="With --seed: kill the controller at each write and await.")
 @click.option("--zoo", is_flag=True, help="Put known bugs into the program and count the seeds that find them.")
 @click.option("--bug", "bugs", multiple=True, metavar="TEXT", help="With --zoo: only bugs whose name contains this.")
 @click.option("--tries", type=click.IntRange(1), default=5, show_default=True, help="With --zoo.")

@@ -122,6 +122,7 @@ class BrokerServer:
         changed: Callable[[], None],
     ) -> None:
         self.broker_epoch = UNKNOWN_BROKER_EPOCH
+        self.disk_delay_s = 0.0
         self.cluster_id: str | None = None
         self.spawn = spawn
         self.requests: dict[str, int] = {}
@@ -160,6 +161,8 @@ class BrokerServer:
             pieces = await self._answer_metadata(version, body)
         else:
             async with self._one_at_a_time:
+                if self.disk_delay_s and api in (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA):
+                    await self._world.clock.sleep(self.disk_delay_s)
                 pieces = await self._answer_controller(api, version, body)
             self._changed()
         return [encode_response_header(api, version, header.correlation_id), *pieces]

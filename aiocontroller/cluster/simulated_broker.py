@@ -119,6 +119,15 @@ class SimulatedBroker:
     def epoch(self) -> int:
         return self._server.broker_epoch
 
+    @property
+    def disk_delay_s(self) -> float:
+        """What each LeaderAndIsr and StopReplica takes longer."""
+        return self._server.disk_delay_s
+
+    @disk_delay_s.setter
+    def disk_delay_s(self, delay_s: float) -> None:
+        self._server.disk_delay_s = delay_s
+
     def stop(self, *, controlled: bool = True) -> None:
         self._controlled = controlled
         self._stop.set()

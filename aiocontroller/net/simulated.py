@@ -138,10 +138,12 @@ class SimulatedClock:
         self._host = host
 
     def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
+        now_s = asyncio.get_running_loop().time()
+        return now_s if self._host is None else now_s * self._host.clock_rate
 
     def wall_time_us(self) -> int:
-        return EPOCH_US + round(asyncio.get_running_loop().time() * 1e6)
+        jumped_s = 0.0 if self._host is None else self._host.wall_jump_s
+        return EPOCH_US + round((self.monotonic() + jumped_s) * 1e6)
 
     def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
         # The loop runs what is due within a nanosecond at once, without moving the clock.  Who then finds its deadline
@@ -150,7 +152,7 @@ class SimulatedClock:
         if self._host is None:
             return loop.call_later(max(delay_s, MIN_DELAY_S), callback)
         timer = _HostTimer(self._host, callback)
-        timer.handle = loop.call_later(max(delay_s, MIN_DELAY_S), timer.due)
+        timer.handle = loop.call_later(max(delay_s / self._host.clock_rate, MIN_DELAY_S), timer.due)
         return timer
 
     async def sleep(self, delay_s: float) -> None:
@@ -276,6 +278,10 @@ class Host:
         self._network = network
         self.crashed = False
         self.paused = False
+        self.clock_rate = 1.0
+        """Its seconds in one of the world's; set before anything runs on it."""
+        self.wall_jump_s = 0.0
+        """How far somebody has set its wall clock."""
         self.held: list[Callable[[], None]] = []
         """What came due while it stood still: timers and pieces, in order."""
 
@@ -326,6 +332,9 @@ class SimulatedNetwork:
         self._blocked: dict[tuple[str, str], list[tuple[SimulatedTransport, bytes | None]]] = {}
         """(from, to) -> what waits for the link to be healed, in order."""
         self._lags = False
+        self.reordered = 0
+        """Pieces that overtook an earlier one of the same host to the same host, over another connection."""
+        self._latest_due_s: dict[tuple[str, str], float] = {}
         self._host = Host(self, "localhost")
 
     def host(self, name: str) -> Host:
@@ -381,12 +390,17 @@ class SimulatedNetwork:
             held.append((to, data))
             return
         # The loop does not promise an order among timers of one deadline; the queue of the connection does.
-        self._send(to, data)
+        self._send(sender.name, to, data)
 
-    def _send(self, to: SimulatedTransport, data: bytes | None) -> None:
+    def _send(self, sender: str, to: SimulatedTransport, data: bytes | None) -> None:
         loop = asyncio.get_running_loop()
         to.under_way.append(data)
         to.last_due_s = max(loop.time() + self._next_delay_s() + to.lag_s, to.last_due_s)
+        link = sender, to.host.name
+        if to.last_due_s < self._latest_due_s.get(link, 0.0):
+            self.reordered += 1
+        else:
+            self._latest_due_s[link] = to.last_due_s
         loop.call_at(to.last_due_s, to.due)
 
     def cut(self, port: int) -> int:
@@ -452,10 +466,10 @@ class SimulatedNetwork:
             near.lag_s = far.lag_s = 0.0
         self._lags = False
         blocked, self._blocked = self._blocked, {}
-        for held in blocked.values():
+        for (sender, _), held in blocked.items():
             for to, data in held:
                 if not to.is_closing():
-                    self._send(to, data)
+                    self._send(sender, to, data)
 
     def _is_blocked(self, sender: Host, receiver: Host) -> bool:
         return (sender.name, receiver.name) in self._blocked

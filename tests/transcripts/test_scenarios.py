@@ -77,7 +77,7 @@ def test_an_expectation_that_fails_is_a_violation() -> None:
     "text, named",
     [
         ("kill-brokr 1", "line 1: found 'kill-brokr', expected a step"),
-        ("\ncluster brokers=many", "line 2: found 'brokers=many', expected one of brokers=N"),
+        ("\ncluster brokers=many", "line 2: found 'brokers=many', expected such as seed=1, brokers=3"),
         ("wait 1 then=soon", "line 1: found 'wait 1 then=soon', expected numbers in seed= and then="),
     ],
 )

@@ -88,6 +88,8 @@ class Actor:
         self.child: Child | None = None
         self.paused = False
         self.meant_to_run = False
+        self.ready = False
+        """It has said that it serves."""
         self.http = ""
 
     async def open(self) -> None:
@@ -116,7 +118,7 @@ class Actor:
 
     def launch(self, command: list[str]) -> Child:
         self.child = Child(self.name, command, log=self.folder / "log")
-        self.meant_to_run = True
+        self.meant_to_run, self.ready = True, False
         return self.child
 
     def kill(self) -> None:
@@ -256,6 +258,7 @@ class ProcessCluster:
             if said is None or said.pid != child.pid:
                 return False
             actor.front.target_port = said.port
+            actor.ready = True
             return True
 
         await child.wait_until_async(listens, START_TIMEOUT_S)
@@ -286,6 +289,7 @@ class ProcessCluster:
                 return False
             actor.http = said.http
             actor.front.target_port = int(said.listeners[0].rpartition(":")[2])
+            actor.ready = True
             return True
 
         await child.wait_until_async(listens, START_TIMEOUT_S)

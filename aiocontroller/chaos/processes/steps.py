@@ -223,7 +223,9 @@ class ProcessSteps:
                 active.send(signal.SIGCONT)
 
     def step_fail_log_dir(self) -> None:
-        if (actor := self._named(self.cluster.brokers)) is not None and not self.cluster.shape.kafka:
+        """Only of one that has registered: a process that still starts would be killed by the signal."""
+        actor = self._named(self.cluster.brokers)
+        if actor is not None and actor.ready and not self.cluster.shape.kafka:
             actor.send(signal.SIGUSR1)
 
     def step_expire_broker(self) -> None:
@@ -315,9 +317,12 @@ class ProcessSteps:
             self._begin(self._start(self.cluster.start_controller, number))
 
     async def step_fill_disk(self) -> None:
-        """Nothing that the controller writes to its disk succeeds any more: its journal has to wait."""
+        """Nothing that the controller writes to its disk succeeds any more: its journal has to wait.
+
+        Only of one that serves: a start that cannot even write its log fails, and is to be tried again.
+        """
         actor = await self._controller()
-        if actor is not None and actor.child is not None and actor.running and actor not in self._full:
+        if actor is not None and actor.child is not None and actor.running and actor.ready and actor not in self._full:
             limits = self._full[actor] = resource.prlimit(actor.child.pid, resource.RLIMIT_FSIZE)
             resource.prlimit(actor.child.pid, resource.RLIMIT_FSIZE, (0, limits[1]))
 

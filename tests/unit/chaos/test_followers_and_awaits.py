@@ -1,0 +1,188 @@
+"""Faults that a simulation has and a network has not: old answers, a death between two awaits, clocks that differ."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import msgspec
+import pytest
+
+from aiocontroller.chaos.awaits import counting
+from aiocontroller.chaos.coverage import PROBES
+from aiocontroller.chaos.plan import Plan, draw
+from aiocontroller.chaos.scenario import parse_scenario
+from aiocontroller.chaos.simulation import simulate_plan
+from aiocontroller.chaos.zookeeper_follower import Follower
+from aiocontroller.chaos.zookeeper_model import ZooKeeperModel
+from aiocontroller.chaos.zookeeper_server import ZooKeeperServer
+from aiocontroller.net import simulated
+from aiocontroller.net.ports import World
+from aiocontroller.net.simulated import SimulatedClock, SimulatedNetwork
+from aiocontroller.zookeeper.client import ZooKeeperClient
+
+
+class Ensemble:
+    """A leader and one follower that is a second behind; ``writer`` talks to the one, ``reader`` to the other."""
+
+    async def __aenter__(self) -> Ensemble:
+        world = World(SimulatedNetwork(), SimulatedClock(), random.Random(1))
+        self.model = ZooKeeperModel()
+        leader = await ZooKeeperServer(world, self.model).start()
+        follower = Follower(self.model, SimulatedClock(), lambda: 1.0)
+        behind = await ZooKeeperServer(world, self.model, follower=follower).start()
+        self.writer = ZooKeeperClient(leader.address, world=world)
+        self.reader = ZooKeeperClient(behind.address, world=world)
+        await self.writer.start()
+        await self.reader.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.writer.close()
+        await self.reader.close()
+
+    async def read(self) -> bytes | None:
+        return (await self.reader.get_many(["/a"])).data[0]
+
+
+def test_a_follower_answers_with_what_it_has_heard() -> None:
+    async def play() -> None:
+        async with Ensemble() as servers:
+            await servers.writer.create("/a", b"old")
+            await asyncio.sleep(2)
+            await servers.writer.set("/a", b"new", -1)
+            assert await servers.read() == b"old"
+            assert servers.model.stale_reads == 1
+            await asyncio.sleep(2)
+            assert await servers.read() == b"new"
+
+    simulated.run(play())
+
+
+@pytest.mark.parametrize("how", ["sync", "write"])
+def test_who_syncs_or_writes_through_a_follower_reads_the_latest(how: str) -> None:
+    async def play() -> None:
+        async with Ensemble() as servers:
+            await servers.writer.create("/a", b"new")
+            assert await servers.read() is None
+            if how == "sync":
+                await servers.reader.sync("/")
+            else:
+                await servers.reader.create("/b", b"")
+            assert await servers.read() == b"new"
+
+    simulated.run(play())
+
+
+def test_a_followers_watch_fires_when_it_has_the_change_and_not_before() -> None:
+    async def play() -> None:
+        async with Ensemble() as servers:
+            fired: list[tuple[float, str]] = []
+            loop = asyncio.get_running_loop()
+            servers.reader.on_watch = lambda kind, path: fired.append((loop.time(), path))
+            await servers.reader.get_many(["/a"], watch=True)
+            await servers.reader.exists_many(["/a"], watch=True)
+            written_s = loop.time()
+            await servers.writer.create("/a", b"")
+            await asyncio.sleep(3)
+            assert [path for _, path in fired] == ["/a"]
+            assert 1.0 <= fired[0][0] - written_s < 1.1
+
+    simulated.run(play())
+
+
+def test_await_points_are_counted_and_nothing_else_changes() -> None:
+    counted: list[int] = []
+
+    async def inner(fail: bool) -> str:
+        await asyncio.sleep(1)
+        try:
+            await asyncio.wait_for(asyncio.Event().wait(), 1)
+        except TimeoutError:
+            await asyncio.sleep(1)
+        if fail:
+            raise LookupError("inside")
+        return "done"
+
+    async def play(fail: bool) -> str:
+        return await counting(inner(fail), lambda: counted.append(1))
+
+    assert simulated.run(play(False)) == "done"
+    assert len(counted) >= 3
+    with pytest.raises(LookupError, match="inside"):
+        simulated.run(play(True))
+
+
+def test_cancellation_goes_through() -> None:
+    async def play() -> list[str]:
+        heard = []
+
+        async def inner() -> None:
+            try:
+                await asyncio.sleep(100)
+            except asyncio.CancelledError:
+                heard.append("cancelled")
+                raise
+
+        async def outer() -> None:
+            await counting(inner(), lambda: None)
+
+        task = asyncio.ensure_future(outer())
+        await asyncio.sleep(1)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return heard
+
+    assert simulated.run(play()) == ["cancelled"]
+
+
+def test_a_hosts_clock_has_a_speed_of_its_own() -> None:
+    async def play() -> tuple[float, float]:
+        host = SimulatedNetwork().host("fast")
+        host.clock_rate, host.wall_jump_s = 1.1, 3600.0
+        clock = SimulatedClock(host)
+        began_us = clock.wall_time_us()
+        await clock.sleep(11.0)
+        assert clock.wall_time_us() - began_us == pytest.approx(11e6)
+        return clock.monotonic(), asyncio.get_running_loop().time()
+
+    assert simulated.run(play()) == (pytest.approx(11.0), pytest.approx(10.0))
+
+
+EVERYTHING = """
+cluster brokers=3 controllers=2 followers=2 drift-percent=10 shared-id seed=5
+create-topic orders 1,2,3 2,3,1
+lag-followers 1
+slow-disk 2 0.5
+jump-clock active
+kill-broker 1 then=5
+crash-at-await 3
+auto-create-topic seed=3 then=3
+auto-create-topic seed=4 then=3
+auto-create-topic seed=6 then=3
+start-broker 1 then=5
+"""
+
+
+def test_each_fault_leaves_its_probe_and_the_cluster_whole() -> None:
+    report = simulate_plan(parse_scenario(EVERYTHING))
+    assert report.violations == []
+    wanted = {f"probe/{name}" for name in PROBES if name not in ("unclean election", "stray replica")}
+    assert wanted - set(report.marks) == set()
+
+
+def with_all(plan: Plan) -> Plan:
+    return msgspec.structs.replace(plan, followers=2, drift_percent=10)
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    first, second = simulate_plan(with_all(draw(11))), simulate_plan(with_all(draw(11)))
+    assert first == second
+
+
+def test_crash_at_an_await_point_of_the_work_alone() -> None:
+    whole = simulate_plan(draw(4).crashing_at(0, before=False))
+    assert whole.awaits > 10
+    crashed = simulate_plan(draw(4).crashing_at_await(whole.awaits // 2))
+    assert crashed.violations == []
+    assert crashed.marks["probe/crash at an await point"] == 1
