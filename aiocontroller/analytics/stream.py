@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from aiocontroller.analytics import bronze, gold, schema, silver
@@ -86,11 +86,14 @@ def _write_bronze(store: Store, batch: int, records: DataFrame) -> None:
     before = spark.conf.get(_WRITERS, "0")
     spark.conf.set(_WRITERS, "16")  # or Spark sorts every record by its day
     try:
+        rejected = Observation()
+        counted = records.observe(rejected, F.count_if(F.col("reason").isNotNull()).alias("lines"))
         day = F.expr("date_format(timestamp_micros(ts), 'yyyy-MM-dd') AS day")
-        store.write(EVENTS, batch, bronze.accepted(records).select("*", day), "day")
+        store.write(EVENTS, batch, bronze.accepted(counted).select("*", day), "day")
     finally:
         spark.conf.set(_WRITERS, before or "0")
-    store.write(QUARANTINE, batch, bronze.quarantine(records))
+    if rejected.get["lines"]:  # or there is no need to parse everything a second time
+        store.write(QUARANTINE, batch, bronze.quarantine(records))
 
 
 def _timeline(store: Store, batch: int, new: DataFrame) -> DataFrame:
