@@ -6,17 +6,20 @@ the brokers' limit of 100 MiB.  The cut pieces stay in order, so a broker sees w
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import NamedTuple
+from itertools import pairwise
+from math import inf
 
 from aiocontroller.controller.channel_manager import Body, ControllerChannelManager
 from aiocontroller.core.columns import take
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import Broker
 from aiocontroller.core.request_batch import (
+    Acknowledgements,
     LeaderAndIsrRequest,
     Requests,
+    Sent,
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
@@ -28,41 +31,6 @@ from aiocontroller.wire.topic_states import ControlRequestBody
 from aiocontroller.wire.update_metadata import UpdateMetadataEncoder
 
 PARTITIONS_PER_REQUEST = 50_000
-
-
-class Acknowledgements:
-    """Counts the requests of a batch that brokers have not answered yet; tells once when none is left."""
-
-    def __init__(self) -> None:
-        self._open = 0
-        self._callback: Callable[[], None] | None = None
-
-    def one(self) -> Callable[[], None]:
-        self._open += 1
-        return self._answered
-
-    def when_all(self, callback: Callable[[], None]) -> None:
-        """Call back when every request has been answered or given up; at once where there is none."""
-        self._callback = callback
-        self._tell()
-
-    def _answered(self) -> None:
-        self._open -= 1
-        self._tell()
-
-    def _tell(self) -> None:
-        if self._open == 0 and self._callback is not None:
-            callback, self._callback = self._callback, None
-            callback()
-
-
-class Sent(NamedTuple):
-    """What of a batch brokers have not acknowledged yet."""
-
-    control: Acknowledgements
-    """LeaderAndIsr and StopReplica."""
-    metadata: Acknowledgements
-    """UpdateMetadata, after which a broker knows the leaders."""
 
 
 class BrokerRequestSender:
@@ -85,14 +53,13 @@ class BrokerRequestSender:
         self._fragments: dict[int, dict[int, bytes]] | None = None
         """By version and pid, what is encoded of a piece while it goes to all its brokers; the table stands still."""
 
-    async def send(self, requests: Requests) -> Sent:
+    async def send(self, requests: Requests, sent: Sent) -> None:
         """LeaderAndIsr, then UpdateMetadata, then StopReplica."""
-        sent = Sent(Acknowledgements(), Acknowledgements())
         told: Sequence[int] = () if requests.update_metadata is None else requests.update_metadata.pids
-        for piece in _pieces(told):  # whatever brokers hear by LeaderAndIsr, all hear by UpdateMetadata
+        for low, high in pairwise((-inf, *told[PARTITIONS_PER_REQUEST::PARTITIONS_PER_REQUEST], inf)):
             self._fragments = {}
             for request in requests.leader_and_isr:
-                pids = request.pids[bisect_left(request.pids, piece[0]) : bisect_right(request.pids, piece[-1])]
+                pids = request.pids[bisect_left(request.pids, low) : bisect_left(request.pids, high)]
                 if pids:
                     self._send_leader_and_isr(request, pids, sent.control)
                     await self._clock.sleep(0)
@@ -103,7 +70,6 @@ class BrokerRequestSender:
                 await self._clock.sleep(0)
         for stop_replica in requests.stop_replica:
             self._send_stop_replica(stop_replica, sent.control)
-        return sent
 
     def _send_leader_and_isr(
         self, request: LeaderAndIsrRequest, pids: Sequence[int], acknowledgements: Acknowledgements

@@ -53,9 +53,13 @@ async def load_partition_states(shell: ControllerShell) -> None:
     names = [topic.name if topic is not None else "" for topic in table.topics]
     topics = list(map(names.__getitem__, take(pids, table.topic_of)[0]))
     taken = 0
-    async for states in shell.zk.each_topic_partition_states(topics, take(pids, table.index_of)[0]):
-        _take(shell, pids[taken : taken + len(states.number)], states)
-        taken += len(states.number)
+
+    def take_slice(states: PartitionStates) -> None:
+        nonlocal taken
+        start, taken = taken, taken + len(states.number)
+        _take(shell, pids[start:taken], states)
+
+    await shell.zk.each_topic_partition_states(topics, take(pids, table.index_of)[0], take_slice)
 
 
 async def _outrank_earlier_controllers(shell: ControllerShell) -> None:

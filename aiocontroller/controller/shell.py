@@ -11,12 +11,12 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from aiocontroller.config import Config
-from aiocontroller.controller.broker_requests import Acknowledgements, BrokerRequestSender, Sent
+from aiocontroller.controller.broker_requests import BrokerRequestSender
 from aiocontroller.controller.channel_manager import ControllerChannelManager
 from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import Broker, Endpoint, TopicPartition
-from aiocontroller.core.request_batch import RequestBatch, leaders_first
+from aiocontroller.core.request_batch import Acknowledgements, RequestBatch, Sent, leaders_first
 from aiocontroller.journal.journal import Journal
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import World
@@ -26,6 +26,9 @@ from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.znodes import BadZNode
 
 log = logging.getLogger(__name__)
+
+SENT_AT_ONCE = 4_000
+"""Partitions of a batch that are not held back until its end."""
 
 LEADERS_FIRST_S = 0.5
 """How long the others wait for a leader that does not answer."""
@@ -164,21 +167,26 @@ class ControllerShell:
         requests = batch.take()
         parts = leaders_first(requests, self.context.table.leader)
         if parts is None:
-            return await self._requests.send(requests)
+            await self._requests.send(requests, batch.sent)
+            return batch.sent
         first, rest = parts
-        to_leaders = await self._requests.send(first)
+        to_leaders = Sent(Acknowledgements(), Acknowledgements())
+        await self._requests.send(first, to_leaders)
         barrier = self.channels.hold_back(self.context.brokers, LEADERS_FIRST_S)
-        to_others = await self._requests.send(rest)
-        everything = Acknowledgements()
-        leaders_heard = everything.one()
+        leaders_heard = batch.sent.control.one()
+        await self._requests.send(rest, batch.sent)
 
         def go_on() -> None:
             barrier.open()
             leaders_heard()
 
         to_leaders.control.when_all(go_on)
-        to_others.control.when_all(everything.one())
-        return Sent(everything, to_others.metadata)
+        return batch.sent
+
+    async def send_if_large(self, batch: RequestBatch) -> None:
+        """Brokers should not wait for what is still being written."""
+        if len(batch) >= SENT_AT_ONCE:
+            await self.send(batch)
 
     async def send_update_metadata(self, brokers: Iterable[int], pids: Iterable[int] = ()) -> None:
         batch = self.new_batch()

@@ -11,25 +11,32 @@ state is read again and decided anew, a bounded number of times.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core import replica_state_machine as rsm
+from aiocontroller.core.columns import take
 from aiocontroller.core.decisions import Decisions, commit
 from aiocontroller.core.election import NEVER_UNCLEAN, Strategy, UncleanPolicy, without_online_isr
 from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.core.partitions import NO_ISR
 from aiocontroller.core.request_batch import RequestBatch
 from aiocontroller.core.states import PartitionState, ReplicaState
+from aiocontroller.journal.records import PartitionColumns
 from aiocontroller.zookeeper.errors import Code
+from aiocontroller.zookeeper.overlap import overlapped
+from aiocontroller.zookeeper.writes import Writes
 
 log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 16
 CHUNK = 20_000
-"""Partitions decided and written at a time, so that no pass holds the loop for long."""
+"""Partitions decided at a time, so that no pass holds the loop for long."""
+WRITTEN_AT_ONCE = 4_000
+"""Partitions of one step of a write."""
+STATE_NAMES = [state.name for state in sorted(PartitionState)]
 
 
 class ElectionResult(NamedTuple):
@@ -94,8 +101,7 @@ async def trigger_online_partition_state_change(shell: ControllerShell, topic: s
 
 def _move(shell: ControllerShell, pids: Sequence[int], target: PartitionState) -> None:
     table = shell.context.table
-    for pid in pids:
-        _journal(shell, pid, PartitionState(table.state[pid]), target)
+    _journal(shell, pids, target)
     table.set_state(pids, target)
 
 
@@ -145,16 +151,17 @@ async def _elect(
             context, pids, strategy, unclean, recovery_supported=shell.config.leader_recovery_supported
         )
         result.failed.update(dict.fromkeys(elections.failed, f"the {strategy.value} finds none"))
-        recipients = dict(zip(decisions.pids, decisions.recipients, strict=True))
-        chosen_uncleanly = {
-            pid for pid, outcome in zip(decisions.pids, elections.outcomes, strict=True) if outcome.unclean
-        }
-        for _ in chosen_uncleanly:
+        unclean_pids = {pid for pid, outcome in zip(decisions.pids, elections.outcomes, strict=True) if outcome.unclean}
+        for _ in unclean_pids:
             shell.unclean_elections.mark()
-        written = await _write(shell, decisions)
-        _online(shell, [pid for pid in written.done if pid not in chosen_uncleanly], strategy.value)
-        _online(shell, [pid for pid in written.done if pid in chosen_uncleanly], f"{strategy.value}, unclean")
-        batch.add_leader_and_isr_requests(written.done, [recipients[pid] for pid in written.done], is_new=False)
+
+        async def tell(done: Decisions, unclean_pids: set[int] = unclean_pids) -> None:
+            _online(shell, [pid for pid in done.pids if pid not in unclean_pids], strategy.value)
+            _online(shell, [pid for pid in done.pids if pid in unclean_pids], f"{strategy.value}, unclean")
+            batch.add_leader_and_isr_requests(done.pids, done.recipients)
+            await shell.send_if_large(batch)
+
+        written = await _write(shell, decisions, tell)
         result.elected.extend(written.done)
         result.failed.update(written.failed)
         pids = written.conflicts
@@ -184,10 +191,8 @@ async def _unclean_policy(
 
 
 def _online(shell: ControllerShell, pids: Sequence[int], why: str) -> None:
-    table = shell.context.table
-    for pid in pids:
-        _journal(shell, pid, PartitionState(table.state[pid]), PartitionState.OnlinePartition, why)
-    table.set_state(pids, PartitionState.OnlinePartition)
+    _journal(shell, pids, PartitionState.OnlinePartition, why)
+    shell.context.table.set_state(pids, PartitionState.OnlinePartition)
 
 
 # -- replicas ----------------------------------------------------------------------------------------------------------
@@ -252,8 +257,6 @@ async def _online_replicas(shell: ControllerShell, replicas: rsm.Replicas, batch
 async def _offline_replicas(shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch) -> None:
     """Stop them, take them out of the ISRs, tell the other replicas; of topics being deleted, only stop them."""
     table = shell.context.table
-    for broker, pids in replicas.items():
-        batch.add_stop_replica_request_for_brokers((broker,), pids, delete=False)
     staying = {b: [pid for pid in pids if not table.topic(pid).deleting] for b, pids in replicas.items()}
     failed = await remove_from_isr(shell, staying, batch)
     rsm.set_replica_states(
@@ -291,22 +294,22 @@ async def remove_from_isr(shell: ControllerShell, replicas: rsm.Replicas, batch:
     """Shrink the ISRs and tell the remaining replicas; returns pid -> why it could not be written."""
     context, table = shell.context, shell.context.table
     failed: dict[int, str] = {}
-    told: list[int] = []
+    gone = {broker: frozenset(pids) for broker, pids in replicas.items()}
+
+    async def tell(done: Decisions) -> None:
+        _journal(shell, done.pids, why="OfflineReplica")
+        batch.add_leader_and_isr_requests(done.pids, done.recipients)
+        await shell.send_if_large(batch)
+
     plan = rsm.plan_offline(context, replicas)
     if plan.without_leadership:
         batch.add_update_metadata_request_for_brokers(context.brokers, plan.without_leadership)
     for _attempt in range(MAX_ATTEMPTS):
-        told += plan.unchanged
-        conflicts: list[int] = []
-        for start in range(0, len(plan.shrink.pids), CHUNK):
-            written = await _write(shell, plan.shrink.select(range(start, min(start + CHUNK, len(plan.shrink.pids)))))
-            told += written.done
-            conflicts += written.conflicts
-            failed |= written.failed
-            for pid in written.done:
-                state = PartitionState(table.state[pid])
-                _journal(shell, pid, state, state, "OfflineReplica")
-        again = set(conflicts)
+        others = [tuple(r for r in table.replicas(pid) if pid not in gone.get(r, ())) for pid in plan.unchanged]
+        batch.add_leader_and_isr_requests(plan.unchanged, others, unless_told=True)
+        written = await _write(shell, plan.shrink, tell)
+        failed |= written.failed
+        again = set(written.conflicts)
         if not again:
             break
         plan = rsm.plan_offline(context, {broker: [p for p in pids if p in again] for broker, pids in replicas.items()})
@@ -314,41 +317,63 @@ async def remove_from_isr(shell: ControllerShell, replicas: rsm.Replicas, batch:
         failed |= dict.fromkeys(plan.shrink.pids, f"its state znode changed {MAX_ATTEMPTS} times meanwhile")
     if failed:
         log.error("Replicas stay in the ISR of %s: %s", shell.sample(list(failed)), next(iter(failed.values())))
-    gone = {broker: frozenset(pids) for broker, pids in replicas.items()}
-    others = [tuple(r for r in table.replicas(pid) if pid not in gone.get(r, ())) for pid in told]
-    batch.add_leader_and_isr_requests(told, others, is_new=False)
     return failed
 
 
 # -- the write beat ----------------------------------------------------------------------------------------------------
 
 
-async def _write(shell: ControllerShell, decisions: Decisions) -> Written:
-    """Write the decisions under the fence and commit what ZooKeeper took."""
-    if not decisions.pids:
-        return Written([], [], {})
+async def _write(
+    shell: ControllerShell, decisions: Decisions, tell: Callable[[Decisions], Awaitable[None]] | None = None
+) -> Written:
+    """Write the decisions under the fence and commit what ZooKeeper took.
+
+    In steps: while one is committed and told, ZooKeeper works on the next.
+    """
+    result = Written([], [], {})
+
+    async def begin(step: Decisions) -> Writes:
+        topics, numbers = _names(shell, step.pids)
+        return await shell.zk.set_topic_partition_states(
+            topics, numbers, step.leaderships, fence=shell.context.epoch_zk_version
+        )
+
+    async def finish(step: Decisions, writes: Writes) -> None:
+        done, conflicts = await _commit(shell, step, writes, result.failed)
+        result.done.extend(done.pids)
+        result.conflicts.extend(conflicts)
+        shell.journal.append(
+            "write",
+            partitions=len(step.pids),
+            count=len(conflicts),
+            duration_us=int((shell.world.clock.monotonic() - started_s) * 1e6),
+        )
+        if tell is not None:
+            await tell(done)
+
     started_s = shell.world.clock.monotonic()
-    topics, numbers = _names(shell, decisions.pids)
-    writes = await shell.zk.set_topic_partition_states(
-        topics, numbers, decisions.leaderships, fence=shell.context.epoch_zk_version
-    )
+    await overlapped(decisions.steps(WRITTEN_AT_ONCE), begin, finish)
+    return result
+
+
+async def _commit(
+    shell: ControllerShell, step: Decisions, writes: Writes, failed: dict[int, str]
+) -> tuple[Decisions, list[int]]:
+    """What was written, and the pids that somebody else wrote meanwhile; those that never will be go to ``failed``."""
+    if writes.ok:
+        commit(shell.context.table, step, writes.version)
+        return step, []
     ok = [i for i, code in enumerate(writes.code) if code == Code.OK]
-    done = decisions.select(ok)
+    done = step.select(ok)
     commit(shell.context.table, done, [writes.version[i] for i in ok])
-    conflicts = [pid for pid, code in zip(decisions.pids, writes.code, strict=True) if code == Code.BAD_VERSION]
-    failed = {
+    conflicts = [pid for pid, code in zip(step.pids, writes.code, strict=True) if code == Code.BAD_VERSION]
+    failed |= {
         pid: "its state znode is gone" if code == Code.NO_NODE else f"ZooKeeper answered {code}"
-        for pid, code in zip(decisions.pids, writes.code, strict=True)
+        for pid, code in zip(step.pids, writes.code, strict=True)
         if code not in (Code.OK, Code.BAD_VERSION)
     }
     failed |= await _read_again(shell, conflicts)
-    shell.journal.append(
-        "write",
-        partitions=len(decisions.pids),
-        count=len(conflicts),
-        duration_us=int((shell.world.clock.monotonic() - started_s) * 1e6),
-    )
-    return Written(done.pids, [pid for pid in conflicts if pid not in failed], failed)
+    return done, [pid for pid in conflicts if pid not in failed]
 
 
 async def _read_again(shell: ControllerShell, pids: Sequence[int]) -> dict[int, str]:
@@ -370,31 +395,50 @@ async def _read_again(shell: ControllerShell, pids: Sequence[int]) -> dict[int, 
     return failed
 
 
-def _names(shell: ControllerShell, pids: Sequence[int]) -> tuple[list[str], list[int]]:
+def _names(shell: ControllerShell, pids: Sequence[int]) -> tuple[list[str], Sequence[int]]:
     """Topic names and partition numbers, as the port takes them."""
     table = shell.context.table
-    topics, topic_of, index_of = table.topics, table.topic_of, table.index_of
-    return [topics[topic_of[pid]].name for pid in pids], [index_of[pid] for pid in pids]  # type: ignore[union-attr]
+    topics, numbers = take(pids, table.topic_of, table.index_of)
+    names = {number: topic.name for number in set(topics) if (topic := table.topics[number]) is not None}
+    return list(map(names.__getitem__, topics)), numbers
 
 
 def _journal(
-    shell: ControllerShell, pid: int, before: PartitionState, after: PartitionState, why: str | None = None
+    shell: ControllerShell, pids: Sequence[int], after: PartitionState | None = None, why: str | None = None
 ) -> None:
+    """A record for each partition: from the state that it has to ``after``, or the leadership that it has now."""
+    if not pids or not shell.journal.enabled:
+        return
     table = shell.context.table
-    topic, partition = table.topic_partition(pid)
-    led = table.isr_of[pid] != NO_ISR
-    shell.journal.append(
-        "partition",
-        topic=topic,
-        partition=partition,
-        from_state=before.name,
-        to_state=after.name,
-        leader=table.leader[pid] if led else None,
-        leader_epoch=table.leader_epoch[pid] if led else None,
-        isr=table.isr(pid) if led else None,
-        replicas=table.replicas(pid),
-        recovery_state=(table.recovery_state[pid] or None) if led else None,
-        controller_epoch=table.controller_epoch[pid] if led else None,
-        partition_epoch=table.partition_epoch[pid] if led else None,
-        detail=why,
+    topics, numbers = _names(shell, pids)
+    states, assignments, isrs, *leadership = take(
+        pids,
+        table.state,
+        table.assignment_of,
+        table.isr_of,
+        table.leader,
+        table.leader_epoch,
+        table.controller_epoch,
+        table.partition_epoch,
+        table.recovery_state,
     )
+    before = list(map(STATE_NAMES.__getitem__, states))
+    known: list[Sequence[int | None]] = [*leadership]
+    if NO_ISR in isrs:
+        led = [isr != NO_ISR for isr in isrs]
+        known = [[value if it else None for value, it in zip(column, led, strict=True)] for column in leadership]
+    leader, leader_epoch, controller_epoch, partition_epoch, recovery_state = known
+    columns = PartitionColumns(
+        topics,
+        numbers,
+        before,
+        before if after is None else [after.name] * len(pids),
+        leader,
+        leader_epoch,
+        [None if isr == NO_ISR else table.isrs.values[isr] for isr in isrs],
+        [table.assignments.values[assignment].replicas for assignment in assignments],
+        controller_epoch,
+        partition_epoch,
+        [state or None for state in recovery_state],
+    )
+    shell.journal.append_partitions("partition", columns, detail=why)

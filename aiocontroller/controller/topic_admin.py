@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from aiocontroller.controller.broker_requests import Sent
 from aiocontroller.controller.broker_settings import broker_settings
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.topic_deletion import topic_deletion
@@ -31,6 +30,7 @@ from aiocontroller.core.events import (
     TopicResult,
 )
 from aiocontroller.core.replica_placement import PlacementError, assign_replicas_to_brokers
+from aiocontroller.core.request_batch import Sent
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from aiocontroller.zookeeper.topic_rules import TopicError
 

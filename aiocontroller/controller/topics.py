@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import msgspec
 
 from aiocontroller.controller import own_replicas
-from aiocontroller.controller.broker_requests import Sent
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import handle_partition_state_changes, handle_replica_state_changes
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.events import PartitionModifications, TopicChange, TopicDeletion, ZkPartitionReassignment
 from aiocontroller.core.ids import NO_TOPIC_ID, TopicAssignment, distinct
 from aiocontroller.core.partitions import Topic
+from aiocontroller.core.request_batch import Sent
 from aiocontroller.core.states import PartitionState, ReplicaState
 from aiocontroller.zookeeper.errors import Code
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from aiocontroller.core.ids import LeaderAndIsr
@@ -26,6 +26,11 @@ class Decisions(NamedTuple):
         if len(positions) == len(self.pids):
             return self
         return Decisions(*([column[i] for i in positions] for column in self))  # type: ignore[arg-type]
+
+    def steps(self, at_once: int) -> Iterator[Decisions]:
+        """The same in pieces of at most so many; none of nothing."""
+        for start in range(0, len(self.pids), at_once):
+            yield self.select(range(start, min(start + at_once, len(self.pids))))
 
 
 def commit(table: PartitionTable, decisions: Decisions, versions: Sequence[int]) -> None:

@@ -13,7 +13,7 @@ A batch is a value that is made, filled and taken by one step.  It cannot be lef
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from aiocontroller.core.columns import take
@@ -49,10 +49,58 @@ class Requests(NamedTuple):
     stop_replica: list[StopReplicaRequest]
 
 
+class Acknowledgements:
+    """Counts the requests of a batch that brokers have not answered yet; tells once when none is left."""
+
+    def __init__(self) -> None:
+        self._open = 0
+        self._callback: Callable[[], None] | None = None
+
+    def one(self) -> Callable[[], None]:
+        self._open += 1
+        return self._answered
+
+    def when_all(self, callback: Callable[[], None]) -> None:
+        """Call back when every request has been answered or given up; at once where there is none."""
+        self._callback = callback
+        self._tell()
+
+    def _answered(self) -> None:
+        self._open -= 1
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._open == 0 and self._callback is not None:
+            callback, self._callback = self._callback, None
+            callback()
+
+
+class Sent(NamedTuple):
+    """What of a batch brokers have not acknowledged yet."""
+
+    control: Acknowledgements
+    """LeaderAndIsr and StopReplica."""
+    metadata: Acknowledgements
+    """UpdateMetadata, after which a broker knows the leaders."""
+
+
 class RequestBatch:
+    """May go out in several pieces, so that brokers hear of thousands of partitions while others are being written.
+
+    Each piece is whole: LeaderAndIsr, UpdateMetadata and StopReplica of what was added since the last.
+    """
+
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
+        self.sent = Sent(Acknowledgements(), Acknowledgements())
+        """Of all pieces."""
+        self._told: dict[int, set[int]] = {}
+        """Broker -> pids that it hears of in earlier pieces."""
         self._clear()
+
+    def __len__(self) -> int:
+        """The partitions that wait to be told."""
+        return len(self._update_metadata_pids)
 
     def _clear(self) -> None:
         self._leader_and_isr: dict[int, set[int]] = {}
@@ -80,14 +128,28 @@ class RequestBatch:
         self.add_update_metadata_request_for_brokers(self._context.brokers, known)
 
     def add_leader_and_isr_requests(
-        self, pids: Sequence[int], recipients: Sequence[tuple[int, ...]], *, is_new: bool
+        self,
+        pids: Sequence[int],
+        recipients: Sequence[tuple[int, ...]],
+        *,
+        is_new: bool = False,
+        unless_told: bool = False,
     ) -> None:
-        """Each partition's leadership to its own recipients, in parallel columns."""
+        """Each partition's leadership to its own recipients, in parallel columns.
+
+        ``unless_told``: nothing about it has changed since an earlier piece of this batch, if it was in one.
+        """
         by_recipients: dict[tuple[int, ...], list[int]] = {}
         for pid, brokers in zip(pids, recipients, strict=True):
             by_recipients.setdefault(brokers, []).append(pid)
         for brokers, group in by_recipients.items():
-            self.add_leader_and_isr_request_for_brokers(brokers, group, is_new=is_new)
+            if unless_told and self._told:
+                for broker in brokers:
+                    told = self._told.get(broker, ())
+                    untold = [pid for pid in group if pid not in told]
+                    self.add_leader_and_isr_request_for_brokers((broker,), untold, is_new=is_new)
+            else:
+                self.add_leader_and_isr_request_for_brokers(brokers, group, is_new=is_new)
 
     def add_update_metadata_request_for_brokers(self, brokers: Iterable[int], pids: Iterable[int]) -> None:
         self._update_metadata_brokers.update((b, None) for b in brokers if b in self._context.brokers)
@@ -103,7 +165,7 @@ class RequestBatch:
                     wanted[pid] = wanted.get(pid, False) or delete
 
     def take(self) -> Requests:
-        """Everything that was added, ordered; the batch is empty afterwards."""
+        """Everything that was added since the last time, ordered."""
         requests = Requests(
             [
                 LeaderAndIsrRequest(broker, sorted(wanted), frozenset(self._new.get(broker, ())))
@@ -119,6 +181,8 @@ class RequestBatch:
                 for broker, wanted in sorted(self._stop_replica.items())
             ],
         )
+        for broker, pids in self._leader_and_isr.items():
+            self._told.setdefault(broker, set()).update(pids)
         self._clear()
         return requests
 
@@ -142,6 +206,8 @@ def leaders_first(requests: Requests, leader: Sequence[int]) -> tuple[Requests, 
 
     ``leader`` is the table's column.  None where the batch has no order to it: it is large, or no leader is told.
     """
+    if any(len(request.pids) > LEADERS_FIRST_UP_TO for request in requests.leader_and_isr):
+        return None
     told = {pid for request in requests.leader_and_isr for pid in request.pids}
     if len(told) > LEADERS_FIRST_UP_TO:
         return None

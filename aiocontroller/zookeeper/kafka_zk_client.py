@@ -16,8 +16,7 @@ Rules.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from aiocontroller.core.ids import Broker, LeaderAndIsr, TopicAssignment, TopicPartition
 from aiocontroller.zookeeper import cluster_znodes, paths, registration, znodes
@@ -26,6 +25,7 @@ from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.cluster_znodes import DelegationToken, FeatureZNode, MigrationZNode, ProducerIdBlock
 from aiocontroller.zookeeper.codec import Create, SetData
 from aiocontroller.zookeeper.errors import Code
+from aiocontroller.zookeeper.overlap import overlapped
 from aiocontroller.zookeeper.reads import Reads
 from aiocontroller.zookeeper.writes import WriteOp, Writes
 from aiocontroller.zookeeper.znode_access import ZNodeAccess, error_at, refused
@@ -244,25 +244,21 @@ class KafkaZkClient:
     ) -> list[LeaderAndIsr | BadZNode | None]:
         """Parallel columns in, one column out; None where there is no state (yet)."""
         found: list[LeaderAndIsr | BadZNode | None] = []
-        async for states in self.each_topic_partition_states(topics, partitions):
-            found += states.states()
+        await self.each_topic_partition_states(topics, partitions, lambda states: found.extend(states.states()))
         return found
 
     async def each_topic_partition_states(
-        self, topics: Sequence[str], partitions: Sequence[int]
-    ) -> AsyncIterator[PartitionStates]:
-        """The same in slices, one after the other; the next one is on its way while the caller works on this one."""
-        slices = [slice(start, start + SLICE) for start in range(0, len(topics), SLICE)]
-        reading: deque[asyncio.Future[Reads]] = deque()
-        try:
-            for at, part in enumerate(slices):
-                for ahead in slices[at + len(reading) : at + 2]:
-                    reading.append(asyncio.ensure_future(self._read_states(topics[ahead], partitions[ahead])))
-                reads = await reading.popleft()
-                yield _states(topics[part], partitions[part], reads)
-        finally:
-            for unfinished in reading:
-                unfinished.cancel()
+        self, topics: Sequence[str], partitions: Sequence[int], take: Callable[[PartitionStates], None]
+    ) -> None:
+        """The same in slices, in order; the next one is on its way while ``take`` works on one."""
+
+        async def read(start: int) -> Reads:
+            return await self._read_states(topics[start : start + SLICE], partitions[start : start + SLICE])
+
+        async def decode(start: int, reads: Reads) -> None:
+            take(_states(topics[start : start + SLICE], partitions[start : start + SLICE], reads))
+
+        await overlapped(range(0, len(topics), SLICE), read, decode)
 
     async def _read_states(self, topics: Sequence[str], partitions: Sequence[int]) -> Reads:
         return await self.client.get_many(_state_paths(topics, partitions))

@@ -7,7 +7,7 @@ outside the ISR was allowed.  ``crash_after`` ends the term at any write, as ano
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
@@ -138,11 +138,11 @@ class Znodes:
         return [self.states.get(TopicPartition(t, n)) for t, n in zip(topics, numbers, strict=True)]
 
     async def each_topic_partition_states(
-        self, topics: Sequence[str], numbers: Sequence[int]
-    ) -> AsyncIterator[PartitionStates]:
+        self, topics: Sequence[str], numbers: Sequence[int], take: Callable[[PartitionStates], None]
+    ) -> None:
         found = await self.get_topic_partition_states(topics, numbers)
         versions = [-1 if state is None else state.partition_epoch for state in found]
-        yield PartitionStates(found, list(range(len(found))), versions)
+        take(PartitionStates(found, list(range(len(found))), versions))
 
     async def get_topic_configs(self, topics: Sequence[str]) -> TopicConfigs:
         configs = TopicConfigs()
