@@ -53,8 +53,9 @@ class BrokerRequestSender:
         self._fragments: dict[int, dict[int, bytes]] | None = None
         """By version and pid, what is encoded of a piece while it goes to all its brokers; the table stands still."""
 
-    async def send(self, requests: Requests, sent: Sent) -> None:
-        """LeaderAndIsr, then UpdateMetadata, then StopReplica."""
+    async def send(self, requests: Requests, sent: Sent | None = None) -> Sent:
+        """LeaderAndIsr, then UpdateMetadata, then StopReplica.  ``sent`` counts what earlier pieces of a batch sent."""
+        sent = Sent(Acknowledgements(), Acknowledgements()) if sent is None else sent
         told: Sequence[int] = () if requests.update_metadata is None else requests.update_metadata.pids
         for low, high in pairwise((-inf, *told[PARTITIONS_PER_REQUEST::PARTITIONS_PER_REQUEST], inf)):
             self._fragments = {}
@@ -70,6 +71,7 @@ class BrokerRequestSender:
                 await self._clock.sleep(0)
         for stop_replica in requests.stop_replica:
             self._send_stop_replica(stop_replica, sent.control)
+        return sent
 
     def _send_leader_and_isr(
         self, request: LeaderAndIsrRequest, pids: Sequence[int], acknowledgements: Acknowledgements

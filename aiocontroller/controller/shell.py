@@ -16,7 +16,7 @@ from aiocontroller.controller.channel_manager import ControllerChannelManager
 from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import Broker, Endpoint, TopicPartition
-from aiocontroller.core.request_batch import Acknowledgements, RequestBatch, Sent, leaders_first
+from aiocontroller.core.request_batch import RequestBatch, Sent, leaders_first
 from aiocontroller.journal.journal import Journal
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import World
@@ -167,11 +167,9 @@ class ControllerShell:
         requests = batch.take()
         parts = leaders_first(requests, self.context.table.leader)
         if parts is None:
-            await self._requests.send(requests, batch.sent)
-            return batch.sent
+            return await self._requests.send(requests, batch.sent)
         first, rest = parts
-        to_leaders = Sent(Acknowledgements(), Acknowledgements())
-        await self._requests.send(first, to_leaders)
+        to_leaders = await self._requests.send(first)
         barrier = self.channels.hold_back(self.context.brokers, LEADERS_FIRST_S)
         leaders_heard = batch.sent.control.one()
         await self._requests.send(rest, batch.sent)

@@ -7,9 +7,13 @@ one batch for all brokers, where Kafka writes and sends for each broker by itsel
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from itertools import compress
+from operator import ne
 from typing import NamedTuple
 
+from aiocontroller.core.columns import take
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.election import Strategy, elect
 from aiocontroller.core.partitions import NO_ISR
@@ -30,28 +34,26 @@ class Imbalance(NamedTuple):
 def leader_imbalance(context: ControllerContext) -> list[Imbalance]:
     """Every preferred broker's imbalance, by broker id; topics being deleted do not count."""
     table = context.table
+    heads = [a.replicas[0] if a.replicas else -1 for a in table.assignments.values]
+    pids = table.pids()
+    going = {topic.number for topic in table.topics if topic is not None and topic.deleting}
+    if going:
+        pids = [pid for pid, topic in zip(pids, take(pids, table.topic_of)[0], strict=True) if topic not in going]
+    assignments, leaders = take(pids, table.assignment_of, table.leader)
     preferred: dict[int, int] = {}
+    for assignment, count in Counter(assignments).items():
+        preferred[heads[assignment]] = preferred.get(heads[assignment], 0) + count
     not_led: dict[int, list[int]] = {}
-    heads: dict[int, int] = {}
-    for topic in table.topics:
-        if topic is None or topic.deleting:
-            continue
-        for pid in topic.pids:
-            if pid < 0:
-                continue
-            assignment = table.assignment_of[pid]
-            head = heads.get(assignment)
-            if head is None:
-                replicas = table.assignments.values[assignment].replicas
-                head = heads[assignment] = replicas[0] if replicas else -1
-            preferred[head] = preferred.get(head, 0) + 1
-            if table.leader[pid] != head and table.isr_of[pid] != NO_ISR:
-                not_led.setdefault(head, []).append(pid)
-    return [Imbalance(b, preferred[b], sorted(not_led.get(b, ()))) for b in sorted(preferred) if b >= 0]
+    for pid in compress(pids, map(ne, map(heads.__getitem__, assignments), leaders)):
+        if table.isr_of[pid] != NO_ISR:
+            not_led.setdefault(heads[table.assignment_of[pid]], []).append(pid)
+    return [Imbalance(b, preferred[b], not_led.get(b, [])) for b in sorted(preferred) if b >= 0]
 
 
 def partitions_to_rebalance(context: ControllerContext, leader_imbalance_per_broker_percentage: int) -> list[int]:
     """The pids whose preferred leader should and can lead again, ascending."""
+    if not context.table.preferred_replica_imbalance:
+        return []
     candidates = [
         pid
         for imbalance in leader_imbalance(context)

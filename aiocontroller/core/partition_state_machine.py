@@ -8,7 +8,7 @@ controller's shell; here is only what to write.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import compress, count
+from itertools import compress
 from typing import NamedTuple
 
 from aiocontroller.core.columns import take
@@ -47,20 +47,18 @@ def initialize_partition_states(context: ControllerContext) -> None:
     table = context.table
     pids = table.pids()
     isrs, leaders = take(pids, table.isr_of, table.leader)
-    state_of_leader = {
-        leader: PartitionState.OnlinePartition if leader in context.live else PartitionState.OfflinePartition
-        for leader in set(leaders)
-    }
-    states = [state_of_leader[leader] for leader in leaders]
+    away = set(leaders).difference(context.live)
+    table.set_state(pids, PartitionState.OnlinePartition)
+    if away or context.offline_dirs:
+        offline = [
+            pid
+            for pid, leader in zip(pids, leaders, strict=True)
+            if leader in away or (context.offline_dirs and not context.is_replica_online(pid, leader))
+        ]
+        table.set_state(offline, PartitionState.OfflinePartition)
     if NO_ISR in isrs:
-        for at in compress(count(), map(NO_ISR.__eq__, isrs)):
-            states[at] = PartitionState.NewPartition
-    if context.offline_dirs:
-        for at, pid in enumerate(pids):
-            if states[at] is PartitionState.OnlinePartition and not context.is_replica_online(pid, leaders[at]):
-                states[at] = PartitionState.OfflinePartition
-    for state in sorted(set(states)):
-        table.set_state([pid for pid, its in zip(pids, states, strict=True) if its is state], state)
+        new = compress(pids, map(NO_ISR.__eq__, isrs))
+        table.set_state(new, PartitionState.NewPartition)
 
 
 def partitions_to_bring_online(context: ControllerContext, topic: str | None = None) -> list[int]:
