@@ -259,6 +259,8 @@ async def _offline_replicas(shell: ControllerShell, replicas: rsm.Replicas, batc
     table = shell.context.table
     staying = {b: [pid for pid in pids if not table.topic(pid).deleting] for b, pids in replicas.items()}
     failed = await remove_from_isr(shell, staying, batch)
+    for broker, pids in replicas.items():
+        batch.add_stop_replica_request_for_brokers((broker,), pids, delete=False)
     rsm.set_replica_states(
         table,
         {broker: [p for p in pids if p not in failed] if failed else pids for broker, pids in replicas.items()},
@@ -268,9 +270,9 @@ async def _offline_replicas(shell: ControllerShell, replicas: rsm.Replicas, batc
 
 async def stop_removed_replicas(shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch) -> None:
     """Out of the ISRs, stopped and deleted at once: replicas that their assignments no longer name."""
+    await remove_from_isr(shell, replicas, batch)
     for broker, pids in replicas.items():
         batch.add_stop_replica_request_for_brokers((broker,), pids, delete=True)
-    await remove_from_isr(shell, replicas, batch)
 
 
 async def bump_leader_epochs(shell: ControllerShell, pids: Sequence[int]) -> Written:
