@@ -20,22 +20,20 @@ async def overlapped(
 
     The first error ends all: what has begun is cancelled and waited for.
     """
-    begun: deque[tuple[Item, asyncio.Task[T]]] = deque()
-
-    async def finish_first() -> None:
-        item, task = begun[0]
-        result = await task
-        await finish(item, result)
-        begun.popleft()
-
+    waiting = list(items)
+    if len(waiting) == 1:
+        await finish(waiting[0], await begin(waiting[0]))
+        return
+    begun: deque[asyncio.Task[T]] = deque()
     try:
-        for item in items:
-            begun.append((item, asyncio.ensure_future(begin(item))))
-            if len(begun) > 1:
-                await finish_first()
-        while begun:
-            await finish_first()
+        for at, item in enumerate(waiting):
+            for ahead in waiting[at + len(begun) : at + 2]:
+                begun.append(asyncio.ensure_future(begin(ahead)))
+            result = await begun[0]
+            begun.popleft()
+            await finish(item, result)
     finally:
-        for _, task in begun:
+        for task in begun:
             task.cancel()
-        await asyncio.gather(*(task for _, task in begun), return_exceptions=True)
+        if begun:
+            await asyncio.gather(*begun, return_exceptions=True)
