@@ -269,3 +269,31 @@ def test_large_batches_go_in_kafkas_order() -> None:
     assert parted(LeaderAndIsrRequest(1, most, frozenset()), leader=leader) is not None
     more = [LeaderAndIsrRequest(1, most, frozenset()), LeaderAndIsrRequest(2, [len(most)], frozenset())]
     assert parted(*more, leader=leader) is None
+
+
+def test_what_a_piece_has_told_is_told_again_only_when_it_changed() -> None:
+    context = ctx(3, {"t": [[1, 2, 3]] * 3})
+    pids = [pid(context, f"t-{n}") for n in range(3)]
+    batch = RequestBatch(context)
+    batch.add_leader_and_isr_requests(pids[:2], [(1, 2), (1, 2)])
+    assert len(batch) == 2
+    first = batch.take()
+    assert len(batch) == 0
+    assert [(r.broker, r.pids) for r in first.leader_and_isr] == [(1, pids[:2]), (2, pids[:2])]
+    batch.add_leader_and_isr_requests(pids, [(1, 2, 3)] * 3, unless_told=True)
+    batch.add_leader_and_isr_requests(pids[:1], [(2,)])
+    second = batch.take()
+    assert [(r.broker, r.pids) for r in second.leader_and_isr] == [(1, pids[2:]), (2, [pids[0], pids[2]]), (3, pids)]
+
+
+def test_acknowledgements_count_all_pieces_of_a_batch() -> None:
+    batch = RequestBatch(ctx(1, {}))
+    heard: list[str] = []
+    first = batch.sent.control.one()
+    first()
+    second, third = batch.sent.control.one(), batch.sent.control.one()
+    batch.sent.control.when_all(lambda: heard.append("all"))
+    second()
+    assert heard == []
+    third()
+    assert heard == ["all"]
