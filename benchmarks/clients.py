@@ -1,7 +1,7 @@
 """What clients feel when something dies: the longest time without an acknowledged record, for each partition.
 
-    scripts/bench clients [--trials 3] [--session-ms 18000] [--subjects kafka,aiocontroller,kraft] [--json FILE]
-    scripts/bench clients --subjects kafka,early --variant early:aiocontroller.some.property=full
+    scripts/bench clients [--trials 3] [--session-ms 18000] [--subjects kafka,aiocontroller,early,kraft] [--json FILE]
+    scripts/bench clients --subjects early,late --variant late:aiocontroller.early.detection.silence.ms=5000
     scripts/bench clients --broker replica.fetch.wait.max.ms=50 --events "broker SIGKILL,rolling restart"
 
 Three Kafka 3.9 brokers with the time-outs that they are shipped with, three replicas of which two must be in sync,
@@ -10,6 +10,7 @@ nothing is lost, doubled or out of order.  The subjects, one after the other, ea
 
   kafka          the controller inside one of the brokers
   aiocontroller  outside; a variant is the same with properties of its own
+  early          the variant with early detection of dead brokers (docs/early-detection.md)
   kraft          three brokers and three controllers that are no brokers, of the same release
 
 "Led" are the partitions whose leader was struck (in a leader move: those moved), "others" the rest.  "controller and
@@ -40,7 +41,8 @@ from aiocontroller.cluster.load.tally import Verdict
 from aiocontroller.cluster.real_kafka import DEFAULT_VERSION, KafkaMissingError, kafka_jars
 
 PLAYED = [event for event in EVENTS if event not in ("takeover", "release")]
-SUBJECTS = ("kafka", "aiocontroller", "kraft")
+EARLY = {"aiocontroller.early.broker.detection": "full", "aiocontroller.early.fast.bounce.ms": "1000"}
+SUBJECTS = ("kafka", "aiocontroller", "early", "kraft")
 
 
 class Outcome(msgspec.Struct):
@@ -151,10 +153,14 @@ def parsed() -> argparse.Namespace:
     try:
         options.broker = settings(options.broker)
         named = [text.partition(":") for text in options.variant]
-        options.variant = {name: settings(given.split(",")) for name, _, given in named}
+        options.variant = {"early": EARLY} | {name: settings(given.split(",")) for name, _, given in named}
     except ValueError as error:
         parser.error(str(error))
-    for name, known in (("subjects", (*SUBJECTS, *options.variant)), ("events", PLAYED), ("clients", KINDS)):
+    for name, known in (
+        ("subjects", dict.fromkeys((*SUBJECTS, *options.variant))),
+        ("events", PLAYED),
+        ("clients", KINDS),
+    ):
         found = [text.strip() for text in getattr(options, name).split(",")]
         setattr(options, name, found)
         if strange := set(found) - set(known):
