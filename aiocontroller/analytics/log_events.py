@@ -19,6 +19,7 @@ from aiocontroller.analytics.clocks import applied
 from aiocontroller.analytics.log_reader import CONTINUATION
 
 INFERRED = "not in the log: when its leader's broker was seen to fail"
+_FIRST = 1 << 36
 _KEY = ("cluster", "topic", "partition")
 
 
@@ -32,6 +33,8 @@ def log_events(bronze: DataFrame, clocks: DataFrame) -> DataFrame:
     lines = lines.withColumn(
         "process", F.concat(F.lit("broker-"), F.coalesce(F.col("node").cast("string"), F.lit("?")))
     )
+    # A controller says what it saw before it says what it decided, in another file, often in the same millisecond.
+    lines = lines.withColumn("seq", F.expr(f"IF(kind IN ('broker', 'elected', 'failover'), seq - {_FIRST}, seq)"))
     told = with_epochs(lines).transform(one_per_broker).transform(with_durations)
     of_partitions = F.col("partition").isNotNull() & (
         F.col("kind").isin("partition", "isr")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from pyspark.sql import functions as F
 
 from aiocontroller.analytics import bronze, silver
 from aiocontroller.analytics.clocks import ASSUMED_FASTEST_US, offsets
@@ -69,10 +70,19 @@ def in_order(journals: list[list[Record]]) -> list[Record]:
 
 def true_rows(journals: list[list[Record]]) -> list[dict[str, Any]]:
     return [
-        {"topic": r.topic, "partition": r.partition, "to_state": r.to_state, "leader": r.leader, "ts_us": r.ts,
-         "ts_error_us": 0, "leader_epoch": r.leader_epoch, "isr": list(r.isr or ())}
-        for r in in_order(journals) if r.kind in ("partition", "isr")
-    ]  # fmt: skip
+        {
+            "topic": r.topic,
+            "partition": r.partition,
+            "to_state": r.to_state,
+            "leader": r.leader,
+            "ts_us": r.ts,
+            "ts_error_us": 0,
+            "leader_epoch": r.leader_epoch,
+            "isr": list(r.isr or ()),
+        }
+        for r in in_order(journals)
+        if r.kind in ("partition", "isr")
+    ]
 
 
 def test_windows_and_clocks_from_logs_of_each_release(spark: Any, tmp_path: Path) -> None:
@@ -95,6 +105,15 @@ def test_windows_and_clocks_from_logs_of_each_release(spark: Any, tmp_path: Path
     for row in table.collect():
         known[row["cluster"]][row["node"]] = row
     events = silver.events(accepted, table).where("kind IN ('partition', 'isr')")
+    causes = silver.events(accepted, table).where(
+        "kind = 'broker' AND detail = 'dead' OR to_state = 'OfflinePartition'"
+    )
+    same_time = causes.groupBy("cluster", "ts_us").agg(
+        F.expr("max(if(kind = 'broker', seq, NULL)) AS death"), F.expr("min(if(kind = 'partition', seq, NULL)) AS loss")
+    )
+    together = same_time.where("death IS NOT NULL AND loss IS NOT NULL").collect()
+    assert {r["cluster"][:3] for r in together} >= {"0.1", "1.1", "2.4"}
+    assert all(r["death"] <= r["loss"] for r in together)
     rows = events.orderBy("epoch", "ts_us", "seq").collect()
     told = []
     for seed, journals in truth.items():
