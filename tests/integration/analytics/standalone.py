@@ -110,7 +110,8 @@ def main() -> int:
         differ = 0
         for table in SORTED_BY:
             one, other = (pq.read_table(folder / where / "gold" / table) for where in ("cluster", "local"))
-            same = one.equals(other)
+            # Not the schema's "not null": of an empty table Spark keeps what its plan happened to know.
+            same = one.column_names == other.column_names and one.to_pylist() == other.to_pylist()
             differ += not same
             say(f"{table:<16} {one.num_rows:>8,} rows  {'the same' if same else 'DIFFERENT'}\n")
         return 1 if differ else 0
