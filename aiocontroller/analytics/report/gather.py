@@ -1,0 +1,230 @@
+"""What the page shows, as plain values, out of the gold tables: counted, binned and cut to size in Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from aiocontroller.analytics.gold.availability import NOT_AN_OUTAGE
+
+BINS: Final = 600
+"""Of the timeline."""
+CLUSTERS: Final = 8
+WINDOWS: Final = 25
+FAILOVERS: Final = 20
+LATENCIES: Final = 24
+TOPICS: Final = 30
+BROKERS: Final = 12
+LIFE_EVENTS: Final = 200
+VIOLATIONS: Final = 50
+REQUESTS: Final = 40
+FILES: Final = 50
+QUARANTINED: Final = 10
+SHORT_US: Final = 6 * 3_600_000_000
+"""A heat map by the hour says nothing about less than this."""
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Cluster:
+    """One cluster's figures; every list is in the order in which it is shown."""
+
+    name: str
+    from_us: int
+    to_us: int
+    partitions: int
+    unavailable_us: int
+    availability: float
+    topics_seen: int = 0
+    bin_us: int = 1
+    without_leader: list[int] = field(default_factory=list)
+    """For each bin of ``bin_us`` from ``from_us``: the most partitions that can have been without a leader at once."""
+    under_replicated: list[int] = field(default_factory=list)
+    causes: list[Row] = field(default_factory=list)
+    windows: list[Row] = field(default_factory=list)
+    failovers: list[Row] = field(default_factory=list)
+    """The slowest, each with its ``phases``: [(phase, µs)]."""
+    elections: int = 0
+    life: list[Row] = field(default_factory=list)
+    """Turns in brokers' lives, by time."""
+    latencies: list[Row] = field(default_factory=list)
+    requests: list[Row] = field(default_factory=list)
+    churn: list[Row] = field(default_factory=list)
+    """(topic, x, changes): x is an hour (µs), or the broker where the whole is shorter than a few hours."""
+    churn_by_hour: bool = False
+    imbalance: list[Row] = field(default_factory=list)
+    """(broker, ts_us, imbalance), of the most unbalanced brokers."""
+    worst_topics: list[Row] = field(default_factory=list)
+    broker_accounts: list[Row] = field(default_factory=list)
+    violations: list[Row] = field(default_factory=list)
+    violated: list[Row] = field(default_factory=list)
+    """(invariant, count)"""
+
+
+@dataclass
+class Content:
+    clusters: list[Cluster]
+    more_clusters: int
+    quality: list[Row]
+    """Files that are not whole, the worst first."""
+    quarantine: list[Row]
+    records: int
+    quarantined: int
+    files: int
+    whole_files: int
+
+
+def gather(spark: SparkSession, out: str) -> Content:
+    """From ``out``/gold and ``out``/bronze/quarantine."""
+
+    def table(name: str) -> DataFrame:
+        return spark.read.parquet(f"{out}/gold/{name}")
+
+    tables = {
+        name: table(name)
+        for name in (
+            *("windows", "failovers", "failover_phases", "latencies", "requests", "churn", "imbalance"),
+            *("violations", "availability", "brokers", "data_quality"),
+        )
+    }
+    whole = tables["availability"].where("level = 'cluster'").orderBy("availability", "name")
+    clusters = [_cluster(tables, row) for row in _rows(whole.limit(CLUSTERS))]
+    quality = tables["data_quality"]
+    totals = quality.agg(
+        F.sum("records").alias("records"),
+        F.sum("quarantined").alias("quarantined"),
+        F.count("*").alias("files"),
+        F.count_if(F.col("words") == "complete").alias("whole"),
+    ).first()
+    assert totals is not None
+    broken = quality.where("words <> 'complete'").orderBy(F.desc("quarantined"), F.desc("gaps"), "file")
+    return Content(
+        clusters,
+        max(0, whole.count() - CLUSTERS),
+        _rows(broken.limit(FILES)),
+        _quarantine(spark, out),
+        int(totals["records"] or 0),
+        int(totals["quarantined"] or 0),
+        int(totals["files"]),
+        int(totals["whole"]),
+    )
+
+
+def _rows(table: DataFrame) -> list[Row]:
+    return [row.asDict() for row in table.collect()]
+
+
+def _quarantine(spark: SparkSession, out: str) -> list[Row]:
+    """A sample of what could not be read; none where no batch had any."""
+    try:
+        found = spark.read.option("basePath", f"{out}/bronze/quarantine").parquet(f"{out}/bronze/quarantine")
+    except Exception as error:
+        if "PATH_NOT_FOUND" in str(error) or "UNABLE_TO_INFER_SCHEMA" in str(error):
+            return []
+        raise
+    return _rows(found.orderBy(F.desc("count"), "file").select("file", "reason", "count", "line").limit(QUARANTINED))
+
+
+def _cluster(tables: dict[str, DataFrame], whole: Row) -> Cluster:
+    name, from_us, to_us = whole["name"], int(whole["from_us"]), int(whole["to_us"])
+
+    def of(table: str) -> DataFrame:
+        return tables[table].where(F.col("cluster") == name)
+
+    outages = of("windows").where(~F.col("cause").isin(*NOT_AN_OUTAGE))
+    without = outages.where("kind <> 'under_replicated'")
+    bin_us = max(1, -(-(to_us - from_us + 1) // BINS))
+    cluster = Cluster(
+        name, from_us, to_us, int(whole["partitions"]), int(whole["unavailable_us"]), float(whole["availability"])
+    )
+    cluster.bin_us = bin_us
+    cluster.without_leader = _most_at_once(without, from_us, to_us, bin_us)
+    cluster.under_replicated = _most_at_once(outages.where("kind = 'under_replicated'"), from_us, to_us, bin_us)
+    cluster.causes = _rows(
+        outages.groupBy("kind", "cause", "broker")
+        .agg(
+            F.count("*").alias("windows"),
+            F.countDistinct("topic", "partition").alias("partitions"),
+            F.expr("sum(duration_us) AS total_us"),
+            F.expr("max(duration_us) AS longest_us"),
+            F.expr("count_if(end_us IS NULL) AS still_open"),
+        )
+        .orderBy("kind", F.desc("total_us"), "cause", "broker")
+    )
+    cluster.windows = _rows(without.orderBy(F.desc("duration_us"), "start_us", "topic", "partition").limit(WINDOWS))
+    cluster.elections = of("failovers").count()
+    cluster.failovers = _failovers(of("failovers"), of("failover_phases"))
+    cluster.life = _rows(of("brokers").where("event <> 'came'").orderBy("ts_us", "broker").limit(LIFE_EVENTS))
+    plain = of("latencies").where("broker IS NULL")
+    cluster.latencies = _rows(plain.orderBy(F.desc("count"), "what", "name").limit(LATENCIES))
+    cluster.requests = _rows(of("requests").orderBy(F.desc("p99_us"), "broker", "api").limit(REQUESTS))
+    cluster.churn_by_hour = to_us - from_us >= SHORT_US
+    cluster.churn = _churn(of("churn"), "hour_us" if cluster.churn_by_hour else "broker")
+    cluster.imbalance = _imbalance(of("imbalance"), from_us, bin_us)
+    topics = tables["availability"].where(F.col("cluster") == name).where("level = 'topic'")
+    cluster.topics_seen = topics.count()
+    cluster.worst_topics = _rows(
+        topics.where("unavailable_us > 0").orderBy("availability", F.desc("unavailable_us"), "name").limit(TOPICS)
+    )
+    cluster.broker_accounts = _rows(
+        tables["availability"]
+        .where(F.col("cluster") == name)
+        .where("level = 'broker'")
+        .orderBy("availability", "name")
+        .limit(TOPICS)
+    )
+    cluster.violations = _rows(of("violations").orderBy("ts_us", "invariant", "topic", "partition").limit(VIOLATIONS))
+    cluster.violated = _rows(of("violations").groupBy("invariant").count().orderBy("invariant"))
+    return cluster
+
+
+def _most_at_once(windows: DataFrame, from_us: int, to_us: int, bin_us: int) -> list[int]:
+    """For each bin: how many were open when it began, and how many began in it.
+
+    Two counts for each bin, whatever the number of windows; where windows are shorter than a bin it is an upper bound.
+    """
+    bins = (to_us - from_us) // bin_us + 1
+
+    def counted(moment: str) -> dict[int, int]:
+        number = F.expr(f"CAST(least(greatest(({moment} - {from_us}) DIV {bin_us}, 0), {bins - 1}) AS INT)")
+        rows = windows.where(f"{moment} IS NOT NULL").groupBy(number.alias("bin")).count().collect()
+        return {row["bin"]: row["count"] for row in rows}
+
+    starts, ends = counted("start_us"), counted("end_us")
+    most, still_open = [], 0
+    for number in range(bins):
+        most.append(still_open + starts.get(number, 0))
+        still_open = most[-1] - ends.get(number, 0)
+    return most
+
+
+def _failovers(failovers: DataFrame, phases: DataFrame) -> list[Row]:
+    slowest = _rows(failovers.orderBy(F.desc_nulls_last("duration_us"), "epoch").limit(FAILOVERS))
+    epochs = [row["epoch"] for row in slowest]
+    steps: dict[tuple[int, int], list[tuple[str, int]]] = {}
+    for row in phases.where(F.col("epoch").isin(epochs)).orderBy("epoch", "node", "position").collect():
+        steps.setdefault((row["epoch"], row["node"]), []).append((row["phase"], row["duration_us"] or 0))
+    return sorted(
+        (row | {"phases": steps.get((row["epoch"], row["node"]), [])} for row in slowest),
+        key=lambda row: (row["epoch"], row["node"]),
+    )
+
+
+def _churn(churn: DataFrame, x: str) -> list[Row]:
+    """Of the topics that changed most."""
+    summed = churn.groupBy("topic", F.col(x).alias("x")).agg(F.sum("leader_changes").alias("changes"))
+    busiest = churn.groupBy("topic").agg(F.sum("leader_changes").alias("n")).orderBy(F.desc("n"), "topic").limit(TOPICS)
+    kept = summed.join(F.broadcast(busiest), "topic").where("changes > 0 AND x IS NOT NULL")
+    return _rows(kept.orderBy(F.desc("n"), "topic", "x").select("topic", "x", "changes"))
+
+
+def _imbalance(imbalance: DataFrame, from_us: int, bin_us: int) -> list[Row]:
+    """Of the brokers that were most unbalanced, the worst of each bin."""
+    worst = imbalance.groupBy("broker").agg(F.max("imbalance").alias("w")).orderBy(F.desc("w"), "broker").limit(BROKERS)
+    at = F.expr(f"{from_us} + {bin_us} * ((ts_us - {from_us}) DIV {bin_us})")
+    binned = imbalance.join(F.broadcast(worst), "broker").groupBy("broker", at.alias("ts_us"))
+    return _rows(binned.agg(F.max("imbalance").alias("imbalance")).orderBy("broker", "ts_us"))
