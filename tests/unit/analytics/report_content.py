@@ -39,8 +39,9 @@ def cluster(name: str = "prod", *, hours: int = 8) -> Cluster:
     found.elections = 3
     steps = ("brokers", "topics", "states", "requests")
     found.failovers = [
-        row(node=1000001 + n % 2, epoch=n + 1, elected_us=DAY_US + n * 2 * HOUR_US, loaded_us=0, duration_us=90_000 * (n + 1),
-            partitions=1200, brokers=6, topics=14, phases=[(step, 20_000 * (n + 1) + 900 * i) for i, step in enumerate(steps)])
+        row(node=1000001 + n % 2, epoch=n + 1, elected_us=DAY_US + n * 2 * HOUR_US, loaded_us=0,
+            duration_us=90_000 * (n + 1), partitions=1200, brokers=6, topics=14,
+            phases=[(step, 20_000 * (n + 1) + 900 * i) for i, step in enumerate(steps)])
         for n in range(3)
     ]  # fmt: skip
     found.life = [
@@ -52,8 +53,8 @@ def cluster(name: str = "prod", *, hours: int = 8) -> Cluster:
             processing_us=15_000, windows=0, longest_window_us=None),
     ]  # fmt: skip
     found.latencies = [
-        row(what="processing", name=name, broker=None, count=900 // (i + 1), p50_us=300 * (i + 1), p99_us=9_000 * (i + 1),
-            p999_us=20_000 * (i + 1), max_us=45_000 * (i + 1), mean_us=900)
+        row(what="processing", name=name, broker=None, count=900 // (i + 1), p50_us=300 * (i + 1),
+            p99_us=9_000 * (i + 1), p999_us=20_000 * (i + 1), max_us=45_000 * (i + 1), mean_us=900)
         for i, name in enumerate(("AlterPartitionReceived", "BrokerChange", "TopicChange"))
     ]  # fmt: skip
     found.requests = [

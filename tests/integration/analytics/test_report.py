@@ -1,0 +1,79 @@
+"""The report of a whole run: journal, tables, page, and the page in a real browser."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiocontroller.analytics import batch
+from aiocontroller.analytics.report import gather, write_report
+from tests.integration.analytics.gold.build import Controller, lines
+from tests.integration.analytics.gold.test_tables import quiet_life
+
+S = 1_000_000
+BROWSER = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+
+
+def journal(folder: Path, controller: Controller) -> None:
+    folder.mkdir()
+    name = f"journal-{controller.node}-1-{controller.start_us}-000001.jsonl"
+    torn = b'{"v":1,"seq":99999,"epo'
+    (folder / name).write_bytes(b"".join(lines(controller.records)) + torn)
+
+
+@pytest.fixture(scope="module")
+def made(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with ``out`` and ``report.html`` of a day in which broker 1 died."""
+    folder = tmp_path_factory.mktemp("report")
+    journal(folder / "in", quiet_life())
+    batch.run(spark, [str(folder / "in")], str(folder / "out"))
+    write_report(spark, str(folder / "out"), folder / "sub" / "report.html")
+    return folder
+
+
+def test_what_is_gathered_is_what_gold_says(spark: Any, made: Path) -> None:
+    content = gather.gather(spark, str(made / "out"))
+    (cluster,) = content.clusters
+    windows = spark.read.parquet(f"{made}/out/gold/windows")
+    without = windows.where("kind <> 'under_replicated' AND cause NOT IN ('creation', 'deletion')")
+    assert [row["duration_us"] for row in cluster.windows] == sorted(
+        (row["duration_us"] for row in without.collect()), reverse=True
+    )
+    assert max(cluster.without_leader) >= 2  # "waits" and "single" had no leader at the same time
+    assert cluster.without_leader[0] == 0
+    assert [row["event"] for row in cluster.life][:2] == ["died", "came_back"]
+    assert cluster.elections == 1
+    assert dict(cluster.failovers[0]["phases"]) == {"read": 700, "elect": 300}
+    assert content.quarantined == 1
+    assert content.quarantine[0]["line"].startswith('{"v":1,"seq":99999')
+
+
+def test_the_page_names_the_broker_its_gaps_and_the_torn_line(made: Path) -> None:
+    html = re.sub(r"<script.*?</script>", "", (made / "sub" / "report.html").read_text(), flags=re.DOTALL)
+    assert "Brokers died once: broker 1 at" in html
+    assert "No invariant was violated" in html
+    assert "1 line could not be understood" in html
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium on PATH")
+@pytest.mark.timeout(180)
+def test_a_real_browser_draws_it(made: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "page.png"
+    command = [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+    command += ["--enable-logging=stderr", "--virtual-time-budget=15000", "--window-size=1200,3000"]
+    page = (made / "sub" / "report.html").as_uri()
+    run = subprocess.run([*command, "--dump-dom", page], capture_output=True, text=True, timeout=90, check=True)
+    assert run.stdout.count('class="main-svg"') >= 6  # every plot draws at least two
+    assert "Uncaught" not in run.stderr
+    subprocess.run([*command, f"--screenshot={picture}", page], capture_output=True, timeout=90, check=True)
+    data = picture.read_bytes()
+    assert struct.unpack(">II", data[16:24]) == (1200, 3000)
+    assert len(data) > 60_000  # a blank page of this size takes a few thousand
