@@ -17,6 +17,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--manifest", help="what the files do not say of themselves (TOML or JSON)")
     parser.add_argument("--incremental", action="store_true", help="add what is new")
     parser.add_argument("--max-quarantined", type=float, default=0.01, help="share of lines; default 0.01")
+    parser.add_argument("--report", help="also write a page (HTML) to this file")
     job = parser.parse_args(arguments)
     try:
         summary = perform(
@@ -26,6 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
                 manifest=job.manifest,
                 incremental=job.incremental,
                 most_quarantined=job.max_quarantined,
+                report=job.report,
             ),
             lambda words: print(words, file=sys.stderr, flush=True),
         )

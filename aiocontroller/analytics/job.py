@@ -26,6 +26,8 @@ class Job:
     follow: bool = False
     in_progress: bool = False
     most_quarantined: float = 0.01
+    report: str | None = None
+    """Where the page goes: a file on this machine."""
 
 
 def perform(job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
@@ -38,7 +40,6 @@ def perform(job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
     # These import pyspark, whose absence ``spark_session`` explains.
     from aiocontroller.analytics import batch, tail
     from aiocontroller.analytics.manifest import Manifest, read_manifest
-    from aiocontroller.analytics.summary import summarise
 
     if job.follow:
         query = tail.follow(spark, job.paths, job.out, tell)
@@ -46,7 +47,7 @@ def perform(job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
             query.awaitTermination()
         except KeyboardInterrupt:
             query.stop()
-        return summarise(spark, job.out)
+        return _tell(spark, job, tell)
     run = batch.run_incremental if job.incremental else batch.run
     found = run(
         spark,
@@ -65,6 +66,18 @@ def perform(job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
         tell(f"still being written, and not read (--in-progress reads them): {_some(found.in_progress)}")
     for remark in sorted({remark for file in found.files for remark in file.remarks}):
         tell(f"{remark}: {_some([file.name for file in found.files if remark in file.remarks])}")
+    return _tell(spark, job, tell)
+
+
+def _tell(spark: Any, job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
+    """The report, if one is wanted, and the summary."""
+    from aiocontroller.analytics.summary import summarise
+
+    if job.report is not None:
+        from aiocontroller.analytics.report import write_report
+
+        write_report(spark, job.out, Path(job.report))
+        tell(f"report: {job.report}")
     return summarise(spark, job.out)
 
 

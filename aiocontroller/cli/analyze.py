@@ -23,6 +23,7 @@ from aiocontroller.core.errors import BadInputError
     metavar="SHARE",
     help="Fail when more of the lines than this cannot be understood.",
 )
+@click.option("--report", metavar="FILE", help="Write a page to look at, too: one HTML file.")
 @click.option("--master", metavar="URL", help="Of a Spark cluster.  [default: this machine]")
 @JSON
 def analyze(
@@ -33,6 +34,7 @@ def analyze(
     incremental: bool,
     follow: bool,
     max_quarantined: float,
+    report: str | None,
     master: str | None,
     as_json: bool,
 ) -> None:  # fmt: skip
@@ -50,7 +52,7 @@ def analyze(
         )
     from aiocontroller.analytics.job import Job, perform
 
-    job = Job(paths, out, manifest, master, incremental, follow, in_progress, max_quarantined)
+    job = Job(paths, out, manifest, master, incremental, follow, in_progress, max_quarantined, report)
     summary = perform(job, lambda words: click.echo(words, err=True))
     if as_json:
         print_json(summary)

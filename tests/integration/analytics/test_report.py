@@ -16,7 +16,8 @@ from aiocontroller.analytics.report import gather, write_report
 from tests.integration.analytics.gold.build import Controller, lines
 from tests.integration.analytics.gold.test_tables import quiet_life
 
-S = 1_000_000
+pytestmark = pytest.mark.timeout(300)
+
 BROWSER = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
 )
@@ -64,7 +65,6 @@ def test_the_page_names_the_broker_its_gaps_and_the_torn_line(made: Path) -> Non
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on PATH")
-@pytest.mark.timeout(180)
 def test_a_real_browser_draws_it(made: Path, tmp_path: Path) -> None:
     picture = tmp_path / "page.png"
     command = [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
