@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from aiocontroller.analytics import batch
-from aiocontroller.analytics.report import gather, write_report
+from aiocontroller.analytics.report import write_report
+from aiocontroller.analytics.report.gather import gather
 from tests.integration.analytics.gold.build import Controller, lines
 from tests.integration.analytics.gold.test_tables import quiet_life
 
@@ -41,7 +42,7 @@ def made(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_what_is_gathered_is_what_gold_says(spark: Any, made: Path) -> None:
-    content = gather.gather(spark, str(made / "out"))
+    content = gather(spark, str(made / "out"))
     (cluster,) = content.clusters
     windows = spark.read.parquet(f"{made}/out/gold/windows")
     without = windows.where("kind <> 'under_replicated' AND cause NOT IN ('creation', 'deletion')")
