@@ -268,7 +268,7 @@ class PartitionTable:
         values = [partitions[number] for number in numbers]
         interned = {id(value): self._intern(value) for value in distinct(values)}
         assigned = [interned[id(value)] for value in values]
-        nowhere = {a: self._in_one_state(a, ReplicaState.NonExistentReplica) for a in set(assigned)}
+        nowhere = {a: self._in_one_state(a, ReplicaState.NonExistentReplica) for a in dict.fromkeys(assigned)}
         put(topic.pids, numbers, pids)
         put(self.topic_of, pids, [topic.number] * len(pids))
         put(self.index_of, pids, numbers)
@@ -366,7 +366,7 @@ class PartitionTable:
         if not pids:
             return
         [before] = take(self._counted(pids), self.state)
-        for old in set(before):
+        for old in dict.fromkeys(before):
             self.count_by_state[old] -= before.count(old)
         self.count_by_state[state] += len(before)
         put(self.state, pids, [state] * len(pids))
@@ -379,7 +379,7 @@ class PartitionTable:
     def _counted(self, pids: list[int]) -> list[int]:
         """Those that the gauges count: not of topics that are being deleted."""
         [topics] = take(pids, self.topic_of)
-        going = {n for n in set(topics) if (topic := self.topics[n]) is None or topic.deleting}
+        going = {n for n in dict.fromkeys(topics) if (topic := self.topics[n]) is None or topic.deleting}
         return [pid for pid, n in zip(pids, topics, strict=True) if n not in going] if going else pids
 
     # -- replicas --------------------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ def _states(table: PartitionTable, broker: int, pids: Sequence[int]) -> dict[tup
     """The state of the broker's replica in each combination that occurs; NonExistentReplica where it holds none."""
     assignments, values = table.assignments.values, table.replica_states.values
     found = {}
-    for combination in set(_combinations(table, pids)):
+    for combination in dict.fromkeys(_combinations(table, pids)):
         replicas, states = assignments[combination[0]].replicas, values[combination[1]]
         at = replicas.index(broker) if broker in replicas else -1
         found[combination] = ReplicaState.NonExistentReplica if at < 0 else ReplicaState(states[at])
