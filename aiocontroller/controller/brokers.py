@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 
-from aiocontroller.controller.reassignment import resume_for_brokers, stop_waiting_for
+from aiocontroller.controller.reassignment import finish_what_waits_for_nobody, resume_for_brokers
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import (
     handle_partition_state_changes,
@@ -72,6 +72,7 @@ async def broker_change(shell: ControllerShell, event: BrokerChange) -> None:
     if dead:
         context.remove_brokers(dead)
         await on_broker_failure(shell, dead)
+        await finish_what_waits_for_nobody(shell)
 
 
 async def on_broker_startup(shell: ControllerShell, ids: Sequence[int]) -> None:
@@ -110,8 +111,6 @@ async def on_broker_failure(shell: ControllerShell, ids: Sequence[int]) -> None:
     log.info("Broker failure callback for %s", list(ids))
     table = shell.context.table
     await on_replicas_become_offline(shell, {broker: table.partitions_on_broker(broker) for broker in ids})
-    for broker in ids:
-        await stop_waiting_for(shell, broker)
 
 
 async def on_replicas_become_offline(shell: ControllerShell, replicas: dict[int, list[int]]) -> None:

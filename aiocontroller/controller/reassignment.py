@@ -3,7 +3,8 @@
 Departures from Kafka.  Many partitions go through a phase together: one write for each topic, one batch of requests.
 The topic znode is written conditionally on its version, from what is in it, so that partitions added meanwhile by
 somebody else stay.  A removed replica is waited for: the reassignment ends when its broker has answered StopReplica
-without an error, or is gone.  Where no target replica can lead, phase B waits, and nothing is taken away.
+without an error, or is gone; who comes back before that is asked again.  Where no target replica can lead, phase B
+waits, and nothing is taken away.
 """
 
 from __future__ import annotations
@@ -185,6 +186,7 @@ async def maybe_complete_reassignment(shell: ControllerShell, pids: Iterable[int
 
 async def resume_for_brokers(shell: ControllerShell, brokers: Sequence[int]) -> None:
     """Brokers have started: reassignments to them may go on, and those that a first leader has made complete."""
+    await _stop_removed_replicas_again(shell, brokers)
     table, started = shell.context.table, set(brokers)
     waiting = [
         pid
@@ -308,15 +310,14 @@ async def _lead_without(shell: ControllerShell, dropped: Mapping[int, Sequence[i
 async def _remove_replicas(
     shell: ControllerShell, removed: Mapping[int, Sequence[int]], batch: RequestBatch, *, wait: bool
 ) -> None:
-    """Out of the ISRs, stopped and deleted; with ``wait``, those on registered brokers are waited for."""
+    """Out of the ISRs, stopped and deleted; with ``wait``, until those on registered brokers are."""
     if not removed:
         return
     await stop_removed_replicas(shell, by_broker(dict(removed)), batch)
     if wait:
         for pid, brokers in removed.items():
-            answering = {broker: 1 for broker in brokers if broker in shell.context.brokers}
-            if answering:
-                shell.context.replicas_being_removed[pid] = answering
+            if any(broker in shell.context.brokers for broker in brokers):
+                shell.context.replicas_being_removed[pid] = dict.fromkeys(brokers, 1)
 
 
 async def _finish(shell: ControllerShell, pids: Sequence[int]) -> None:
@@ -355,24 +356,41 @@ async def removed_replicas_answered(shell: ControllerShell, event: StopReplicaRe
             continue
         if failed:
             log.error("Broker %d keeps a removed replica of %s", event.broker, table.topic_partition(pid))
+        del waiting[event.broker]
         done.append(pid)
     if again:
         batch = shell.new_batch()
         batch.add_stop_replica_request_for_brokers((event.broker,), again, delete=True)
         await shell.send(batch)
-    await stop_waiting_for(shell, event.broker, done)
+    await finish_what_waits_for_nobody(shell, done)
 
 
-async def stop_waiting_for(shell: ControllerShell, broker: int, pids: Iterable[int] | None = None) -> None:
-    """The broker's removed replicas are deleted, or it is gone; ends the reassignments that waited for it alone."""
-    waiting = shell.context.replicas_being_removed
-    finished = []
-    for pid in list(waiting) if pids is None else pids:
-        waiting[pid].pop(broker, None)
-        if not waiting[pid]:
-            del waiting[pid]
-            finished.append(pid)
+async def finish_what_waits_for_nobody(shell: ControllerShell, pids: Iterable[int] | None = None) -> None:
+    """Removed replicas are deleted, or their brokers are gone; ends those ``pids`` (None: all) that no other holds up.
+
+    Those whose brokers are gone are kept in mind until then: a broker may come back while another is waited for.
+    """
+    waiting, registered = shell.context.replicas_being_removed, shell.context.brokers
+    asked = list(waiting) if pids is None else pids
+    finished = [pid for pid in asked if not any(broker in registered for broker in waiting[pid])]
+    for pid in finished:
+        del waiting[pid]
     await _finish(shell, finished)
+
+
+async def _stop_removed_replicas_again(shell: ControllerShell, brokers: Sequence[int]) -> None:
+    """Brokers have started that were away, or died, while their replicas were taken from them: now they are waited for.
+
+    Kafka's reassignment has ended by then, and such a broker keeps its replica.
+    """
+    batch = shell.new_batch()
+    for broker in brokers:
+        pids = [pid for pid, waiting in shell.context.replicas_being_removed.items() if broker in waiting]
+        for pid in pids:
+            shell.context.replicas_being_removed[pid][broker] = 1
+        if pids:
+            batch.add_stop_replica_request_for_brokers((broker,), pids, delete=True)
+    await shell.send(batch)
 
 
 # -- the topic znodes and the request znode ----------------------------------------------------------------------------

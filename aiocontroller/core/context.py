@@ -32,7 +32,9 @@ class ControllerContext:
         """Broker -> pids whose replica there is on a failed log directory."""
         self.partitions_being_reassigned: dict[int, None] = {}
         self.replicas_being_removed: dict[int, dict[int, int]] = {}
-        """pid -> {broker that a reassignment takes it from: how often StopReplica was sent}; until it is answered."""
+        """pid -> {broker that a reassignment takes it from: how often StopReplica was sent}; until it is answered.
+
+        Brokers that are away stand here too, as long as one that is there is waited for."""
         self.topics_to_be_deleted: dict[str, None] = {}
         self.topics_with_deletion_started: dict[str, None] = {}
         self.topics_ineligible_for_deletion: dict[str, None] = {}

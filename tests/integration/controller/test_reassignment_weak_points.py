@@ -23,6 +23,7 @@ from tests.integration.controller.test_reassignment import (
     reassign,
     request_by_znode,
 )
+from tests.recording_broker import RecordingBroker
 
 
 @pytest.fixture
@@ -175,3 +176,44 @@ async def test_replica_that_is_being_deleted_is_listed(cluster: Cluster) -> None
     assert listed == {T0: ReplicaAssignment((2, 1), (), (1,))}
     await cluster.stop_broker(1)
     await finished(cluster, service, (2,))
+
+
+def deleted_on(broker: RecordingBroker) -> list[tuple[str, int]]:
+    """What StopReplica has told it to delete."""
+    topics = [topic for request in broker.of(ApiKey.STOP_REPLICA) for topic in request.topic_states]
+    return [(t.topic_name, p.partition_index) for t in topics for p in t.partition_states if p.delete_partition]
+
+
+async def test_broker_that_is_back_before_the_end_deletes_what_was_taken_from_it(cluster: Cluster) -> None:
+    """It was away when the others were asked.  Kafka's reassignment ends without asking it ever again."""
+    service = await cluster.active()
+    await cluster.create_topic("u", {0: [1, 2, 3]})
+    await cluster.until_state("u", 1, (1, 2, 3))
+    await cluster.stop_broker(2)
+    await cluster.until_state("u", 1, (1, 3))
+    cluster.brokers[1].unanswered.add(ApiKey.STOP_REPLICA)
+    await reassign(service, {TopicPartition("u", 0): (3,)})
+    await cluster.until_state("u", 3, (3,))
+    returned = await cluster.add_broker(2)
+    await until(lambda: deleted_on(returned) == [("u", 0)])
+    assert (await assignment(cluster, "u")).removing == (1, 2), "broker 1 has not answered yet"
+    await cluster.stop_broker(1)
+
+    async def ended() -> bool:
+        return await assignment(cluster, "u") == ReplicaAssignment((3,))
+
+    await until(ended)
+    assert deleted_on(returned) == [("u", 0)]
+
+
+async def test_broker_that_bounces_before_it_answers_is_asked_again(cluster: Cluster) -> None:
+    service = await cluster.active()
+    cluster.brokers[1].unanswered.add(ApiKey.STOP_REPLICA)
+    await reassign(service, {T0: (2,)})
+    await catch_up(cluster, service, (1, 2))
+    await cluster.until_state("t", 2, (2,))
+    await until(lambda: deleted_on(cluster.brokers[1]) == [("t", 0)])
+    cluster.brokers[1].unanswered.clear()
+    await cluster.bounce_broker(1)
+    await finished(cluster, service, (2,))
+    assert deleted_on(cluster.brokers[1]) == [("t", 0), ("t", 0)]
