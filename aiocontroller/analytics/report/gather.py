@@ -210,7 +210,7 @@ def _failovers(failovers: DataFrame, phases: DataFrame) -> list[Row]:
         steps.setdefault((row["epoch"], row["node"]), []).append((row["phase"], row["duration_us"] or 0))
     return sorted(
         (row | {"phases": steps.get((row["epoch"], row["node"]), [])} for row in slowest),
-        key=lambda row: (row["epoch"], row["node"]),
+        key=lambda row: (-1 if row["epoch"] is None else row["epoch"], -1 if row["node"] is None else row["node"]),
     )
 
 
