@@ -26,6 +26,7 @@ _DATED, _DATELESS = (
     re.compile(rf"(?P<wrapper>{_ANY_WRAPPER})(?P<open>\[?)(?={as_python(header)})")
     for header in (HEADER, HEADER_WITHOUT_DATE)
 )
+_OF_OURS = re.compile(r"\(aiocontroller\.[\w.]+\)$")
 _OF_KAFKA = re.compile(
     r"\((?:kafka\.|org\.apache\.kafka)|state\.change\.logger|kafka\.(?:controller|server|cluster)"
     r"|\[(?:Controller|Broker|KafkaServer) id=\d|\[Partition \S+ broker=\d"
@@ -74,8 +75,9 @@ def framing_of(head: bytes) -> Framing | None:
 
 
 def is_of_kafka(head: bytes) -> bool:
-    """Whether a broker or a controller of Kafka wrote it."""
-    return any(_OF_KAFKA.search(line) for line in _lines(head))
+    """Whether a broker or a controller of Kafka wrote it; what we log sounds alike, and stands in the journal."""
+    lines = _lines(head)
+    return any(_OF_KAFKA.search(line) for line in lines) and not any(_OF_OURS.search(line) for line in lines)
 
 
 def node_of(head: bytes) -> int | None:

@@ -83,7 +83,7 @@ def milestones(events: DataFrame) -> DataFrame:
     slow = f"kind = 'event' AND (event IN ('BrokerChange') OR queue_us > {SLOW_US} OR processing_us > {SLOW_US})"
     large = f"kind = 'write' AND bytes > {LARGEST_ZNODE_BYTES}"
     return ordered(events).where(f"kind IN ({wanted}) OR ({slow}) OR ({large})").selectExpr(
-        "cluster", "node", "process", *ORDER, "ts_us", "ts_error_us", "kind", "event", "topic",
+        "cluster", "source", "node", "process", *ORDER, "ts_us", "ts_error_us", "kind", "event", "topic",
         "controller_epoch", "broker", "broker_epoch", "brokers", "partitions", "count", "bytes", "queue_us",
         "processing_us", "duration_us", "detail", "reference AS place",
     )  # fmt: skip

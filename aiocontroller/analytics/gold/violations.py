@@ -25,6 +25,7 @@ from pyspark.sql import functions as F
 
 from aiocontroller.analytics.gold.facts import LARGEST_ZNODE_BYTES, SLOW_US
 from aiocontroller.analytics.gold.leadership import PLACE
+from aiocontroller.analytics.schema import JOURNAL_SOURCE
 
 ACTS = ("request", "partition", "isr", "write", "loaded", "reassigned", "topic_deleted")
 """Kinds that only a controller in office records."""
@@ -87,7 +88,8 @@ def _of_terms(milestones: DataFrame) -> DataFrame:
             "words": F.expr("concat('elected for epoch ', controller_epoch, ' after ', highest)"),
         }
     )
-    twice = in_order.where("before.kind = 'elected'").withColumns(
+    # A log goes on where a crashed process left it; a journal is one process's.
+    twice = in_order.where(f"before.kind = 'elected' AND source = '{JOURNAL_SOURCE}'").withColumns(
         {
             "invariant": F.lit("I12"),
             "words": F.expr("concat('elected for epoch ', controller_epoch, ' without having resigned')"),

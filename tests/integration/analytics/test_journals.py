@@ -91,13 +91,15 @@ def test_copies_are_read_once_and_files_in_progress_on_demand(spark: Any, tmp_pa
     write(tmp_path / "a" / "_journal-7-3-1-000002.jsonl", record(3), line(4)[:-9])
     write(tmp_path / "a" / "_journal-8-3-1-000001.jsonl")
     write(tmp_path / "readme.txt", b"not ours\n")
+    ours = b"2026-11-22 01:02:31,414 INFO [7] Controller 7 epoch 3 elected (aiocontroller.controller.election)\n"
+    write(tmp_path / "service.log", ours)
     found = find_files(spark, [str(tmp_path)])
     assert [f.name for f in found.files] == ["a/journal-7-3-1-000001.jsonl"]
     assert found.copies == (
         ("b c/copied (1), ~é.jsonl", "a/journal-7-3-1-000001.jsonl"),
         ("b c/cut.jsonl", "a/journal-7-3-1-000001.jsonl"),
     )
-    assert found.unknown == ("readme.txt",)
+    assert found.unknown == ("readme.txt", "service.log")
     assert found.in_progress == ("a/_journal-7-3-1-000002.jsonl", "a/_journal-8-3-1-000001.jsonl")
     everything = find_files(spark, [str(tmp_path)], in_progress=True)
     rows = bronze.read_journal(spark, everything.files).orderBy("seq").collect()
