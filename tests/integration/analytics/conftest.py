@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from aiocontroller.analytics.session import PipelineMissingError, spark_session
 from aiocontroller.cluster.java import JavaMissingError
 
+TIMEOUT_S = 600
 SMALL = {
     "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "1",
@@ -20,6 +22,13 @@ SMALL = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spark starts, and compiles its first plans, within a fixture: on a busy machine that takes minutes."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,6 @@ from tests.integration.analytics.gold.build import T0, lines
 from tests.integration.analytics.gold.test_incremental import gold
 
 
-@pytest.mark.timeout(300)
 def test_a_segment_that_grows_and_is_completed(spark: Any, tmp_path: Path) -> None:
     chance = random.Random(11)
     records = histories.history([chance.randrange(10**6) for _ in range(150)], topics=8, terms=1)

@@ -53,7 +53,6 @@ def gold(spark: Any, out: Path) -> dict[str, list[Any]]:
     return {name: [r.asDict() for r in table.collect()] for name, table in {**tables, "quality": quality}.items()}
 
 
-@pytest.mark.timeout(300)
 def test_pieces_late_and_twice_with_kills_give_the_tables_of_one_batch(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,7 +117,6 @@ batch.run_incremental(spark_session("local[1]", options=SMALL), [sys.argv[1]], s
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_process_that_dies_at_its_commit(spark: Any, tmp_path: Path, when: str) -> None:
     inputs, out = tmp_path / "in", tmp_path / "out"

@@ -33,7 +33,6 @@ def up(tmp_path: Path) -> Iterator[Up]:
 
 @pytest.mark.zookeeper
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_killed_broker_is_named_with_its_windows_and_nothing_is_violated(spark: Any, up: Up, tmp_path: Path) -> None:
     up.line()
 
