@@ -31,7 +31,13 @@ from aiocontroller.zookeeper import paths, znodes
 _STATE = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state")
 _TOPIC = re.compile(r"/brokers/topics/([^/]+)")
 _CONFIG = re.compile(r"/config/topics/([^/]+)")
-_CONTROLLERS_OWN = ("/brokers/topics/", "/admin/", "/isr_change_notification/", "/log_dir_event_notification/")
+_CONTROLLERS_OWN = (
+    "/brokers/topics/",
+    "/admin/",
+    "/isr_change_notification/",
+    "/log_dir_event_notification/",
+    "/aiocontroller_ids",
+)
 """Where a deposed controller must not write."""
 
 MOST_BROKERS = 8

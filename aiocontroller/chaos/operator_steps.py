@@ -150,16 +150,14 @@ class OperatorSteps:
     async def step_auto_create_topic(self) -> None:
         """A broker makes a topic that somebody asked it for, among the brokers that it takes for alive.
 
-        The controller that it knows stands among those, as one more live broker.  Where controllers have different
-        ids, only brokers are drawn: a controller replaces its own id, not that of its predecessor (seed 117).
+        The controller that it knows stands among those, as one more live broker; it may be out of office by now.
         """
         simulation = self.simulation
         broker = self._one(simulation.brokers)
         free = [name for name in NAMES if name not in self.topics]
         if broker is None or not free:
             return
-        one_id = simulation.plan.shared_id or simulation.plan.controllers == 1
-        alive = sorted(b for b in simulation.brokers[broker][0].metadata.alive if one_id or b <= MOST_BROKERS)
+        alive = sorted(simulation.brokers[broker][0].metadata.alive)
         if not alive:
             return
         name, count = self.chance.choice(free), self.chance.randint(1, 3)

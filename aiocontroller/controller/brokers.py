@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 
+from aiocontroller.controller.own_replicas import load_known_controllers, naming_controllers
 from aiocontroller.controller.reassignment import finish_what_waits_for_nobody, resume_for_brokers
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import (
@@ -93,7 +94,9 @@ async def on_broker_startup(shell: ControllerShell, ids: Sequence[int]) -> None:
         )
     await shell.send(batch)
     await resume_for_brokers(shell, ids)
-    if table.partitions_on_broker(shell.id):
+    if not context.controllers.isdisjoint(ids):
+        await load_known_controllers(shell)
+    if naming_controllers(shell):
         shell.queue.append(OwnReplicas())  # there may have been nobody else to hold them
     names = dict.fromkeys(table.topic(pid).name for pids in replicas.values() for pid in pids)
     await resume_deletion_for_topics(shell, [name for name in names if name in context.topics_to_be_deleted])

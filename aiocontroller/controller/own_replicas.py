@@ -1,6 +1,8 @@
-"""Replicas that nobody can hold: assignments that name this controller.
+"""Replicas that nobody can hold: assignments that name a controller of our kind.
 
-Brokers that create topics by themselves choose among the live brokers they know, and this controller stands among them.
+Brokers that create topics by themselves choose among the live brokers they know, and the controller stands among them:
+this one, or an earlier one under another id.  So the ids are remembered in ZooKeeper: each controller adds its own when
+it comes into office, before any broker hears of it.  An id that a broker has registered under is taken out again.
 
  * Before the first election nobody looks at the assignment: another broker is written in its place.
  * A topic that was created between this controller's death and its successor's first UpdateMetadata has a leader
@@ -18,19 +20,38 @@ from aiocontroller.controller.reassignment import trigger_partition_reassignment
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.events import OwnReplicas
 from aiocontroller.core.ids import ReplicaAssignment, TopicAssignment, distinct
-from aiocontroller.core.reassignment import Refused, check_target, without_broker
+from aiocontroller.core.reassignment import Refused, check_target, without_controllers
+from aiocontroller.zookeeper.znodes import BadZNode
 
 log = logging.getLogger(__name__)
 
+MAX_ATTEMPTS = 16
+
+
+async def load_known_controllers(shell: ControllerShell) -> None:
+    context = shell.context
+    for _attempt in range(MAX_ATTEMPTS):
+        found, version = await shell.zk.get_known_controllers()
+        if isinstance(found, BadZNode):
+            shell.report_bad_znodes([found])  # ours is known all the same
+            return
+        context.controllers = found.difference(context.brokers) | {shell.id}
+        if context.controllers == found or await shell.zk.set_known_controllers(
+            context.controllers, version, fence=context.epoch_zk_version
+        ):
+            return
+    log.warning("The ids of earlier controllers changed %d times meanwhile and are left as they are", MAX_ATTEMPTS)
+
 
 async def without_leader(shell: ControllerShell, found: Sequence[TopicAssignment]) -> dict[str, list[int]]:
-    """Topic -> the partitions that name this controller and have no leader yet; the others are to be reassigned."""
+    """Topic -> the partitions that name a controller and have no leader yet; the others are to be reassigned."""
+    controllers = shell.context.controllers
     named = [
         (a.topic, n)
         for a in found
-        if any(shell.id in r.replicas for r in distinct(a.partitions.values()))
+        if not all(controllers.isdisjoint(r.replicas) for r in distinct(a.partitions.values()))
         for n, r in sorted(a.partitions.items())
-        if shell.id in r.replicas
+        if not controllers.isdisjoint(r.replicas)
     ]
     if not named:
         return {}
@@ -45,40 +66,43 @@ async def without_leader(shell: ControllerShell, found: Sequence[TopicAssignment
 
 
 def replaced(shell: ControllerShell, assignment: TopicAssignment, numbers: Sequence[int]) -> TopicAssignment:
-    """The topic with live brokers in this controller's places in the partitions ``numbers``."""
+    """The topic with live brokers in controllers' places in the partitions ``numbers``."""
     if not numbers:
         return assignment
     live = sorted(shell.context.live)
     if not live:
         return assignment  # the first broker that starts is put in its place
-    others = {n: without_broker(assignment.partitions[n], shell.id, live, spread=n) for n in numbers}
-    log.info("Topic %s named this controller as a replica of %d partitions: replaced", assignment.topic, len(others))
+    controllers = shell.context.controllers
+    others = {n: without_controllers(assignment.partitions[n], controllers, live, spread=n) for n in numbers}
+    log.info("Topic %s named a controller as a replica of %d partitions: replaced", assignment.topic, len(others))
     return msgspec.structs.replace(assignment, partitions=assignment.partitions | others)
 
 
 async def move_own_replicas(shell: ControllerShell, event: OwnReplicas) -> None:
-    """Begin to reassign what names this controller and does not move away from it already."""
+    """Begin to reassign what names a controller and does not move away from it already."""
     context, table = shell.context, shell.context.table
     live = sorted(context.live)
     wanted: dict[int, ReplicaAssignment] = {}
-    for pid in naming_us(shell):
+    for pid in naming_controllers(shell):
         target = table.assignment(pid).target
-        if shell.id not in target or table.topic(pid).deleting:
+        if context.controllers.isdisjoint(target) or table.topic(pid).deleting:
             continue
-        other = without_broker(ReplicaAssignment(target), shell.id, live, spread=table.index_of[pid]).replicas
+        spread = table.index_of[pid]
+        other = without_controllers(ReplicaAssignment(target), context.controllers, live, spread).replicas
         assignment = check_target(context, pid, other)
         if isinstance(assignment, Refused):
             log.warning(
-                "%s names this controller as a replica and cannot be moved now: %s",
+                "%s names a controller as a replica and cannot be moved now: %s",
                 shell.topic_partition(pid),
                 assignment.message,
             )
         else:
             wanted[pid] = assignment
     if wanted:
-        log.info("Reassigned, since they name this controller as a replica: %s", shell.sample(list(wanted)))
+        log.info("Reassigned, since they name a controller as a replica: %s", shell.sample(list(wanted)))
         await trigger_partition_reassignment(shell, wanted)
 
 
-def naming_us(shell: ControllerShell) -> list[int]:
-    return sorted(shell.context.table.partitions_on_broker(shell.id))
+def naming_controllers(shell: ControllerShell) -> list[int]:
+    table = shell.context.table
+    return sorted({pid for controller in shell.context.controllers for pid in table.partitions_on_broker(controller)})

@@ -94,7 +94,8 @@ async def _begin_what_the_znode_says(shell: ControllerShell, under_way: Abstract
     for tp, target in requested.items():
         pid = _movable(shell, tp)
         # Liveness is not asked for: a dead target is waited for, as with Kafka.
-        if pid < 0 or not target or len(set(target)) != len(target) or min(target) < 0 or shell.id in target:
+        sound = pid >= 0 and target and len(set(target)) == len(target) and min(target) >= 0
+        if not sound or not shell.context.controllers.isdisjoint(target):
             log.error("Reassignment of %s to %s cannot be: removed from the request", tp, target)
             refused.append(tp)
             continue

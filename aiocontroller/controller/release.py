@@ -1,6 +1,6 @@
 """Giving the role back to the brokers on request, with nothing left undone.
 
- 1. Replicas on this controller, of topics that brokers created by themselves, are moved to brokers.
+ 1. Replicas on this controller (or an earlier one), of topics that brokers created by themselves, are moved to brokers.
  2. The brokers hear of a live broker list without this controller, so that none places a replica on it any more.  Not
     earlier: they look for the controller in that list, and without their ISR changes no replica moves.
  3. Topics that were made until then are looked at, and requests under way are waited for.
@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 
 from aiocontroller.controller.controller_election import ControllerElection
-from aiocontroller.controller.own_replicas import move_own_replicas, naming_us
+from aiocontroller.controller.own_replicas import move_own_replicas, naming_controllers
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.topics import topic_change
 from aiocontroller.core.events import GoOnReleasing, OwnReplicas, Release, Released, TopicChange
@@ -58,7 +58,7 @@ class RoleRelease:
             return
         now_s = shell.world.clock.monotonic()
         await topic_change(shell, TopicChange())
-        left = naming_us(shell)
+        left = naming_controllers(shell)
         if left and not shell.leaving and now_s < self._began_s + MOVED_WITHIN_S:
             await move_own_replicas(shell, OwnReplicas())
             shell.queue.schedule(_TAG, LOOK_AGAIN_S, GoOnReleasing())
@@ -81,7 +81,7 @@ class RoleRelease:
 
     async def _give_back(self, left: list[int]) -> None:
         if left:
-            log.warning("Still naming this controller as a replica: %s", self._shell.sample(left))
+            log.warning("Still naming a controller as a replica: %s", self._shell.sample(left))
         names = tuple(str(self._shell.topic_partition(pid)) for pid in left)
         await self._election.trigger_controller_move()
         self._end(names)

@@ -89,6 +89,7 @@ class ControllerShell:
         self.end_term()
         self.leaving = False
         self.context = ControllerContext(epoch, epoch_zk_version)
+        self.context.controllers = frozenset((self.id,))
         self.channels = self._new_channels(self)
         self._requests = BrokerRequestSender(self.context, self.channels, self.world.clock, self.id, self.own_entry)
         self.journal.epoch = epoch

@@ -134,8 +134,11 @@ def _placed(shell: ControllerShell, topic: NewTopic, settings: Mapping[str, str]
             found = "both a number of partitions or replicas and an assignment"
             raise TopicError(KafkaErrorCode.INVALID_REQUEST, f"topic {topic.name!r}: found {found}, expected one")
         # Who is not there is not asked for, unlike when a topic grows: a replica waits for its broker.
-        if any(shell.id in replicas for replicas in topic.assignment.values()):
-            found = f"found {shell.id}, the controller, in the assignment: it holds no replicas"
+        named = sorted(
+            shell.context.controllers.intersection(r for replicas in topic.assignment.values() for r in replicas)
+        )
+        if named:
+            found = f"found {named[0]}, a controller, in the assignment: it holds no replicas"
             raise TopicError(KafkaErrorCode.INVALID_REPLICA_ASSIGNMENT, found)
         return dict(sorted(topic.assignment.items()))
     partitions = int(settings["num.partitions"]) if topic.partitions == -1 else topic.partitions

@@ -21,6 +21,13 @@ from aiocontroller.core.states import PartitionState, ReplicaState
 
 log = logging.getLogger(__name__)
 
+_DELETED_AT_ONCE = (
+    ReplicaState.OfflineReplica,
+    ReplicaState.ReplicaDeletionStarted,
+    ReplicaState.ReplicaDeletionSuccessful,
+)
+"""The way of a replica that names a controller: there is nobody to ask, and nothing to delete."""
+
 
 async def topic_deletion(shell: ControllerShell, event: TopicDeletion) -> None:
     """New entries in ``/admin/delete_topics``; those for topics that do not exist are removed."""
@@ -124,7 +131,11 @@ async def _on_topic_deletion(shell: ControllerShell, topics: list[Topic]) -> Non
     await handle_replica_state_changes(shell, deletion.delete, ReplicaState.ReplicaDeletionStarted, batch=batch)
     await handle_replica_state_changes(shell, deletion.ineligible, ReplicaState.ReplicaDeletionIneligible, batch=batch)
     mark_ineligible(shell, deletion.blocked, "replicas are on brokers that are not live")
+    for step in _DELETED_AT_ONCE if deletion.nowhere else ():
+        await handle_replica_state_changes(shell, deletion.nowhere, step, batch=batch)
     await shell.send(batch)
+    if deletion.nowhere:
+        await resume_deletions(shell)
 
 
 async def fail_replica_deletion(shell: ControllerShell, replicas: plan.Replicas) -> None:

@@ -28,6 +28,8 @@ class ControllerContext:
         """Ids of those that shut down or are suspected: registered, and not to lead or to be in sync."""
         self.live: frozenset[int] = frozenset()
         """Ids of the brokers that may lead: registered and not leaving."""
+        self.controllers: frozenset[int] = frozenset()
+        """Ids of this and of earlier controllers of our kind, none of them a broker's: nobody there holds a replica."""
         self.offline_dirs: dict[int, set[int]] = {}
         """Broker -> pids whose replica there is on a failed log directory."""
         self.partitions_being_reassigned: dict[int, None] = {}

@@ -10,7 +10,7 @@ target alone is written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from aiocontroller.core.context import ControllerContext
@@ -94,12 +94,17 @@ def by_broker(replicas: dict[int, Sequence[int]]) -> dict[int, list[int]]:
     return dict(sorted(found.items()))
 
 
-def without_broker(assignment: ReplicaAssignment, broker: int, live: Sequence[int], spread: int) -> ReplicaAssignment:
-    """Another live broker in the place of one that must hold no replica; fewer replicas where there is no other."""
-    others = [b for b in live if b not in assignment.replicas]
-    if broker not in assignment.replicas:
+def without_controllers(
+    assignment: ReplicaAssignment, controllers: Collection[int], live: Sequence[int], spread: int
+) -> ReplicaAssignment:
+    """Other live brokers in the places of those that hold no replica; fewer replicas where there is no other."""
+    if not any(replica in controllers for replica in assignment.replicas):
         return assignment
-    substitute = (others[spread % len(others)],) if others else ()
-    at = assignment.replicas.index(broker)
-    replicas = assignment.replicas[:at] + substitute + assignment.replicas[at + 1 :]
-    return ReplicaAssignment(replicas)
+    others = [b for b in live if b not in assignment.replicas]
+    replicas: list[int] = []
+    for replica in assignment.replicas:
+        if replica not in controllers:
+            replicas.append(replica)
+        elif others:
+            replicas.append(others.pop(spread % len(others)))
+    return ReplicaAssignment(tuple(replicas))

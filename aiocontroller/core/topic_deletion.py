@@ -90,11 +90,13 @@ class Deletion(NamedTuple):
     """On dead brokers or failed directories, and not marked so yet."""
     blocked: list[str]
     """Topics that have any of the latter kind, marked or not."""
+    nowhere: Replicas
+    """On nobody: their assignments name a controller."""
 
 
 def plan_deletion(context: ControllerContext, topics: Iterable[Topic]) -> Deletion:
     table = context.table
-    plan = Deletion({}, {}, [])
+    plan = Deletion({}, {}, [], {})
     for topic in topics:
         blocked = False
         for broker, pids in replicas_of(context, (topic,)).items():
@@ -102,6 +104,9 @@ def plan_deletion(context: ControllerContext, topics: Iterable[Topic]) -> Deleti
                 state = table.replica_state(pid, broker)
                 if state is ReplicaState.ReplicaDeletionSuccessful:
                     continue  # gone from its disk, whatever becomes of its broker
+                if broker in context.controllers:
+                    plan.nowhere.setdefault(broker, []).append(pid)
+                    continue
                 if context.is_replica_online(pid, broker):
                     plan.delete.setdefault(broker, []).append(pid)
                     continue
@@ -139,7 +144,9 @@ def blocked_at_failover(context: ControllerContext, names: Iterable[str]) -> lis
             continue
         pids = topic.partitions()
         if any(pid in context.partitions_being_reassigned for pid in pids) or any(
-            not context.is_replica_online(pid, broker) for pid in pids for broker in table.replicas(pid)
+            not context.is_replica_online(pid, broker) and broker not in context.controllers
+            for pid in pids
+            for broker in table.replicas(pid)
         ):
             blocked.append(name)
     return blocked

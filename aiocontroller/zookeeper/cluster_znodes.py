@@ -6,7 +6,7 @@ Source: ``ZkData.scala``, ``DelegationTokenManagerZk.scala`` and ``AclEntry.java
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -181,6 +181,28 @@ def encode_feature(feature: FeatureZNode) -> bytes:
         if feature.version == 1:
             levels[name]["min_version_level"] = level
     return _encode_json({"version": feature.version, "status": feature.status, "features": levels})
+
+
+# -- /aiocontroller_ids -----------------------------------------------------------------------------------------------
+
+
+class _KnownControllers(msgspec.Struct):
+    ids: list[Id]
+
+
+_known_controllers_decoder = msgspec.json.Decoder(_KnownControllers)
+
+
+def decode_known_controllers(data: bytes | None) -> frozenset[int] | BadZNode:
+    expected = '"ids": a list of controllers\' ids'
+    return reading(
+        paths.KNOWN_CONTROLLERS, data, expected, lambda data: frozenset(_known_controllers_decoder.decode(data).ids)
+    )
+
+
+def encode_known_controllers(ids: Collection[int]) -> bytes:
+    """Version 1."""
+    return _encode_json({"version": 1, "ids": sorted(ids)})
 
 
 # -- /migration -------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ Rules.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from aiocontroller.core.ids import Broker, LeaderAndIsr, TopicAssignment, TopicPartition
 from aiocontroller.zookeeper import cluster_znodes, paths, registration, znodes
@@ -134,6 +134,18 @@ class KafkaZkClient:
         writes = await self.client.set_many([paths.CONTROLLER_EPOCH], [data], [fence], fence=fence)
         if writes.code[0] != Code.OK:
             raise error_at(paths.CONTROLLER_EPOCH, writes.code[0])
+
+    async def get_known_controllers(self) -> tuple[frozenset[int] | BadZNode, int]:
+        """(ids under which controllers of our kind have been in office, znode version); none, -1 without a znode."""
+        reads = await self._znodes.read(paths.KNOWN_CONTROLLERS, watch=False)
+        if reads is None:
+            return frozenset(), -1
+        return cluster_znodes.decode_known_controllers(reads.data[0]), reads.version[0]
+
+    async def set_known_controllers(self, ids: Collection[int], version: int, *, fence: int) -> bool:
+        """Whether it was written: not if the znode has left ``version`` (-1: it did not exist)."""
+        path, data = paths.KNOWN_CONTROLLERS, cluster_znodes.encode_known_controllers(ids)
+        return await self._znodes.write(Create(path, data) if version < 0 else SetData(path, data, version), fence)
 
     async def delete_controller(self, fence: int) -> None:
         await registration.delete_controller(self.client, fence)

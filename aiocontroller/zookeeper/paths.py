@@ -10,6 +10,8 @@ from urllib.parse import quote, unquote
 
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
+KNOWN_CONTROLLERS = "/aiocontroller_ids"
+"""Ours, not Kafka's: the ids under which controllers of our kind have been in office."""
 
 BROKERS = "/brokers"
 BROKER_IDS = "/brokers/ids"

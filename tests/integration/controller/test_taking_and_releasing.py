@@ -10,7 +10,7 @@ import pytest
 
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import CreateTopics, Release, Released, TakeOver
-from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from aiocontroller.net.ports import World
 from aiocontroller.server.commands import CommandRefusedError, Commands
 from aiocontroller.service import Service
@@ -313,3 +313,91 @@ async def test_reassignment_by_znode_that_names_us_is_refused(cluster: Cluster) 
     await idle(service)
     assert (await assignment(cluster)).replicas == (1, 2)
     assert isinstance((await cluster.states("t", 1))[0], LeaderAndIsr)
+
+
+# -- and those that name an earlier controller, under another id -------------------------------------------------------
+
+EARLIER = 2_000_000
+
+
+async def known(cluster: Cluster) -> object:
+    return (await cluster.zk.get_known_controllers())[0]
+
+
+async def succeeded(cluster: Cluster) -> None:
+    """A controller of another id has been in office, and is gone."""
+    first = await cluster.add_controller(aiocontroller_id=EARLIER)
+    await until(lambda: first.controller.election.active)
+    await idle(first)
+    assert await known(cluster) == {EARLIER}
+    await cluster.stop_controller(first)
+    cluster.services.remove(first)
+
+
+async def test_replicas_that_name_an_earlier_controller_are_moved_or_replaced(cluster: Cluster) -> None:
+    await succeeded(cluster)
+    await led_by_another(cluster, [EARLIER, 2])
+    await cluster.create_topic("fresh", {0: [EARLIER], 1: [1, EARLIER, 3]})
+    service = await cluster.add_controller()
+    await cluster.active()
+
+    async def remembered() -> bool:
+        return await known(cluster) == {EARLIER, US}
+
+    await until(remembered, "both ids are remembered")
+
+    async def begun() -> bool:
+        return (await assignment(cluster)).removing == (EARLIER,)
+
+    await until(begun, "the reassignment begins")
+    (added,) = (await assignment(cluster)).adding
+    await catch_up(cluster, service, (2, added))
+    await cluster.until_state("fresh", 1, (1, 2, 3), partition=1)
+    (fresh,) = (await cluster.zk.get_topic_assignments(["fresh"], watch=False)).found
+    assert fresh.partitions[1].replicas == (1, 2, 3)
+    assert fresh.partitions[0].replicas[0] in (1, 2, 3)
+    await request_by_znode(cluster, {TopicPartition("fresh", 0): [1, EARLIER]})
+
+    async def taken_out() -> bool:
+        return await cluster.zk.get_partition_reassignment(watch=False) is None
+
+    await until(taken_out, "the request is taken out")
+
+
+async def test_topic_that_names_an_earlier_controller_is_deleted(cluster: Cluster) -> None:
+    """It was asked for before anybody could move the replica; there is nobody whose answer could be waited for."""
+    await succeeded(cluster)
+    await led_by_another(cluster, [EARLIER, 2])
+    await cluster.client.create("/admin/delete_topics/t")
+    await cluster.add_controller()
+    await cluster.active()
+
+    async def gone() -> bool:
+        return not await cluster.client.exists("/brokers/topics/t")
+
+    await until(gone, "the topic is deleted")
+
+
+async def test_id_that_a_broker_has_now_is_no_controllers(cluster: Cluster) -> None:
+    await succeeded(cluster)
+    service = await cluster.add_controller()
+    await cluster.active()
+    await cluster.add_broker(EARLIER)
+    await cluster.create_topic("t", {0: [EARLIER, 1]})
+    await cluster.until_state("t", EARLIER, (EARLIER, 1))
+    await idle(service)
+    assert await assignment(cluster) == ReplicaAssignment((EARLIER, 1))
+    assert await known(cluster) == {US}
+
+
+async def test_known_controllers_that_cannot_be_read_cost_only_themselves(cluster: Cluster) -> None:
+    await cluster.client.create("/aiocontroller_ids", data=b"{")
+    await cluster.create_topic("t", {0: [US]})
+    await cluster.add_controller()
+    await cluster.active()
+
+    async def replaced() -> bool:
+        return (await assignment(cluster)).replicas[0] in (1, 2, 3)
+
+    await until(replaced)
+    assert await cluster.client.get_data("/aiocontroller_ids") == b"{"

@@ -91,6 +91,7 @@ class Znodes:
         self.reassignment: dict[TopicPartition, tuple[int, ...]] | None = None
         self.election: list[TopicPartition] | None = None
         self.configs: dict[str, dict[str, str]] = {}
+        self.known_controllers: frozenset[int] = frozenset()
         self.isr_changes: list[TopicPartition] = []
         self.unclean_by_request = False
         self.changed: Callable[[ev.Signal], None] = lambda _: None
@@ -160,6 +161,14 @@ class Znodes:
 
     async def get_feature(self) -> tuple[FeatureZNode, int]:
         return FeatureZNode(2, FEATURES_ENABLED, {}), 0
+
+    async def get_known_controllers(self) -> tuple[frozenset[int], int]:
+        return self.known_controllers, 0
+
+    async def set_known_controllers(self, ids: frozenset[int], version: int, *, fence: int) -> bool:
+        self.fence(fence)
+        self.known_controllers = ids
+        return True
 
     async def get_broker_default_config(self) -> dict[str, str]:
         return {}

@@ -17,7 +17,7 @@ from aiocontroller.core.reassignment import (
     check_target,
     in_sync_replica_stays,
     is_complete,
-    without_broker,
+    without_controllers,
 )
 from tests.builders import ctx, lead
 
@@ -102,24 +102,27 @@ def test_replicas_by_broker() -> None:
 
 @given(
     st.lists(st.integers(1, 6), min_size=1, max_size=4, unique=True).map(tuple),
+    st.sets(st.integers(1, 6), max_size=3),
     st.lists(st.integers(1, 6), unique=True),
     st.integers(0, 20),
 )
-def test_another_broker_in_the_place_of_one(replicas: tuple[int, ...], live: list[int], spread: int) -> None:
+def test_other_brokers_in_the_places_of_controllers(
+    replicas: tuple[int, ...], controllers: set[int], live: list[int], spread: int
+) -> None:
     """The others keep their places."""
-    live = [b for b in live if b != 3]
+    live = [b for b in live if b not in controllers]
     assignment = ReplicaAssignment(replicas)
-    after = without_broker(assignment, 3, live, spread)
-    if 3 not in replicas:
+    after = without_controllers(assignment, controllers, live, spread)
+    if controllers.isdisjoint(replicas):
         assert after == assignment
         return
-    assert 3 not in after.replicas
+    assert controllers.isdisjoint(after.replicas)
     assert len(set(after.replicas)) == len(after.replicas)
-    assert [r for r in after.replicas if r in replicas] == [r for r in replicas if r != 3]
-    others = set(live) - set(replicas)
-    assert len(after.replicas) == len(replicas) - (not others)
-    if others:
-        assert after.replicas[replicas.index(3)] in others
+    assert [r for r in after.replicas if r in replicas] == [r for r in replicas if r not in controllers]
+    others, wanted = set(live) - set(replicas), controllers & set(replicas)
+    assert len(after.replicas) == len(replicas) - max(0, len(wanted) - len(others))
+    if len(others) >= len(wanted):
+        assert all(new in others for old, new in zip(replicas, after.replicas, strict=True) if old in controllers)
 
 
 def test_broker_0_is_a_broker() -> None:

@@ -59,13 +59,23 @@ def test_initialization() -> None:
     assert blocked_at_failover(context, ["d", "c", "b", "a", "unknown"]) == ["d", "c", "b"]
 
 
+def test_a_replica_that_names_a_controller_holds_nothing_up() -> None:
+    context = queued({"foo": [[1, 9], [9]], "bar": [[2, 8]]}, "foo", "bar", dead=(8, 9))
+    context.controllers = frozenset((9,))
+    assert blocked_at_failover(context, ["foo", "bar"]) == ["bar"]
+    topics = [context.table.topic_by_name[name] for name in ("foo", "bar")]
+    assert plan_deletion(context, topics) == ({1: [0], 2: [2]}, {8: [2]}, ["bar"], {9: [0, 1]})
+    set_replica_states(context.table, {1: [0], 9: [0, 1]}, Successful)
+    assert steps(context)[0] == ["foo"]
+
+
 def test_basic_deletion() -> None:
     """Two topics: both start, all their replicas are to be deleted; when all are, both are complete."""
     context = queued(FOO_BAR, "foo", "bar")
     assert steps(context) == ([], {}, ["foo", "bar"])
     topics = [context.table.topic_by_name[name] for name in ("foo", "bar")]
     plan = plan_deletion(context, topics)
-    assert plan == Deletion(replicas_of(context, topics), {}, [])
+    assert plan == Deletion(replicas_of(context, topics), {}, [], {})
     set_replica_states(context.table, plan.delete, Started)
     assert steps(context) == ([], {}, [])
     set_replica_states(context.table, {1: [0, 2], 3: [2]}, Successful)
@@ -79,14 +89,14 @@ def test_deletion_with_broker_offline() -> None:
     context = queued(FOO_BAR, "foo", dead=(2,))
     foo = context.table.topic_by_name["foo"]
     plan = plan_deletion(context, [foo])
-    assert plan == ({1: [0], 3: [1]}, {2: [0, 1]}, ["foo"])
+    assert plan == ({1: [0], 3: [1]}, {2: [0, 1]}, ["foo"], {})
     context.topics_ineligible_for_deletion["foo"] = None
     set_replica_states(context.table, plan.delete, Started)
     set_replica_states(context.table, plan.ineligible, Ineligible)
     assert steps(context) == ([], {}, [])
     set_replica_states(context.table, plan.delete, Successful)
     assert steps(context) == ([], {2: [0, 1]}, [])
-    assert plan_deletion(context, [foo]) == ({}, {}, ["foo"])  # marked already; what is deleted stays so
+    assert plan_deletion(context, [foo]) == ({}, {}, ["foo"], {})  # marked already; what is deleted stays so
 
 
 def test_resumption_once_the_broker_is_back() -> None:
@@ -95,7 +105,7 @@ def test_resumption_once_the_broker_is_back() -> None:
     set_replica_states(context.table, {2: [0, 1]}, Ineligible)
     assert steps(context) == ([], {2: [0, 1]}, ["foo"])
     set_replica_states(context.table, {2: [0, 1]}, Offline)
-    assert plan_deletion(context, [context.table.topic_by_name["foo"]]) == ({2: [0, 1]}, {}, [])
+    assert plan_deletion(context, [context.table.topic_by_name["foo"]]) == ({2: [0, 1]}, {}, [], {})
 
 
 def test_broker_failure_after_deletion_started() -> None:
@@ -113,7 +123,7 @@ def test_broker_failure_after_deletion_started() -> None:
 def test_a_failed_log_directory_is_as_good_as_a_dead_broker() -> None:
     context = queued(FOO_BAR, "bar")
     context.set_offline_dir_replicas(3, [2], [])
-    assert plan_deletion(context, [context.table.topic_by_name["bar"]]) == ({1: [2]}, {3: [2]}, ["bar"])
+    assert plan_deletion(context, [context.table.topic_by_name["bar"]]) == ({1: [2]}, {3: [2]}, ["bar"], {})
 
 
 def test_topics_without_partitions_or_already_gone() -> None:

@@ -88,6 +88,14 @@ def test_damaged_features(data):
     assert isinstance(znodes.decode_feature(data), BadZNode)
 
 
+def test_known_controllers():
+    data = znodes.encode_known_controllers(frozenset((7, 3)))
+    assert json.loads(data) == {"version": 1, "ids": [3, 7]}
+    assert znodes.decode_known_controllers(data) == {3, 7}
+    for damaged in (None, b"", b"[1]", b'{"version":1}', b'{"ids":[-1]}', b'{"ids":["1"]}'):
+        assert isinstance(znodes.decode_known_controllers(damaged), BadZNode)
+
+
 def test_migration():
     migration = znodes.MigrationZNode(3000, 4, 5, 6)
     data = znodes.encode_migration(migration)
