@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
 from pyspark.sql import functions as F
 
 from aiocontroller.analytics import bronze, silver
@@ -19,15 +18,13 @@ from aiocontroller.analytics.clocks import ASSUMED_FASTEST_US, offsets
 from aiocontroller.analytics.clocks import clocks as clocks_of
 from aiocontroller.analytics.manifest import Manifest
 from aiocontroller.analytics.sources import find_files
-from aiocontroller.chaos.plan import draw
+from aiocontroller.chaos.scenario import read_scenario
 from aiocontroller.chaos.simulation import Simulation
 from aiocontroller.journal.records import Record
 from aiocontroller.net.simulated import run
 from tests.integration.analytics.kafka_log_writer import VERSIONS, LogWriter
 
-pytestmark = pytest.mark.timeout(300)  # Spark on a busy machine
-
-SEEDS = (35,)
+HISTORY = Path(__file__).with_name("truth.txt")
 OFFSETS_US = {1: -2_500_000, 2: 700_000, 3: 90_000, 4: 0, 1_000_001: 40_000, 1_000_002: -3_000_000}
 ZONES = {1: "Europe/Berlin", 1_000_001: "Asia/Kolkata"}
 
@@ -57,8 +54,8 @@ def windows(rows: Iterable[Any]) -> list[Down]:
     return sorted(found)
 
 
-def simulated(seed: int) -> list[list[Record]]:
-    simulation = Simulation(draw(seed))
+def simulated() -> list[list[Record]]:
+    simulation = Simulation(read_scenario(HISTORY))
     run(simulation.run())
     return [journal.records for journal in simulation._journals if journal.records]
 
@@ -86,16 +83,14 @@ def true_rows(journals: list[list[Record]]) -> list[dict[str, Any]]:
 
 
 def test_windows_and_clocks_from_logs_of_each_release(spark: Any, tmp_path: Path) -> None:
-    truth = {seed: simulated(seed) for seed in SEEDS}
+    journals = simulated()
     entries: list[dict[str, Any]] = [{"glob": f"*broker-{node}/*", "time_zone": zone} for node, zone in ZONES.items()]
-    for seed, journals in truth.items():
-        for version in VERSIONS:
-            cluster = f"{version} {seed}"
-            writer = LogWriter(version, OFFSETS_US, ZONES)
-            for journal in journals:
-                writer.tell(journal)
-            writer.write(tmp_path / cluster)
-            entries.append({"glob": f"{cluster}/*", "cluster": cluster})
+    for version in VERSIONS:
+        writer = LogWriter(version, OFFSETS_US, ZONES)
+        for journal in journals:
+            writer.tell(journal)
+        writer.write(tmp_path / version)
+        entries.append({"glob": f"{version}/*", "cluster": version})
     found = find_files(spark, [str(tmp_path)], manifest=Manifest(entries))
     records = bronze.read(spark, found.files).localCheckpoint()
     assert {r["line"].split(".")[0] for r in bronze.quarantine(records).collect()} == {"\tat kafka"}
@@ -116,21 +111,19 @@ def test_windows_and_clocks_from_logs_of_each_release(spark: Any, tmp_path: Path
     assert all(r["death"] <= r["loss"] for r in together)
     rows = events.orderBy("epoch", "ts_us", "seq").collect()
     told = []
-    for seed, journals in truth.items():
-        expected = windows(true_rows(journals))
-        assert len(expected) >= 10
-        for version in VERSIONS:
-            cluster = f"{version} {seed}"
-            reference = next(node for node, row in known[cluster].items() if row["method"] == "reference")
-            shift = OFFSETS_US[reference]
-            for node, row in known[cluster].items():
-                off = row["offset_us"] - (OFFSETS_US[node] - shift)
-                alone = row["method"].startswith("no message")
-                assert alone or abs(off) <= row["error_us"] + 1_500, (cluster, node, row)
-            got = windows([r.asDict() for r in rows if r["cluster"] == cluster])
-            told.append(_compare(cluster, expected, got, shift))
-            both_ways = [r for r in known[cluster].values() if r["method"] == "messages both ways"]
-            assert len(both_ways) >= (2 if version in ("1.1", "2.4") else 0), cluster
+    expected = windows(true_rows(journals))
+    assert len(expected) >= 10
+    for version in VERSIONS:
+        reference = next(node for node, row in known[version].items() if row["method"] == "reference")
+        shift = OFFSETS_US[reference]
+        for node, row in known[version].items():
+            off = row["offset_us"] - (OFFSETS_US[node] - shift)
+            alone = row["method"].startswith("no message")
+            assert alone or abs(off) <= row["error_us"] + 1_500, (version, node, row)
+        got = windows([r.asDict() for r in rows if r["cluster"] == version])
+        told.append(_compare(version, expected, got, shift))
+        both_ways = [r for r in known[version].values() if r["method"] == "messages both ways"]
+        assert len(both_ways) >= (2 if version in ("1.1", "2.4") else 0), version
     sys.stdout.write("\n" + "\n".join(told) + "\n")
 
 
