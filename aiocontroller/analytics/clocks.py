@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from functools import reduce
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from aiocontroller.analytics import schema
@@ -155,7 +155,8 @@ _PAIRS: tuple[tuple[str, str, list[str]], ...] = (
 def _pairs(bronze: DataFrame, sent: str, received: str, same: list[str]) -> DataFrame:
     """(cluster, sender, receiver, sent_us, received_us): messages that both sides tell of.
 
-    Of a message that nothing but its nodes or its number tells from others, there must be one only.
+    A message that was sent or received more than once, or that two may have sent (a controller says again what the one
+    before it has said), is left out: nobody can tell which was which.
     """
 
     def side(text: str, time: str, prefix: str) -> DataFrame:
@@ -168,14 +169,18 @@ def _pairs(bronze: DataFrame, sent: str, received: str, same: list[str]) -> Data
         once = named.groupBy(*(column for column in named.columns if column != "ts")).agg(
             F.min("ts").alias(time), F.count("*").alias("times")
         )
-        alone = "times = 1" if not same else f"times = 1 OR {prefix}_epoch IS NOT NULL OR {'topic' in same}"
-        return once.where(alone).drop("times")
+        return once.where("times = 1").drop("times")
 
     fits = " AND ".join(
         f"(s_{part} = r_{part} OR s_{part} IS NULL OR r_{part} IS NULL)" for part in ("sender", "receiver", "epoch")
     )
     joined = side(sent, "sent_us", "s").join(side(received, "received_us", "r"), ["cluster", *same]).where(fits)
-    return joined.selectExpr(
+    as_received = Window.partitionBy("cluster", *same, "r_sender", "r_receiver", "r_epoch")
+    as_sent = Window.partitionBy("cluster", *same, "s_sender", "s_receiver", "s_epoch")
+    unique = joined.withColumn("senders", F.count("*").over(as_received)).withColumn(
+        "receivers", F.count("*").over(as_sent)
+    )
+    return unique.where("senders = 1 AND (receivers = 1 OR s_receiver IS NULL)").selectExpr(
         "cluster", "coalesce(s_sender, r_sender) AS sender", "coalesce(r_receiver, s_receiver) AS receiver", "sent_us",
         "received_us",
     )  # fmt: skip

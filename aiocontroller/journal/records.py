@@ -84,7 +84,7 @@ def partition_records(
     v = FORMAT_VERSION
     return [
         Record(
-            v, seq, epoch, node, ts, kind, None, None, t, p, old, new, None, ld, le, isr, None, ce, pe, detail=detail
+            v, seq, epoch, node, ts, kind, None, None, t, p, old, new, None, ld, le, isr, r, ce, pe, rs, detail=detail
         )
         for seq, t, p, old, new, ld, le, isr, r, ce, pe, rs in zip(count(first_seq), *columns, strict=False)
     ]
