@@ -127,15 +127,31 @@ def test_windows_and_clocks_from_logs_of_each_release(spark: Any, tmp_path: Path
     sys.stdout.write("\n" + "\n".join(told) + "\n")
 
 
+INFO_ONLY = ("3.5",)
+"""Releases whose usual logs do not tell of every loss; of their windows some may be missing, but none may be false."""
+
+
 def _compare(cluster: str, expected: list[Down], got: list[Down], shift: int) -> str:
+    """Each window found is one that was, within its error; what was is found."""
     worst = 0
-    assert [(d.topic, d.partition) for d in got] == [(d.topic, d.partition) for d in expected], cluster
-    for true, found in zip(expected, got, strict=True):
-        for wanted, us in ((true.start_us, found.start_us), (true.end_us, found.end_us)):
-            off = abs(us - shift - wanted)
-            assert off <= found.error_us + 12_000, (cluster, true, found)
-            worst = max(worst, off)
-    return f"{cluster}: {len(got)} windows of {len(expected)}, worst error of a bound {worst / 1000:.1f} ms"
+    left = list(expected)
+    for found in got:
+        allowed = found.error_us + 12_000
+        true = next(
+            (
+                down
+                for down in left
+                if (down.topic, down.partition) == (found.topic, found.partition)
+                and abs(found.start_us - shift - down.start_us) <= allowed
+                and abs(found.end_us - shift - down.end_us) <= allowed
+            ),
+            None,
+        )
+        assert true is not None, f"{cluster}: {found} is none of {left}"
+        left.remove(true)
+        worst = max(worst, abs(found.start_us - shift - true.start_us), abs(found.end_us - shift - true.end_us))
+    assert len(left) <= (len(expected) // 5 if cluster in INFO_ONLY else 0), f"{cluster}: not found: {left}"
+    return f"{cluster}: {len(got)} windows of {len(expected)}, none false, worst error of a bound {worst / 1000:.1f} ms"
 
 
 def test_offsets_follow_from_chains_of_messages() -> None:
