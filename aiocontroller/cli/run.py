@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from aiocontroller.cli.output import JSON, print_json, say
+from aiocontroller.cli.properties import PROPERTIES
 
 if TYPE_CHECKING:
     from aiocontroller.service import Service
@@ -48,7 +49,7 @@ class ControllerReady(msgspec.Struct, frozen=True):
     type=click.Path(file_okay=False, path_type=Path),
     help="For the journal (DIR/journal) and controller.json.",
 )
-@click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", help="Any property; may be repeated.")
+@PROPERTIES
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
@@ -61,7 +62,7 @@ def run(
     listen: str | None,
     http_port: str | None,
     data: Path | None,
-    properties: tuple[str, ...],
+    properties: dict[str, str],
     log_level: str,
     debug: bool,
     as_json: bool,
@@ -73,14 +74,13 @@ def run(
     """
     from aiocontroller.config import load_config
 
-    overrides = _overrides(properties)
     named = {
         "zookeeper.connect": zookeeper,
         "aiocontroller.id": controller_id,
         "listeners": f"PLAINTEXT://{listen}" if listen is not None else None,
         "aiocontroller.http.port": http_port,
     }
-    overrides |= {key: value for key, value in named.items() if value is not None}
+    overrides = properties | {key: value for key, value in named.items() if value is not None}
     config, warnings = load_config(file, os.environ, overrides)
     logging.basicConfig(
         stream=sys.stderr,
@@ -129,13 +129,3 @@ def write_ready(path: Path, ready: ControllerReady) -> None:
     with os.fdopen(descriptor, "wb") as file:
         file.write(msgspec.json.encode(ready))
     unfinished.rename(path)
-
-
-def _overrides(properties: tuple[str, ...]) -> dict[str, str]:
-    overrides = {}
-    for text in properties:
-        key, separator, value = text.partition("=")
-        if not separator or not key:
-            raise click.BadParameter(f"found {text!r}, expected KEY=VALUE", param_hint="--property")
-        overrides[key.strip()] = value.strip()
-    return overrides

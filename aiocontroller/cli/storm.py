@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from aiocontroller.cli.output import plural, say, table
+from aiocontroller.cli.properties import PROPERTIES
 from aiocontroller.core.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--brokers", type=click.IntRange(1, 20), help="[default: 3, or the scenario's]")
 @click.option("--controllers", type=click.IntRange(1, 5), help="[default: 2, or the scenario's]")
 @click.option("--ensemble", is_flag=True, help="Three ZooKeeper servers; the one that leads is killed and suspended.")
+@PROPERTIES
 @click.option("--json", "json_file", type=_FILE, metavar="FILE", help="The verdict for programs.")
 @click.option("--report", type=_FILE, metavar="FILE.html", help="The verdict as a page with a timeline.")
 @click.option(
@@ -41,6 +43,7 @@ def storm(
     brokers: int | None,
     controllers: int | None,
     ensemble: bool,
+    properties: dict[str, str],
     json_file: Path | None,
     report: Path | None,
     data: Path | None,
@@ -65,6 +68,7 @@ def storm(
         brokers=brokers or (plan.brokers if plan is not None else 3),
         controllers=controllers or (plan.controllers if plan is not None else 2),
         ensemble=ensemble,
+        controller_properties=properties,
     )
     steps = plan.steps if plan is not None else ()
     run = Storm(shape, seed, 60 * minutes, steps=steps, progress=lambda text: click.echo(text, err=True))
@@ -82,7 +86,8 @@ def storm(
     if not verdict.ok:
         say(f"Logs, journals and ZooKeeper's data: {folder}")
         again = f"--minutes {minutes:g}" if scenario is None else f"--scenario {scenario}"
-        say(f"The same faults again: aiocontroller storm --seed {seed} {again}{' --ensemble' if ensemble else ''}")
+        again += " --ensemble" * ensemble + "".join(f" --property {key}={value}" for key, value in properties.items())
+        say(f"The same faults again: aiocontroller storm --seed {seed} {again}")
         sys.exit(1)
     if data is None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -97,6 +102,9 @@ def tell(verdict: Verdict) -> None:
     say(table(["how long, in seconds", "count", "p50", "p90", "max"], rows))
     say("")
     say(table(["examined", "count"], list(verdict.examined.items())))
+    if verdict.suspicions:
+        say("")
+        say(table(["early detection", "count"], list(verdict.suspicions.items())))
     say("")
     say(
         f"{plural(verdict.rounds, 'round')} in {verdict.seconds / 60:.1f} minutes, "

@@ -41,7 +41,7 @@ def page(verdict: Verdict) -> str:
             [(t.what, t.count, f"{t.p50:.3f}", f"{t.p90:.3f}", f"{t.max:.3f}") for t in verdict.times],
         ),
         "<h2>What was examined</h2>",
-        _table(("", "count"), list(verdict.examined.items())),
+        _table(("", "count"), list((verdict.examined | verdict.suspicions).items())),
         "<h2>What was done</h2>",
         _table(("step", "times"), [(kind.replace("_", "-"), count) for kind, count in verdict.faults.items()]),
     ]

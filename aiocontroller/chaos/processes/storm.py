@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -92,6 +93,9 @@ class Verdict(msgspec.Struct, frozen=True):
     times: list[Times]
     violations: list[str]
     examined: dict[str, int]
+    suspicions: dict[str, int] = {}
+    """What early detection did, e.g. ``broker: alarm`` (docs/journal.md).  A false alarm is also a broker that was
+    suspended or cut off by the storm and came back."""
     moments: list[Moment] = []
     spans: list[Span] = []
     began_ms: int = 0
@@ -262,6 +266,7 @@ class Storm:
                 "journal records": len(records),
                 "controller processes": len(journals),
             },
+            _suspicions(records),
             self._moments,
             replay.measures.all_spans(),
             self._began_ms,
@@ -275,6 +280,11 @@ def _failovers_ms(journal: Sequence[Record]) -> list[float]:
         if record.kind == "failover":
             taken[record.epoch] = taken.get(record.epoch, 0.0) + (record.duration_us or 0) / 1000
     return list(taken.values())
+
+
+def _suspicions(records: Sequence[Record]) -> dict[str, int]:
+    counts = Counter(f"{record.state}: {record.event}" for record in records if record.kind == "suspicion")
+    return dict(sorted(counts.items()))
 
 
 def _read(actor: Actor) -> str:
