@@ -8,14 +8,15 @@ A step is over when the controller has done all that follows from it.  One more 
 holds one partition, the mark.  To ask whether the step is over, its state znode gets a new version and an ISR change
 notification names it: the controller tells all brokers of that version.
 
- * Whatever was in ZooKeeper before has been handled by then (a mark that is seen too early, by an event of the mark
-   before, is followed by one that is not), and what was sent because of it stands before the mark in each broker's
-   queue.
+ * Whatever was in ZooKeeper before has been handled by then, and what was sent because of it stands before the mark in
+   each broker's queue.  Except that a mark may be seen too early, by an event that already waited: an event is born
+   when a notification comes or goes while Kafka watches, and Kafka begins to watch twice in a failover, then once for
+   each event.  So two such events wait at most, and after two marks that were too early the third is not.
  * A broker's answers have become events before the next request is sent to it, so before the mark is; and those are
    handled before the next mark.
 
-So the step is over when one whole mark, from its writing to the last broker's hearing of it, has gone by without a word
-to anybody.  No time is waited for.
+So the step is over when, after one mark, two whole ones, each from its writing to the last broker's hearing of it, have
+gone by without a word to anybody.  No time is waited for.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ BROKERS = (1, 2, 3, 4, 5)
 """Those of scenarios."""
 WITNESS = 6
 """Holds the mark."""
+EARLY_MARKS = 2
+"""How many may be seen too early in a row."""
 WITHIN_S = 60.0
 NOBODY = 999_999
 """Stands in ``/controller`` while nobody is in office."""
@@ -234,10 +237,11 @@ class Stage:
         if self.vacant:
             return
         await self._mark()
-        words = -1
-        while words != self.fleet.words:
+        quiet = 0
+        while quiet < EARLY_MARKS:
             words = self.fleet.words
             await self._mark()
+            quiet = quiet + 1 if words == self.fleet.words else 0
         await self._until(self._nothing_notified, "the notifications of ISR changes to be deleted")
 
     async def _nothing_notified(self) -> bool:
