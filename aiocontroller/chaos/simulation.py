@@ -51,7 +51,8 @@ from aiocontroller.zookeeper.znode_json import topic_id_to_text
 log = logging.getLogger(__name__)
 
 SESSION_TIMEOUT_MS = 3_000
-SILENCE_MS = 700
+SILENCE_MS = 900
+HEARTBEAT_MS = 300
 FAST_BOUNCE_MS = 500
 HEAL_WITHIN_S = 300.0
 """Virtual time in which a healed cluster must be whole."""
@@ -288,6 +289,7 @@ class Simulation:
             aiocontroller_early_broker_detection=self.plan.broker_detection,
             aiocontroller_early_controller_detection=self.plan.controller_detection,
             aiocontroller_early_detection_silence_ms=SILENCE_MS,
+            aiocontroller_early_detection_heartbeat_interval_ms=HEARTBEAT_MS,
             aiocontroller_early_fast_bounce_ms=FAST_BOUNCE_MS if self.plan.fast_bounce else 0,
         )
 

@@ -14,6 +14,7 @@ import ssl as ssl_module
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context
+from functools import cached_property
 from heapq import heappop, heappush
 from typing import Any, TypeVar, cast
 
@@ -54,6 +55,22 @@ class _NoSelector(selectors.BaseSelector):
         pass
 
 
+class Deadline:
+    """Something that the loop calls back once: what ``asyncio.TimerHandle`` is, and nothing more."""
+
+    __slots__ = ("_callback", "_cancelled")
+
+    def __init__(self, callback: Callable[[], object]) -> None:
+        self._callback = callback
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        self._cancelled = True
+
+    def _run(self) -> None:
+        self._callback()
+
+
 class VirtualLoop(asyncio.SelectorEventLoop):
     """asyncio's loop on virtual time: what is ready runs in order; when nothing is, the clock jumps to the next timer.
 
@@ -61,12 +78,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     one deadline run in the order in which they were set.
     """
 
-    _ready: deque[asyncio.Handle]  # asyncio's own, by its name there
+    _ready: deque[asyncio.Handle | Deadline]  # asyncio's own, by its name there
 
     def __init__(self) -> None:
         super().__init__(_NoSelector())
         self._now_s = 0.0
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timers: list[tuple[float, int, asyncio.TimerHandle | Deadline]] = []
         self._set = 0
 
     def time(self) -> float:
@@ -85,21 +102,32 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.TimerHandle:
         return self.call_at(self._now_s + delay, callback, *args, context=context)
 
+    def at(self, when: float, deadline: Deadline) -> None:
+        """``call_at`` for what needs no context of its own, at a third of the cost."""
+        self._set += 1
+        heappush(self._timers, (when, self._set, deadline))
+
     def _run_once(self) -> None:
         """One round; asyncio calls it until the loop is stopped."""
         ready, timers = self._ready, self._timers
-        while timers and timers[0][2].cancelled():
+        while timers and timers[0][2]._cancelled:
             heappop(timers)
         if not ready and not self._stopping:  # type: ignore[attr-defined]
             if not timers:
                 raise DeadlockError("every task waits and no timer is set")
-            self._now_s = max(self._now_s, timers[0][0])
-        while timers and timers[0][0] <= self._now_s:
+            if timers[0][0] > self._now_s:
+                self._now_s = timers[0][0]
+        now_s = self._now_s
+        while timers and timers[0][0] <= now_s:
             ready.append(heappop(timers)[2])
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if not handle.cancelled():
+            if not handle._cancelled:
                 handle._run()
+
+
+def running_loop() -> VirtualLoop:
+    return cast(VirtualLoop, asyncio.get_running_loop())
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
@@ -108,27 +136,20 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         return runner.run(main)
 
 
-class _HostTimer:
+class _HostTimer(Deadline):
     """A timer that waits while its host stands still."""
 
-    __slots__ = ("_callback", "_host", "handle")
+    __slots__ = ("_host",)
 
     def __init__(self, host: Host, callback: Callable[[], object]) -> None:
+        super().__init__(callback)
         self._host = host
-        self._callback: Callable[[], object] | None = callback
-        self.handle: asyncio.TimerHandle | None = None
 
-    def due(self) -> None:
+    def _run(self) -> None:
         if self._host.paused:
-            self._host.held.append(self.due)
-        elif self._callback is not None:
-            callback, self._callback = self._callback, None
-            callback()
-
-    def cancel(self) -> None:
-        self._callback = None
-        if self.handle is not None:
-            self.handle.cancel()
+            self._host.held.append(self._run)
+        elif not self._cancelled:
+            self._callback()
 
 
 class SimulatedClock:
@@ -137,8 +158,12 @@ class SimulatedClock:
     def __init__(self, host: Host | None = None) -> None:
         self._host = host
 
+    @cached_property
+    def _loop(self) -> VirtualLoop:
+        return running_loop()
+
     def monotonic(self) -> float:
-        now_s = asyncio.get_running_loop().time()
+        now_s = self._loop._now_s
         return now_s if self._host is None else now_s * self._host.clock_rate
 
     def wall_time_us(self) -> int:
@@ -148,21 +173,20 @@ class SimulatedClock:
     def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
         # The loop runs what is due within a nanosecond at once, without moving the clock.  Who then finds its deadline
         # still 1e-16 s away, as sums of floats have it, would ask again for ever.
-        loop = asyncio.get_running_loop()
-        if self._host is None:
-            return loop.call_later(max(delay_s, MIN_DELAY_S), callback)
-        timer = _HostTimer(self._host, callback)
-        timer.handle = loop.call_later(max(delay_s / self._host.clock_rate, MIN_DELAY_S), timer.due)
+        loop = self._loop
+        timer = Deadline(callback) if self._host is None else _HostTimer(self._host, callback)
+        rate = 1.0 if self._host is None else self._host.clock_rate
+        loop.at(loop._now_s + max(delay_s / rate, MIN_DELAY_S), timer)
         return timer
 
     async def sleep(self, delay_s: float) -> None:
-        if self._host is None or delay_s <= 0:
-            await asyncio.sleep(max(delay_s, MIN_DELAY_S) if delay_s > 0 else 0)
+        if delay_s <= 0:
+            await asyncio.sleep(0)
             return
-        over = asyncio.Event()
-        timer = self.call_later(delay_s, over.set)
+        over = self._loop.create_future()
+        timer = self.call_later(delay_s, lambda: None if over.done() else over.set_result(None))
         try:
-            await over.wait()
+            await over
         finally:
             timer.cancel()
 
@@ -337,6 +361,10 @@ class SimulatedNetwork:
         self._latest_due_s: dict[tuple[str, str], float] = {}
         self._host = Host(self, "localhost")
 
+    @cached_property
+    def _loop(self) -> VirtualLoop:
+        return running_loop()
+
     def host(self, name: str) -> Host:
         return Host(self, name)
 
@@ -393,15 +421,15 @@ class SimulatedNetwork:
         self._send(sender.name, to, data)
 
     def _send(self, sender: str, to: SimulatedTransport, data: bytes | None) -> None:
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         to.under_way.append(data)
-        to.last_due_s = max(loop.time() + self._next_delay_s() + to.lag_s, to.last_due_s)
+        to.last_due_s = due_s = max(loop._now_s + self._next_delay_s() + to.lag_s, to.last_due_s)
         link = sender, to.host.name
-        if to.last_due_s < self._latest_due_s.get(link, 0.0):
+        if due_s < self._latest_due_s.get(link, 0.0):
             self.reordered += 1
         else:
-            self._latest_due_s[link] = to.last_due_s
-        loop.call_at(to.last_due_s, to.due)
+            self._latest_due_s[link] = due_s
+        loop.at(due_s, Deadline(to.due))
 
     def cut(self, port: int) -> int:
         """Break every connection to a port, both ends at once; returns how many."""
