@@ -27,6 +27,9 @@ ADMIN_TIMEOUT_S = 20.0
 PATIENCE_S = 3.0
 """How long the plan waits for an operator's command before it goes on to the next step."""
 
+FALLEN_BEHIND_S = 3.5
+"""After so long without a word from a follower its leader has asked for an ISR without it."""
+
 Targets = dict[TopicPartition, tuple[int, ...] | None]
 
 
@@ -341,21 +344,34 @@ class Steps(OperatorSteps):
             self.simulation.network.lag(one, other, self._seconds(*((0.2, 0.8) if bounded else (0.2, 1.0, 4.0))))
 
     async def step_repeat_late(self) -> None:
-        """What a leader asks its controller arrives late, and once more, sooner, over another connection."""
-        simulation = self.simulation
-        broker, controller = self._one(simulation.brokers), self._one(simulation.controllers)
-        if broker is None or controller is None:
+        """What a leader asks its controller is long under way.  It asks again over a new connection, and soon for the
+        contrary, since a follower comes and goes; only then does its first request arrive."""
+        simulation, network = self.simulation, self.simulation.network
+        number = simulation.holder()
+        pairs = sorted(
+            (state.leader, follower)
+            for state in simulation.history.states.values()
+            for follower in state.isr
+            if follower != state.leader and {follower, state.leader} <= simulation.brokers.keys()
+        )
+        if number not in simulation.controllers or not pairs:
             return
-        network = simulation.network
-        sender = simulation.brokers[broker][1].host.name
-        receiver = simulation.controllers[controller][1].host.name
-        network.lag(sender, receiver, self.chance.choice((2.0, 5.0, 8.0)))
-        others = [b for b in sorted(simulation.brokers) if b != broker]
-        if others:  # a follower falls behind and comes back: the leader asks twice
-            follower = self.chance.choice(others)
-            self._pause_process(simulation.brokers[follower][1], 2.5)
-        await simulation.clock.sleep(self.chance.choice((2.2, 2.7, 3.2)))
-        network.hang_up(sender, receiver)
+        leader, follower = (simulation.brokers[broker][1].host.name for broker in self.chance.choice(pairs))
+        controller = simulation.controllers[number][1].host.name
+        comes_late = self.chance.random() < 0.5
+        network.block(follower, leader)  # it falls out of the ISR, its session lives
+        if comes_late:
+            await simulation.clock.sleep(FALLEN_BEHIND_S)
+            network.unblock(follower, leader)
+        network.lag(leader, controller, self.chance.choice((5.0, 8.0)))
+        await simulation.clock.sleep(0.5 if comes_late else FALLEN_BEHIND_S)
+        network.hang_up(leader, controller)
+        await simulation.clock.sleep(0.5)
+        if comes_late:
+            network.block(follower, leader)
+            simulation.clock.call_later(FALLEN_BEHIND_S, lambda: network.unblock(follower, leader))
+        else:
+            network.unblock(follower, leader)
 
     async def step_kraft_rollback(self) -> None:
         """A KRaft controller of this epoch has led the cluster, written it into every state, and is gone again."""

@@ -470,6 +470,12 @@ class SimulatedNetwork:
         """Hold what one host sends to another, this way only, until ``heal``; new connections time out."""
         self._blocked.setdefault((sender, receiver), [])
 
+    def unblock(self, sender: str, receiver: str) -> None:
+        """What was held arrives, in order."""
+        for to, data in self._blocked.pop((sender, receiver), ()):
+            if not to.is_closing():
+                self._send(sender, to, data)
+
     @property
     def impaired(self) -> bool:
         """Whether some link is blocked or slow."""
@@ -493,11 +499,8 @@ class SimulatedNetwork:
         for _, near, far in self.connections:
             near.lag_s = far.lag_s = 0.0
         self._lags = False
-        blocked, self._blocked = self._blocked, {}
-        for (sender, _), held in blocked.items():
-            for to, data in held:
-                if not to.is_closing():
-                    self._send(sender, to, data)
+        for sender, receiver in list(self._blocked):
+            self.unblock(sender, receiver)
 
     def _is_blocked(self, sender: Host, receiver: Host) -> bool:
         return (sender.name, receiver.name) in self._blocked
