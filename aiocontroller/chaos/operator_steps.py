@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from aiocontroller.chaos.facts import EXPECT_WITHIN_S, judge
@@ -175,7 +175,10 @@ class OperatorSteps:
 
     async def step_delete_topic(self) -> None:
         name = self._topic()
-        if name is not None:
+        await self._delete_topics([] if name is None else [name])
+
+    async def _delete_topics(self, names: Sequence[str]) -> None:
+        for name in names:
             self.topics.pop(name, None)
             self._forget_targets(name)
             await self._administer(self.simulation.admin.delete_topic(name))

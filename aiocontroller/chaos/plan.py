@@ -110,6 +110,7 @@ FAULTS = (
     "slow_disk",
     "jump_clock",
     "crash_at_await",
+    "win_again",
 )
 DETECTION_FAULTS = (
     "deafen_broker",

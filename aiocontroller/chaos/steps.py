@@ -237,6 +237,38 @@ class Steps(OperatorSteps):
         if self.chance.random() < 0.5:
             self.step_expire_controller()
 
+    async def step_win_again(self) -> None:
+        """The active controller loses the role and is the one that wins it, while answers to its term are under way.
+
+        Brokers answer slowly, ZooKeeper's words travel slowly to it, and nobody else can stand.
+        """
+        simulation, network = self.simulation, self.simulation.network
+        number = simulation.holder()
+        if number not in simulation.controllers:
+            return
+        hosts = {n: process.host.name for n, (_, process) in simulation.controllers.items()}
+        others = [name for n, name in hosts.items() if n != number]
+        brokers = [broker for broker, _ in simulation.brokers.values()]
+        oldest, newest = list(self.topics)[:1], list(self.topics)[1:][-1:]
+        await self._delete_topics(oldest)  # so that the next term numbers partitions otherwise
+        await simulation.clock.sleep(0.3)
+        for broker in brokers:
+            broker.disk_delay_s = 0.6
+        await (self._delete_topics(newest) if newest else self.step_create_topic())
+        await simulation.clock.sleep(0.05)
+        network.lag("zookeeper", hosts[number], 0.25)
+        for name in others:
+            network.block(name, "zookeeper")
+        self.step_reassign()
+        await simulation.clock.sleep(0.02)
+        simulation.model.remove(paths.CONTROLLER, simulation.zookeeper.now_ms())
+        await simulation.clock.sleep(1.5)
+        network.lag("zookeeper", hosts[number], 0.0)
+        for broker in brokers:
+            broker.disk_delay_s = 0.0
+        for name in others:
+            network.unblock(name, "zookeeper")
+
     def arm_crash(self, number: int, *, before: bool) -> None:
         """Whoever makes the ``number``-th write from now is killed at it, and another begins in its place."""
 
