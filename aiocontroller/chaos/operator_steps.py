@@ -297,23 +297,24 @@ class OperatorSteps:
             await self._administer(self.simulation.admin.delete_topic(name))
 
     async def step_move_and_fail(self) -> None:
-        """Replicas are added and come into sync; those from before die; then the move is overridden."""
+        """Of two replicas that are added one comes into sync, the other stands still, so that the move goes on; those
+        from before die; then the move is overridden or cancelled: what is in sync would go."""
         simulation = self.simulation
         found = self._partitions(1)
         state = simulation.history.states.get((found[0].topic, found[0].partition)) if found else None
         others = [b for b in sorted(simulation.brokers) if state is not None and b not in state.isr]
-        if state is None or not others:
+        if state is None or len(others) < 2:
             return
-        added = self.chance.choice(others)
-        dead = self.chance.choice(others)
-        self._reassign({found[0]: tuple(dict.fromkeys((added, dead)))})
-        await simulation.clock.sleep(self.chance.choice((0.1, 1.0)))
+        added, slow = self.chance.sample(others, 2)
+        self._pause_process(simulation.brokers[slow][1], self.chance.choice((2.5, 12.0)))
+        self._reassign({found[0]: (added, slow)})
+        await simulation.clock.sleep(1.0)
         for broker in state.isr:
-            if broker in simulation.brokers and self.chance.random() < 0.8:
+            if broker in simulation.brokers:
                 simulation.kill(simulation.brokers.pop(broker)[1])
-        await simulation.clock.sleep(self.chance.choice((0.1, 4.0, 6.0)))
-        ids = sorted(simulation.brokers)
-        self._reassign({found[0]: (self.chance.choice(ids),) if ids and self.chance.random() < 0.7 else None})
+        await simulation.clock.sleep(self.chance.choice((0.1, 5.0, 7.0)))
+        ids = [b for b in sorted(simulation.brokers) if b != added]
+        self._reassign({found[0]: (self.chance.choice(ids),) if ids and self.chance.random() < 0.4 else None})
 
     async def step_undo_under_another(self) -> None:
         """A move that cannot end; another controller takes over and is told otherwise; the first comes back."""
