@@ -111,6 +111,7 @@ FAULTS = (
     "jump_clock",
     "crash_at_await",
     "win_again",
+    "expire_in_failover",
 )
 DETECTION_FAULTS = (
     "deafen_broker",

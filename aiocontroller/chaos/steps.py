@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -246,8 +248,7 @@ class Steps(OperatorSteps):
         number = simulation.holder()
         if number not in simulation.controllers:
             return
-        hosts = {n: process.host.name for n, (_, process) in simulation.controllers.items()}
-        others = [name for n, name in hosts.items() if n != number]
+        host = simulation.controllers[number][1].host.name
         brokers = [broker for broker, _ in simulation.brokers.values()]
         oldest, newest = list(self.topics)[:1], list(self.topics)[1:][-1:]
         await self._delete_topics(oldest)  # so that the next term numbers partitions otherwise
@@ -256,18 +257,48 @@ class Steps(OperatorSteps):
             broker.disk_delay_s = 0.6
         await (self._delete_topics(newest) if newest else self.step_create_topic())
         await simulation.clock.sleep(0.05)
-        network.lag("zookeeper", hosts[number], 0.25)
-        for name in others:
-            network.block(name, "zookeeper")
-        self.step_reassign()
-        await simulation.clock.sleep(0.02)
-        simulation.model.remove(paths.CONTROLLER, simulation.zookeeper.now_ms())
-        await simulation.clock.sleep(1.5)
-        network.lag("zookeeper", hosts[number], 0.0)
+        network.lag("zookeeper", host, 0.25)
+        with self._nobody_else_stands(number):
+            self.step_reassign()
+            await simulation.clock.sleep(0.02)
+            simulation.model.remove(paths.CONTROLLER, simulation.zookeeper.now_ms())
+            await simulation.clock.sleep(1.5)
+        network.lag("zookeeper", host, 0.0)
         for broker in brokers:
             broker.disk_delay_s = 0.0
+
+    async def step_expire_in_failover(self) -> None:
+        """The session in which the role was won ends while the new controller waits for a broker that does not answer;
+        it has another session at once, and nobody else wins."""
+        simulation, network = self.simulation, self.simulation.network
+        number, dead, silent = simulation.holder(), self._one(simulation.brokers), self._one(simulation.brokers)
+        if number not in simulation.controllers or dead is None or silent is None or dead == silent:
+            return
+        service, process = simulation.controllers[number]
+        link = simulation.brokers[silent][1].host.name, process.host.name
+        with self._nobody_else_stands(number):
+            gone, actor = simulation.brokers.pop(dead)
+            simulation.model.remove(paths.CONTROLLER, simulation.zookeeper.now_ms())
+            simulation.kill(actor)
+            self._end_session(gone.session_id)
+            network.block(*link)
+            await simulation.clock.sleep(self.chance.choice((0.05, 0.2)))
+            self._end_session(service.client.session_id)
+            await simulation.clock.sleep(1.5)
+        network.unblock(*link)
+
+    @contextmanager
+    def _nobody_else_stands(self, number: int) -> Iterator[None]:
+        """The other controllers do not reach ZooKeeper inside the block."""
+        network = self.simulation.network
+        others = [process.host.name for n, (_, process) in self.simulation.controllers.items() if n != number]
         for name in others:
-            network.unblock(name, "zookeeper")
+            network.block(name, "zookeeper")
+        try:
+            yield
+        finally:
+            for name in others:
+                network.unblock(name, "zookeeper")
 
     def arm_crash(self, number: int, *, before: bool) -> None:
         """Whoever makes the ``number``-th write from now is killed at it, and another begins in its place."""
