@@ -13,6 +13,7 @@ from aiocontroller.controller import (
     controller_election,
     failover,
     isr,
+    own_replicas,
     reassignment,
     state_changes,
     topic_deletion,
@@ -370,6 +371,23 @@ def _override_may_lose_data() -> list[Patch]:
     ]
 
 
+def _controllers_are_replicas() -> list[Patch]:
+    return [
+        (own_replicas, "replaced", lambda shell, assignment, numbers: assignment),
+        (HANDLERS, events.OwnReplicas, _nothing_async),
+    ]
+
+
+def _earlier_ids_forgotten() -> list[Patch]:
+    async def ours_alone(shell: ControllerShell) -> None:
+        shell.context.controllers = frozenset({shell.id})
+
+    return [
+        _step(own_replicas.load_known_controllers, ours_alone),
+        (brokers, "load_known_controllers", ours_alone),
+    ]
+
+
 def _deletion_does_not_wait() -> list[Patch]:
     original = topic_deletion.resume_deletions
 
@@ -454,6 +472,12 @@ BUGS = (
     Bug("reassignment ends before replicas are in sync", "design", _one(reassignment, "is_complete", lambda *_: True)),
     Bug("removed replicas are not stopped", "KAFKA-16120", _removed_replicas_run_on),
     Bug("an override deletes all that is in sync", "seed 2366", _override_may_lose_data),
+    Bug(
+        "a controller may be a replica",
+        "design",
+        _controllers_are_replicas,
+    ),
+    Bug("an earlier controller is taken for a broker", "design", _earlier_ids_forgotten),
     Bug("a lost answer is taken for success", "design", _lost_answer_is_success),
     Bug(
         "a lost write is sent again blindly",
