@@ -21,6 +21,7 @@ MAGIC = b"ZKLG"
 HEADER_BYTES = 16
 EPOCH_BITS = 32
 CREATE, DELETE, SET_DATA, CHECK, MULTI, CREATE2 = 1, 2, 5, 13, 14, 15
+ERROR = -1
 CREATE_SESSION, CLOSE_SESSION = -10, -11
 
 _FRAME = struct.Struct(">qi")
@@ -92,14 +93,16 @@ def _decode(entry: bytes) -> Transaction:
         changes = tuple(Change(DELETE, path) for path in body.strings())
     elif kind == MULTI:
         parts = [(body.int32(), body.buffer() or b"") for _ in range(body.int32())]
-        changes = tuple(change for part, data in parts for change in _changes(part, Reader(data)))
+        # of a refused multi the operations before the refused one stand there as they were asked for
+        refused = any(part == ERROR for part, _ in parts)
+        changes = () if refused else tuple(change for part, data in parts for change in _changes(part, Reader(data)))
     else:
         changes = tuple(_changes(kind, body))
     return Transaction(zxid, session, time_ms, kind, changes)
 
 
 def _changes(kind: int, body: Reader) -> Iterator[Change]:
-    """None for what changes no data: sessions, refusals (a refused multi is a row of them), ACLs."""
+    """None for what changes no data: sessions, refusals, ACLs."""
     if kind in (CREATE, CREATE2):
         path, data = body.string(), body.buffer()
         for _ in range(body.int32()):

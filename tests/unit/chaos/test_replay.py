@@ -100,6 +100,15 @@ def test_what_is_in_order_is_in_order(tmp_path: Path, log: Log, replay: Replay) 
     assert (replay.transactions, replay.history.writes, replay.observations) == (5, 2, 2)
 
 
+def test_a_refused_multi_changed_nothing(log: Log, replay: Replay) -> None:
+    """ZooKeeper logs what came before the refused operation as it was asked for."""
+    refused = -1, struct.pack(">i", -110)
+    log.add(THEIRS, set_data("/controller_epoch", b"2", 2), refused)
+    log.add(OURS, check("/controller_epoch"), set_data(STATE, state(2, 1, (2,)), 1))
+    replay.read()
+    assert (replay.violations(), replay.history.controller_epoch) == ([], 1)
+
+
 @pytest.mark.parametrize(
     "session, ops, found",
     [
