@@ -28,7 +28,7 @@ from aiocontroller.chaos.history import ZNodeHistory
 from aiocontroller.chaos.observed_zookeeper import ObservedZooKeeper
 from aiocontroller.chaos.observers import BrokerObserver, RequestObserver, check_journal, wrap
 from aiocontroller.chaos.plan import Plan, Step, draw
-from aiocontroller.chaos.steps import Steps
+from aiocontroller.chaos.steps.steps import Steps
 from aiocontroller.chaos.wholeness import what_is_missing
 from aiocontroller.chaos.zookeeper_follower import Follower
 from aiocontroller.chaos.zookeeper_server import ZooKeeperServer

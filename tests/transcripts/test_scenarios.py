@@ -15,7 +15,7 @@ from aiocontroller.chaos.plan import DETECTION_FAULTS, KINDS, draw
 from aiocontroller.chaos.processes.steps import ProcessSteps
 from aiocontroller.chaos.processes.storm import WEIGHTS
 from aiocontroller.chaos.scenario import ONLY_WRITTEN, ScenarioError, format_scenario, parse_scenario, play
-from aiocontroller.chaos.steps import Steps
+from aiocontroller.chaos.steps.steps import Steps
 from aiocontroller.chaos.words import WordsError
 
 ROOT = Path(__file__).parents[2]

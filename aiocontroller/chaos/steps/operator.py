@@ -1,30 +1,14 @@
-"""What a plan's steps do, first part: the operator's work.
-
-A step's words say whom and what; what they do not say is drawn from the step's own seed.
-"""
+"""The operator's work: topics, partitions, reassignments, elections."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import random
-from collections import deque
-from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from aiocontroller.chaos.facts import EXPECT_WITHIN_S, judge
 from aiocontroller.chaos.history import MOST_BROKERS
-from aiocontroller.chaos.plan import Step
-from aiocontroller.chaos.words import (
-    NAMES,
-    WordsError,
-    amount,
-    assignment,
-    partition,
-    replicas,
-    seconds,
-    understood,
-)
+from aiocontroller.chaos.steps.taking import StepTaker, Targets
+from aiocontroller.chaos.words import NAMES, assignment, partition, replicas
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import (
     AllocateProducerIds,
@@ -39,96 +23,9 @@ from aiocontroller.core.ids import TopicPartition
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.znodes import encode_partitions, encode_reassignment
 
-if TYPE_CHECKING:
-    from aiocontroller.chaos.simulation import Process, Simulation
 
-log = logging.getLogger(__name__)
-
-ADMIN_TIMEOUT_S = 20.0
-PATIENCE_S = 3.0
-"""How long the plan waits for an operator's command before it goes on to the next step."""
-
-Targets = dict[TopicPartition, tuple[int, ...] | None]
-
-
-class OperatorSteps:
-    """The steps that are work, and what all steps have in common."""
-
-    def __init__(self, simulation: Simulation) -> None:
-        self.simulation = simulation
-        self.taken: dict[str, int] = {}
-        self.topics: dict[str, int] = {}
-        """Topics as the operator knows them -> number of partitions."""
-        self.chance = random.Random(0)
-        self._words: deque[str] = deque()
-        self._last_asked: Targets = {}
-        self._under_way: dict[asyncio.Task[None], None] = {}
-
-    async def take(self, step: Step) -> None:
-        self.chance = random.Random(step.seed)
-        self._words = deque(step.words)
-        self.taken[step.kind] = self.taken.get(step.kind, 0) + 1
-        log.info("%.3f %s", self.simulation.clock.monotonic(), step.kind)
-        step_method = getattr(self, f"step_{step.kind}", None)
-        if step_method is None:
-            raise WordsError(f"{step.kind}: found a step that exists in storms of real processes only")
-        with understood(step):
-            result = step_method()
-            if result is not None:
-                await result
-            if self._words:
-                raise WordsError(f"found {' '.join(self._words)!r}, expected nothing more")
-        await self.simulation.clock.sleep(step.pause_s)
-
-    def _one(self, group: dict[int, Any]) -> int | None:
-        """Who the next word names, else anybody of the group; None when there is nobody."""
-        if self._words and group is self.simulation.controllers:
-            return self._controller(self._words.popleft())
-        if self._words:
-            number = amount(self._words.popleft(), range(1, self.simulation.plan.brokers + 1))
-            return number if number in group else None
-        return self.chance.choice(sorted(group)) if group else None
-
-    def _controller(self, word: str) -> int | None:
-        """``active``, ``standby`` or a number; None when there is none."""
-        controllers = self.simulation.controllers
-        if word not in ("active", "standby"):
-            number = amount(word, range(1, self.simulation.plan.controllers + 1))
-            return number if number in controllers else None
-        holder = self.simulation.holder()
-        chosen = [number for number in controllers if (number == holder) is (word == "active")]
-        return self.chance.choice(chosen) if chosen else None
-
-    def _seconds(self, *choices: float) -> float:
-        return seconds(self._words.popleft()) if self._words else self.chance.choice(choices)
-
-    def _rest(self) -> list[str]:
-        """All words that are left."""
-        rest = list(self._words)
-        self._words.clear()
-        return rest
-
-    def _pause_process(self, process: Process, duration_s: float) -> None:
-        if not process.host.paused:
-            process.host.pause()
-            self.simulation.clock.call_later(duration_s, process.host.resume)
-
-    # -- the operator ----------------------------------------------------------------------------------------------
-
-    async def _administer(self, doing: Awaitable[Any]) -> None:
-        """What an operator does while things break may fail or last; what was begun is judged by ZooKeeper."""
-
-        async def attempt() -> None:
-            try:
-                async with asyncio.timeout(ADMIN_TIMEOUT_S):
-                    await doing
-            except Exception as error:
-                log.info("refused: %r", error)
-
-        task = asyncio.ensure_future(attempt())
-        self._under_way[task] = None
-        task.add_done_callback(lambda done: self._under_way.pop(done, None))
-        await asyncio.wait([task], timeout=PATIENCE_S)
+class OperatorSteps(StepTaker):
+    """What operators do, and brokers in their name."""
 
     async def step_create_topic(self) -> None:
         ids = sorted(self.simulation.brokers)
@@ -240,8 +137,6 @@ class OperatorSteps:
 
     async def _reassignment_waits(self) -> bool:
         return paths.REASSIGN_PARTITIONS in self.simulation.model.tree.nodes
-
-    # -- requests to the controller --------------------------------------------------------------------------------
 
     def _partitions(self, most: int) -> list[TopicPartition]:
         if self._words:

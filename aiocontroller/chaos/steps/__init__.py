@@ -1,0 +1,1 @@
+"""What a plan's steps do to a simulated cluster."""

@@ -1,0 +1,90 @@
+"""Faults of links and of ZooKeeper, and their healing."""
+
+from __future__ import annotations
+
+from aiocontroller.chaos.steps.taking import StepTaker
+from aiocontroller.chaos.words import amount
+
+
+class NetworkSteps(StepTaker):
+    """What lies between processes, ZooKeeper among it."""
+
+    def _hosts(self) -> list[str]:
+        simulation = self.simulation
+        processes = [process for _, process in [*simulation.controllers.values(), *simulation.brokers.values()]]
+        return ["zookeeper", *(process.host.name for process in processes)]
+
+    def step_block(self) -> None:
+        """One direction, or both, between two hosts.  Named ones: both; of one alone: to the controller in office."""
+        hosts = self._hosts()
+        if two := self._named_hosts():
+            self.simulation.network.block(*two)
+            self.simulation.network.block(*reversed(two))
+        elif len(hosts) > 1:
+            self._block(*self.chance.sample(hosts, 2))
+
+    def _named_hosts(self) -> tuple[str, str] | None:
+        """Two of: ``zookeeper``, a broker's number, ``active``, ``standby``."""
+        words = [word for word in (self._words.popleft() for _ in range(min(2, len(self._words)))) if word]
+        if not words:
+            return None
+        one, other = (self._host(word) for word in [*words, "active"][:2])
+        return (one, other) if one is not None and other is not None else None
+
+    def _host(self, word: str) -> str | None:
+        simulation = self.simulation
+        if word == "zookeeper":
+            return word
+        if word in ("active", "standby"):
+            controller = self._controller(word)
+            return None if controller is None else simulation.controllers[controller][1].host.name
+        found = simulation.brokers.get(amount(word, range(1, simulation.plan.brokers + 1)))
+        return None if found is None else found[1].host.name
+
+    def step_block_brokers(self) -> None:
+        hosts = [process.host.name for _, process in self.simulation.brokers.values()]
+        if len(hosts) > 1:
+            self._block(*self.chance.sample(sorted(hosts), 2))
+
+    def _block(self, one: str, other: str) -> None:
+        self.simulation.network.block(one, other)
+        if self.chance.random() < 0.5:
+            self.simulation.network.block(other, one)
+
+    def step_lag(self) -> None:
+        """What is sent over a connection arrives late, while new connections are fast.
+
+        From a controller to a broker never so late that the request is sent again meanwhile: nothing in Kafka's
+        protocol tells a broker that an UpdateMetadata of the same epoch is older than the last.
+        """
+        hosts = self._hosts()
+        two = self._named_hosts()
+        if two or len(hosts) > 1:
+            one, other = two or self.chance.sample(hosts, 2)
+            bounded = one.startswith("controller") and other.startswith("broker")
+            self.simulation.network.lag(one, other, self._seconds(*((0.2, 0.8) if bounded else (0.2, 1.0, 4.0))))
+
+    async def step_restart_zookeeper(self) -> None:
+        servers = [self.simulation.zookeeper, *self.simulation.followers]
+        for server in servers:
+            server.stop()
+        await self.simulation.clock.sleep(self._seconds(0.1, 1.0, 5.0))
+        for server in servers:
+            await server.start()
+
+    def step_pause_zookeeper(self) -> None:
+        """It takes connections and says nothing, as under a stalled disk: no session ends meanwhile either."""
+        host = self.simulation.zookeeper_host
+        if not host.paused:
+            host.pause()
+            self.simulation.clock.call_later(self._seconds(0.5, 2.0, 6.0), host.resume)
+
+    def step_lag_followers(self) -> None:
+        """Whoever reads through a ZooKeeper server that follows reads what was true a while ago; until healed."""
+        self.simulation.followers_lag_s = self._seconds(0.2, 1.0, 3.0)
+
+    def step_heal(self) -> None:
+        self.simulation.network.heal()
+
+    async def step_wait(self) -> None:
+        await self.simulation.clock.sleep(self._seconds(1.0, 3.0, 8.0))
