@@ -20,7 +20,7 @@ from aiocontroller.wire import admin_messages, cold, messages, sasl_messages
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.frames import encode_request_header
 from aiocontroller.wire.scram import ScramCredential, credential, salt_password
-from tests.unit.server.test_kafka_listener import Client, Front, settle, warnings
+from tests.unit.server.front import Client, Front, settle, warnings
 from tests.virtual_time import virtual_time
 
 SECURE = Endpoint("SASL_PLAINTEXT", "127.0.0.1", 0, "SASL_PLAINTEXT")

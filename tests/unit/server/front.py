@@ -1,0 +1,167 @@
+"""The controller's listener with clients before it and brokers behind it, on the network in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import anyio
+import pytest
+
+from aiocontroller.config import Config
+from aiocontroller.controller.event_queue import EventQueue
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.ids import Broker, Endpoint
+from aiocontroller.net.simulated import SimulatedNetwork, simulated_world
+from aiocontroller.security import Security
+from aiocontroller.server.kafka_listener import KafkaListener
+from aiocontroller.wire.apis import ApiKey, VersionRange
+from aiocontroller.wire.frames import FrameReader, decode_response_header, request_frame
+
+TOPIC_ID = bytes(range(16))
+
+
+class Client(asyncio.Protocol):
+    """A broker or client: sends frames, keeps the answers."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.closed = False
+        self._reader = FrameReader()
+        self._transport: asyncio.Transport | None = None
+        self._correlation_id = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.frames += self._reader.feed(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+
+    def send(self, data: bytes) -> None:
+        assert self._transport is not None
+        self._transport.write(data)
+
+    def close(self) -> None:
+        assert self._transport is not None
+        self._transport.close()
+
+    def request(self, api: ApiKey, version: int, body: bytes = b"") -> int:
+        self._correlation_id += 1
+        self.send(b"".join(request_frame(api, version, self._correlation_id, "me", body)))
+        return self._correlation_id
+
+    def correlation_ids(self) -> list[int]:
+        return [int.from_bytes(frame[:4], "big") for frame in self.frames]
+
+    def answer(self, api: ApiKey, version: int) -> bytes:
+        """The body of the only answer that there is."""
+        (frame,) = self.frames
+        correlation_id, body = decode_response_header(api, version, frame)
+        assert correlation_id == self._correlation_id
+        return bytes(body)
+
+
+class Upstream(asyncio.Protocol):
+    """A broker behind the relay: keeps raw frames; answers by ``respond``."""
+
+    def __init__(self, respond: Callable[[Upstream, bytes], None]) -> None:
+        self.frames: list[bytes] = []
+        self.closed = False
+        self._respond = respond
+        self._reader = FrameReader()
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        for frame in self._reader.feed(data):
+            self.frames.append(frame)
+            self._respond(self, frame)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+
+    def send_frame(self, frame: bytes) -> None:
+        assert self.transport is not None
+        self.transport.write(len(frame).to_bytes(4, "big") + frame)
+
+
+def echo(upstream: Upstream, frame: bytes) -> None:
+    """An answer that no codec of ours would make."""
+    upstream.send_frame(frame[4:8] + b"\xde\xad" + frame)
+
+
+class Front:
+    """A listener on a shell that holds no more than the listener looks at."""
+
+    def __init__(self, tasks: anyio.abc.TaskGroup) -> None:
+        self.network = SimulatedNetwork()
+        self.world = simulated_world(self.network)
+        self.queue = EventQueue(self.world.clock)
+        self.context = ControllerContext(3, 3)
+        self.offered: dict[int, VersionRange] = {}
+        shell: Any = SimpleNamespace(
+            id=1_000_001,
+            world=self.world,
+            queue=self.queue,
+            context=self.context,
+            channels=SimpleNamespace(offered=lambda: self.offered),
+            endpoint_of=lambda broker: broker.endpoints[0],
+            security=Security(Config()),
+            last_brokers=[],
+            last_offered={},
+        )
+        self.shell = shell
+        self.listener = KafkaListener(shell, tasks)
+        self.upstreams: list[Upstream] = []
+        self.port = 0
+
+    async def connect(self) -> Client:
+        if not self.port:
+            self.port = (await self.network.serve(self.listener.connection, "127.0.0.1", 0)).port
+        _, client = await self.network.connect(Client, "127.0.0.1", self.port, timeout_s=1)
+        return client
+
+    async def broker(self, respond: Callable[[Upstream, bytes], None] = echo) -> int:
+        """A live broker to relay to; its port."""
+
+        def accept() -> Upstream:
+            self.upstreams.append(Upstream(respond))
+            return self.upstreams[-1]
+
+        port = (await self.network.serve(accept, "127.0.0.1", 0)).port
+        self.context.add_brokers([Broker(1, 7, (Endpoint("PLAINTEXT", "127.0.0.1", port),))])
+        self.offered = {ApiKey.METADATA: VersionRange(0, 12), ApiKey.LEADER_AND_ISR: VersionRange(0, 7)}
+        return port
+
+    async def event(self) -> Any:
+        return (await self.queue.get()).event
+
+
+@asynccontextmanager
+async def front() -> AsyncIterator[Front]:
+    async with anyio.create_task_group() as tasks:
+        yield Front(tasks)
+        tasks.cancel_scope.cancel()
+
+
+async def settle() -> None:
+    await asyncio.sleep(1)
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+
+
+def framed(payload: bytes) -> bytes:
+    return len(payload).to_bytes(4, "big") + payload
