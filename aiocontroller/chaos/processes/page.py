@@ -16,6 +16,7 @@ body{font:15px/1.5 system-ui,sans-serif;max-width:1240px;margin:2rem auto;paddin
 h1{font-size:1.5rem}h2{font-size:1.1rem;margin-top:2rem}
 table{border-collapse:collapse}td,th{padding:.25rem .9rem .25rem 0;text-align:left;border-bottom:1px solid #e3e8ee}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}.ok{color:#0b7a3b}.bad{color:#b3261e}
+.columns{columns:2 30rem;column-gap:3rem}.columns section{break-inside:avoid;padding-top:2rem}.columns h2{margin-top:0}
 svg{overflow:visible}text{font-size:12px;fill:#44546a}.flow{overflow-x:auto}
 @media(prefers-color-scheme:dark){body{background:#12181f;color:#dfe7ef}td,th{border-color:#2b3642}text{fill:#9fb0c3}}
 """
@@ -24,7 +25,8 @@ COLOURS = {"broker": "#4c8bc9", "controller": "#2f9e6e", "step": "#d9822b", "hea
 
 def page(verdict: Verdict) -> str:
     """The whole HTML document."""
-    outcome = "no violation" if verdict.ok else f"{len(verdict.violations)} violations"
+    count = len(verdict.violations)
+    outcome = "no violation" if verdict.ok else f"{count} violation{'s' * (count > 1)}"
     servers = "an ensemble of three ZooKeepers" if verdict.ensemble else "one ZooKeeper"
     parts = [
         f"<h1>Storm of seed {verdict.seed}: <span class={'ok' if verdict.ok else 'bad'}>{outcome}</span></h1>",
@@ -35,15 +37,18 @@ def page(verdict: Verdict) -> str:
         "<h2>Who was there</h2>",
         "<p>Blue: registered. Green: in office. Orange: a step. Grey: all healed, until the cluster is whole.</p>",
         f"<div class=flow>{_timeline(verdict)}</div>",
-        "<h2>How long things took, in seconds</h2>",
-        _table(
+        "<div class=columns>",
+        _section(
+            "How long things took, in seconds",
             ("", "count", "p50", "p90", "max"),
             [(t.what, t.count, f"{t.p50:.3f}", f"{t.p90:.3f}", f"{t.max:.3f}") for t in verdict.times],
         ),
-        "<h2>What was examined</h2>",
-        _table(("", "count"), list((verdict.examined | verdict.suspicions).items())),
-        "<h2>What was done</h2>",
-        _table(("step", "times"), [(kind.replace("_", "-"), count) for kind, count in verdict.faults.items()]),
+        _section("What was examined", ("", "count"), list(verdict.examined.items())),
+        _section("What early detection did", ("", "count"), list(verdict.suspicions.items())),
+        _section(
+            "What was done", ("step", "times"), [(kind.replace("_", "-"), n) for kind, n in verdict.faults.items()]
+        ),
+        "</div>",
     ]
     return f"<!doctype html><meta charset=utf-8><title>Storm {verdict.seed}</title><style>{STYLE}</style>" + "".join(
         parts
@@ -52,6 +57,10 @@ def page(verdict: Verdict) -> str:
 
 def _list(violations: Sequence[str]) -> str:
     return f"<ul class=bad>{''.join(f'<li>{escape(v)}</li>' for v in violations)}</ul>" if violations else ""
+
+
+def _section(title: str, headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    return f"<section><h2>{title}</h2>{_table(headings, rows)}</section>" if rows else ""
 
 
 def _table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
