@@ -132,12 +132,16 @@ async def _startup_partitions(shell: ControllerShell) -> None:
 
 
 async def _startup_replicas(shell: ControllerShell) -> None:
-    online, offline = rsm.initialize_replica_states(shell.context)
-    await shell.breathe()
+    rsm.initialize_replica_states(shell.context)
     batch = shell.new_batch()
-    for broker, pids in online.items():  # they are OnlineReplica already; their brokers have to hear it
-        batch.add_leader_and_isr_request_for_brokers((broker,), pids, is_new=False)
+    offline: dict[int, list[int]] = {}
+    for broker in shell.context.table.brokers_with_replicas():
         await shell.breathe()
+        online, away = rsm.online_and_offline(shell.context, broker)
+        # They are OnlineReplica already; their broker has to hear it.
+        batch.add_leader_and_isr_request_for_brokers((broker,), online, is_new=False)
+        if away:
+            offline[broker] = away
     await shell.send(batch)
     await handle_replica_state_changes(shell, offline, ReplicaState.OfflineReplica)
 

@@ -179,7 +179,8 @@ class KafkaController:
                 )
             case ApiKey.UPDATE_METADATA:
                 code = decode_update_metadata_response(response.version, response.body)
-                self.shell.queue.append(ev.UpdateMetadataResponseReceived(*who, code))
+                if code:  # ten brokers' assent to each AlterPartition would stand before the next one
+                    self.shell.queue.append(ev.UpdateMetadataResponseReceived(*who, code))
             case ApiKey.STOP_REPLICA:
                 stopped = decode_stop_replica_response(response.version, response.body)
                 self.shell.queue.append(

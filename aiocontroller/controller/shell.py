@@ -187,7 +187,7 @@ class ControllerShell:
         if len(batch) >= SENT_AT_ONCE:
             await self.send(batch)
 
-    async def send_update_metadata(self, brokers: Iterable[int], pids: Iterable[int] = ()) -> None:
+    async def send_update_metadata(self, brokers: Iterable[int], pids: Sequence[int] = ()) -> None:
         batch = self.new_batch()
         batch.add_update_metadata_request_for_brokers(brokers, pids)
         await self.send(batch)

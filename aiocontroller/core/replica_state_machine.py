@@ -11,8 +11,10 @@ acknowledged record.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import compress
+from itertools import compress, pairwise
+from math import inf
 from typing import NamedTuple
 
 from aiocontroller.core.columns import put, take
@@ -48,6 +50,18 @@ def check_valid_previous_states(table: PartitionTable, replicas: Replicas, targe
         if refused:
             checked.refused[broker] = refused
     return checked
+
+
+def in_chunks(replicas: Replicas, partitions: int) -> Iterator[Replicas]:
+    """The same by ranges of ascending pids, so that a partition stands in one of them only.
+
+    About so many partitions each; brokers that have none in a range are left out of it.
+    """
+    ascending = {broker: sorted(pids) for broker, pids in replicas.items()}
+    longest = max(ascending.values(), key=len, default=[])
+    for low, high in pairwise((-inf, *longest[partitions::partitions], inf)):
+        cut = {b: pids[bisect_left(pids, low) : bisect_left(pids, high)] for b, pids in ascending.items()}
+        yield {broker: pids for broker, pids in cut.items() if pids}
 
 
 def not_in_state(table: PartitionTable, broker: int, pids: Sequence[int], state: ReplicaState) -> list[int]:
@@ -87,8 +101,8 @@ def set_replica_states(table: PartitionTable, replicas: Replicas, target: Replic
             put(table.replica_states_of, pids, [changed[pair] for pair in _combinations(table, pids)])
 
 
-def initialize_replica_states(context: ControllerContext) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
-    """States at failover: online replicas Online, the rest DeletionIneligible; returns both as {broker: pids}."""
+def initialize_replica_states(context: ControllerContext) -> None:
+    """States at failover: online replicas Online, the rest DeletionIneligible."""
     table, live = context.table, context.live
     everything = table.pids()
     [assignments] = take(everything, table.assignment_of)
@@ -102,19 +116,20 @@ def initialize_replica_states(context: ControllerContext) -> tuple[dict[int, lis
         for assignment in sorted(set(assignments))
     }
     put(table.replica_states_of, everything, map(states.__getitem__, assignments))
-    online: dict[int, list[int]] = {}
-    offline: dict[int, list[int]] = {}
-    for broker in table.brokers_with_replicas():
-        pids, damaged = table.partitions_on_broker(broker), context.offline_dirs.get(broker)
-        if broker not in live:
-            offline[broker] = pids
-        elif not damaged:
-            online[broker] = pids
-        else:
-            online[broker] = [pid for pid in pids if pid not in damaged]
-            offline[broker] = [pid for pid in pids if pid in damaged]
-            set_replica_states(table, {broker: offline[broker]}, ReplicaState.ReplicaDeletionIneligible)
-    return online, offline
+    for broker, damaged in context.offline_dirs.items():
+        if broker in live:
+            lost = [pid for pid in table.partitions_on_broker(broker) if pid in damaged]
+            set_replica_states(table, {broker: lost}, ReplicaState.ReplicaDeletionIneligible)
+
+
+def online_and_offline(context: ControllerContext, broker: int) -> tuple[list[int], list[int]]:
+    """The partitions whose replica on the broker is online, and those where it is not."""
+    pids, damaged = context.table.partitions_on_broker(broker), context.offline_dirs.get(broker, ())
+    if broker not in context.live:
+        return [], pids
+    if not damaged:
+        return pids, []
+    return [pid for pid in pids if pid not in damaged], [pid for pid in pids if pid in damaged]
 
 
 class OfflinePlan(NamedTuple):

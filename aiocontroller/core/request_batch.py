@@ -14,6 +14,8 @@ A batch is a value that is made, filled and taken by one step.  It cannot be lef
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from operator import lt
 from typing import NamedTuple
 
 from aiocontroller.core.columns import take
@@ -94,19 +96,19 @@ class RequestBatch:
         self._context = context
         self.sent = Sent(Acknowledgements(), Acknowledgements())
         """Of all pieces."""
-        self._told: dict[int, set[int]] = {}
-        """Broker -> pids that it hears of in earlier pieces."""
+        self._told: dict[int, list[Sequence[int]]] = {}
+        """Broker -> pids that it hears of in earlier pieces, a sequence for each."""
         self._clear()
 
     def __len__(self) -> int:
-        """The partitions that wait to be told."""
-        return len(self._update_metadata_pids)
+        """About how many partitions wait to be told: one that was added twice counts twice."""
+        return sum(map(len, self._update_metadata_pids))
 
     def _clear(self) -> None:
-        self._leader_and_isr: dict[int, set[int]] = {}
+        self._leader_and_isr: dict[int, list[Sequence[int]]] = {}
         self._new: dict[int, set[int]] = {}
         self._update_metadata_brokers: dict[int, None] = {}
-        self._update_metadata_pids: set[int] = set()
+        self._update_metadata_pids: list[Sequence[int]] = []
         self._stop_replica: dict[int, dict[int, bool]] = {}
 
     def __bool__(self) -> bool:
@@ -122,7 +124,7 @@ class RequestBatch:
             return
         for broker in brokers:
             if broker in self._context.brokers:
-                self._leader_and_isr.setdefault(broker, set()).update(known)
+                self._leader_and_isr.setdefault(broker, []).append(known)
                 if is_new:
                     self._new.setdefault(broker, set()).update(known)
         self.add_update_metadata_request_for_brokers(self._context.brokers, known)
@@ -139,21 +141,23 @@ class RequestBatch:
 
         ``unless_told``: nothing about it has changed since an earlier piece of this batch, if it was in one.
         """
+        told = {broker: set[int]().union(*pieces) for broker, pieces in self._told.items()} if unless_told else {}
         by_recipients: dict[tuple[int, ...], list[int]] = {}
         for pid, brokers in zip(pids, recipients, strict=True):
             by_recipients.setdefault(brokers, []).append(pid)
         for brokers, group in by_recipients.items():
-            if unless_told and self._told:
+            if told:
                 for broker in brokers:
-                    told = self._told.get(broker, ())
-                    untold = [pid for pid in group if pid not in told]
+                    known = told.get(broker, ())
+                    untold = [pid for pid in group if pid not in known]
                     self.add_leader_and_isr_request_for_brokers((broker,), untold, is_new=is_new)
             else:
                 self.add_leader_and_isr_request_for_brokers(brokers, group, is_new=is_new)
 
-    def add_update_metadata_request_for_brokers(self, brokers: Iterable[int], pids: Iterable[int]) -> None:
+    def add_update_metadata_request_for_brokers(self, brokers: Iterable[int], pids: Sequence[int]) -> None:
         self._update_metadata_brokers.update((b, None) for b in brokers if b in self._context.brokers)
-        self._update_metadata_pids.update(pids)
+        if pids:
+            self._update_metadata_pids.append(pids)
 
     def add_stop_replica_request_for_brokers(
         self, brokers: Iterable[int], pids: Sequence[int], *, delete: bool
@@ -168,10 +172,10 @@ class RequestBatch:
         """Everything that was added since the last time, ordered."""
         requests = Requests(
             [
-                LeaderAndIsrRequest(broker, sorted(wanted), frozenset(self._new.get(broker, ())))
+                LeaderAndIsrRequest(broker, _ascending(wanted), frozenset(self._new.get(broker, ())))
                 for broker, wanted in sorted(self._leader_and_isr.items())
             ],
-            UpdateMetadataRequest(sorted(self._update_metadata_brokers), sorted(self._update_metadata_pids))
+            UpdateMetadataRequest(sorted(self._update_metadata_brokers), _ascending(self._update_metadata_pids))
             if self._update_metadata_brokers
             else None,
             [
@@ -181,8 +185,8 @@ class RequestBatch:
                 for broker, wanted in sorted(self._stop_replica.items())
             ],
         )
-        for broker, pids in self._leader_and_isr.items():
-            self._told.setdefault(broker, set()).update(pids)
+        for told in requests.leader_and_isr:
+            self._told.setdefault(told.broker, []).append(told.pids)
         self._clear()
         return requests
 
@@ -191,6 +195,13 @@ class RequestBatch:
         if table.topic(pid).deleting:
             return EPOCH_DURING_DELETE
         return NO_EPOCH if table.isr_of[pid] == NO_ISR else table.leader_epoch[pid]
+
+
+def _ascending(added: Sequence[Sequence[int]]) -> list[int]:
+    """All that was added, each once.  Where that was one piece, it usually is that already."""
+    if len(added) == 1 and all(map(lt, added[0], islice(added[0], 1, None))):
+        return list(added[0])
+    return sorted(set[int]().union(*added))
 
 
 LEADERS_FIRST_UP_TO = 1_000

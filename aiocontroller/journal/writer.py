@@ -1,7 +1,8 @@
 """The journal on disk: group commit from one thread.
 
 All that the loop does is append to a list.  While one batch is encoded, written and synced in the thread, the next one
-collects; so a quiet controller syncs each tick's records at once and a busy one syncs large batches, with no setting.
+collects, and for another ``LINGER_S`` after that: so what a quiet controller records is safe at once, and a busy one
+syncs twenty times a second, with no setting.  (Each sync costs whoever shares the disk, ZooKeeper for one, theirs.)
 
 A disk that refuses (full, gone) costs records only when memory's bound is reached: the batch is kept and tried again
 with a growing pause, the refusal is logged once and counted, and the controller goes on.
@@ -27,6 +28,7 @@ log = logging.getLogger("aiocontroller.journal")
 DRAIN_ABOVE = 50_000
 """``drain`` waits while more than this is pending: about 20 MB of memory and a quarter of a second of work."""
 RETRY_FIRST_S, RETRY_LONGEST_S = 1.0, 30.0
+LINGER_S = 0.05
 
 __all__ = ["FileJournal", "Journal"]
 
@@ -59,7 +61,7 @@ class FileJournal(Journal):
         self._accepted_seq = 0
         self._dropped = self._failures = 0
         self._failing = self._closing = self._rotation_due = False
-        self._wake, self._retry = asyncio.Event(), asyncio.Event()
+        self._wake, self._hurry = asyncio.Event(), asyncio.Event()
         self._executor: ThreadPoolExecutor | None = None
         self._writing: asyncio.Task[None] | None = None
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
@@ -124,7 +126,7 @@ class FileJournal(Journal):
     async def close(self) -> None:
         self._closing = True
         self._wake.set()
-        self._retry.set()
+        self._hurry.set()
         if self._writing is not None:
             await asyncio.shield(self._writing)
         self._end_thread()
@@ -135,6 +137,7 @@ class FileJournal(Journal):
             return
         done = asyncio.get_running_loop().create_future()
         self._waiters.append((seq, done))
+        self._hurry.set()
         await done
 
     async def _write_loop(self) -> None:
@@ -146,6 +149,8 @@ class FileJournal(Journal):
             elif await self._write_once():
                 retry_s = RETRY_FIRST_S
                 self._answer_waiters(self._segments.durable_seq)
+                if not self._waiters:
+                    await self._pause(LINGER_S)
             elif self._closing:
                 self._give_up()
             else:
@@ -186,11 +191,11 @@ class FileJournal(Journal):
         self._wake.set()
 
     async def _pause(self, seconds: float) -> None:
-        """A pause between attempts; ``close`` cuts it short."""
-        self._retry.clear()
-        timer = self._clock.call_later(seconds, self._retry.set)
+        """A pause between writes; whoever waits for one, and ``close``, cut it short."""
+        self._hurry.clear()
+        timer = self._clock.call_later(seconds, self._hurry.set)
         if not self._closing:
-            await self._retry.wait()
+            await self._hurry.wait()
         timer.cancel()
 
     def _give_up(self) -> None:

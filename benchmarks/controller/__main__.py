@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks.controller.cases import CASES, USUAL, Bench
+from benchmarks.controller.cases import CASES, LARGEST_FROM, OF_THE_LARGEST, USUAL, Bench
 from benchmarks.controller.figures import History, Measured, rows_of, show, write_json
 from benchmarks.controller.page import write_page
 from benchmarks.controller.resources import peak_rss_mib
@@ -68,10 +68,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/bench controller", description="The controller against Kafka's own.")
     parser.add_argument("--partitions", type=int, default=100_000, help="default: 100000")
     parser.add_argument("--topics", type=int, help="default: one for each 100 partitions")
-    parser.add_argument("--runs", type=int, default=3, help="how often each case (default: 3)")
+    parser.add_argument(
+        "--runs", type=int, help=f"how often each case (default: 3; 1 from {LARGEST_FROM:,} partitions)"
+    )
     parser.add_argument("--against", choices=tuple(AGAINST), default="nobody")
     parser.add_argument(
-        "--cases", nargs="+", choices=tuple(CASES), default=list(USUAL), metavar="CASE", help=", ".join(CASES)
+        "--cases",
+        nargs="+",
+        choices=tuple(CASES),
+        metavar="CASE",
+        help=f"of {', '.join(CASES)} (default: all but the last; from {LARGEST_FROM:,} partitions "
+        f"{', '.join(OF_THE_LARGEST)})",
     )
     parser.add_argument("--rtt-ms", type=float, default=0.0, help="added round-trip time between subject and ZooKeeper")
     parser.add_argument("--ensemble", action="store_true", help="three ZooKeeper servers instead of one")
@@ -81,6 +88,9 @@ def main() -> None:
     parser.add_argument("--report", type=Path, help="also write a page (HTML) to this file")
     given = parser.parse_args()
     given.topics = given.topics or max(1, given.partitions // 100)
+    large = given.partitions >= LARGEST_FROM
+    given.runs = given.runs or (1 if large else 3)
+    given.cases = given.cases or (OF_THE_LARGEST if large else USUAL)
     if given.ensemble and given.rtt_ms:
         parser.error("--rtt-ms needs a single ZooKeeper server: leave --ensemble out")
     if given.partitions % given.topics:

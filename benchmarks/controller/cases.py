@@ -30,6 +30,7 @@ ALTERED_ONE_BY_ONE = 200
 ALTERED_BY_EACH = 500
 CREATIONS = (Shape(1, 1000), Shape(500, 1), Shape(100, 10))
 POLL_S = 0.02
+LONGEST_QUIET_S = 30.0
 
 Seconds = Mapping[str, float]
 """By row of the table."""
@@ -56,7 +57,7 @@ class Bench:
         self.subject = subject
         self.zk: KafkaZkClient = stage.zk
         self.brokers = stage.brokers
-        self.whole_quiet_s = 1.5 + stage.shape.partitions / 10_000
+        self.whole_quiet_s = min(1.5 + stage.shape.partitions / 10_000, LONGEST_QUIET_S)
         """Between reading, deciding and sending a slow controller may be silent for long."""
         self.victims = (n % BROKERS + 1 for n in count())
         self.names = count()
@@ -342,3 +343,6 @@ CASES: dict[str, Case] = {
     "rolling-restart": rolling_restart,
 }
 USUAL = tuple(name for name in CASES if name != "rolling-restart")
+OF_THE_LARGEST = ("failover", "broker-failure", "controlled-shutdown")
+LARGEST_FROM = 1_000_000
+"""Partitions from which these are the usual ones, once each: what grows with the cluster, in minutes."""

@@ -135,7 +135,7 @@ def show(rows: Sequence[Row], results: dict[str, Measured], history: History) ->
         table.add_row(case, row.subject, *numbers, ratio, _before(history, row))
         previous = row.case
     console.print(table)
-    console.print(_costs(results))
+    console.print(_costs(results, rows[0].partitions))
 
 
 def _before(history: History, row: Row) -> str:
@@ -146,7 +146,7 @@ def _before(history: History, row: Row) -> str:
     return f"{min(medians):.3f}–{max(medians):.3f}" if len(medians) > 1 else f"{medians[0]:.3f}"
 
 
-def _costs(results: dict[str, Measured]) -> Table:
+def _costs(results: dict[str, Measured], partitions: int) -> Table:
     table = Table(title="what a case cost (median of the runs; whole case with what surrounds it)")
     for heading in ("case", "subject", "CPU s", "ZooKeeper CPU s", "ZooKeeper requests", "broker requests", "MB sent"):
         table.add_column(heading, justify="left" if heading in ("case", "subject") else "right")
@@ -161,7 +161,10 @@ def _costs(results: dict[str, Measured]) -> Table:
                 f"{statistics.median(c.megabytes for c in costs):,.1f}",
             )
             table.add_row(case, name, *cells)
-    peaks = ", ".join(f"{name} {measured.peak_rss_mib:,.0f} MiB" for name, measured in results.items())
+    peaks = ", ".join(
+        f"{name} {m.peak_rss_mib:,.0f} MiB ({m.peak_rss_mib * 2**20 / partitions:,.0f} bytes for each partition)"
+        for name, m in results.items()
+    )
     table.caption = f"peak memory of a candidate: {peaks}"
     return table
 

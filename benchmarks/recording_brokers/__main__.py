@@ -31,6 +31,8 @@ from benchmarks.recording_brokers.views import Views
 MAX_SAMPLES = 5
 MAX_CHANGES = 10_000
 """In one AlterPartition request."""
+LOOKED_AT_ONCE = 10_000
+"""Partitions compared before the brokers' ZooKeeper sessions get their turn."""
 
 
 class Fleet:
@@ -50,9 +52,9 @@ class Fleet:
     async def mark(self) -> None:
         """Read what was heard, and forget it."""
         for number, broker in self.brokers.items():
-            for _, frame in broker.heard:
+            for _, frame in broker.take():
                 self.views.settle(number, frame)
-            broker.heard.clear()
+                await asyncio.sleep(0)
 
     async def latest(self) -> float:
         """When anything was heard last; 0 when nothing was."""
@@ -63,21 +65,22 @@ class Fleet:
 
         It reads what was heard and forgets it.
         """
-        return {number: self._heard(number, broker) for number, broker in self.brokers.items()}
+        return {number: await self._heard(number, broker) for number, broker in self.brokers.items()}
 
-    def _heard(self, number: int, broker: RecordingBroker) -> dict[str, Any]:
+    async def _heard(self, number: int, broker: RecordingBroker) -> dict[str, Any]:
         first: dict[str, float] = {}
         last: dict[str, float] = {}
         partitions: dict[str, int] = {}
         requests: dict[str, int] = {}
-        for moment, frame in broker.heard:
+        size = 0
+        for moment, frame in broker.take():
             name, told = self.views.settle(number, frame)
             first.setdefault(name, moment)
             last[name] = moment
             partitions[name] = partitions.get(name, 0) + told
             requests[name] = requests.get(name, 0) + 1
-        size = sum(len(frame) for _, frame in broker.heard)
-        broker.heard.clear()
+            size += len(frame)
+            await asyncio.sleep(0)
         return {"first": first, "last": last, "partitions": partitions, "requests": requests, "bytes": size}
 
     async def check(self) -> dict[str, Any]:
@@ -86,9 +89,16 @@ class Fleet:
         assignments, states = await self._read_everything()
         alive = {number for number, broker in self.brokers.items() if broker.alive}
         replicas = {name: topic.partitions for name, topic in assignments.items()}
-        found = self.views.differences(alive, states, replicas)
-        samples = list(itertools.islice(found, MAX_SAMPLES))
-        return {"differences": len(samples) + sum(1 for _ in found), "samples": samples, "partitions": len(states)}
+        differences, samples = 0, list[str]()
+        rest = iter(states)
+        while some := {key: states[key] for key in itertools.islice(rest, LOOKED_AT_ONCE)}:
+            found = list(self.views.differences(alive, some, replicas))
+            differences += len(found)
+            samples += found[: MAX_SAMPLES - len(samples)]
+            await asyncio.sleep(0)
+        deleted = list(self.views.deleted_but_known(alive, replicas))
+        samples += deleted[: MAX_SAMPLES - len(samples)]
+        return {"differences": differences + len(deleted), "samples": samples, "partitions": len(states)}
 
     async def _read_everything(self) -> tuple[dict[str, TopicAssignment], dict[tuple[str, int], LeaderAndIsr]]:
         names = await self._zk.get_all_topics_in_cluster(watch=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 from typing import cast
 
 from aiocontroller.cluster.broker_requests import decode_stop_replica, run_to_end
@@ -38,7 +39,7 @@ OFFERED = {
     ApiKey.UPDATE_METADATA: VersionRange(0, 8),
     ApiKey.API_VERSIONS: VersionRange(0, 4),
 }
-SESSION_TIMEOUT_S = 30
+SESSION_TIMEOUT_S = 60
 
 
 class RecordingBroker:
@@ -110,6 +111,13 @@ class RecordingBroker:
         self.heard.append((time.monotonic(), frame))
         if self.follow is not None and int.from_bytes(frame[:2], "big") == ApiKey.LEADER_AND_ISR:
             self.follow.grow(self.id, self.epoch, frame)
+
+    def take(self) -> Iterator[tuple[float, bytes]]:
+        """What was heard, oldest first, each forgotten when the next one is asked for."""
+        heard, self.heard = self.heard, []
+        heard.reverse()
+        while heard:
+            yield heard.pop()
 
     def _info(self) -> BrokerInfo:
         assert self._listener is not None

@@ -106,6 +106,11 @@ class Views:
             for broker in assignments[topic][partition].replicas:
                 if broker in alive and self._at(self.replicas[broker], topic, partition) != want:
                     yield f"replica {broker} of {topic}-{partition} was not told of itself (LeaderAndIsr)"
+
+    def deleted_but_known(
+        self, alive: set[int], assignments: Mapping[str, Mapping[int, ReplicaAssignment]]
+    ) -> Iterator[str]:
+        """One line for each broker and partition of a topic that is gone, where the broker was not told."""
         for topic, rows in self.rows.items():
             if topic not in assignments:
                 for partition in rows:

@@ -23,7 +23,12 @@ from aiocontroller.core.partition_state_machine import (
     plan_initialization,
 )
 from aiocontroller.core.replica_placement import assign_replicas_to_brokers
-from aiocontroller.core.replica_state_machine import initialize_replica_states, plan_offline, set_replica_states
+from aiocontroller.core.replica_state_machine import (
+    initialize_replica_states,
+    online_and_offline,
+    plan_offline,
+    set_replica_states,
+)
 from aiocontroller.core.request_batch import RequestBatch
 from aiocontroller.core.states import PartitionState, ReplicaState
 from tests.builders import broker, ctx, topic_id
@@ -55,7 +60,8 @@ def script() -> Iterator[object]:
     decisions, failed = plan_initialization(context, partitions_to_bring_online(context))
     yield failed
     yield from written(decisions, new=True)
-    yield initialize_replica_states(context)
+    initialize_replica_states(context)
+    yield [online_and_offline(context, broker) for broker in table.brokers_with_replicas()]
     yield batch.take()
 
     context.remove_brokers([2, 5])

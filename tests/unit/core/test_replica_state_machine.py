@@ -16,8 +16,10 @@ from aiocontroller.core.replica_state_machine import (
     OfflinePlan,
     check_valid_previous_states,
     drop_replicas,
+    in_chunks,
     initialize_replica_states,
     not_in_state,
+    online_and_offline,
     plan_offline,
     set_replica_states,
 )
@@ -71,6 +73,14 @@ def test_a_broker_without_a_replica_has_no_state() -> None:
     assert [made.replica_state(0, b) for b in (1, 2, 3)] == [NonExistent] * 3
 
 
+def test_chunks_hold_everything_once_and_a_partition_in_one_of_them_only() -> None:
+    replicas = {1: [5, 1, 3, 9], 2: [2, 3], 4: []}
+    chunks = list(in_chunks(replicas, 2))
+    assert chunks == [{1: [1, 3], 2: [2, 3]}, {1: [5, 9]}]
+    assert list(in_chunks(replicas, 100)) == [{1: [1, 3, 5, 9], 2: [2, 3]}]
+    assert list(in_chunks({}, 2)) == [{}]
+
+
 # -- at failover (ReplicaStateMachineTest: testStartup…) ---------------------------------------------------------------
 
 
@@ -79,28 +89,37 @@ def replica_states(context: ControllerContext, name: str) -> list[str]:
     return [context.table.replica_state(row, r).name for r in context.table.replicas(row)]
 
 
+def startup(context: ControllerContext) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+    """The states of all replicas; who is online and who is offline then, by broker."""
+    initialize_replica_states(context)
+    found = {b: online_and_offline(context, b) for b in context.table.brokers_with_replicas()}
+    return {b: online for b, (online, _) in found.items() if online}, {
+        b: away for b, (_, away) in found.items() if away
+    }
+
+
 def test_startup_online_partition() -> None:
     context = ctx(brokers=1, topics={"t": [[1]]})
-    assert initialize_replica_states(context) == ({1: [0]}, {})
+    assert startup(context) == ({1: [0]}, {})
     assert replica_states(context, "t-0") == ["OnlineReplica"]
 
 
 def test_startup_offline_partition() -> None:
     context = ctx(brokers=[], topics={"t": [[1]]})
-    assert initialize_replica_states(context) == ({}, {1: [0]})
+    assert startup(context) == ({}, {1: [0]})
     assert replica_states(context, "t-0") == ["ReplicaDeletionIneligible"]
 
 
 def test_startup_with_replica_without_leader() -> None:
     context = ctx(brokers=1, topics={"t": [[1, 2]]}, online=False)
-    assert initialize_replica_states(context) == ({1: [0]}, {2: [0]})
+    assert startup(context) == ({1: [0]}, {2: [0]})
     assert replica_states(context, "t-0") == ["OnlineReplica", "ReplicaDeletionIneligible"]
 
 
 def test_startup_tells_brokers_shutting_down_and_failed_directories_apart() -> None:
     context = ctx(topics={"t": [[1, 2], [1, 2], [3, 1]]}, shutting_down=[3])
     context.set_offline_dir_replicas(1, [1], [])
-    assert initialize_replica_states(context) == ({1: [0, 2], 2: [0, 1]}, {1: [1], 3: [2]})
+    assert startup(context) == ({1: [0, 2], 2: [0, 1]}, {1: [1], 3: [2]})
     assert [replica_states(context, f"t-{n}") for n in range(3)] == [
         ["OnlineReplica", "OnlineReplica"],
         ["ReplicaDeletionIneligible", "OnlineReplica"],

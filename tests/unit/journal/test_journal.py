@@ -21,6 +21,7 @@ import pytest
 import aiocontroller
 from aiocontroller.journal import FileJournal, MemoryJournal, NullJournal, Record, decode_record, encode_records
 from aiocontroller.journal.segments import Segment, SegmentName, SegmentWriter, adopt_leftovers
+from aiocontroller.journal.writer import LINGER_S
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import World
 from aiocontroller.net.real import RealNetwork
@@ -175,6 +176,30 @@ async def test_files_are_open_under_a_hidden_name_and_complete_under_the_final_o
     assert names(tmp_path / "new") == [f"journal-7-0-{start_us}-000001.jsonl"]
     journal.append("late")
     assert journal.statistics().dropped == 1
+
+
+async def test_a_busy_journal_lingers_unless_somebody_waits(tmp_path: Path, clock: ManualClock) -> None:
+    """What comes right after a write waits for LINGER_S with whatever else comes; a flush ends the wait."""
+    journal = file_journal(tmp_path, clock)
+    await journal.start()
+
+    async def until_written(count: int) -> None:
+        async with asyncio.timeout(10):
+            while journal.statistics().written < count:
+                await asyncio.sleep(0.001)
+
+    journal.append("event")
+    await until_written(1)
+    journal.append("event")
+    await asyncio.sleep(0.02)
+    assert (journal.statistics().written, journal.pending) == (1, 1)
+    journal.append("event")
+    clock.advance(LINGER_S)
+    await until_written(3)
+    journal.append("event")
+    await journal.flush()
+    assert journal.statistics().written == 4
+    await journal.close()
 
 
 async def test_its_statistics_are_metrics(tmp_path: Path, clock: ManualClock) -> None:
