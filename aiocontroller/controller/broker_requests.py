@@ -6,15 +6,18 @@ the brokers' limit of 100 MiB.  The cut pieces stay in order, so a broker sees w
 
 from __future__ import annotations
 
+import functools
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import pairwise
 from math import inf
 
-from aiocontroller.controller.channel_manager import Body, ControllerChannelManager
+from aiocontroller.controller.channel_manager import ControllerChannelManager
+from aiocontroller.controller.request_queue import Body
 from aiocontroller.core.columns import take
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import Broker
+from aiocontroller.core.partitions import NO_ISR
 from aiocontroller.core.request_batch import (
     Acknowledgements,
     LeaderAndIsrRequest,
@@ -76,51 +79,81 @@ class BrokerRequestSender:
     def _send_leader_and_isr(
         self, request: LeaderAndIsrRequest, pids: Sequence[int], acknowledgements: Acknowledgements
     ) -> None:
+        anew = functools.partial(self._leader_and_isr, request.broker)
+
+        def encode(version: int, broker_epoch: int) -> Sequence[Body]:
+            return anew(pids, request.new, version, broker_epoch)
+
+        self._channels.send(
+            request.broker,
+            ApiKey.LEADER_AND_ISR,
+            encode,
+            pids,
+            acknowledgements.one(),
+            new=request.new.intersection(pids),
+            anew=anew,
+        )
+
+    def _leader_and_isr(
+        self, broker: int, pids: Sequence[int], new: frozenset[int], version: int, broker_epoch: int
+    ) -> Sequence[Body]:
         context, table = self._context, self._context.table
-
-        def encode(version: int, broker_epoch: int) -> list[Body]:
-            wanted = self._on_broker(pids, request.broker)
-            if not wanted:
-                return []
-            body = LeaderAndIsrEncoder(
-                version,
-                controller_id=self._controller_id,
-                controller_epoch=context.epoch,
-                table=table,
-                pids=wanted,
-                new=request.new,
-                live_leaders=self._live_leaders(set(take(wanted, table.leader)[0])),
-                kept=self._kept,
-                fragments=None if self._fragments is None else self._fragments.setdefault(version, {}),
-            ).body()
-            return [body.pieces_for_broker(broker_epoch)]
-
-        self._channels.send(request.broker, ApiKey.LEADER_AND_ISR, encode, pids, acknowledgements.one())
+        wanted = self._on_broker(pids, broker)
+        if not wanted:
+            return []
+        body = LeaderAndIsrEncoder(
+            version,
+            controller_id=self._controller_id,
+            controller_epoch=context.epoch,
+            table=table,
+            pids=wanted,
+            new=new,
+            live_leaders=self._live_leaders(set(take(wanted, table.leader)[0])),
+            kept=self._kept,
+            fragments=None if self._fragments is None else self._fragments.setdefault(version, {}),
+        ).body()
+        return [body.pieces_for_broker(broker_epoch)]
 
     def _send_update_metadata(
         self, request: UpdateMetadataRequest, pids: Sequence[int], acknowledgements: Acknowledgements
     ) -> None:
-        context = self._context
         shared: dict[int, ControlRequestBody] = {}
 
         def encode(version: int, broker_epoch: int) -> list[Body]:
             if version not in shared:
-                own = self._own_entry()
-                shared[version] = UpdateMetadataEncoder(
-                    version,
-                    controller_id=self._controller_id,
-                    controller_epoch=context.epoch,
-                    table=context.table,
-                    pids=self._existing(pids),
-                    live_brokers=[*context.brokers.values(), *([own] if own is not None else [])],
-                    live=context.live,
-                    offline_dirs=context.offline_dirs,
-                    kept=self._kept,
-                ).body()
+                shared[version] = self._update_metadata(pids, version)
             return [shared[version].pieces_for_broker(broker_epoch)]
 
+        def anew(pids: Sequence[int], new: frozenset[int], version: int, broker_epoch: int) -> list[Body]:
+            return [self._update_metadata(pids, version).pieces_for_broker(broker_epoch)]
+
+        going = self._any_is_going(pids)
         for broker in request.brokers:
-            self._channels.send(broker, ApiKey.UPDATE_METADATA, encode, pids, acknowledgements.one())
+            self._channels.send(
+                broker, ApiKey.UPDATE_METADATA, encode, pids, acknowledgements.one(), anew=None if going else anew
+            )
+
+    def _update_metadata(self, pids: Sequence[int], version: int) -> ControlRequestBody:
+        context, own = self._context, self._own_entry()
+        return UpdateMetadataEncoder(
+            version,
+            controller_id=self._controller_id,
+            controller_epoch=context.epoch,
+            table=context.table,
+            pids=self._existing(pids),
+            live_brokers=[*context.brokers.values(), *([own] if own is not None else [])],
+            live=context.live,
+            offline_dirs=context.offline_dirs,
+            kept=self._kept,
+        ).body()
+
+    def _any_is_going(self, pids: Sequence[int]) -> bool:
+        """Their topic may be forgotten before a merged request is encoded, and brokers must hear of its end."""
+        context = self._context
+        if not context.topics_to_be_deleted:
+            return False
+        topics = context.table.topics
+        return any((topic := topics[n]) is None or topic.deleting for n in set(take(pids, context.table.topic_of)[0]))
 
     def _send_stop_replica(self, request: StopReplicaRequest, acknowledgements: Acknowledgements) -> None:
         context = self._context
@@ -149,14 +182,14 @@ class BrokerRequestSender:
         return pids if min(topics, default=0) >= 0 else [p for p, t in zip(pids, topics, strict=True) if t >= 0]
 
     def _on_broker(self, pids: Sequence[int], broker: int) -> Sequence[int]:
-        """Without those whose topic went, or whose row was used anew, while the request waited for a connection."""
+        """Without those whose topic went, or whose row was used anew, while the request waited for the broker."""
         table = self._context.table
-        topics, assignments = take(pids, table.topic_of, table.assignment_of)
+        topics, assignments, isrs = take(pids, table.topic_of, table.assignment_of, table.isr_of)
         strange = {a for a in set(assignments) if broker not in table.assignments.values[a].replicas}
-        if not strange and min(topics) >= 0:
+        if not strange and min(topics) >= 0 and NO_ISR not in isrs:
             return pids
-        rows = zip(pids, topics, assignments, strict=True)
-        return [pid for pid, topic, assignment in rows if topic >= 0 and assignment not in strange]
+        rows = zip(pids, topics, assignments, isrs, strict=True)
+        return [pid for pid, topic, a, isr in rows if topic >= 0 and a not in strange and isr != NO_ISR]
 
     def _live_leaders(self, leaders: Collection[int]) -> list[tuple[int, str, int]]:
         found = []

@@ -7,6 +7,7 @@ Rules.
  * Versions are asked from the broker by ApiVersions at the start of each connection, where Kafka derives them from a
    setting.  A request queued before the first answer is encoded for the versions that other brokers have.
  * A barrier in a sender's queue holds back what is behind it, until it is opened or its time is up.
+ * What a broker has not heard in time is merged: see ``request_queue``.
  * An UpdateMetadata is encoded once for each version and shared; brokers differ only in their epoch.
 """
 
@@ -14,7 +15,6 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -25,11 +25,12 @@ from aiocontroller.config import Config, ConfigError
 from aiocontroller.controller.broker_connection import BrokerConnection
 from aiocontroller.controller.connecting import connect_to_broker
 from aiocontroller.controller.heartbeats import Heartbeats
+from aiocontroller.controller.request_queue import Barrier, Body, Encode, EncodeNow, Outgoing, RequestQueue
 from aiocontroller.core.failure_detector import Suspicion
 from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.journal.journal import Journal
 from aiocontroller.metrics import Metrics
-from aiocontroller.net.ports import Clock, World
+from aiocontroller.net.ports import World
 from aiocontroller.security import Security
 from aiocontroller.wire.apis import SUPPORTED, ApiKey, VersionRange, negotiate_api
 from aiocontroller.wire.frames import FrameError, UnsupportedApiError, decode_response_header, encode_request_header
@@ -42,36 +43,8 @@ CLIENT_ID = "aiocontroller"
 SENT = (ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA, ApiKey.STOP_REPLICA)
 """The requests that a controller sends."""
 
-Body = Sequence[bytes]
-"""One request's body, in pieces that may be shared with other brokers' requests."""
-Encode = Callable[[int, int], Sequence[Body]]
-"""(version, broker epoch) -> bodies, each sent as a request of its own; none where there is nothing left to say."""
 Versions = dict[int, int]
 """Api key -> the version to use with a broker."""
-
-
-class Outgoing(NamedTuple):
-    """A request that waits in a sender's queue."""
-
-    api: ApiKey
-    encode: Encode
-    pids: Sequence[int]
-    """Whose partitions it is about, for whoever gets the response."""
-    enqueued_s: float
-    done: Callable[[], None] | None
-    """Called once: answered, or given up because the broker is gone."""
-
-
-class Barrier:
-    """Stands in the queues of several senders; once open it stays so."""
-
-    def __init__(self, clock: Clock, timeout_s: float) -> None:
-        self.opened = anyio.Event()
-        self._timer = clock.call_later(timeout_s, self.opened.set)
-
-    def open(self) -> None:
-        self._timer.cancel()
-        self.opened.set()
 
 
 class Response(NamedTuple):
@@ -176,23 +149,29 @@ class ControllerChannelManager:
         encode: Encode,
         pids: Sequence[int],
         done: Callable[[], None] | None = None,
+        *,
+        new: frozenset[int] = frozenset(),
+        anew: EncodeNow | None = None,
     ) -> None:
         """Queue a request; it is encoded now, and holds the state of now.
 
         While the broker's versions are not known it is encoded for those that the others have.  Encoded when it is
         sent, it would show a newer state than requests before it: a follower would be told of a leader that is not
         alive in its metadata yet, and never begin to fetch.  (Where the guess turns out wrong, that is what happens.)
+
+        Where the broker has fallen behind it may be merged into what waits (``request_queue``); ``anew`` says how.
         """
         sender = self._senders.get(broker)
         if sender is None:
             if done is not None:
                 done()
             return
+        one = Outgoing(api, encode, pids, self.world.clock.monotonic(), done, new, anew)
+        if sender.queue.merge(one):
+            return
         version = (sender.versions or self._expected_versions())[api]
         bodies = encode(version, sender.broker.epoch)
-        fixed = encode
-        encode = lambda v, e: bodies if v == version else fixed(v, e)  # noqa: E731
-        sender.put(Outgoing(api, encode, pids, self.world.clock.monotonic(), done))
+        sender.put(one._replace(encode=lambda v, e: bodies if v == version else encode(v, e)))
 
     def hold_back(self, brokers: Iterable[int], timeout_s: float) -> Barrier:
         """What is sent to these brokers from now on leaves when the barrier is opened, or after ``timeout_s``."""
@@ -222,7 +201,7 @@ class RequestSender:
         self.versions: Versions | None = None
         self.offered: dict[int, VersionRange] = {}
         self.connected_once = anyio.Event()
-        self.queue: deque[Outgoing | Barrier] = deque()
+        self.queue = RequestQueue()
         self._manager = manager
         self._connection: BrokerConnection | None = None
         self._wakeup = anyio.Event()
@@ -246,17 +225,14 @@ class RequestSender:
         )
 
     def put(self, outgoing: Outgoing | Barrier) -> None:
-        self.queue.append(outgoing)
+        self.queue.put(outgoing)
         self._wakeup.set()
 
     def stop(self) -> None:
         """Forget everything that waits; the connection goes with it."""
         self._scope.cancel()
         self._disconnect()
-        waiting, self.queue = list(self.queue), deque()
-        for outgoing in waiting:
-            if isinstance(outgoing, Outgoing) and outgoing.done is not None:
-                outgoing.done()
+        self.queue.give_up()
         for name in ("QueueSize", "RequestRateAndQueueTimeMs"):
             self._manager.metrics.remove(
                 "kafka.controller", "ControllerChannelManager", name, tags={"broker-id": str(self.broker.id)}
@@ -274,17 +250,17 @@ class RequestSender:
                 while not self.queue:
                     self._wakeup = anyio.Event()
                     await self._wakeup.wait()
-                outgoing = self.queue[0]
+                outgoing = self.queue.head()
                 if isinstance(outgoing, Barrier):
                     await outgoing.opened.wait()
                     if self._scope.cancel_called:
                         return
-                    self.queue.popleft()
+                    self.queue.pop()
                     continue
                 await self._until_it_works(lambda outgoing=outgoing: self._deliver(outgoing))  # type: ignore[misc]
                 if self._scope.cancel_called:
                     return  # dropped when the answer was already here: what waited was taken away with it
-                self.queue.popleft()
+                self.queue.pop()
                 if outgoing.done is not None:
                     outgoing.done()
 

@@ -312,7 +312,9 @@ class Channels:
     def hold_back(self, brokers: Iterable[int], timeout_s: float) -> Any:
         return SimpleNamespace(open=lambda: None)
 
-    def send(self, broker: int, api: ApiKey, encode: Any, pids: Sequence[int], done: Any = None) -> None:
+    def send(
+        self, broker: int, api: ApiKey, encode: Any, pids: Sequence[int], done: Any = None, **_merging: object
+    ) -> None:
         view, registered = self._views.get(broker), self._shell.context.brokers.get(broker)
         if view is not None and registered is not None and registered.epoch == view.epoch:
             for pieces in encode(LATEST[api], view.epoch):

@@ -1,0 +1,198 @@
+"""What waits for one broker.  A queue that a slow broker has let grow merges: newer state replaces older.
+
+LeaderAndIsr and UpdateMetadata say how things are, so whoever was not told of them one by one may be told of how they
+are in the end.  Rules.
+ * ``MERGED_FROM`` requests must wait; a broker that keeps up hears everything one by one, as it happened.
+ * The first in the queue may be under way, and is left alone.
+ * Nothing is merged across a StopReplica, a barrier that is closed, or news of a topic that goes (whose rows may be
+   gone when it is told): their places in the order are kept.
+ * It must be worth it: what waits says much twice, or is little altogether.  Pieces of one large batch stay apart.
+ * What was merged is encoded when its turn comes: the broker list, LeaderAndIsr, UpdateMetadata.  The list comes
+   first, since a follower does not fetch from a leader that its metadata does not know yet.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+import anyio
+
+from aiocontroller.net.ports import Clock
+from aiocontroller.wire.apis import ApiKey
+
+MERGED_FROM = 16
+"""Requests that wait."""
+LITTLE = 4_000
+"""Partitions that are merged whether they are the same ones or not."""
+MOST = 50_000
+"""Partitions of a merged request."""
+READ = 4 * MOST
+"""Partitions that are looked at to see whether merging is worth it."""
+
+Body = Sequence[bytes]
+"""One request's body, in pieces that may be shared with other brokers' requests."""
+Encode = Callable[[int, int], Sequence[Body]]
+"""(version, broker epoch) -> bodies, each sent as a request of its own; none where there is nothing left to say."""
+EncodeNow = Callable[[Sequence[int], frozenset[int], int, int], Sequence[Body]]
+"""(pids, those of them that are new to the broker, version, broker epoch) -> bodies with the state of now."""
+
+
+class Outgoing(NamedTuple):
+    """A request that waits in a sender's queue."""
+
+    api: ApiKey
+    encode: Encode
+    pids: Sequence[int]
+    """Whose partitions it is about, for whoever gets the response."""
+    enqueued_s: float
+    done: Callable[[], None] | None
+    """Called once: answered, or given up because the broker is gone."""
+    new: frozenset[int] = frozenset()
+    anew: EncodeNow | None = None
+    """Says the same of other partitions; None where the request may not be merged."""
+
+
+class Barrier:
+    """Stands in the queues of several senders; once open it stays so."""
+
+    def __init__(self, clock: Clock, timeout_s: float) -> None:
+        self.opened = anyio.Event()
+        self._timer = clock.call_later(timeout_s, self.opened.set)
+
+    def open(self) -> None:
+        self._timer.cancel()
+        self.opened.set()
+
+
+class Merged:
+    """Requests of one kind that became one."""
+
+    def __init__(self) -> None:
+        self.pids: dict[int, None] = {}
+        self.new: dict[int, None] = {}
+        self.count = 0
+        self._said = 0
+        self._oldest: Outgoing | None = None
+        self._done: list[Callable[[], None]] = []
+
+    def add(self, one: Outgoing) -> None:
+        self._oldest = self._oldest or one
+        self._said += len(one.pids)
+        self.count += 1
+        self.pids.update(dict.fromkeys(one.pids))
+        self.new.update(dict.fromkeys(one.new))
+        if one.done is not None:
+            self._done.append(one.done)
+
+    def is_worth_it(self) -> bool:
+        return len(self.pids) <= MOST and (self._said <= LITTLE or self._said >= 2 * len(self.pids))
+
+    def outgoing(self, pids: Iterable[int] | None = None) -> Outgoing:
+        """As one request; or the same kind of request about other partitions, which nobody waits for."""
+        assert self._oldest is not None and self._oldest.anew is not None
+        whose = sorted(self.pids if pids is None else pids)
+        new = frozenset(self.new)
+        encode = functools.partial(self._oldest.anew, whose, new)
+        return self._oldest._replace(encode=encode, pids=whose, new=new, done=self._answered if pids is None else None)
+
+    def _answered(self) -> None:
+        for done in self._done:
+            done()
+
+
+class CatchUp:
+    """What a broker has missed."""
+
+    def __init__(self) -> None:
+        self._by_api = {ApiKey.LEADER_AND_ISR: Merged(), ApiKey.UPDATE_METADATA: Merged()}
+
+    def add(self, one: Outgoing) -> None:
+        self._by_api[one.api].add(one)
+
+    def takes(self, one: Outgoing) -> bool:
+        """Whether ``one`` is little, or tells again of partitions that are in here already."""
+        known = self._by_api[one.api].pids
+        if len(known) + len(one.pids) > MOST:
+            return False
+        return len(one.pids) + len(known) <= LITTLE or 2 * sum(map(known.__contains__, one.pids)) >= len(one.pids)
+
+    def is_worth_it(self) -> bool:
+        """Without an UpdateMetadata nobody could say the broker list."""
+        told = self._by_api[ApiKey.UPDATE_METADATA].count
+        return told > 0 and all(merged.is_worth_it() for merged in self._by_api.values())
+
+    def requests(self) -> list[Outgoing]:
+        control, metadata = self._by_api[ApiKey.LEADER_AND_ISR], self._by_api[ApiKey.UPDATE_METADATA]
+        if not control.count:
+            return [metadata.outgoing()]
+        return [metadata.outgoing(()), control.outgoing(), metadata.outgoing()]
+
+
+class RequestQueue:
+    def __init__(self) -> None:
+        self._waiting: deque[Outgoing | Barrier | CatchUp] = deque()
+        self._merged_from = MERGED_FROM
+        """Doubled by each attempt that was not worth it: a long queue of other things is not read again and again."""
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, one: Outgoing | Barrier) -> None:
+        self._waiting.append(one)
+
+    def merge(self, one: Outgoing) -> bool:
+        """Take it into what waits already, if that can be; then it needs no encoding and no place."""
+        if one.anew is None or not self._waiting:
+            return False
+        last = self._waiting[-1]
+        if isinstance(last, CatchUp) and last.takes(one):
+            last.add(one)
+            return True
+        return len(self._waiting) >= self._merged_from and self._begin_to_merge(one)
+
+    def _begin_to_merge(self, one: Outgoing) -> bool:
+        run, said, taken = [one], len(one.pids), 0
+        for each in reversed(list(islice(self._waiting, 1, None))):
+            if isinstance(each, Outgoing) and each.anew is not None and said + len(each.pids) <= READ:
+                run.append(each)
+                said += len(each.pids)
+            elif not (isinstance(each, Barrier) and each.opened.is_set()):
+                break
+            taken += 1
+        catch_up = CatchUp()
+        for each in reversed(run):
+            catch_up.add(each)
+        if not taken or not catch_up.is_worth_it():
+            self._merged_from = 2 * len(self._waiting)
+            return False
+        for _ in range(taken):
+            self._waiting.pop()
+        self._waiting.append(catch_up)
+        return True
+
+    def head(self) -> Outgoing | Barrier:
+        """What comes next; IndexError when nothing waits."""
+        first = self._waiting[0]
+        if isinstance(first, CatchUp):
+            self._waiting.popleft()
+            self._waiting.extendleft(reversed(first.requests()))
+            return self.head()
+        return first
+
+    def pop(self) -> None:
+        """The head is answered."""
+        self._waiting.popleft()
+        if len(self._waiting) < MERGED_FROM:
+            self._merged_from = MERGED_FROM
+
+    def give_up(self) -> None:
+        """Forget everything that waits, and say so to whoever waits for it."""
+        waiting, self._waiting = self._waiting, deque()
+        for each in waiting:
+            for one in each.requests() if isinstance(each, CatchUp) else (each,):
+                if isinstance(one, Outgoing) and one.done is not None:
+                    one.done()

@@ -1,0 +1,177 @@
+"""What waits for a slow broker merges: it hears in few requests what it missed, and in an order that is right."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from aiocontroller.controller import request_queue
+from aiocontroller.controller.broker_requests import BrokerRequestSender
+from aiocontroller.controller.request_queue import MERGED_FROM
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.request_batch import RequestBatch
+from aiocontroller.wire.apis import ApiKey
+from tests.builders import add_topics, leadership
+from tests.scripted_peer import Peer, after, silence
+from tests.unit.controller.test_channel_manager import Office, cluster, decoded, seconds
+from tests.virtual_time import virtual_time
+
+LISR, UMR, STOP = ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA, ApiKey.STOP_REPLICA
+
+
+class Scene:
+    """Broker 1, which has fallen silent, and three partitions on it: t-0, t-1 and u-0 (rows 0, 1 and 2)."""
+
+    def __init__(self, office: Office, peer: Peer, context: ControllerContext, sender: BrokerRequestSender) -> None:
+        self.office = office
+        self.peer = peer
+        self.context = context
+        self.sender = sender
+        self.acknowledged: list[int] = []
+
+    async def tell(self, epoch: int, *pids: int, is_new: bool = False, stop: int | None = None) -> None:
+        for pid in pids:
+            self.context.table.set_leadership(pid, leadership(1, (1,), leader_epoch=epoch))
+        batch = RequestBatch(self.context)
+        batch.add_leader_and_isr_request_for_brokers((1,), pids, is_new=is_new)
+        if stop is not None:
+            batch.add_stop_replica_request_for_brokers((1,), (stop,), delete=True)
+        sent = await self.sender.send(batch.take())
+        sent.control.when_all(lambda: self.acknowledged.append(epoch))
+
+    def told(self) -> list[tuple[ApiKey, dict[tuple[str, int], int]]]:
+        """Each request: its API, and leader epochs by partition (of a StopReplica whatever it says)."""
+        return [(api, {} if api is STOP else _epochs(request)) for api, request in decoded(self.peer)]
+
+
+def _epochs(request: object) -> dict[tuple[str, int], int]:
+    topics = request.topic_states  # type: ignore[attr-defined]
+    return {(t.topic_name, p.partition_index): p.leader_epoch for t in topics for p in t.partition_states}
+
+
+@asynccontextmanager
+async def scene() -> AsyncIterator[Scene]:
+    async with anyio.create_task_group() as tasks:
+        office = Office(tasks)
+        peer = await office.peer(1)
+        context, sender = cluster(office, {1: 1})
+        await seconds(1)
+        peer.reactions.append(silence)
+        yield Scene(office, peer, context, sender)
+        tasks.cancel_scope.cancel()
+
+
+@virtual_time
+async def test_a_broker_that_missed_fifty_batches_hears_the_last_state_in_few_requests() -> None:
+    async with scene() as it:
+        for epoch in range(1, 51):
+            await it.tell(epoch, 0, 1)
+            await seconds(0.1)
+        assert len(it.peer.arrived) == 1
+        assert it.office.manager.statistics()[0].queued <= MERGED_FROM
+        await seconds(60)
+        told = it.told()
+        assert len(told) == 5, "the first one twice, and what was merged"
+        assert told[-2:] == [(LISR, {("t", 0): 50, ("t", 1): 50}), (UMR, {("t", 0): 50, ("t", 1): 50})]
+        assert it.acknowledged == list(range(1, 51)), "nobody waits for ever"
+
+
+@virtual_time
+async def test_what_is_merged_begins_with_the_broker_list() -> None:
+    async with scene() as it:
+        for epoch in range(1, 20):
+            await it.tell(epoch, 0)
+        it.context.add_brokers([it.office.broker(7, 7)])
+        await it.tell(20, 0)
+        await seconds(60)
+        (_, first), (api, _), _ = decoded(it.peer)[-3:]
+        assert api is LISR
+        assert 7 in {broker.id_ for broker in first.live_brokers}  # type: ignore[attr-defined]
+        assert it.told()[-3] == (UMR, {})
+
+
+@virtual_time
+async def test_a_broker_that_keeps_up_hears_everything() -> None:
+    async with scene() as it:
+        it.peer.reactions.clear()
+        it.peer.reactions.extend([after(0.1)] * 60)
+        for epoch in range(1, 31):
+            await it.tell(epoch, 0)
+            await seconds(0.2)
+        assert it.told() == [(api, {("t", 0): epoch}) for epoch in range(1, 31) for api in (LISR, UMR)]
+
+
+@virtual_time
+async def test_stop_replica_keeps_its_place() -> None:
+    """What was said before it is said before it, what comes after it after it."""
+    async with scene() as it:
+        for epoch in range(1, 31):
+            await it.tell(epoch, 0, stop=2 if epoch == 20 else None)
+        for epoch in range(31, 61):
+            await it.tell(epoch, 1)
+        await seconds(60)
+        told = it.told()
+        at = next(i for i, (api, _) in enumerate(told) if api is STOP)
+        assert [api for api, _ in told].count(STOP) == 1
+        assert all(("t", 1) not in epochs for _, epochs in told[:at])
+        assert any(epochs == {("t", 0): 30} for api, epochs in told[:at] if api is LISR)
+        assert told[-1] == (UMR, {("t", 0): 30, ("t", 1): 60})
+        assert len(told) <= MERGED_FROM + 9
+
+
+@virtual_time
+async def test_pieces_of_a_large_batch_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Disjoint, and together not little: they share their bytes with what other brokers get."""
+    monkeypatch.setattr(request_queue, "LITTLE", 10)
+    async with scene() as it:
+        add_topics(it.context.table, {"large": [[1]] * 400}, online=True)
+        pids = it.context.table.topic_by_name["large"].partitions()
+        for start in range(0, 400, 20):
+            await it.tell(1, *pids[start : start + 20])
+        assert it.office.manager.statistics()[0].queued == 40
+        await seconds(90)
+        assert len(it.told()) == 41, "the first one was sent twice"
+
+
+@virtual_time
+async def test_new_replicas_stay_new_and_rows_that_went_are_left_out() -> None:
+    async with scene() as it:
+        for epoch in range(1, 20):
+            await it.tell(epoch, 0)
+        await it.tell(20, 1, is_new=True)
+        await it.tell(21, 1, 2)
+        it.context.remove_topic(it.context.table.topic_by_name["u"])
+        await seconds(60)
+        [request] = [r for api, r in decoded(it.peer)[-2:] if api is LISR]
+        flags = {p.partition_index: p.is_new for t in request.topic_states for p in t.partition_states}  # type: ignore[attr-defined]
+        assert flags == {0: False, 1: True}
+
+
+@virtual_time
+async def test_news_of_a_topic_that_goes_are_told_as_they_are() -> None:
+    """Its rows may be forgotten before its turn comes."""
+    async with scene() as it:
+        for epoch in range(1, 20):
+            await it.tell(epoch, 0)
+        it.context.topics_to_be_deleted["u"] = None
+        it.context.table.set_topic_deleting(it.context.table.topic_by_name["u"], True)
+        batch = RequestBatch(it.context)
+        batch.add_update_metadata_request_for_brokers((1,), (2,))
+        await it.sender.send(batch.take())
+        it.context.remove_topic(it.context.table.topic_by_name["u"])
+        await seconds(60)
+        _, last = decoded(it.peer)[-1]
+        [partition] = [p for t in last.topic_states for p in t.partition_states]  # type: ignore[attr-defined]
+        assert partition.leader == -2
+
+
+@virtual_time
+async def test_a_broker_that_goes_gives_up_what_was_merged() -> None:
+    async with scene() as it:
+        for epoch in range(1, 31):
+            await it.tell(epoch, 0)
+        it.office.manager.remove_brokers([1])
+        assert sorted(it.acknowledged) == list(range(1, 31))
