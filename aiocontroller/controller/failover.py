@@ -158,10 +158,10 @@ async def _schedule(shell: ControllerShell) -> None:
 FAILOVER: tuple[tuple[str, Callable[[ControllerShell], Awaitable[object]]], ...] = (
     ("set up feature versioning", features.set_up_feature_versioning),
     ("read the brokers, start their senders", brokers.load_brokers),
+    ("read the ids of earlier controllers", own_replicas.load_known_controllers),
     ("tell every broker the new epoch", _send_epoch),
     ("discard notifications", _discard_notifications),
     ("read the default of unclean elections", unclean_elections.load_unclean_default),
-    ("read the ids of earlier controllers", own_replicas.load_known_controllers),
     ("read topics and their assignments", topics.load_topics),
     ("read the partition states", load_partition_states),
     ("outrank earlier controllers", _outrank_earlier_controllers),

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -64,7 +65,7 @@ async def compare(given: argparse.Namespace) -> dict[str, Measured]:
         return {SUBJECTS[n].name: await measure(SUBJECTS[n], given, progress) for n in names}
 
 
-def main() -> None:
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench controller", description="The controller against Kafka's own.")
     parser.add_argument("--partitions", type=int, default=100_000, help="default: 100000")
     parser.add_argument("--topics", type=int, help="default: one for each 100 partitions")
@@ -86,7 +87,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="leave logs and journals in this folder")
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     parser.add_argument("--report", type=Path, help="also write a page (HTML) to this file")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     given.topics = given.topics or max(1, given.partitions // 100)
     large = given.partitions >= LARGEST_FROM
     given.runs = given.runs or (1 if large else 3)
@@ -95,6 +96,11 @@ def main() -> None:
         parser.error("--rtt-ms needs a single ZooKeeper server: leave --ensemble out")
     if given.partitions % given.topics:
         parser.error(f"--partitions {given.partitions} is no multiple of --topics {given.topics}")
+    return given
+
+
+def main() -> None:
+    given = parse()
     results = asyncio.run(compare(given))
     rows = rows_of(results, given.partitions)
     history = History.of("controller", given)

@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from aiocontroller.cluster.real_kafka import kafka_missing
 from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment
+from benchmarks.controller.__main__ import parse
+from benchmarks.controller.cases import USUAL
 from benchmarks.controller.storm import KINDS, histogram, percentile, schedule
 from benchmarks.recording_brokers.views import Views
 
@@ -51,6 +54,25 @@ def test_every_usual_case_runs_and_every_row_is_there(tmp_path: Path) -> None:
     assert "Plotly" in page.read_text()
 
 
+@pytest.mark.kafka
+@pytest.mark.timeout(300)
+def test_kafka_is_measured_beside_us(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The ratios are printed for whoever reads the log of CI; on a machine that others use they prove nothing."""
+    missing = kafka_missing()
+    if missing:
+        pytest.skip(missing)
+    rows_file = tmp_path / "rows.json"
+    arguments = ("--partitions", "10000", "--runs", "1", "--against", "kafka", "--json", str(rows_file))
+    table = run("benchmarks.controller", *arguments, "--cases", "failover", "alter-partition")
+    with capsys.disabled():
+        sys.stdout.write("\n" + table)
+    rows: list[dict[str, Any]] = json.loads(rows_file.read_bytes())
+    assert [(row["case"], row["subject"]) for row in rows[:2]] == [("failover", "aiocontroller"), ("failover", "kafka")]
+    for row in rows:
+        assert (row["ratio"] is None) == (row["subject"] == "kafka")
+        assert row["ratio"] is None or row["ratio"] > 0
+
+
 @pytest.mark.timeout(300)
 def test_a_storm_heals_between_its_failovers(tmp_path: Path) -> None:
     rows_file = tmp_path / "took.json"
@@ -59,6 +81,15 @@ def test_a_storm_heals_between_its_failovers(tmp_path: Path) -> None:
     took = json.loads(rows_file.read_bytes())
     assert len(took) == 5
     assert len({t["kind"] for t in took}) == len(KINDS) - 1  # without an ensemble ZooKeeper has no leader to lose
+
+
+@pytest.mark.parametrize(
+    "partitions, cases, runs",
+    [(999_900, USUAL, 3), (2_000_000, ("failover", "broker-failure", "controlled-shutdown"), 1)],
+)
+def test_the_largest_clusters_have_cases_of_their_own(partitions: int, cases: tuple[str, ...], runs: int) -> None:
+    given = parse(["--partitions", str(partitions)])
+    assert (tuple(given.cases), given.runs) == (cases, runs)
 
 
 def test_a_schedule_is_the_seeds() -> None:
