@@ -112,6 +112,7 @@ FAULTS = (
     "crash_at_await",
     "win_again",
     "expire_in_failover",
+    "elect_zookeeper_leader",
 )
 DETECTION_FAULTS = (
     "deafen_broker",

@@ -42,6 +42,8 @@ from aiocontroller.chaos.zookeeper_tree import (
 )
 
 MAX_FRAME_BYTES = 1_048_575
+EPOCH_BITS = 32
+"""Above these bits of a zxid stands how many leaders there have been."""
 """``jute.maxbuffer``: a longer request costs its connection."""
 UNIMPLEMENTED, RUNTIME_INCONSISTENCY, AUTH_FAILED = -6, -2, -115
 SYNC_CONNECTED = 3
@@ -257,6 +259,15 @@ class ZooKeeperModel:
             self.end_session(session, now_ms)
             if session.connection is not None:
                 session.connection.end()
+
+    def new_leader(self, now_ms: int) -> None:
+        """Another server leads: its zxids begin above all that were, all is known everywhere, and every session has its
+        whole time again."""
+        self.zxid = ((self.zxid >> EPOCH_BITS) + 1) << EPOCH_BITS
+        for follower in self.followers:
+            follower.catch_up()
+        for session in self.sessions.values():
+            self._touch(session, now_ms)
 
     # -- requests --------------------------------------------------------------------------------------------------
 

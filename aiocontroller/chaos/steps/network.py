@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from aiocontroller.chaos.steps.taking import StepTaker
 from aiocontroller.chaos.words import amount
 
@@ -65,10 +68,21 @@ class NetworkSteps(StepTaker):
             self.simulation.network.lag(one, other, self._seconds(*((0.2, 0.8) if bounded else (0.2, 1.0, 4.0))))
 
     async def step_restart_zookeeper(self) -> None:
+        async with self._zookeeper_away(self._seconds(0.1, 1.0, 5.0)):
+            pass
+
+    async def step_elect_zookeeper_leader(self) -> None:
+        """Of ZooKeeper's servers another leads, and for a while none of them serves."""
+        async with self._zookeeper_away(self._seconds(0.2, 1.0, 4.0)):
+            self.simulation.model.new_leader(self.simulation.zookeeper.now_ms())
+
+    @asynccontextmanager
+    async def _zookeeper_away(self, duration_s: float) -> AsyncIterator[None]:
         servers = [self.simulation.zookeeper, *self.simulation.followers]
         for server in servers:
             server.stop()
-        await self.simulation.clock.sleep(self._seconds(0.1, 1.0, 5.0))
+        await self.simulation.clock.sleep(duration_s)
+        yield
         for server in servers:
             await server.start()
 

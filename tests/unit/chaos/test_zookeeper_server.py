@@ -195,3 +195,23 @@ def test_two_runs_are_the_same_byte_for_byte() -> None:
     first = recorded()
     assert len(first) > 100
     assert first == recorded()
+
+
+def test_another_leader_gives_every_session_its_whole_time_and_counts_anew() -> None:
+    async def play(stage: Stage) -> None:
+        zk = await stage.connect()
+        session = stage.server.model.sessions[zk.client.session_id]
+        for _ in range(3):  # each time away for less than the session lasts, together for longer
+            before = stage.server.model.zxid
+            stage.server.stop()
+            await stage.world.clock.sleep(5.0)
+            stage.server.model.new_leader(stage.server.now_ms())
+            await stage.server.start()
+            await stage.world.clock.sleep(2.0)
+            assert stage.server.model.sessions[session.id] is session
+            assert await zk.client.create("/after-%d" % before, b"")
+            czxid = stage.server.model.tree.nodes["/after-%d" % before].czxid
+            assert czxid >> 32 == (before >> 32) + 1
+        assert zk.client.session_id == session.id
+
+    on_stage(play)
