@@ -209,8 +209,8 @@ def test_another_leader_gives_every_session_its_whole_time_and_counts_anew() -> 
             await stage.server.start()
             await stage.world.clock.sleep(2.0)
             assert stage.server.model.sessions[session.id] is session
-            assert await zk.client.create("/after-%d" % before, b"")
-            czxid = stage.server.model.tree.nodes["/after-%d" % before].czxid
+            assert await zk.client.create(f"/after-{before}", b"")
+            czxid = stage.server.model.tree.nodes[f"/after-{before}"].czxid
             assert czxid >> 32 == (before >> 32) + 1
         assert zk.client.session_id == session.id
 
