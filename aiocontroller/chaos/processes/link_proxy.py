@@ -34,10 +34,14 @@ def sender_of(frame: bytes) -> int | None:
 
 
 class LinkProxy(FaultProxy):
-    """``blocked`` are ids whose requests do not get through: the first that shows one stops its connection."""
+    """``blocked`` are ids whose requests do not get through: the first that shows one stops its connection.
 
-    def __init__(self, target_port: int = 0) -> None:
+    With ``late`` what was held arrives when the link is healed; without, its connection ends instead.
+    """
+
+    def __init__(self, target_port: int = 0, *, late: bool) -> None:
         super().__init__(target_port)
+        self.late = late
         self.blocked: set[int] = set()
         self.senders: dict[int, int] = {}
         """Number of a connection -> who is at its other end."""
@@ -51,4 +55,6 @@ class LinkProxy(FaultProxy):
 
     def thaw(self) -> None:
         self.blocked.clear()
+        for link in [link for link in self.links if not self.late and not link.thawed.is_set()]:
+            link.cut(reset=True)
         super().thaw()
