@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from aiocontroller.analytics import bronze, stream
 from aiocontroller.analytics.manifest import Manifest
+from aiocontroller.analytics.session import suit
 from aiocontroller.analytics.sources import Found, SourceFile, find_files
 from aiocontroller.analytics.store import Store
 
@@ -33,6 +34,7 @@ def run(
     or more than the share ``most_quarantined`` of it was not understood.
     """
     found = find_files(spark, inputs, in_progress=in_progress, manifest=manifest)
+    suit(spark, sum(file.size for file in found.files))
     store = Store(spark, out)
     store.clear()
     note = {"files": sizes(found.files)}
@@ -66,6 +68,7 @@ def run_incremental(
             spark, inputs, out, step,
             manifest=manifest, in_progress=in_progress, most_quarantined=most_quarantined,
         )  # fmt: skip
+    suit(spark, sum(file.size for file in new))
     if new:
         note = {"files": known | sizes(new)}
         stream.add(store, bronze.read(spark, new), note, step, most_quarantined=most_quarantined)

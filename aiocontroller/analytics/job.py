@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import glob
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aiocontroller.analytics.session import spark_session
+from aiocontroller.analytics.session import LITTLE_BYTES, spark_session, suit
 
 FEW = 5
 """File names in a sentence."""
+_UNPACKED = 15
+"""How much larger a log is than its .gz, about."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,8 @@ def perform(job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
     With ``follow`` it goes on until it is interrupted.  ``BadInputError``, ``PipelineMissingError``,
     ``JavaMissingError`` say what is wrong.
     """
-    spark = spark_session(job.master)
+    anew = not (job.follow or job.incremental)
+    spark = spark_session(job.master, for_little=anew and _local_bytes(job.paths) < LITTLE_BYTES)
     # These import pyspark, whose absence ``spark_session`` explains.
     from aiocontroller.analytics import batch, tail
     from aiocontroller.analytics.manifest import Manifest, read_manifest
@@ -69,10 +73,23 @@ def perform(job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
     return _tell(spark, job, tell)
 
 
+def _local_bytes(paths: tuple[str, ...]) -> float:
+    """How much there is to read; infinite when that takes more than a look at this machine's disk."""
+    total = 0
+    for path in paths:
+        tops = [] if "://" in path else [Path(top) for top in glob.glob(path)]
+        if not tops:
+            return math.inf
+        files = [file for top in tops for file in (top.rglob("*") if top.is_dir() else [top]) if file.is_file()]
+        total += sum(file.stat().st_size * (_UNPACKED if file.suffix == ".gz" else 1) for file in files)
+    return total
+
+
 def _tell(spark: Any, job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
     """The report, if one is wanted, and the summary."""
     from aiocontroller.analytics.summary import summarise
 
+    suit(spark, 0)  # gold is small
     if job.report is not None:
         from aiocontroller.analytics.report import write_report
 

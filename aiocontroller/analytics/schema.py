@@ -74,8 +74,8 @@ ORIGIN: Final = _table(
 """Where a bronze record comes from.
 
 ``process`` is one writer: ``node-start`` for a journal, of which ``start_us`` is the start; the log's file for a log.
-``reference`` is how a person finds the record again: ``process:seq`` for a journal, ``file:time as it stands there``
-for a log.  ``joined``: it stood on one line with the record before it.
+``reference`` is how a person finds the record again: ``file:time as it stands there`` for a log; of a journal's records
+silver makes it when it is needed, ``process:seq``.  ``joined``: it stood on one line with the record before it.
 """
 
 EVENTS_BRONZE: Final = StructType([*JOURNAL.fields, *ORIGIN.fields])

@@ -13,20 +13,30 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiocontroller.cluster.java import find_java
 from aiocontroller.core.errors import AioControllerError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 LOCAL = "local[*]"
 HEAP_MB = 4096
 """Of a local session; less on a machine with less than twice of it."""
 
+LITTLE_BYTES = 24 << 20
+"""Of input: some 100,000 records."""
+PARTITION_BYTES = 128 << 20
+"""Of input, two of a shuffle's partitions each."""
+
+_FOR_LITTLE = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:ReservedCodeCacheSize=240m")
+"""Most of a short run's processor time is Java's, compiling what will not run often enough to pay for it."""
+_OURS = "spark.aiocontroller.local"
+"""Set in sessions that nobody else configured."""
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _ALWAYS = {"spark.sql.session.timeZone": "UTC"}
 """What the tables' meaning depends on."""
@@ -39,6 +49,7 @@ _LOCAL_ONLY = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "8",
+    _OURS: "true",
 }
 
 
@@ -47,9 +58,15 @@ class PipelineMissingError(AioControllerError):
 
 
 def spark_session(
-    master: str | None = None, *, app_name: str = "aiocontroller", options: Mapping[str, str] | None = None
+    master: str | None = None,
+    *,
+    app_name: str = "aiocontroller",
+    options: Mapping[str, str] | None = None,
+    for_little: bool = False,
 ) -> SparkSession:
     """The active session, or a new one.  ``options`` are Spark's own settings and win over ours.
+
+    A local one that is ``for_little`` takes half the time for a few records, and longer for millions.
 
     Raises ``PipelineMissingError`` without PySpark, ``JavaMissingError`` without Java.
     """
@@ -71,13 +88,41 @@ def spark_session(
         settings |= _LOCAL_ONLY | {
             "spark.driver.memory": f"{_heap_mb()}m",
             "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
-            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+            "spark.driver.extraJavaOptions": " ".join(
+                [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *(_FOR_LITTLE if for_little else ())]
+            ),
         }
     elif master is not None:
         builder = builder.master(master)
     for key, value in (settings | _ALWAYS | dict(options or {})).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def suit(spark: SparkSession, input_bytes: int) -> None:
+    """Make a local session of ours fit for so much input: compiling a query takes longer than running it on little."""
+    if spark.conf.get(_OURS, "false") != "true":
+        return
+    little = input_bytes < LITTLE_BYTES
+    cores = spark.sparkContext.defaultParallelism
+    spark.conf.set("spark.sql.shuffle.partitions", 1 if little else max(cores, 2 * input_bytes // PARTITION_BYTES))
+    spark.conf.set("spark.sql.adaptive.enabled", not little)
+    spark.conf.set("spark.sql.codegen.wholeStage", not little)
+    spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN" if little else "FALLBACK")
+
+
+def small_table(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: str | StructType) -> DataFrame:
+    """``rows`` that travel within the plan: no Python worker is started for them, and no job."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType, _parse_datatype_string
+
+    fields = _parse_datatype_string(schema) if isinstance(schema, str) else schema
+    assert isinstance(fields, StructType)
+    columns = zip(*rows, strict=True) if rows else [()] * len(fields)
+    arrow = to_arrow_schema(fields)
+    arrays = [pa.array(list(column), kind) for column, kind in zip(columns, arrow.types, strict=True)]
+    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=arrow), schema=fields)
 
 
 def _somebody_chose_a_master() -> bool:

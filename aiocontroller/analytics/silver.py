@@ -32,6 +32,7 @@ def journal_events(bronze: DataFrame) -> DataFrame:
     made: dict[str, Column] = {
         "ts_us": F.col("ts"),
         "ts_error_us": F.lit(0),
+        "reference": F.concat_ws(":", "process", "seq"),
         # The journal's writes count their conflicts under ``count``.
         "conflicts": F.coalesce("conflicts", F.when(F.col("kind") == "write", F.col("count"))),
     }

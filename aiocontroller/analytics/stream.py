@@ -35,6 +35,7 @@ TIMELINE: Final = "silver/timeline"
 FACTS: Final = "silver/facts"
 REPEATED: Final = "repeated"
 
+DAY_US: Final = 86_400_000_000
 _WRITERS: Final = "spark.sql.maxConcurrentOutputFileWriters"
 
 
@@ -88,7 +89,7 @@ def _write_bronze(store: Store, batch: int, records: DataFrame) -> None:
     try:
         rejected = Observation()
         counted = records.observe(rejected, F.count_if(F.col("reason").isNotNull()).alias("lines"))
-        day = F.expr("date_format(timestamp_micros(ts), 'yyyy-MM-dd') AS day")
+        day = F.expr(f"date_from_unix_date(CAST(floor(ts / {DAY_US}) AS INT)) AS day")
         store.write(EVENTS, batch, bronze.accepted(counted).select("*", day), "day")
     finally:
         spark.conf.set(_WRITERS, before or "0")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -96,6 +96,17 @@ def moment(us: int | None) -> str:
     return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
+def evidence(references: Sequence[str] | None) -> str:
+    """References to records of one journal name it once: ``1-17000:5, 6, 9``."""
+    told: list[str] = []
+    before = ""
+    for reference in references or ():
+        process, _, number = reference.rpartition(":")
+        told.append(number if process == before and number.isdecimal() else reference)
+        before = process
+    return ", ".join(told)
+
+
 def _of(name: str) -> Callable[[dict[str, Any]], object]:
     return lambda row: "-" if row[name] is None else row[name]
 
@@ -125,7 +136,7 @@ _COLUMNS: Final[dict[str, dict[str, Callable[[dict[str, Any]], object]]]] = {
         "from": _when("start_us"), "partition": lambda row: f"{row['topic']}-{row['partition']}",
         "for": _long("duration_us"), "kind": _of("kind"), "cause": _of("cause"), "broker": _of("broker"),
         "leader": lambda row: f"{_of('leader_before')(row)} → {_of('leader_after')(row)}",
-        "evidence": lambda row: " ".join(row["evidence"]),
+        "evidence": lambda row: evidence(row["evidence"]),
     },
     "failovers": {
         "elected": _when("elected_us"), "node": _of("node"), "epoch": _of("epoch"), "took": _long("duration_us"),
@@ -147,5 +158,5 @@ _VIOLATION: Final[dict[str, Callable[[dict[str, Any]], object]]] = {
     "node": _of("node"),
     "epoch": _of("epoch"),
     "what": _of("words"),
-    "evidence": lambda row: " ".join(row["evidence"]),
+    "evidence": lambda row: evidence(row["evidence"]),
 }

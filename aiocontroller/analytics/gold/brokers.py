@@ -1,5 +1,6 @@
 """When brokers died, came back, bounced and shut down: from their own records, and from what a new controller found.
 
+A broker that shut down in a controlled way is gone soon after: it ``left``, it did not die.
 A broker that dies while no controller rules has no record of its own.  The next ``loaded`` does not name it any more:
 that is its death, later than it was by at most the time without a controller.
 """
@@ -51,13 +52,18 @@ def broker_events(milestones: DataFrame) -> DataFrame:
         .unionByName(found, allowMissingColumns=True)
         .withColumn("alive", alive)
         .withColumn("was_alive", F.last("alive", ignorenulls=True).over(before))
+        .withColumn("leaving", F.expr("CASE WHEN what IN ('shutdown', 'came', 'bounced') THEN what = 'shutdown' END"))
+        .withColumn("was_leaving", F.last("leaving", ignorenulls=True).over(before))
     )
     event = """
-        CASE WHEN what IN ('shutdown', 'bounced', 'died') THEN what
+        CASE WHEN was_leaving AND (what = 'died' OR what = 'away' AND was_alive) THEN 'left'
+             WHEN what IN ('shutdown', 'bounced', 'died') THEN what
              WHEN what = 'away' AND was_alive THEN 'died'
              WHEN what IN ('came', 'here') AND was_alive = false THEN 'came_back'
              WHEN what = 'came' AND was_alive IS NULL THEN 'came' END"""
-    return turns.withColumn("event", F.expr(event)).where("event IS NOT NULL").drop("what", "alive", "was_alive")
+    return turns.withColumn("event", F.expr(event)).where("event IS NOT NULL").drop(
+        "what", "alive", "was_alive", "leaving", "was_leaving"
+    )  # fmt: skip
 
 
 def brokers(events: DataFrame, tallies: DataFrame, windows: DataFrame) -> DataFrame:
@@ -86,7 +92,7 @@ def brokers(events: DataFrame, tallies: DataFrame, windows: DataFrame) -> DataFr
     told = numbered.join(outages, ["cluster", "broker", "place"], "left")
     return told.selectExpr(
         "cluster", "broker", "broker_epoch", "event", "ts_us",
-        "if(event IN ('died', 'bounced'), coalesce(windows, 0L), NULL) AS partitions_led",
+        "if(event IN ('died', 'bounced', 'left'), coalesce(windows, 0L), NULL) AS partitions_led",
         "handled.processing_us AS processing_us",
         "coalesce(windows, 0L) AS windows", "longest_window_us",
     )  # fmt: skip

@@ -85,7 +85,7 @@ def milestones(events: DataFrame) -> DataFrame:
     return ordered(events).where(f"kind IN ({wanted}) OR ({slow}) OR ({large})").selectExpr(
         "cluster", "source", "node", "process", *ORDER, "ts_us", "ts_error_us", "kind", "event", "topic",
         "controller_epoch", "broker", "broker_epoch", "brokers", "partitions", "count", "bytes", "queue_us",
-        "processing_us", "duration_us", "detail", "reference AS place",
+        "processing_us", "duration_us", "detail", f"{PLACE} AS place",
     )  # fmt: skip
 
 

@@ -28,9 +28,12 @@ ROW: Final = (
 )  # fmt: skip
 
 _PREVIOUS: Final = (
-    "phase", "under", "epoch", "process", "seq", "reference", "ts_us", "to_state", "leader", "leader_epoch", "isr",
-    "replicas", "controller_epoch", "partition_epoch",
+    "phase", "epoch", "process", "seq", "reference", "ts_us", "to_state", "leader", "leader_epoch", "isr",
+    "controller_epoch", "partition_epoch",
 )  # fmt: skip
+_UNDER: Final = (
+    "{0}to_state IS DISTINCT FROM 'NonExistentPartition' AND coalesce(size({0}isr) < size({1}replicas), false)"
+)
 
 PHASE: Final = """
     CASE WHEN to_state = 'NonExistentPartition' THEN 'gone'
@@ -99,23 +102,26 @@ def timeline(new: DataFrame, last: DataFrame | None = None) -> DataFrame:
     else:
         kept = last.selectExpr(*ROW, "true AS carried", "down_since AS down_carried", "under_since AS under_carried")
         marked = marked.unionByName(kept, allowMissingColumns=True)
-    order = Window.partitionBy(*KEY).orderBy(*ORDER)
-    so_far = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    filled = marked.withColumn("replicas", F.last("replicas", ignorenulls=True).over(so_far))
-    phased = filled.withColumns(
+    # Spark sorts by eight bytes first: those of a hash are different in each partition.
+    marked = marked.withColumn("hash", F.xxhash64(*KEY))
+    order = Window.partitionBy("hash", *KEY).orderBy(*ORDER)
+    so_far, earlier = (order.rowsBetween(Window.unboundedPreceding, end) for end in (Window.currentRow, -1))
+    placed = marked.withColumn("phase", F.expr(PHASE)).withColumns(
         {
-            "phase": F.expr(PHASE),
-            "under": F.expr(
-                "to_state IS DISTINCT FROM 'NonExistentPartition' AND coalesce(size(isr) < size(replicas), false)"
-            ),
-        }
-    )
-    beside = phased.withColumns(
-        {
-            "prev": F.lag(F.struct(*_PREVIOUS)).over(order),
+            "replicas": F.last("replicas", ignorenulls=True).over(so_far),
+            "before_replicas": F.last("replicas", ignorenulls=True).over(earlier),
+            "before": F.lag(F.struct(*_PREVIOUS)).over(order),
             "is_last": F.lead(F.lit(1)).over(order).isNull(),
         }
-    ).withColumn("hidden", F.expr(HIDDEN))
+    )
+    prev = f"struct(before.*, before_replicas AS replicas, {_UNDER.format('before.', 'before_')} AS under)"
+    beside = (
+        placed.withColumns(
+            {"prev": F.expr(f"if(before IS NULL, NULL, {prev})"), "under": F.expr(_UNDER.format("", ""))}
+        )
+        .drop("before", "before_replicas")
+        .withColumn("hidden", F.expr(HIDDEN))
+    )
     since = beside.withColumns(
         {
             "down_since": _present("down_carried", _DOWN_BEGINS, _DOWN_SINCE, last is None).over(so_far),
@@ -132,7 +138,7 @@ def timeline(new: DataFrame, last: DataFrame | None = None) -> DataFrame:
     kept_where = {
         name: F.expr(f"if({name[:-6]}_ends OR is_last, {name}, NULL)") for name in ("down_since", "under_since")
     }
-    return ended.withColumns(kept_where).drop("down_carried", "under_carried")
+    return ended.withColumns(kept_where).drop("hash", "down_carried", "under_carried")
 
 
 def _present(carried: str, begins: str, beginning: str, fresh: bool) -> Column:

@@ -183,7 +183,7 @@ def _left_leaderless(last_rows: DataFrame, events: DataFrame, span: DataFrame) -
     away = events.groupBy("cluster", "broker").agg(
         F.expr("max_by(event, struct(epoch, start_us, writer, at_us, seq)) AS event")
     )
-    gone = away.where("event = 'died'").groupBy("cluster").agg(F.collect_set("broker").alias("dead"))
+    gone = away.where("event IN ('died', 'left')").groupBy("cluster").agg(F.collect_set("broker").alias("dead"))
     waiting = last_rows.where("phase = 'down' AND size(isr) > 0").join(F.broadcast(span), "cluster")
     could = waiting.join(F.broadcast(gone), "cluster", "left").withColumn(
         "able", F.expr("array_except(isr, coalesce(dead, CAST(array() AS ARRAY<INT>)))")

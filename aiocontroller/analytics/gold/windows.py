@@ -23,7 +23,7 @@ CAUSE = """
          WHEN unavailable AND unclean THEN 'unclean'
          WHEN since.hidden THEN 'controller_failover'
          WHEN turn.event = 'died' OR (turn.event = 'bounced' AND bounce_goes_on) THEN 'broker_death'
-         WHEN turn.event = 'shutdown' THEN 'controlled_shutdown'
+         WHEN turn.event IN ('shutdown', 'left') THEN 'controlled_shutdown'
          WHEN gone THEN 'deletion'
          WHEN NOT unavailable AND since.grown THEN 'reassignment'
          ELSE 'unknown' END"""
@@ -93,7 +93,10 @@ def attributed(closed: DataFrame, opened: DataFrame, events: DataFrame, span: Da
         .withColumn("cause", F.expr(CAUSE))
         .withColumn(
             "by_death",
-            F.expr("cause IN ('broker_death', 'unclean') AND coalesce(turn.event IN ('died', 'bounced'), false)"),
+            F.expr(
+                "cause IN ('broker_death', 'unclean') AND coalesce(turn.event IN ('died', 'bounced'), false) "
+                "OR cause = 'controlled_shutdown' AND coalesce(turn.event = 'left', false)"
+            ),
         )
         .withColumn("start_us", F.expr(START))
     )

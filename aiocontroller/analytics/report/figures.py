@@ -51,6 +51,7 @@ def timeline(cluster: Cluster) -> go.Figure | None:
                 name=event.replace("_", " "),
                 mode="markers",
                 marker={"color": colour, "symbol": symbol, "size": 11},
+                cliponaxis=False,
                 text=[f"broker {row['broker']} {event.replace('_', ' ')}<br>{moment(row['ts_us'])}" for row in rows],
                 hoverinfo="text",
             )
@@ -62,6 +63,7 @@ def timeline(cluster: Cluster) -> go.Figure | None:
             name="controller elected",
             mode="markers",
             marker={"color": BLUE, "symbol": "star", "size": 11},
+            cliponaxis=False,
             text=[f"controller {row['node']}, epoch {row['epoch']}<br>{moment(row['elected_us'])}" for row in elected],
             hoverinfo="text",
         )
@@ -120,7 +122,7 @@ def percentiles(cluster: Cluster) -> go.Figure | None:
             ],
             hoverinfo="text",
         )
-    figure.update_layout(xaxis={"type": "log", "title": "milliseconds"}, yaxis={"autorange": "reversed"})
+    figure.update_layout(xaxis={"type": "log", "dtick": 1, "title": "milliseconds"}, yaxis={"autorange": "reversed"})
     return _sized(figure, 140 + 24 * len(rows))
 
 

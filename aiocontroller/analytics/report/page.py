@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from aiocontroller.analytics.report import figures, words
 from aiocontroller.analytics.report.gather import Cluster, Content
-from aiocontroller.analytics.summary import duration, moment
+from aiocontroller.analytics.summary import duration, evidence, moment
 
 STYLE: Final = """
 :root { --ink: #1c2733; --dim: #5a6b7d; --line: #dfe6ee; --card: #f6f8fb; --red: #c0392b; --green: #2f855a; }
@@ -35,7 +35,9 @@ th { text-align: left; color: var(--dim); font-weight: 600; }
 td, th { padding: .25rem .9rem .25rem 0; vertical-align: top; border-bottom: 1px solid var(--line); }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
 .time { white-space: nowrap; font-variant-numeric: tabular-nums; }
-code { font-size: .85rem; color: var(--dim); word-break: break-all; }
+td { min-width: 3.5rem; }
+code { font-size: .85rem; color: var(--dim); overflow-wrap: anywhere; }
+td:last-child { min-width: 12rem; }
 """
 
 Cell = Callable[[dict[str, Any]], str]
@@ -70,7 +72,7 @@ class _Plots:
 
     def html(self, figure: go.Figure) -> str:
         text: str = figure.to_html(
-            full_html=False, include_plotlyjs=self._first, config={"displaylogo": False, "responsive": True}
+            full_html=False, include_plotlyjs=self._first, config={"displayModeBar": False, "responsive": True}
         )
         self._first = False
         return text
@@ -211,7 +213,7 @@ def _leaders(row: dict[str, Any]) -> str:
 
 
 def _evidence(row: dict[str, Any]) -> str:
-    return "<br>".join(f"<code>{escape(reference)}</code>" for reference in row["evidence"] or ())
+    return f"<span class='time'><code>{escape(evidence(row['evidence']))}</code></span>"
 
 
 def _file(row: dict[str, Any]) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from aiocontroller.analytics.report.gather import Cluster, Content
 from aiocontroller.analytics.summary import duration, moment
 
-NAMED = 5
-"""Brokers that a sentence names one by one."""
+NAMED = 12
+"""Brokers that a sentence names."""
 
 
 def headline(content: Content) -> str:
@@ -64,29 +65,40 @@ def _brokers(cluster: Cluster) -> list[str]:
         rows = [row for row in cluster.life if row["event"] == event]
         if not rows or event == "came_back":
             continue
-        named = [_turn(row) for row in rows[:NAMED]]
-        more = f" and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
-        times = "once" if len(rows) == 1 else f"{len(rows)} times"
-        told.append(f"Brokers {verb} {times}: {'; '.join(named)}{more}.")
+        brokers = list(dict.fromkeys(row["broker"] for row in rows))
+        named = [_turns([row for row in rows if row["broker"] == broker]) for broker in brokers[:NAMED]]
+        more = f" and {len(brokers) - NAMED} more" if len(brokers) > NAMED else ""
+        told.append(f"Brokers {verb} {_times(len(rows))}: {'; '.join(named)}{more}.")
+    if events["died"]:
+        told.append(
+            "A death counts from when the controller learns of it; the broker's ZooKeeper session ran out before that, "
+            "unrecorded."
+        )
     return told
 
 
-def _turn(row: dict[str, object]) -> str:
-    led = row.get("partitions_led")
-    longest = row.get("longest_window_us")
-    parts = [f"broker {row['broker']} at {moment(int(str(row['ts_us'])))[11:]}"]
-    if led is not None:
-        parts.append(f"led {led:,}")
-    if longest is not None:
-        parts.append(f"longest gap {duration(int(str(longest)))}")
+def _turns(rows: list[dict[str, Any]]) -> str:
+    """Those of one broker."""
+    when = f"at {moment(rows[0]['ts_us'])[11:]}" if len(rows) == 1 else _times(len(rows))
+    parts = [f"broker {rows[0]['broker']} {when}"]
+    led = [row["partitions_led"] for row in rows if row["partitions_led"] is not None]
+    gaps = [row["longest_window_us"] for row in rows if row["longest_window_us"] is not None]
+    if led:
+        parts.append(f"led {led[0]:,}" if len(led) == 1 else f"led up to {max(led):,}")
+    if gaps:
+        parts.append(f"longest gap {duration(max(gaps))}")
     return ", ".join(parts)
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
 
 
 def _controllers(cluster: Cluster) -> list[str]:
     if not cluster.elections:
         return []
     timed = [row for row in cluster.failovers if row["duration_us"] is not None]
-    told = f"A controller was elected {'once' if cluster.elections == 1 else f'{cluster.elections} times'}"
+    told = f"A controller was elected {_times(cluster.elections)}"
     if timed:
         slowest = max(timed, key=lambda row: row["duration_us"])
         told += f"; the slowest needed {duration(slowest['duration_us'])} until all was said (epoch {slowest['epoch']})"

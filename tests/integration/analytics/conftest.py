@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark() -> Iterator[Any]:
     """``local[1]``; each job costs a fifth of a second, so put many cases into one frame."""
     try:
-        session = spark_session("local[1]", app_name="tests", options=SMALL)
+        session = spark_session("local[1]", app_name="tests", options=SMALL, for_little=True)
     except (PipelineMissingError, JavaMissingError) as error:
         pytest.skip(str(error))
     yield session

@@ -49,7 +49,7 @@ def test_every_field_of_a_record_arrives(spark: Any, tmp_path: Path) -> None:
     assert {name: whole[name] for name in schema.JOURNAL.names} == expected
     assert (sparse["isr"], sparse["detail"]) == (None, None)
     assert (whole["process"], whole["start_us"], whole["reference"], whole["cluster"]) == (
-        "7-1699999999999999", 1699999999999999, "7-1699999999999999:1", "default",
+        "7-1699999999999999", 1699999999999999, None, "default",
     )  # fmt: skip
 
 
@@ -110,10 +110,39 @@ def test_copies_are_read_once_and_files_in_progress_on_demand(spark: Any, tmp_pa
     ]
 
 
-def test_a_renamed_journal_in_an_odd_folder_keeps_its_name(spark: Any, tmp_path: Path) -> None:
+def test_the_fast_reader_finds_what_the_careful_one_finds(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when a query wants few of the columns: Spark then tells the reader not to look at the others."""
+    wrong_type = b'{"v":1,"seq":8,"epoch":3,"node":7,"ts":1,"kind":"isr","leader":99999999999}\n'
+    write(tmp_path / "journal-7-3-1-000001.jsonl", WHOLE, record(2), wrong_type, b"\n", record(4, detail={"a": 1}))
+    write(tmp_path / "journal-7-3-1-000002.jsonl", line(5) + line(6) + b"\n")
+    write(tmp_path / "journal-7-3-1-000003.jsonl", record(7), line(8) + b"\0\0\n")
+    write(tmp_path / "journal-7-3-1-000004.jsonl", b'{"v":1,"seq":9,"epoch":3,"node":7,"ts":1}\n', line(10)[:-4])
+    write(tmp_path / "journal-7-3-1-000005.jsonl", b'{"v":2,"seq":11,"epoch":3,"node":7,"ts":1,"kind":"isr"}\n')
+    files = find_files(spark, [str(tmp_path)]).files
+    monkeypatch.setattr(bronze, "PLAIN_FROM_BYTES", 0)
+    assert [f.name for f in bronze._plain(spark, files)] == ["journal-7-3-1-000001.jsonl"]
+    fast, careful = bronze.read_journal(spark, files), bronze.journal_records(bronze.read_lines(spark, files))
+    assert fast.schema.names == careful.schema.names
+    order = ("file", "seq", "line")
+    rows = careful.orderBy(*order).collect()
+    assert fast.orderBy(*order).collect() == rows
+    assert [r["seq"] for r in rows if r["reason"] is None] == [1, 2, 4, 5, 6, 7]
+    assert bronze.accepted(fast).count() == 6
+    assert sum(r["seq"] for r in bronze.accepted(fast).select("seq").collect()) == 25
+    assert sum(r["count"] for r in bronze.quarantine(fast).select("count").collect()) == 5
+
+
+def test_a_renamed_journal_in_an_odd_folder_keeps_its_name(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path / "b c" / "[ab] {1}, ~é%20+#*.jsonl", record(1))
-    rows = bronze.read_journal(spark, find_files(spark, [str(tmp_path / "b c")]).files).collect()
-    assert [(r["file"], r["process"]) for r in rows] == [("[ab] {1}, ~é%20+#*.jsonl",) * 2]
+    files = find_files(spark, [str(tmp_path / "b c")]).files
+    for plain_from in (0, 1 << 20):
+        monkeypatch.setattr(bronze, "PLAIN_FROM_BYTES", plain_from)
+        rows = bronze.read_journal(spark, files).collect()
+        assert [(r["file"], r["process"]) for r in rows] == [("[ab] {1}, ~é%20+#*.jsonl",) * 2]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from aiocontroller.analytics import summary
 from aiocontroller.analytics.report import figures, words
 from aiocontroller.analytics.report.gather import Cluster, Content
 from aiocontroller.analytics.report.page import page
@@ -126,6 +127,19 @@ def test_phases_are_stacked_in_their_order() -> None:
     assert figure is not None
     assert [bar.name for bar in figure.data] == ["brokers", "topics", "states", "requests"]
     assert list(figure.data[0].x) == [20.0, 40.0, 60.0]
+
+
+def test_brokers_that_died_often_are_named_once_and_evidence_names_a_journal_once() -> None:
+    often = cluster()
+    often.life = [
+        {**often.life[0], "broker": broker, "partitions_led": led} for broker, led in ((2, 5), (3, 9), (2, 7))
+    ]
+    assert "Brokers died 3 times: broker 2 2 times, led up to 7, longest gap 11.0 s; broker 3 at" in " ".join(
+        words.story(often)
+    )
+    assert summary.evidence(["1-5:7", "1-5:9", "2-6:9", "a.log:10:00", "a.log:10:01 x"]) == (
+        "1-5:7, 9, 2-6:9, a.log:10:00, a.log:10:01 x"
+    )
 
 
 def test_nothing_to_draw_is_no_figure() -> None:

@@ -17,9 +17,6 @@ from tests.integration.analytics.gold import histories
 from tests.integration.analytics.gold.build import lines
 
 PIECES = 2
-"""Each costs half a minute of a processor, nearly all of it Spark's planning."""
-STEPS = ("write", "commit", "publish", "move", "_rename")
-"""What a run does to the disk; it is killed before one of these."""
 
 
 class Killed(BaseException):
@@ -53,53 +50,6 @@ def gold(spark: Any, out: Path) -> dict[str, list[Any]]:
     return {name: [r.asDict() for r in table.collect()] for name, table in {**tables, "quality": quality}.items()}
 
 
-def test_pieces_late_and_twice_with_kills_give_the_tables_of_one_batch(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    inputs, aside = tmp_path / "in", tmp_path / "aside"
-    inputs.mkdir()
-    aside.mkdir()
-    files = delivered(aside, seed=7)
-    chance = random.Random(7)
-    left = 0
-
-    def killed(name: str) -> Any:
-        original = getattr(Store, name)
-
-        def step(self: Store, *args: Any, **kwargs: Any) -> Any:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                raise Killed(name)
-            return original(self, *args, **kwargs)
-
-        return step
-
-    for name in STEPS:
-        monkeypatch.setattr(Store, name, killed(name))
-    kills = 0
-    for number in range(PIECES):
-        for path in files:
-            if path.name.endswith(f"{number:06d}.jsonl"):
-                path.rename(inputs / path.name)
-        left = chance.randrange(1, 36)
-        while True:
-            try:
-                batch.run_incremental(spark, [str(inputs)], str(tmp_path / "pieces"))
-                break
-            except Killed:
-                kills += 1
-                left = 0
-        left = 0
-    assert kills == PIECES
-    batch.run(spark, [str(inputs)], str(tmp_path / "whole"))
-    pieces, whole = gold(spark, tmp_path / "pieces"), gold(spark, tmp_path / "whole")
-    for name in whole:
-        assert pieces[name] == whole[name], name
-    assert whole["windows"]
-    assert whole["quality"][0]["duplicates"] == 10
-
-
 DIES = """
 import os, sys
 from aiocontroller.analytics import batch
@@ -108,26 +58,63 @@ from aiocontroller.analytics.store import Store
 from tests.integration.analytics.conftest import SMALL
 commit = Store.commit
 def die(self, note):
-    if sys.argv[3] == "after":
-        commit(self, note)
+    commit(self, note)
     os._exit(9)
 Store.commit = die
-batch.run_incremental(spark_session("local[1]", options=SMALL), [sys.argv[1]], sys.argv[2])
+batch.run_incremental(spark_session("local[1]", options=SMALL, for_little=True), [sys.argv[1]], sys.argv[2])
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_process_that_dies_at_its_commit(spark: Any, tmp_path: Path, when: str) -> None:
-    inputs, out = tmp_path / "in", tmp_path / "out"
+def test_pieces_late_and_twice_with_kills_give_the_tables_of_one_batch(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed right after a commit (a whole process dies), right before one, and while tables are moved.
+
+    Each run costs a quarter of a minute of a processor, nearly all of it Spark's planning.
+    """
+    inputs, aside, out = tmp_path / "in", tmp_path / "aside", tmp_path / "pieces"
     inputs.mkdir()
-    delivered(inputs, seed=3)
-    died = subprocess.run([sys.executable, "-c", DIES, str(inputs), str(out), when], check=False)
+    aside.mkdir()
+    files = delivered(aside, seed=7)
+
+    def arrive(piece: int) -> None:
+        for path in files:
+            if path.name.endswith(f"{piece:06d}.jsonl"):
+                path.rename(inputs / path.name)
+
+    def killed_at(name: str, call: int) -> None:
+        """Before the ``call``-th call of the store's method."""
+        original, calls = getattr(Store, name), 0
+
+        def step(self: Store, *args: Any, **kwargs: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == call:
+                raise Killed(name)
+            return original(self, *args, **kwargs)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, name, step)
+            with pytest.raises(Killed):
+                batch.run_incremental(spark, [str(inputs)], str(out))
+
+    arrive(0)
+    died = subprocess.run([sys.executable, "-c", DIES, str(inputs), str(out)], check=False)
     assert died.returncode == 9
-    assert (Store(spark, str(out)).last_commit() is not None) == (when == "after")
+    arrive(1)
+    killed_at("commit", 1)
+    killed_at("_rename", 6)
     batch.run_incremental(spark, [str(inputs)], str(out))
+    commit = Store(spark, str(out)).last_commit()
+    assert commit is not None
+    assert commit["batch"] == 1
     batch.run(spark, [str(inputs)], str(tmp_path / "whole"))
-    assert gold(spark, out) == gold(spark, tmp_path / "whole")
+    pieces, whole = gold(spark, out), gold(spark, tmp_path / "whole")
+    for name in whole:
+        assert pieces[name] == whole[name], name
+    assert whole["windows"]
+    assert whole["quality"][0]["duplicates"] == 10
 
 
 def test_a_store_that_was_killed_while_it_moved_tables_finishes_that(spark: Any, tmp_path: Path) -> None:

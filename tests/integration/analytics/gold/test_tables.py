@@ -43,6 +43,8 @@ def quiet_life() -> Controller:
     # Broker 3 shuts down: no window without a leader, an ISR that shrinks.
     c.say("broker", broker=3, detail="controlled shutdown", at_ms=30_000)
     c.moved("shut", ON, ON, 1, 1, (1, 2), 1, detail="OfflineReplica")
+    c.say("broker", broker=3, detail="dead", at_ms=31_000)
+    c.say("broker", broker=3, detail="added", at_ms=32_000)
     c.isr("shut", 1, 1, (1, 2, 3), 2, at_ms=33_000)
     # Broker 1 bounces.
     c.say("broker", broker=1, detail="bounced", at_ms=40_000)
@@ -176,7 +178,8 @@ def test_open_windows_last_to_the_end_of_the_record(made: Tables) -> None:
 def test_brokers(made: Tables) -> None:
     life = [b for b in made["brokers"] if b["cluster"] == "life"]
     assert [(b["broker"], b["event"], b["windows"]) for b in sorted(life, key=lambda b: b["ts_us"])] == [
-        (1, "died", 3), (1, "came_back", 0), (3, "shutdown", 0), (1, "bounced", 1),
+        (1, "died", 3), (1, "came_back", 0), (3, "shutdown", 0), (3, "left", 0), (3, "came_back", 0),
+        (1, "bounced", 1),
     ]  # fmt: skip
     died = next(b for b in life if b["event"] == "died")
     assert (died["partitions_led"], died["processing_us"], died["longest_window_us"]) == (3, 500_000, 10_200_000)
