@@ -71,11 +71,13 @@ def _plain_records(spark: SparkSession, files: Sequence[SourceFile]) -> DataFram
     placed = records.select("*", F.col("_metadata.file_path").alias("file_path"))
     named = placed.join(F.broadcast(_about(spark, files, records)), "file_path")
     corrupt = F.col(_CORRUPT).isNotNull()
+    # True, and names them all: the reader finds a fault in a column only where somebody wants that column.
+    every_column = F.length(F.to_json(F.struct(*schema.JOURNAL.names))) > 0
     made = {"reference": F.lit(None).cast("string"), "joined": F.lit(False)}
     return named.select(
         *(made.get(name, F.col(name)).alias(name) for name in schema.EVENTS_BRONZE.names),
         F.when(corrupt, sample(F.col(_CORRUPT))).alias("line"),
-        F.when(corrupt, _why_corrupt(F.col(_CORRUPT))).alias("reason"),
+        F.when(corrupt & every_column, _why_corrupt(F.col(_CORRUPT))).alias("reason"),
     )
 
 
@@ -155,21 +157,16 @@ def _one_slash(path: str) -> str:
 
 def accepted(records: DataFrame) -> DataFrame:
     """The records that were understood: ``schema.EVENTS_BRONZE``."""
-    return records.where(F.col("reason").isNull() | ~_every_column()).drop(*schema.REJECTED.names)
+    return records.where(F.col("reason").isNull()).drop(*schema.REJECTED.names)
 
 
 def quarantine(records: DataFrame) -> DataFrame:
     """The others, a row for each file and reason: ``schema.QUARANTINE``."""
-    rejected = records.where(F.col("reason").isNotNull() & _every_column())
+    rejected = records.where(F.col("reason").isNotNull())
     counted = rejected.groupBy("file", "reason", "source", "cluster").agg(
         F.min("line").alias("line"), F.count(F.lit(1)).alias("count")
     )
     return counted.select(*schema.QUARANTINE.names)
-
-
-def _every_column() -> Column:
-    """True, and names them all: Spark's JSON reader finds a fault in a column only where somebody wants that column."""
-    return F.length(F.to_json(F.struct(*schema.JOURNAL.names))) > 0
 
 
 def refuse_quarantined(understood: DataFrame, quarantined: DataFrame, most: float) -> None:

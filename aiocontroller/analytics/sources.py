@@ -8,6 +8,7 @@ written have names that Spark skips; on demand a copy up to their last whole lin
 from __future__ import annotations
 
 import atexit
+import posixpath
 import re
 import shutil
 import tempfile
@@ -80,7 +81,7 @@ def find_files(
     glob of the manifest fits no file.
     """
     manifest = manifest or Manifest()
-    listed = [file for path in paths for file in _list(spark, path)]
+    listed = _told_apart([file for path in paths for file in _list(spark, path)])
     heads = {file.path: _head(spark, file) for file in listed}
     known, unknown, open_ones = [], [], []
     for file in {file.path: file for file in listed}.values():
@@ -103,6 +104,15 @@ def find_files(
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         files = [_snapshot(file, folder) if _is_in_progress(file) else file for file in files]
     return Found(tuple(files), tuple(copies), tuple(unknown), tuple(open_ones))
+
+
+def _told_apart(files: Sequence[SourceFile]) -> list[SourceFile]:
+    """Files of the same name (``logs/*/server.log`` names each of them) are told apart by their folders."""
+    paths: dict[str, set[str]] = {}
+    for file in files:
+        paths.setdefault(file.name, set()).add(file.path)
+    above = {name: posixpath.commonpath(same) for name, same in paths.items() if len(same) > 1}
+    return [replace(f, name=f.path[len(above[f.name]) + 1 :]) if f.name in above else f for f in files]
 
 
 def _nothing_found(paths: Sequence[str], listed: Sequence[SourceFile], unknown: Sequence[str]) -> str:

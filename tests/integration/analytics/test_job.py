@@ -35,13 +35,15 @@ def test_more_quarantined_than_allowed_fails_and_names_the_worst(spark: Any, tmp
     "arguments, words",
     [
         (["/nowhere/at/all"], "Error: no such file or folder: /nowhere/at/all"),
-        (["--follow", "--incremental", "/tmp"], "--follow reads journals as they grow"),
-        (["--manifest", "/nowhere.toml", "/tmp"], "Error: manifest /nowhere.toml: "),
+        (["--follow", "--incremental", "{here}"], "--follow reads journals as they grow"),
+        (["--manifest", "/nowhere.toml", "{here}"], "Error: manifest /nowhere.toml: "),
     ],
 )
-def test_errors_are_one_line(spark: Any, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
+def test_errors_are_one_line(
+    spark: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], words: str
+) -> None:
     with pytest.raises(SystemExit) as exit_:
-        run(["analyze", *arguments])
+        run(["analyze", *(argument.format(here=tmp_path) for argument in arguments)])
     assert exit_.value.code == 1
     assert words in capsys.readouterr().err
 

@@ -134,6 +134,12 @@ def test_the_fast_reader_finds_what_the_careful_one_finds(
     assert sum(r["count"] for r in bronze.quarantine(fast).select("count").collect()) == 5
 
 
+def test_files_of_one_name_are_told_apart_by_their_folders(spark: Any, tmp_path: Path) -> None:
+    paths = [write(tmp_path / folder / "j.jsonl", record(n)) for n, folder in enumerate(("a", "b/c"))]
+    found = find_files(spark, [str(path) for path in paths] + [str(paths[0])])
+    assert [f.name for f in found.files] == ["a/j.jsonl", "b/c/j.jsonl"]
+
+
 def test_a_renamed_journal_in_an_odd_folder_keeps_its_name(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,84 @@
+"""A death that Kafka's own controller dealt with: what the pipeline makes of the brokers' logs, against what we saw."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiocontroller.chaos.kafka.offices import OurOffice, until
+from aiocontroller.chaos.kafka.stage import Stage
+from aiocontroller.core.ids import LeaderAndIsr
+from tests.integration.cli.program import aiocontroller
+from tests.integration.kafka.conftest import KafkaCluster
+from tests.integration.kafka.test_operating import touch
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+TOPIC, PARTITIONS, REPLICAS = "told-by-logs", 4, 2
+"""As the cluster makes topics that nobody made."""
+LOG_CLOCK_US = 1000
+
+
+def windows_of(out: Path) -> list[dict[str, Any]]:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    return list(parquet.read_table(out / "gold" / "windows").to_pylist())
+
+
+async def test_windows_from_kafkas_logs_are_what_zookeeper_showed(
+    stage: Stage, kafka: KafkaCluster, tmp_path: Path
+) -> None:
+    pytest.importorskip("pyspark")
+    office = stage.offices["aiocontroller"]
+    assert isinstance(office, OurOffice)
+
+    async def states() -> list[LeaderAndIsr]:
+        found = await office.zk.get_topic_partition_states([TOPIC] * PARTITIONS, range(PARTITIONS))
+        return [state for state in found if isinstance(state, LeaderAndIsr)]
+
+    async def whole() -> bool:
+        return [len(state.isr) for state in await states()] == [REPLICAS] * PARTITIONS
+
+    await asyncio.to_thread(touch, stage.bootstrap, TOPIC)
+    await until(whole, "the topic has leaders")
+    controller = await office.holder()
+    victim = next(number for number in stage.brokers if number != controller)
+    led = {p for p, state in enumerate(await states()) if state.leader == victim}
+    assert led
+    seen: dict[int, tuple[int, int]] = {}
+
+    async def moved() -> bool:
+        for p, state in enumerate(await states()):
+            if p in led and state.leader not in (-1, victim):
+                seen.setdefault(p, (state.leader, time.time_ns() // 1000))
+        return seen.keys() == led
+
+    killed_us = time.time_ns() // 1000
+    stage.brokers[victim].kill()
+    await until(moved, "Kafka's controller has moved its partitions")
+
+    logs = [str(broker.log) for broker in stage.brokers.values()]
+    manifest, out = tmp_path / "manifest.json", tmp_path / "analysis"
+    manifest.write_text(json.dumps({"files": [{"glob": "*", "time_zone": time.strftime("%z")[:3] + ":00"}]}))
+    told = await asyncio.to_thread(
+        aiocontroller,
+        *("analyze", *logs, "--manifest", str(manifest), "--out", str(out), "--json"),
+        timeout_s=200,
+    )
+    summary = json.loads(told.stdout)
+    assert [b["event"] for b in summary["brokers"] if b["broker"] == victim][-1] == "died"
+    assert summary["violations"] == []
+    lost = [w for w in windows_of(out) if w["topic"] == TOPIC and w["kind"] == "dead_leader"]
+    assert {w["partition"]: (w["cause"], w["broker"], w["leader_after"]) for w in lost} == {
+        p: ("broker_death", victim, leader) for p, (leader, _) in seen.items()
+    }
+    for window in lost:
+        assert killed_us - LOG_CLOCK_US <= window["start_us"] <= window["end_us"], window
+        assert window["end_us"] <= seen[window["partition"]][1] + LOG_CLOCK_US, window
+        print(
+            f"{TOPIC}-{window['partition']}: began {(window['start_us'] - killed_us) / 1e3:.0f} ms after the kill, "
+            f"ended {(seen[window['partition']][1] - window['end_us']) / 1e3:.0f} ms before we saw it"
+        )
