@@ -17,7 +17,7 @@ from tests.integration.cli.program import aiocontroller
 from tests.integration.kafka.conftest import KafkaCluster
 from tests.integration.kafka.test_operating import touch
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(400)]
 TOPIC, PARTITIONS, REPLICAS = "told-by-logs", 4, 2
 """As the cluster makes topics that nobody made."""
 LOG_CLOCK_US = 1000
@@ -66,7 +66,7 @@ async def test_windows_from_kafkas_logs_are_what_zookeeper_showed(
     told = await asyncio.to_thread(
         aiocontroller,
         *("analyze", *logs, "--manifest", str(manifest), "--out", str(out), "--json"),
-        timeout_s=200,
+        timeout_s=300,
     )
     summary = json.loads(told.stdout)
     assert [b["event"] for b in summary["brokers"] if b["broker"] == victim][-1] == "died"
@@ -78,7 +78,3 @@ async def test_windows_from_kafkas_logs_are_what_zookeeper_showed(
     for window in lost:
         assert killed_us - LOG_CLOCK_US <= window["start_us"] <= window["end_us"], window
         assert window["end_us"] <= seen[window["partition"]][1] + LOG_CLOCK_US, window
-        print(
-            f"{TOPIC}-{window['partition']}: began {(window['start_us'] - killed_us) / 1e3:.0f} ms after the kill, "
-            f"ended {(seen[window['partition']][1] - window['end_us']) / 1e3:.0f} ms before we saw it"
-        )
