@@ -39,6 +39,8 @@ class Peer:
         self.arrived: list[Arrived] = []
         """Everything but ApiVersions."""
         self.handshakes = 0
+        self.on_handshake: Callable[[], object] = lambda: None
+        """Called when ApiVersions has been answered."""
         self.connections: list[PeerConnection] = []
         self._listener: Listener | None = None
 
@@ -76,6 +78,7 @@ class PeerConnection(asyncio.Protocol):
             if header.api_key == ApiKey.API_VERSIONS:
                 self.peer.handshakes += 1
                 self.answer(header, encode_api_versions_response(header.api_version, self.peer.offers))
+                self.peer.on_handshake()
                 continue
             self.peer.arrived.append(Arrived(self.peer.world.clock.monotonic(), self.number, header, bytes(body)))
             reaction = self.peer.reactions.popleft() if self.peer.reactions else answer

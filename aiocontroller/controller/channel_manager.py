@@ -253,16 +253,20 @@ class RequestSender:
                 outgoing = self.queue.head()
                 if isinstance(outgoing, Barrier):
                     await outgoing.opened.wait()
-                    if self._scope.cancel_called:
+                    if self._is_dropped():
                         return
                     self.queue.pop()
                     continue
                 await self._until_it_works(lambda outgoing=outgoing: self._deliver(outgoing))  # type: ignore[misc]
-                if self._scope.cancel_called:
+                if self._is_dropped():
                     return  # dropped when the answer was already here: what waited was taken away with it
                 self.queue.pop()
                 if outgoing.done is not None:
                     outgoing.done()
+
+    def _is_dropped(self) -> bool:
+        """Asked after each wait: what woke us may have come before the end did."""
+        return self._scope.cancel_called
 
     async def _until_it_works(self, attempt: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -278,13 +282,15 @@ class RequestSender:
 
     async def _deliver(self, outgoing: Outgoing) -> None:
         await self._ensure_connected()
+        if self._is_dropped():
+            return  # dropped when the connection was already there, which is gone again
         assert self.versions is not None
         version = self.versions[outgoing.api]
         for body in outgoing.encode(version, self.broker.epoch):
             queued_s = self._manager.world.clock.monotonic() - outgoing.enqueued_s
             self._timer.observe(queued_s)
             answer = await self._request(outgoing.api, version, body, len(outgoing.pids), queued_s)
-            if self._scope.cancel_called:
+            if self._is_dropped():
                 return  # the term or the incarnation that asked is over: its rows may be others' by now
             self._manager.on_response(
                 Response(self.broker.id, self.broker.epoch, outgoing.api, version, answer, outgoing.pids)

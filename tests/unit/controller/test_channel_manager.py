@@ -244,6 +244,24 @@ async def test_broker_removed_in_the_step_in_which_its_answer_arrives() -> None:
 
 
 @virtual_time
+async def test_broker_removed_in_the_step_in_which_its_versions_arrive() -> None:
+    """The same with a connection that is made anew under a request that waits (storm of seed 2029)."""
+    async with office() as it:
+        peer = await it.peer()
+        await seconds(1)
+
+        def removed() -> None:
+            it.world.clock.call_later(it.network.delay_s, lambda: it.manager.remove_brokers([1]))
+
+        peer.reactions.append(hang_up)
+        peer.on_handshake = removed
+        it.send("a")
+        await seconds(5)
+        assert it.done == ["a"]
+        assert (peer.handshakes, it.manager.statistics()) == (2, [])
+
+
+@virtual_time
 async def test_request_to_an_unknown_broker_is_given_up_at_once() -> None:
     async with office() as it:
         it.send("a", broker=5)
