@@ -10,9 +10,10 @@ import msgspec
 from aiocontroller.controller import own_replicas
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import handle_partition_state_changes, handle_replica_state_changes
+from aiocontroller.core.columns import take
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.events import PartitionModifications, TopicChange, TopicDeletion, ZkPartitionReassignment
-from aiocontroller.core.ids import NO_TOPIC_ID, TopicAssignment, distinct
+from aiocontroller.core.ids import NO_TOPIC_ID, TopicAssignment
 from aiocontroller.core.partitions import Topic
 from aiocontroller.core.request_batch import Sent
 from aiocontroller.core.states import PartitionState, ReplicaState
@@ -21,7 +22,7 @@ from aiocontroller.zookeeper.errors import Code
 log = logging.getLogger(__name__)
 
 STEP_PARTITIONS = 5_000
-"""Partitions taken into the table before others may run: about 20 ms."""
+"""Partitions taken into the table before others may run: some milliseconds."""
 
 
 async def load_topics(shell: ControllerShell) -> None:
@@ -140,28 +141,37 @@ def _new_topic_id(shell: ControllerShell) -> bytes:
 async def _add_all(shell: ControllerShell, found: Sequence[TopicAssignment]) -> list[int]:
     """Take the topics' partitions that are new into the table; returns their pids."""
     created: list[int] = []
-    rested = 0
+    step: list[TopicAssignment] = []
+    partitions = 0
     for assignment in found:
-        created += _add(shell, assignment)
-        if len(created) - rested >= STEP_PARTITIONS:
-            rested = len(created)
+        step.append(assignment)
+        partitions += len(assignment.partitions)
+        if partitions >= STEP_PARTITIONS:
+            created += _add(shell, step)
+            step, partitions = [], 0
             await shell.breathe()
+    created += _add(shell, step)
     return created
 
 
-def _add(shell: ControllerShell, assignment: TopicAssignment) -> list[int]:
-    """Take the topic's partitions that are new into the table; returns their pids."""
+def _add(shell: ControllerShell, found: Sequence[TopicAssignment]) -> Sequence[int]:
+    """The same at once."""
     context, table = shell.context, shell.context.table
-    topic: Topic | None = table.topic_by_name.get(assignment.topic)
-    if topic is None:
-        topic = table.add_topic(assignment.topic, assignment.topic_id)
-    elif topic.id != assignment.topic_id and assignment.topic_id != NO_TOPIC_ID:
-        table.set_topic_id(topic, assignment.topic_id)
-    new = assignment.partitions
-    if topic.pids:
-        new = {n: replicas for n, replicas in new.items() if table.pid(topic.name, n) < 0}
-    created = table.add_partitions(topic, new)
-    if any(replicas.being_reassigned for replicas in distinct(new.values())):
-        moving = [pid for pid in created if table.assignment(pid).being_reassigned]
-        context.partitions_being_reassigned.update(dict.fromkeys(moving))
+    new = []
+    for assignment in found:
+        topic = table.topic_by_name.get(assignment.topic)
+        if topic is None:
+            topic = table.add_topic(assignment.topic, assignment.topic_id)
+        elif topic.id != assignment.topic_id and assignment.topic_id != NO_TOPIC_ID:
+            table.set_topic_id(topic, assignment.topic_id)
+        partitions = assignment.partitions
+        if topic.pids:
+            partitions = {n: replicas for n, replicas in partitions.items() if table.pid(topic.name, n) < 0}
+        new.append((topic, partitions))
+    created = table.add_partitions_of(new)
+    [assigned] = take(created, table.assignment_of)
+    moving = {a for a in set(assigned) if table.assignments.values[a].being_reassigned}
+    if moving:
+        under_way = (pid for pid, a in zip(created, assigned, strict=True) if a in moving)
+        context.partitions_being_reassigned.update(dict.fromkeys(under_way))
     return created

@@ -12,13 +12,14 @@ Rules.
  * Results come in ascending pid order, so nothing depends on hashing.  Rows are used again: a topic's partitions mostly
    stand together, but whoever groups by topic must not count on it.
 
-The index goes broker -> assignment ids -> rows: a moved partition costs O(1), and a broker's partitions are found
-without looking at any other's.
+The index goes broker -> assignment ids -> rows in order: a moved partition costs two binary searches, and a broker's
+partitions are found without looking at any other's.
 """
 
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress, repeat
 from operator import ge, ne
@@ -114,8 +115,8 @@ class PartitionTable:
         self.not_online: dict[int, None] = {}
         """The pids in NewPartition or OfflinePartition, in order of arrival: what an election may bring online."""
 
-        self._position: array[int] = array("i")
         self._rows: list[array[int]] = []
+        """The pids of each interned assignment, ascending."""
         self._heads: list[int] = []
         """First replica of each interned assignment."""
         self._assignments_of_broker: dict[int, list[int]] = {}
@@ -251,35 +252,56 @@ class PartitionTable:
         """A new row: NonExistentPartition, all replicas NonExistentReplica, no leadership."""
         return self.add_partitions(topic, {partition: assignment})[0]
 
-    def add_partitions(self, topic: Topic, partitions: Mapping[int, ReplicaAssignment]) -> list[int]:
+    def add_partitions(self, topic: Topic, partitions: Mapping[int, ReplicaAssignment]) -> Sequence[int]:
         """Rows for new partitions of a topic, as ``add_partition``; their pids by ascending partition number."""
-        if not partitions:
-            return []
-        numbers = sorted(partitions)
-        topic.pids.extend([-1] * (numbers[-1] + 1 - len(topic.pids)))
-        taken = [number for number in numbers if topic.pids[number] != -1]
-        assert not taken, (topic.name, taken)
-        pids = [self._free_rows.pop() for _ in range(min(len(self._free_rows), len(numbers)))]
-        first, more = len(self.topic_of), len(numbers) - len(pids)
-        for column, blank in self._blanks():
-            column.extend(array(column.typecode, (blank,)) * more)
-        pids.extend(range(first, first + more))
+        return self.add_partitions_of([(topic, partitions)])
 
-        values = [partitions[number] for number in numbers]
+    def add_partitions_of(self, topics: Iterable[tuple[Topic, Mapping[int, ReplicaAssignment]]]) -> Sequence[int]:
+        """The same for many topics at once, each given once; their pids in the order of the topics."""
+        numbers: list[int] = []
+        values: list[ReplicaAssignment] = []
+        owners: list[int] = []
+        added: list[tuple[Topic, Sequence[int]]] = []
+        for topic, partitions in topics:
+            if partitions:
+                own = _in_order(partitions)
+                added.append((topic, own))
+                numbers += own
+                values += map(partitions.__getitem__, own)
+                owners += [topic.number] * len(own)
+        pids = self._new_rows(len(numbers))
         interned = {id(value): self._intern(value) for value in distinct(values)}
         assigned = [interned[id(value)] for value in values]
         nowhere = {a: self._in_one_state(a, ReplicaState.NonExistentReplica) for a in dict.fromkeys(assigned)}
-        put(topic.pids, numbers, pids)
-        put(self.topic_of, pids, [topic.number] * len(pids))
-        put(self.index_of, pids, numbers)
-        put(self.assignment_of, pids, assigned)
-        put(self.replica_states_of, pids, map(nowhere.__getitem__, assigned))
-        for pid, rows in zip(pids, map(self._rows.__getitem__, assigned), strict=True):
-            self._position[pid] = len(rows)
-            rows.append(pid)
-        if not topic.deleting:
-            self.count_by_state[_NON_EXISTENT] += len(pids)
+        if pids:
+            put(self.topic_of, pids, owners)
+            put(self.index_of, pids, numbers)
+            put(self.assignment_of, pids, assigned)
+            put(self.replica_states_of, pids, map(nowhere.__getitem__, assigned))
+        at = 0
+        for topic, own in added:
+            topic.pids.extend([-1] * (own[-1] + 1 - len(topic.pids)))
+            taken = [number for number in own if topic.pids[number] != -1]
+            assert not taken, (topic.name, taken)
+            put(topic.pids, own, pids[at : at + len(own)])
+            at += len(own)
+            if not topic.deleting:
+                self.count_by_state[_NON_EXISTENT] += len(own)
+        by_assignment: dict[int, list[int]] = {a: [] for a in nowhere}
+        for pid, assignment in zip(pids, assigned, strict=True):
+            by_assignment[assignment].append(pid)
+        for assignment, those in by_assignment.items():
+            self._index(assignment, those)
         return pids
+
+    def _new_rows(self, count: int) -> Sequence[int]:
+        """Blank rows, ascending: used ones first."""
+        reused = [self._free_rows.pop() for _ in range(min(len(self._free_rows), count))]
+        first, more = len(self.topic_of), count - len(reused)
+        for column, blank in self._blanks():
+            column.extend(array(column.typecode, (blank,)) * more)
+        fresh = range(first, first + more)
+        return [*reused, *fresh] if reused else fresh
 
     def _blanks(self) -> tuple[tuple[array[int], int], ...]:
         """Every column, and what it holds in a row that no partition has."""
@@ -295,7 +317,6 @@ class PartitionTable:
             (self.recovery_state, RECOVERED),
             (self.state, _NON_EXISTENT),
             (self.replica_states_of, -1),
-            (self._position, -1),
         )
 
     def _in_one_state(self, assignment: int, state: ReplicaState) -> int:
@@ -409,10 +430,17 @@ class PartitionTable:
 
     def _link(self, pid: int, assignment: ReplicaAssignment) -> None:
         number = self._intern(assignment)
-        rows = self._rows[number]
         self.assignment_of[pid] = number
-        self._position[pid] = len(rows)
-        rows.append(pid)
+        self._index(number, (pid,))
+
+    def _index(self, assignment: int, pids: Sequence[int]) -> None:
+        """Ascending pids that have the assignment (by its id) from now on."""
+        rows = self._rows[assignment]
+        if not rows or pids[0] > rows[-1]:
+            rows.extend(pids)
+        else:
+            for pid in pids:
+                insort(rows, pid)
 
     def _intern(self, assignment: ReplicaAssignment) -> int:
         """Its id, known to the index."""
@@ -428,7 +456,11 @@ class PartitionTable:
 
     def _unlink(self, pid: int) -> None:
         rows = self._rows[self.assignment_of[pid]]
-        last = rows.pop()
-        if last != pid:
-            rows[self._position[pid]] = last
-            self._position[last] = self._position[pid]
+        del rows[bisect_left(rows, pid)]
+
+
+def _in_order(partitions: Mapping[int, ReplicaAssignment]) -> Sequence[int]:
+    """The partition numbers, ascending; a range where none is missing between them."""
+    numbers = sorted(partitions)
+    first, last = numbers[0], numbers[-1]
+    return range(first, last + 1) if last - first == len(numbers) - 1 else numbers
