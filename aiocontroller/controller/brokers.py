@@ -105,9 +105,7 @@ async def on_broker_startup(shell: ControllerShell, ids: Sequence[int]) -> None:
 def _partitions_to_tell(shell: ControllerShell) -> Sequence[int]:
     """What a new broker learns: all that has a leadership, but not of topics that are being deleted."""
     table = shell.context.table
-    if not shell.context.topics_to_be_deleted:
-        return table.led()
-    return [pid for pid in table.led() if not table.topic(pid).deleting]
+    return table.staying(table.led())
 
 
 async def on_broker_failure(shell: ControllerShell, ids: Sequence[int]) -> None:
@@ -128,9 +126,12 @@ async def on_replicas_become_offline(shell: ControllerShell, replicas: dict[int,
         await handle_partition_state_changes(
             shell, to_bring_online, PartitionState.OnlinePartition, Strategy.OFFLINE, batch=batch
         )
-    staying = {b: [pid for pid in pids if not table.topic(pid).deleting] for b, pids in replicas.items()}
+    await shell.breathe()
+    staying = {broker: table.staying(pids) for broker, pids in replicas.items()}
     await handle_replica_state_changes(shell, staying, ReplicaState.OfflineReplica, batch=batch)
-    deleting = {b: [pid for pid in pids if table.topic(pid).deleting] for b, pids in replicas.items()}
+    deleting: dict[int, list[int]] = {}
+    if context.topics_to_be_deleted:
+        deleting = {b: [pid for pid in pids if table.topic(pid).deleting] for b, pids in replicas.items()}
     batch.add_update_metadata_request_for_brokers(context.brokers, ())  # everybody learns the broker list
     await shell.send(batch)
     await fail_replica_deletion(shell, deleting)

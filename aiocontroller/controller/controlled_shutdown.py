@@ -34,9 +34,10 @@ async def controlled_shutdown(shell: ControllerShell, event: ControlledShutdown)
     context.begin_shutdown(event.broker)
     affected = [
         pid
-        for pid in table.partitions_on_broker(event.broker)
-        if table.isr_of[pid] != NO_ISR and len(table.replicas(pid)) > 1 and not table.topic(pid).deleting
+        for pid in table.staying(table.partitions_on_broker(event.broker))
+        if table.isr_of[pid] != NO_ISR and len(table.replicas(pid)) > 1
     ]
+    await shell.breathe()
     batch = shell.new_batch()
     led = [pid for pid in affected if table.leader[pid] == event.broker]
     followed = [pid for pid in affected if table.leader[pid] != event.broker]

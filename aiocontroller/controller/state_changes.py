@@ -262,7 +262,7 @@ async def _offline_replicas(shell: ControllerShell, replicas: rsm.Replicas, batc
     table = shell.context.table
     failed: dict[int, str] = {}
     for chunk in rsm.in_chunks(replicas, OFFLINE_CHUNK):
-        staying = {b: [pid for pid in pids if not table.topic(pid).deleting] for b, pids in chunk.items()}
+        staying = {broker: table.staying(pids) for broker, pids in chunk.items()}
         failed |= await remove_from_isr(shell, staying, batch)
         await shell.breathe()
     for broker, pids in replicas.items():

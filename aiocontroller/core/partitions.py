@@ -386,7 +386,7 @@ class PartitionTable:
         pids = list(pids)
         if not pids:
             return
-        [before] = take(self._counted(pids), self.state)
+        [before] = take(self.staying(pids), self.state)
         for old in dict.fromkeys(before):
             self.count_by_state[old] -= before.count(old)
         self.count_by_state[state] += len(before)
@@ -397,11 +397,11 @@ class PartitionTable:
             for pid in pids:
                 self.not_online.pop(pid, None)
 
-    def _counted(self, pids: list[int]) -> list[int]:
-        """Those that the gauges count: not of topics that are being deleted."""
+    def staying(self, pids: Sequence[int]) -> list[int]:
+        """Those whose topics are not being deleted."""
         [topics] = take(pids, self.topic_of)
         going = {n for n in dict.fromkeys(topics) if (topic := self.topics[n]) is None or topic.deleting}
-        return [pid for pid, n in zip(pids, topics, strict=True) if n not in going] if going else pids
+        return [pid for pid, n in zip(pids, topics, strict=True) if n not in going] if going else list(pids)
 
     # -- replicas --------------------------------------------------------------------------------------------------
 
