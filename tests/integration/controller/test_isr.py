@@ -15,6 +15,7 @@ from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
 from aiocontroller.net.ports import World
 from aiocontroller.service import Service
+from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.znodes import BadZNode
 from tests.integration.controller.asking import asking, change
@@ -69,6 +70,28 @@ async def test_shrink_and_expand(cluster: Cluster, version: int) -> None:
         assert told == [(1, 2), (1,), (1, 3, 2)]
         assert broker.of(ApiKey.LEADER_AND_ISR) == []
     assert [r.isr for r in journal_of(service).of_kind("isr")] == [(1, 2), (1,), (1, 3, 2)]
+
+
+async def test_an_update_metadata_that_is_taken_is_no_event(cluster: Cluster) -> None:
+    """Ten brokers' assent would stand in the queue before the next request; a refusal is one."""
+    service = await office(cluster)
+    handled = [r.event for r in journal_of(service).of_kind("event")]
+    assert "LeaderAndIsrResponseReceived" in handled
+    assert "UpdateMetadataResponseReceived" not in handled
+    broker = cluster.brokers[2]
+    respond = broker.respond
+
+    def refusing(api: ApiKey, version: int, request: object) -> bytes:
+        if api is ApiKey.UPDATE_METADATA:
+            return cold.encode_response(api, version, cold.response(api, version, error_code=77))
+        return respond(api, version, request)
+
+    broker.respond = refusing  # type: ignore[method-assign]
+    await cluster.create_topic("u", {0: [1]})
+    await until(
+        lambda: "UpdateMetadataResponseReceived" in [r.event for r in journal_of(service).of_kind("event")],
+        "the refusal is looked at",
+    )
 
 
 @pytest.mark.parametrize("version", VERSIONS)
