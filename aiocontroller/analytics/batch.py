@@ -37,7 +37,7 @@ def run(
     suit(spark, sum(file.size for file in found.files))
     store = Store(spark, out)
     store.clear()
-    note = {"files": sizes(found.files)}
+    note = {"files": sizes(found.files), "remarks": found.remarks()}
     stream.add(store, bronze.read(spark, found.files), note, step, most_quarantined=most_quarantined)
     stream.publish(store, step)
     return found
@@ -70,7 +70,7 @@ def run_incremental(
         )  # fmt: skip
     suit(spark, sum(file.size for file in new))
     if new:
-        note = {"files": known | sizes(new)}
+        note = {"files": known | sizes(new), "remarks": found.remarks()}
         stream.add(store, bronze.read(spark, new), note, step, most_quarantined=most_quarantined)
     else:
         step("nothing new")

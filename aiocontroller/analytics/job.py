@@ -62,14 +62,8 @@ def perform(job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
         in_progress=job.in_progress,
         most_quarantined=job.most_quarantined if math.isfinite(job.most_quarantined) else 1.0,
     )
-    for name, of in found.copies:
-        tell(f"{name} is a copy of {of}: not read")
-    if found.unknown:
-        tell(f"not a journal, nor a log of Kafka's, and not read: {_some(found.unknown)}")
-    if found.in_progress and not job.in_progress:
-        tell(f"still being written, and not read (--in-progress reads them): {_some(found.in_progress)}")
-    for remark in sorted({remark for file in found.files for remark in file.remarks}):
-        tell(f"{remark}: {_some([file.name for file in found.files if remark in file.remarks])}")
+    for words, names in found.remarks().items():
+        tell(f"{words}: {_some(names)}")
     return _tell(spark, job, tell)
 
 
@@ -98,6 +92,6 @@ def _tell(spark: Any, job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
     return summarise(spark, job.out)
 
 
-def _some(names: tuple[str, ...] | list[str]) -> str:
+def _some(names: list[str]) -> str:
     more = f" and {len(names) - FEW} more" if len(names) > FEW else ""
     return ", ".join(names[:FEW]) + more

@@ -34,6 +34,7 @@ JOURNAL_NAME = re.compile(r"_?journal-(\d+)-(\d+)-(\d+)-(\d{6})\.jsonl(\.gz)?")
 _FILE = "file:"
 _DATE_IN_NAME = re.compile(r"(20\d\d-\d\d-\d\d)")
 """log4j's daily and hourly files bear their day."""
+_OPEN = "not read: it is still being written (--in-progress reads such journals)"
 _JOURNAL_LINE = re.compile(rb'\{"v":\d+,"seq":\d+,')
 
 
@@ -70,6 +71,15 @@ class Found:
     copies: tuple[tuple[str, str], ...] = ()
     unknown: tuple[str, ...] = ()
     in_progress: tuple[str, ...] = ()
+
+    def remarks(self) -> dict[str, list[str]]:
+        """What was assumed of files, and why others were not read: words -> names."""
+        said = [(remark, file.name) for file in self.files for remark in file.remarks]
+        said += [(f"not read: a copy of {whole}", name) for name, whole in self.copies]
+        said += [("not read: neither a journal nor a log of Kafka's", name) for name in self.unknown]
+        read = {file.name for file in self.files}
+        said += [(_OPEN, name) for name in self.in_progress if name not in read]
+        return {words: sorted(name for w, name in said if w == words) for words in sorted({w for w, _ in said})}
 
 
 def find_files(

@@ -2,6 +2,7 @@
 
     bronze/events/batch=N/day=…   typed records           silver/timeline/batch=N   partitions' histories (leadership)
     bronze/quarantine/batch=N     what was not understood  silver/facts/NAME/batch=N what gold is made of (facts)
+    silver/events/batch=N         one vocabulary, where there are logs
     gold/NAME                     the answers, whole tables
     _commits/N.json               batch N is complete: from here on it counts
 
@@ -44,6 +45,10 @@ class Store:
         """What the last complete batch noted; None before the first."""
         numbers = sorted(int(name[:-5]) for name in self._names(_COMMITS) if name.endswith(".json"))
         return json.loads(self._read(f"{_COMMITS}/{numbers[-1]}.json")) if numbers else None
+
+    def remarks(self) -> dict[str, list[str]]:
+        """What was assumed of the files and what was not read, as of the last batch: words -> names."""
+        return dict((self.last_commit() or {}).get("remarks", {}))
 
     def commit(self, note: dict[str, Any]) -> None:
         """From now on batch ``note["batch"]`` counts."""

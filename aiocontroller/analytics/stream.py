@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 EVENTS: Final = "bronze/events"
 QUARANTINE: Final = "bronze/quarantine"
+SILVER: Final = "silver/events"
 TIMELINE: Final = "silver/timeline"
 FACTS: Final = "silver/facts"
 REPEATED: Final = "repeated"
@@ -59,7 +60,7 @@ def add(
     understood = store.read(EVENTS, [batch], schema.EVENTS_BRONZE)
     bronze.refuse_quarantined(understood, store.read(QUARANTINE, [batch], schema.QUARANTINE), most_quarantined)
     seen = Seen(before["seen"]) if before is not None else Seen({})
-    every = silver.events(understood)
+    every = _silver(store, batch, understood)
     step(f"batch {batch}: counting")
     first = of.tallies(every).persist()
     try:
@@ -95,6 +96,14 @@ def _write_bronze(store: Store, batch: int, records: DataFrame) -> None:
         spark.conf.set(_WRITERS, before or "0")
     if rejected.get["lines"]:  # or there is no need to parse everything a second time
         store.write(QUARANTINE, batch, bronze.quarantine(records))
+
+
+def _silver(store: Store, batch: int, understood: DataFrame) -> DataFrame:
+    """``schema.EVENTS``.  Of logs it takes many steps, which Spark would plan and do again for each fact: it is kept."""
+    if understood.where(F.col("source") != schema.JOURNAL_SOURCE).isEmpty():
+        return silver.journal_events(understood)
+    store.write(SILVER, batch, silver.events(understood))
+    return store.read(SILVER, [batch])
 
 
 def _timeline(store: Store, batch: int, new: DataFrame) -> DataFrame:

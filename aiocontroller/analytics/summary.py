@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from aiocontroller.analytics.gold.availability import NOT_AN_OUTAGE
+from aiocontroller.analytics.store import Store
 
 LONGEST: Final = 15
 """Windows that are shown one by one."""
@@ -46,6 +47,7 @@ def summarise(spark: SparkSession, out: str) -> dict[str, Any]:
         "violations": found(table("violations").orderBy("cluster", "ts_us", "invariant").limit(MOST_VIOLATIONS)),
         "violations_count": table("violations").count(),
         "records": int(quality.agg(F.sum("records")).first()[0] or 0),  # type: ignore[index]
+        "remarks": Store(spark, out).remarks(),
         "data_quality": found(quality.where("words <> 'complete'").orderBy("file")),
     }
 

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from aiocontroller.analytics.gold.availability import NOT_AN_OUTAGE
+from aiocontroller.analytics.store import Store
 
 BINS: Final = 600
 """Of the timeline."""
@@ -76,6 +77,8 @@ class Content:
     quarantined: int
     files: int
     whole_files: int
+    remarks: list[Row] = field(default_factory=list)
+    """(words, files): what was assumed of which files, and which were not read."""
 
 
 def gather(spark: SparkSession, out: str) -> Content:
@@ -111,6 +114,7 @@ def gather(spark: SparkSession, out: str) -> Content:
         int(totals["quarantined"] or 0),
         int(totals["files"]),
         int(totals["whole"]),
+        [{"words": words, "files": files} for words, files in Store(spark, out).remarks().items()],
     )
 
 

@@ -37,9 +37,10 @@ td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
 .time { white-space: nowrap; font-variant-numeric: tabular-nums; }
 td { min-width: 3.5rem; }
 code { font-size: .85rem; color: var(--dim); overflow-wrap: anywhere; }
-td:last-child { min-width: 12rem; }
+td:last-child:not(.n) { min-width: 12rem; }
 """
 
+FILES_NAMED: Final = 5
 Cell = Callable[[dict[str, Any]], str]
 
 
@@ -162,6 +163,9 @@ def _quality(content: Content) -> str:
     if content.quarantine:
         parts.append("<h3>Lines that could not be understood</h3>")
         parts.append(_table(content.quarantine, QUARANTINE))
+    if content.remarks:
+        parts.append("<h3>What was assumed, and what was not read</h3>")
+        parts.append(_table(content.remarks, REMARKS))
     return "".join(parts)
 
 
@@ -220,6 +224,11 @@ def _file(row: dict[str, Any]) -> str:
     return f"<span title='{escape(row['file'], quote=True)}'>{escape(PurePosixPath(row['file']).name)}</span>"
 
 
+def _some_files(row: dict[str, Any]) -> str:
+    shown = ", ".join(row["files"][:FILES_NAMED])
+    return escape(shown + (" …" if len(row["files"]) > FILES_NAMED else ""))
+
+
 CAUSES: Final[dict[str, Cell]] = {
     "what": _text("kind"), "cause": _text("cause"), "broker": _text("broker"), "gaps ": _number("windows"),
     "partitions ": _number("partitions"), "in all ": _long("total_us"), "longest ": _long("longest_us"),
@@ -255,6 +264,9 @@ ACCOUNTS: Final[dict[str, Cell]] = {
 QUALITY: Final[dict[str, Cell]] = {
     "file": _file, "kind": _text("source"), "records ": _number("records"), "not understood ": _number("quarantined"),
     "torn ": _number("torn"), "read twice ": _number("duplicates"), "gaps ": _number("gaps"), "what": _text("words"),
+}  # fmt: skip
+REMARKS: Final[dict[str, Cell]] = {
+    "what": _text("words"), "files ": lambda row: f"{len(row['files']):,}", "some of them": _some_files,
 }  # fmt: skip
 QUARANTINE: Final[dict[str, Cell]] = {
     "file": _file, "lines ": _number("count"), "reason": _text("reason"),

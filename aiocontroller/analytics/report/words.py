@@ -79,8 +79,8 @@ def _brokers(cluster: Cluster) -> list[str]:
 
 def _turns(rows: list[dict[str, Any]]) -> str:
     """Those of one broker."""
-    when = f"at {moment(rows[0]['ts_us'])[11:]}" if len(rows) == 1 else _times(len(rows))
-    parts = [f"broker {rows[0]['broker']} {when}"]
+    when = f" at {moment(rows[0]['ts_us'])[11:]}" if len(rows) == 1 else f", {_times(len(rows))}"
+    parts = [f"broker {rows[0]['broker']}{when}"]
     led = [row["partitions_led"] for row in rows if row["partitions_led"] is not None]
     gaps = [row["longest_window_us"] for row in rows if row["longest_window_us"] is not None]
     if led:

@@ -100,6 +100,13 @@ def test_copies_are_read_once_and_files_in_progress_on_demand(spark: Any, tmp_pa
         ("b c/cut.jsonl", "a/journal-7-3-1-000001.jsonl"),
     )
     assert found.unknown == ("readme.txt", "service.log")
+    assert found.remarks() == {
+        "not read: a copy of a/journal-7-3-1-000001.jsonl": ["b c/copied (1), ~é.jsonl", "b c/cut.jsonl"],
+        "not read: it is still being written (--in-progress reads such journals)": [
+            "a/_journal-7-3-1-000002.jsonl", "a/_journal-8-3-1-000001.jsonl",
+        ],
+        "not read: neither a journal nor a log of Kafka's": ["readme.txt", "service.log"],
+    }  # fmt: skip
     assert found.in_progress == ("a/_journal-7-3-1-000002.jsonl", "a/_journal-8-3-1-000001.jsonl")
     everything = find_files(spark, [str(tmp_path)], in_progress=True)
     rows = bronze.read_journal(spark, everything.files).orderBy("seq").collect()

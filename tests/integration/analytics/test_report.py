@@ -26,6 +26,7 @@ BROWSER = next(
 
 def journal(folder: Path, controller: Controller) -> None:
     folder.mkdir()
+    (folder / "readme.txt").write_text("not ours")
     name = f"journal-{controller.node}-1-{controller.start_us}-000001.jsonl"
     torn = b'{"v":1,"seq":99999,"epo'
     (folder / name).write_bytes(b"".join(lines(controller.records)) + torn)
@@ -63,6 +64,7 @@ def test_the_page_names_the_broker_its_gaps_and_the_torn_line(made: Path) -> Non
     assert "Brokers died once: broker 1 at" in html
     assert "No invariant was violated" in html
     assert "1 line could not be understood" in html
+    assert "<td>not read: neither a journal nor a log of Kafka&#x27;s</td><td class='n'>1</td><td>readme.txt" in html
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on PATH")

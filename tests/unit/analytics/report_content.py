@@ -87,6 +87,7 @@ def content(**changes: Any) -> Content:
         quarantined=1,
         files=4,
         whole_files=3,
+        remarks=[row(words="times without a zone were taken as UTC", files=[f"{n}/server.log" for n in range(7)])],
     )  # fmt: skip
     for name, value in changes.items():
         setattr(whole, name, value)

@@ -57,6 +57,7 @@ def test_the_page_says_what_happened_and_shows_the_evidence() -> None:
     assert "1000001-1:88" in text
     assert "1 line could not be understood" in text
     assert '{"v":1,"seq":9' in text
+    assert "times without a zone were taken as UTC70/server.log, 1/server.log" in text
 
 
 def test_names_from_outside_are_text_and_never_markup() -> None:
@@ -134,7 +135,7 @@ def test_brokers_that_died_often_are_named_once_and_evidence_names_a_journal_onc
     often.life = [
         {**often.life[0], "broker": broker, "partitions_led": led} for broker, led in ((2, 5), (3, 9), (2, 7))
     ]
-    assert "Brokers died 3 times: broker 2 2 times, led up to 7, longest gap 11.0 s; broker 3 at" in " ".join(
+    assert "Brokers died 3 times: broker 2, 2 times, led up to 7, longest gap 11.0 s; broker 3 at" in " ".join(
         words.story(often)
     )
     assert summary.evidence(["1-5:7", "1-5:9", "2-6:9", "a.log:10:00", "a.log:10:01 x"]) == (
