@@ -99,7 +99,7 @@ def _write_bronze(store: Store, batch: int, records: DataFrame) -> None:
 
 
 def _silver(store: Store, batch: int, understood: DataFrame) -> DataFrame:
-    """``schema.EVENTS``.  Of logs it takes many steps, which Spark would plan and do again for each fact: it is kept."""
+    """``schema.EVENTS``.  Those of logs take many steps, which Spark would do again for each fact: they are kept."""
     if understood.where(F.col("source") != schema.JOURNAL_SOURCE).isEmpty():
         return silver.journal_events(understood)
     store.write(SILVER, batch, silver.events(understood))
