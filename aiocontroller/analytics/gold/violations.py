@@ -12,7 +12,7 @@
 | I8 | a step that the partition state machine does not allow | one or two rows |
 | I9 | an event waited for more than a minute | the event |
 | I10 | a handler failed, or held the loop for more than a minute | the event |
-| I11 | a write larger than ZooKeeper takes by default | the write |
+| I11 | a write larger than ZooKeeper takes by default | the write, where it tells its ``bytes`` |
 | I12 | acts of a controller that is not in office; elected without having resigned | the act, and the end of its term |
 """
 
