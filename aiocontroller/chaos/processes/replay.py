@@ -10,6 +10,7 @@ that nobody is blamed for what is only half written: brokers first, then ZooKeep
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -68,6 +69,7 @@ class Replay:
             if said.what != "asked":
                 getattr(self.history, said.what)(said.broker, (said.topic, said.partition), said.leadership)
         self.observations += len(heard)
+        self.now_ms = max(self.now_ms, time.time_ns() // 1_000_000)  # also where nothing has been written since
 
     def violations(self) -> list[str]:
         """Everything so far, each once."""
