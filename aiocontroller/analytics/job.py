@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aiocontroller.analytics.session import LITTLE_BYTES, spark_session, suit
+from aiocontroller.analytics.session import QUICK_COMPILER_BELOW_BYTES, spark_session, suit
 
 FEW = 5
 """File names in a sentence."""
@@ -40,7 +40,7 @@ def perform(job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
     ``JavaMissingError`` say what is wrong.
     """
     anew = not (job.follow or job.incremental)
-    spark = spark_session(job.master, for_little=anew and _local_bytes(job.paths) < LITTLE_BYTES)
+    spark = spark_session(job.master, for_little=anew and _local_bytes(job.paths) < QUICK_COMPILER_BELOW_BYTES)
     # These import pyspark, whose absence ``spark_session`` explains.
     from aiocontroller.analytics import batch, tail
     from aiocontroller.analytics.manifest import Manifest, read_manifest

@@ -30,6 +30,8 @@ HEAP_MB = 4096
 
 LITTLE_BYTES = 24 << 20
 """Of input: some 100,000 records."""
+QUICK_COMPILER_BELOW_BYTES = 192 << 20
+"""Of input: some 900,000 records.  Java's quick compiler alone takes less up to about twice of that."""
 PARTITION_BYTES = 128 << 20
 """Of input, two of a shuffle's partitions each."""
 
@@ -66,7 +68,7 @@ def spark_session(
 ) -> SparkSession:
     """The active session, or a new one.  ``options`` are Spark's own settings and win over ours.
 
-    A local one that is ``for_little`` takes half the time for a few records, and longer for millions.
+    A local one that is ``for_little`` takes less time below ``QUICK_COMPILER_BELOW_BYTES``, and more for millions.
 
     Raises ``PipelineMissingError`` without PySpark, ``JavaMissingError`` without Java.
     """
