@@ -354,6 +354,7 @@ async def _write(
             "write",
             partitions=len(step.pids),
             count=len(conflicts),
+            bytes=writes.largest,
             duration_us=int((shell.world.clock.monotonic() - started_s) * 1e6),
         )
         if tell is not None:

@@ -284,6 +284,7 @@ class KafkaZkClient:
         """
         codes: list[int] = []
         versions: list[int] = []
+        largest = 0
         for start in range(0, len(topics), SLICE):
             end = start + SLICE
             states = leaderships[start:end]
@@ -295,7 +296,8 @@ class KafkaZkClient:
             )
             codes += writes.code
             versions += writes.version
-        return _writes(codes, versions)
+            largest = max(largest, writes.largest)
+        return _writes(codes, versions, largest)
 
     async def create_topic_partition_states(
         self, topics: Sequence[str], partitions: Sequence[int], leaderships: Sequence[LeaderAndIsr], *, fence: int
@@ -537,9 +539,9 @@ class KafkaZkClient:
         return None if reads is None else cluster_znodes.decode_migration(reads.data[0])
 
 
-def _writes(codes: list[int], versions: list[int]) -> Writes:
+def _writes(codes: list[int], versions: list[int], largest: int = 0) -> Writes:
     writes = Writes(0)
-    writes.code, writes.version = codes, versions
+    writes.code, writes.version, writes.largest = codes, versions, largest
     return writes
 
 

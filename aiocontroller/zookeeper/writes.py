@@ -56,11 +56,13 @@ class Writes:
     ``version``: the new version after SetData, 0 after Create; -1 where not applied and after Delete.
     """
 
-    __slots__ = ("code", "version")
+    __slots__ = ("code", "largest", "version")
 
     def __init__(self, count: int) -> None:
         self.code: list[int] = [Code.CONNECTION_LOSS.value] * count
         self.version: list[int] = [-1] * count
+        self.largest = 0
+        """Bytes of the largest request that was needed."""
 
     def __len__(self) -> int:
         return len(self.code)
@@ -173,6 +175,7 @@ class BulkWriter:
         code, payload, lost = OK, b"", False
         try:
             body = [codec.multi(sets.encode(check))]
+            out.largest = max(out.largest, len(body[0]))
             [(code, payload)] = await self._session.exchange(body, retry=False, generation=generation)
         except MaybeAppliedError:
             lost = True
@@ -234,7 +237,9 @@ class BulkWriter:
     def _encode(self, batch: _Batch, fence: tuple[str, int] | None) -> bytes:
         encoded = [codec.check_op(*fence)] if fence is not None else []
         encoded += [codec.encode_op(batch.ops[i], batch.raw[i], self._acl_of, with_stat=False) for i in batch.open]
-        return codec.multi(encoded)
+        request = codec.multi(encoded)
+        batch.out.largest = max(batch.out.largest, len(request))
+        return request
 
     async def _resolve_conflict(
         self, batch: _Batch, code: int, results: list[OpResult], fence: tuple[str, int] | None, generation: int

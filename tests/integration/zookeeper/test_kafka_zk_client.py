@@ -25,6 +25,7 @@ from aiocontroller.zookeeper.cluster_znodes import FeatureZNode, ProducerIdBlock
 from aiocontroller.zookeeper.errors import Code, MaybeAppliedError, NotSentError
 from aiocontroller.zookeeper.kafka_zk_client import BadZNode, BrokerInfo, Change, ControllerZNode, KafkaZkClient
 from aiocontroller.zookeeper.registration import BrokerIdInUseError
+from aiocontroller.zookeeper.znodes import encode_partition_states
 
 NO_NODE, BAD_VERSION, NODE_EXISTS = int(Code.NO_NODE), int(Code.BAD_VERSION), int(Code.NODE_EXISTS)
 TP = TopicPartition
@@ -398,6 +399,7 @@ class TestPartitionStates:
         written = await zk.set_topic_partition_states(["a", "a", "c"], partitions, next_states, fence=fence)
         assert written.code == [0, BAD_VERSION, NO_NODE]
         assert written.version[0] == 1
+        assert written.largest > sum(len(data) for data in encode_partition_states(next_states))
         first, second = await zk.get_topic_partition_states(["a", "a"], [0, 1])
         assert first == LeaderAndIsr(2, 1, (2,), 1, 1)
         assert second == states[1]
