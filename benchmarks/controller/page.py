@@ -33,7 +33,8 @@ def document(title: str, sections: Sequence[tuple[str, str, go.Figure | str]]) -
             parts.append(content)
         else:
             content.update_layout(template="plotly_white", margin={"l": 10, "r": 10, "t": 10, "b": 10})
-            parts.append(content.to_html(full_html=False, include_plotlyjs=library))
+            bare = {"displayModeBar": False}  # its tools would cover the legend
+            parts.append(content.to_html(full_html=False, include_plotlyjs=library, config=bare))
             library = False
     return "".join(parts)
 
