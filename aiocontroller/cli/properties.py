@@ -1,18 +1,25 @@
-"""The option ``--property KEY=VALUE`` of commands that run controllers."""
+"""Options ``KEY=VALUE``; ``--property`` of commands that run controllers."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import click
 
 
-def _parsed(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
+def key_values(texts: Sequence[str], option: str) -> dict[str, str]:
+    """``option`` is named where one of them is none."""
     found = {}
     for text in texts:
         key, separator, value = text.partition("=")
         if not separator or not key:
-            raise click.BadParameter(f"found {text!r}, expected KEY=VALUE", param_hint="--property")
+            raise click.BadParameter(f"found {text!r}, expected KEY=VALUE", param_hint=option)
         found[key.strip()] = value.strip()
     return found
+
+
+def _parsed(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
+    return key_values(texts, "--property")
 
 
 PROPERTIES = click.option(

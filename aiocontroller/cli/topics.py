@@ -13,6 +13,7 @@ import click
 
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
 from aiocontroller.cli.output import JSON, plural, print_json, say, table
+from aiocontroller.cli.properties import key_values
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import NO_TOPIC_ID
 from aiocontroller.net.ports import Random
@@ -58,7 +59,7 @@ def create(
         if assignment is None:
             brokers = await admin.get_broker_metadatas()
             assignment = place_topic(brokers, partitions, replication_factor, _chance())
-        await admin.create_topic(name, assignment, new_topic_id(), _pairs(configs))
+        await admin.create_topic(name, assignment, new_topic_id(), key_values(configs, "--config"))
         return assignment
 
     assignment = _with_admin(data, zookeeper, work)
@@ -120,7 +121,7 @@ def alter(
     """Add partitions to a topic, or change its configuration."""
     if partitions is None and not configs and not deleted:
         raise click.UsageError("nothing to alter: give --partitions, --config or --delete-config")
-    changes: dict[str, str | None] = {**_pairs(configs), **dict.fromkeys(deleted)}
+    changes: dict[str, str | None] = {**key_values(configs, "--config"), **dict.fromkeys(deleted)}
 
     async def work(admin: AdminZkClient) -> dict[str, Any]:
         done: dict[str, Any] = {"topic": name}
@@ -228,16 +229,6 @@ def _chance() -> Random:
     from aiocontroller.net.real import real_world
 
     return real_world().random
-
-
-def _pairs(texts: Sequence[str]) -> dict[str, str]:
-    pairs = {}
-    for text in texts:
-        key, separator, value = text.partition("=")
-        if not separator or not key:
-            raise click.BadParameter(f"found {text!r}, expected KEY=VALUE", param_hint="--config")
-        pairs[key.strip()] = value.strip()
-    return pairs
 
 
 def _parse_assignment(text: str) -> dict[int, tuple[int, ...]]:
