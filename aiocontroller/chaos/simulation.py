@@ -44,6 +44,7 @@ from aiocontroller.service import Service
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from aiocontroller.zookeeper.client import ZooKeeperClient
+from aiocontroller.zookeeper.errors import SessionExpiredError
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.registration import BrokerIdInUseError
 from aiocontroller.zookeeper.znode_json import topic_id_to_text
@@ -399,10 +400,6 @@ class Simulation:
             repair()
         for number in [b for b, (broker, _) in self.brokers.items() if broker.replicas.failed]:
             self.kill(self.brokers.pop(number)[1])  # a new disk needs a new process
-        if self.plan.fast_bounce:
-            for number in [b for b in self.brokers if paths.broker_id(b) not in self.model.tree.nodes]:
-                self.history.probe("registration removed")  # of a broker that lives: it does not register by itself
-                self.kill(self.brokers.pop(number)[1])
         self._raise_the_dead()
 
     def _has_strays(self, broker: int, process: SimulatedBroker) -> bool:
@@ -416,7 +413,19 @@ class Simulation:
                 return True
         return False
 
+    def _has_lost_its_registration(self, broker: int, process: SimulatedBroker) -> bool:
+        """By a fast bounce that took it for dead: it lives, so does its session, and it does not register by itself."""
+        return (
+            self.plan.fast_bounce
+            and process.status().epoch > 0
+            and process.session_id in self.model.sessions
+            and paths.broker_id(broker) not in self.model.tree.nodes
+        )
+
     def _raise_the_dead(self) -> None:
+        for number in [b for b, (broker, _) in self.brokers.items() if self._has_lost_its_registration(b, broker)]:
+            self.history.probe("registration removed")
+            self.kill(self.brokers.pop(number)[1])
         for number in [b for b, (broker, _) in self.brokers.items() if self._has_strays(b, broker)]:
             self.history.probe("stray replica")
             self.kill(self.brokers.pop(number)[1])
@@ -448,13 +457,16 @@ class Simulation:
             self.problems += observer.unanswered()
 
     async def _what_is_missing(self) -> list[str]:
-        return await what_is_missing(
-            self.zk,
-            [service.inspect() for service, _ in self.controllers.values()],
-            {number: broker.status() for number, (broker, _) in self.brokers.items()},
-            self.targets,
-            self.history,
-        )
+        try:
+            return await what_is_missing(
+                self.zk,
+                [service.inspect() for service, _ in self.controllers.values()],
+                {number: broker.status() for number, (broker, _) in self.brokers.items()},
+                self.targets,
+                self.history,
+            )
+        except SessionExpiredError:  # the observer's own, which had its share of the faults
+            return ["the observer's session has expired"]
 
 
 def simulate(seed: int) -> Report:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from aiocontroller.chaos.facts import EXPECT_WITHIN_S, judge
@@ -88,6 +88,10 @@ class OperatorSteps(StepTaker):
         node = simulation.model.tree.nodes.get(paths.topic(name))
         if node is None:
             return
+        await self._administer(self._add_partitions(name))
+
+    async def _add_partitions(self, name: str) -> None:
+        simulation = self.simulation
         read = await simulation.zk.get_topic_assignments([name], watch=False)
         if read.found and 0 in read.found[0].partitions:
             present = read.found[0].partitions
@@ -96,7 +100,7 @@ class OperatorSteps(StepTaker):
             added = placed or [self.chance.sample(sorted(simulation.brokers), factor)]
             new = {len(present) + n: on for n, on in enumerate(added)}
             self.topics[name] = len(present) + len(new)
-            await self._administer(simulation.admin.add_partitions(name, new))
+            await simulation.admin.add_partitions(name, new)
 
     async def step_allow_unclean(self) -> None:
         name = self._topic()
@@ -129,8 +133,7 @@ class OperatorSteps(StepTaker):
 
     async def step_reassign_by_znode(self) -> None:
         targets = {tp: target for tp, target in self._targets().items() if target}
-        for tp in targets:
-            self.simulation.targets.pop(tp, None)
+        self._forget_moves(targets)
         if targets and not await self._reassignment_waits():
             client = self.simulation.zk.client
             await self._administer(client.create(paths.REASSIGN_PARTITIONS, encode_reassignment(targets)))
@@ -156,6 +159,13 @@ class OperatorSteps(StepTaker):
     def step_reassign(self) -> None:
         self._reassign(self._targets())
 
+    def _forget_moves(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Something else is asked of them now; returns the number of this request, for each."""
+        for tp in partitions:
+            self.simulation.targets.pop(tp, None)
+            self._moves[tp] = self._moves.get(tp, 0) + 1
+        return {tp: self._moves[tp] for tp in partitions}
+
     def step_cancel_reassignment(self) -> None:
         moving = [tp for tp in sorted(self.simulation.targets) if tp.topic in self.topics]
         chosen = self.chance.sample(moving, 1) if moving and not self._words else self._partitions(2)
@@ -165,8 +175,7 @@ class OperatorSteps(StepTaker):
         """What is not acknowledged may have happened: then nothing is known of where the partition is to be."""
         known = self.simulation.targets
         self._last_asked = dict(targets)
-        for tp in targets:
-            known.pop(tp, None)
+        moves = self._forget_moves(targets)
 
         def answered(answers: Any) -> None:
             for tp in targets:
@@ -175,7 +184,8 @@ class OperatorSteps(StepTaker):
                 return
             for tp, (code, _) in answers.items():
                 target = targets[tp]
-                if code == KafkaErrorCode.NONE and target is not None and tp.topic in self.topics:
+                last = self._moves[tp] == moves[tp]  # else what was asked later may have been done already
+                if code == KafkaErrorCode.NONE and target is not None and last and tp.topic in self.topics:
                     known[tp] = target
 
         self._ask(ApiPartitionReassignment(targets=targets, reply=Reply(answered)) if targets else None)

@@ -28,6 +28,8 @@ class Steps(OperatorSteps, BrokerSteps, ControllerSteps, NetworkSteps):
         if hurried:
             self.step_reassign()
             await simulation.clock.sleep(0.003)
+        if controller not in simulation.controllers:
+            return  # a trap was quicker
         service = simulation.controllers.pop(controller)[0]
         service.stop()
         if hurried:

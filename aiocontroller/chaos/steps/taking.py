@@ -39,6 +39,8 @@ class StepTaker:
         self.chance = random.Random(0)
         self._words: deque[str] = deque()
         self._last_asked: Targets = {}
+        self._moves: dict[TopicPartition, int] = {}
+        """How many moves of a partition have been asked for."""
         self._under_way: dict[asyncio.Task[None], None] = {}
 
     async def take(self, step: Step) -> None:
