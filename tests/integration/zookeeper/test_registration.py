@@ -1,0 +1,235 @@
+"""Elections, fences and brokers' registrations by the typed client, on a real and on the modelled ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+import pytest
+
+from aiocontroller.core.errors import BadInputError, ControllerMovedError
+from aiocontroller.core.ids import (
+    Broker,
+    LeaderAndIsr,
+)
+from aiocontroller.zookeeper.cluster_znodes import FeatureZNode, ProducerIdBlock
+from aiocontroller.zookeeper.errors import MaybeAppliedError, NotSentError
+from aiocontroller.zookeeper.kafka_zk_client import BadZNode, Change, ControllerZNode, KafkaZkClient
+from aiocontroller.zookeeper.registration import BrokerIdInUseError
+from tests.integration.zookeeper.typed import (
+    TP,
+    Changes,
+    Connect,
+    Lossy,
+    broker_info,
+    data_of,
+    exists,
+    put,
+    put_topic,
+    topic,
+)
+
+
+class TestElection:
+    async def test_first_epoch_is_1_at_version_1(self, zk: KafkaZkClient) -> None:
+        assert await zk.get_controller_epoch() is None
+        assert await zk.register_controller_and_increment_controller_epoch(7, 1234) == (1, 1)
+        assert await zk.get_controller_epoch() == (1, 1)
+        assert await zk.get_controller() == ControllerZNode(7, zk.client.session_id, 1234, 0, -1, "aiocontroller")
+
+    async def test_second_is_refused_and_nothing_is_written(self, zk: KafkaZkClient, connect: Connect) -> None:
+        other = await connect()
+        await zk.register_controller_and_increment_controller_epoch(7, 0)
+        with pytest.raises(ControllerMovedError, match="held by session 0x"):
+            await other.register_controller_and_increment_controller_epoch(7, 0)
+        assert await other.get_controller_epoch() == (1, 1)
+
+    async def test_races_have_one_winner_and_epochs_rise_by_one(self, connect: Connect) -> None:
+        clients = [await connect() for _ in range(6)]
+        for round_ in range(1, 9):
+            outcomes = await asyncio.gather(
+                *(zk.register_controller_and_increment_controller_epoch(5, round_) for zk in clients),
+                return_exceptions=True,
+            )
+            won = [o for o in outcomes if isinstance(o, tuple)]
+            assert len(won) == 1, outcomes
+            assert all(isinstance(o, tuple | ControllerMovedError) for o in outcomes), outcomes
+            epoch, fence = won[0]
+            assert (epoch, fence) == (round_, round_)
+            await clients[outcomes.index(won[0])].delete_controller(fence)
+
+    async def test_takeovers_race_without_losing_an_epoch(self, connect: Connect) -> None:
+        clients = [await connect() for _ in range(4)]
+        outcomes = await asyncio.gather(
+            *(zk.register_controller_and_increment_controller_epoch(5, 0, takeover=True) for zk in clients)
+        )
+        assert sorted(epoch for epoch, _ in outcomes) == [1, 2, 3, 4]
+        last = clients[[epoch for epoch, _ in outcomes].index(4)]
+        holder = await last.get_controller()
+        assert isinstance(holder, ControllerZNode)
+        assert holder.owner_session == last.client.session_id
+
+    async def test_takeover_shows_observers_one_event(self, zk: KafkaZkClient, connect: Connect) -> None:
+        other = await connect()
+        changes = Changes(zk)
+        await zk.register_controller_and_increment_controller_epoch(7, 0)
+        await zk.get_controller()
+        assert await other.register_controller_and_increment_controller_epoch(8, 0, takeover=True) == (2, 2)
+        assert await changes.next() == (Change.CONTROLLER_DELETED, "")
+        holder = await zk.get_controller()
+        assert isinstance(holder, ControllerZNode)
+        assert holder.controller_id == 8
+        assert changes.empty()
+        # the deposed controller cannot give away what it does not hold
+        with pytest.raises(ControllerMovedError):
+            await zk.delete_controller(1)
+
+    async def test_takeover_from_a_damaged_znode(self, zk: KafkaZkClient) -> None:
+        await put(zk, "/controller", b"junk")
+        assert isinstance(await zk.get_controller(), BadZNode)
+        with pytest.raises(ControllerMovedError):
+            await zk.register_controller_and_increment_controller_epoch(8, 0)
+        assert await zk.register_controller_and_increment_controller_epoch(8, 0, takeover=True) == (1, 1)
+
+    async def test_a_kraft_controller_is_left_alone(self, zk: KafkaZkClient) -> None:
+        await put(zk, "/controller", b'{"version":2,"brokerid":3000,"timestamp":"1","kraftControllerEpoch":4}')
+        with pytest.raises(ControllerMovedError, match="migrated"):
+            await zk.register_controller_and_increment_controller_epoch(8, 0, takeover=True)
+        assert await exists(zk, "/controller")
+
+    async def test_our_own_leftover_is_replaced(self, zk: KafkaZkClient) -> None:
+        await zk.register_controller_and_increment_controller_epoch(8, 0)
+        assert await zk.register_controller_and_increment_controller_epoch(8, 0) == (2, 2)
+
+    @pytest.mark.parametrize("takeover", [False, True])
+    async def test_lost_reply_to_a_won_election(self, zk: KafkaZkClient, connect: Connect, takeover: bool) -> None:
+        if takeover:
+            other = await connect()
+            await other.register_controller_and_increment_controller_epoch(7, 0)
+        before = 1 if takeover else 0
+        await zk.client.ensure_path("/brokers")
+        if not takeover:
+            await put(zk, "/controller_epoch", b"0")
+        Lossy(zk, applied=True)
+        won = await zk.register_controller_and_increment_controller_epoch(8, 0, takeover=takeover)
+        assert won == (before + 1, before + 1)
+        assert await zk.get_controller_epoch() == won
+
+    async def test_lost_request_is_tried_again(self, zk: KafkaZkClient) -> None:
+        await put(zk, "/controller_epoch", b"41")
+        Lossy(zk, applied=False)
+        assert await zk.register_controller_and_increment_controller_epoch(8, 0) == (42, 1)
+        await zk.delete_controller(1)
+        Lossy(zk, applied=False, error=NotSentError)
+        assert await zk.register_controller_and_increment_controller_epoch(8, 0) == (43, 2)
+
+    async def test_lost_reply_while_another_wins(self, zk: KafkaZkClient, connect: Connect) -> None:
+        """The same id, as two controllers outside the brokers have: only the owner tells them apart."""
+        other = await connect()
+        await put(zk, "/controller_epoch", b"0")
+        multi = zk.client.multi
+
+        async def lost_to_the_other(ops):
+            zk.client.multi = multi
+            await other.register_controller_and_increment_controller_epoch(8, 0)
+            raise MaybeAppliedError("lost by the test")
+
+        zk.client.multi = lost_to_the_other
+        with pytest.raises(ControllerMovedError):
+            await zk.register_controller_and_increment_controller_epoch(8, 0)
+        assert await zk.get_controller_epoch() == (1, 1)
+
+    async def test_damaged_epoch_is_an_error_that_names_it(self, zk: KafkaZkClient) -> None:
+        await put(zk, "/controller_epoch", b"seven")
+        with pytest.raises(BadInputError, match="/controller_epoch is unreadable: found seven"):
+            await zk.register_controller_and_increment_controller_epoch(8, 0)
+
+    async def test_giving_the_role_back(self, zk: KafkaZkClient, fence: int) -> None:
+        await zk.delete_controller(fence)
+        await zk.delete_controller(fence)  # gone already is fine
+        assert await zk.get_controller() is None
+
+
+class TestFence:
+    async def test_a_stale_fence_applies_nothing(self, zk: KafkaZkClient, connect: Connect, fence: int) -> None:
+        assignment = topic("t", (1, 2))
+        await put_topic(zk, assignment)
+        await put(zk, "/admin/delete_topics/t")
+        await put(zk, "/config/topics/t")
+        await put(zk, "/isr_change_notification/isr_change_0000000000")
+        await put(zk, "/log_dir_event_notification/log_dir_event_0000000000")
+        await put(zk, "/admin/preferred_replica_election")
+        await put(zk, "/admin/reassign_partitions")
+        state = LeaderAndIsr(1, 0, (1, 2), 1, 0)
+        assert (await zk.create_topic_partition_states(["t"], [0], [state], fence=fence)).ok
+        before = await zk.client.all_children_number("/")
+        await (await connect()).register_controller_and_increment_controller_epoch(9, 0, takeover=True)
+        writes: list[Awaitable[object]] = [
+            zk.set_topic_assignments([assignment], fence=fence),
+            zk.create_topic_partition_states(["t"], [1], [state], fence=fence),
+            zk.set_topic_partition_states(["t"], [0], [state], fence=fence),
+            zk.delete_isr_change_notifications(["isr_change_0000000000"], fence=fence),
+            zk.delete_log_dir_event_notifications(["log_dir_event_0000000000"], fence=fence),
+            zk.delete_topic_deletions(["t"], fence=fence),
+            zk.delete_topic_znodes(["t"], fence=fence),
+            zk.delete_topic_configs(["t"], fence=fence),
+            zk.set_or_create_partition_reassignment({TP("t", 0): (1,)}, fence=fence),
+            zk.delete_partition_reassignment(fence=fence),
+            zk.delete_preferred_replica_election(fence=fence),
+            zk.delete_controller(fence),
+            zk.set_latest_producer_id_block(ProducerIdBlock(1, 0, 999), 0, fence=fence),
+            zk.set_feature(FeatureZNode(2, 1, {}), -1, fence=fence),
+        ]
+        for write in writes:
+            with pytest.raises(ControllerMovedError):
+                await write
+        assert await zk.client.all_children_number("/") == before
+        assert await data_of(zk, "/admin/reassign_partitions") == b""
+        [found] = await zk.get_topic_partition_states(["t"], [0])
+        assert found == state
+        assert [t.version for t in (await zk.get_topic_assignments(["t"])).found] == [0]
+
+
+class TestBrokers:
+    async def test_register_and_read(self, zk: KafkaZkClient, connect: Connect) -> None:
+        other = await connect()
+        epochs = [await zk.register_broker(broker_info(10)), await other.register_broker(broker_info(9))]
+        assert epochs[0] < epochs[1]
+        brokers, bad = await zk.get_all_brokers_in_cluster()
+        assert bad == []
+        assert [(b.id, b.epoch, b.rack) for b in brokers] == [(9, epochs[1], "r1"), (10, epochs[0], "r1")]
+        assert await zk.get_broker(9) == brokers[0]
+        assert await zk.get_broker(8) is None
+
+    async def test_registering_twice_keeps_the_epoch(self, zk: KafkaZkClient) -> None:
+        assert await zk.register_broker(broker_info(1)) == await zk.register_broker(broker_info(1))
+
+    async def test_an_id_in_use(self, zk: KafkaZkClient, connect: Connect) -> None:
+        other = await connect()
+        await zk.register_broker(broker_info(1))
+        with pytest.raises(BrokerIdInUseError, match="broker id 1 is registered by session 0x"):
+            await other.register_broker(broker_info(1))
+
+    @pytest.mark.parametrize("applied", [True, False])
+    async def test_lost_reply(self, zk: KafkaZkClient, applied: bool) -> None:
+        Lossy(zk, applied=applied)
+        epoch = await zk.register_broker(broker_info(1))
+        broker = await zk.get_broker(1)
+        assert isinstance(broker, Broker)
+        assert broker.epoch == epoch
+
+    async def test_leftover_of_our_expired_session_is_replaced(self, zk: KafkaZkClient, connect: Connect) -> None:
+        """KAFKA-7165: the server forgot to remove the ephemeral of our previous session."""
+        other = await connect()  # plays the previous session
+        stale = await other.register_broker(broker_info(1))
+        zk._broker_session = other.client.session_id
+        assert await zk.register_broker(broker_info(1)) > stale
+
+    async def test_bad_ones_cost_only_themselves(self, zk: KafkaZkClient) -> None:
+        await put(zk, "/brokers/ids/2", b'{"version":5}')
+        await put(zk, "/brokers/ids/x", b"{}")
+        await zk.register_broker(broker_info(1))
+        brokers, bad = await zk.get_all_brokers_in_cluster()
+        assert [b.id for b in brokers] == [1]
+        assert sorted(b.path for b in bad) == ["/brokers/ids/2", "/brokers/ids/x"]
+        assert isinstance(await zk.get_broker(2), BadZNode)
