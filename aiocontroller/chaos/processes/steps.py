@@ -14,14 +14,14 @@ import resource
 import signal
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
 
 from aiocontroller.chaos.facts import EXPECT_WITHIN_S, judge
 from aiocontroller.chaos.fault_proxy import Do
 from aiocontroller.chaos.plan import Step
 from aiocontroller.chaos.processes.cluster import Actor, ProcessCluster
 from aiocontroller.chaos.processes.wholeness import process_facts
+from aiocontroller.chaos.under_way import ADMIN_TIMEOUT_S, PATIENCE_S, UnderWay
 from aiocontroller.chaos.words import NAMES, WordsError, amount, assignment, partition, replicas, seconds, understood
 from aiocontroller.chaos.zookeeper_model import MULTI
 from aiocontroller.core.ids import TopicPartition
@@ -30,14 +30,12 @@ from aiocontroller.zookeeper.znodes import encode_partitions, encode_reassignmen
 
 log = logging.getLogger(__name__)
 
-ADMIN_TIMEOUT_S = 20.0
-PATIENCE_S = 3.0
 
-
-class ProcessSteps:
+class ProcessSteps(UnderWay):
     """``take`` a step after another; ``taken`` counts them."""
 
     def __init__(self, cluster: ProcessCluster) -> None:
+        super().__init__()
         self.cluster = cluster
         self.taken: Counter[str] = Counter()
         self.problems: list[str] = []
@@ -46,7 +44,6 @@ class ProcessSteps:
         """Topics as the operator knows them -> number of partitions."""
         self.chance = random.Random(0)
         self._words: Sequence[str] = ()
-        self._under_way: dict[asyncio.Task[None], None] = {}
         self._repairs: dict[asyncio.TimerHandle, Callable[[], None]] = {}
         self._full: dict[Actor, tuple[int, int]] = {}
 
@@ -63,29 +60,6 @@ class ProcessSteps:
             if result is not None:
                 await result
         await asyncio.sleep(step.pause_s)
-
-    async def settle(self) -> None:
-        """Until what was begun has ended: starts of processes, an operator's commands."""
-        while self._under_way:
-            await asyncio.wait(list(self._under_way))
-
-    def _begin(self, doing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(doing)
-        self._under_way[task] = None
-        task.add_done_callback(lambda done: self._under_way.pop(done, None))
-        return task
-
-    async def _administer(self, doing: Awaitable[Any]) -> None:
-        """What an operator does while things break may fail or last; what was begun is judged by ZooKeeper."""
-
-        async def attempt() -> None:
-            try:
-                async with asyncio.timeout(ADMIN_TIMEOUT_S):
-                    await doing
-            except Exception as error:
-                log.info("refused: %r", error)
-
-        await asyncio.wait([self._begin(attempt())], timeout=PATIENCE_S)
 
     def _later(self, delay_s: float, repair: Callable[[], object]) -> None:
         """At once when all is healed before."""

@@ -5,14 +5,13 @@ A step's words say whom and what; what they do not say is drawn from the step's 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from aiocontroller.chaos.plan import Step
+from aiocontroller.chaos.under_way import UnderWay
 from aiocontroller.chaos.words import WordsError, amount, seconds, understood
 from aiocontroller.core.ids import TopicPartition
 
@@ -21,17 +20,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ADMIN_TIMEOUT_S = 20.0
-PATIENCE_S = 3.0
-"""How long the plan waits for an operator's command before it goes on to the next step."""
-
 Targets = dict[TopicPartition, tuple[int, ...] | None]
 
 
-class StepTaker:
+class StepTaker(UnderWay):
     """``take`` finds the method ``step_KIND`` of a step."""
 
     def __init__(self, simulation: Simulation) -> None:
+        super().__init__()
         self.simulation = simulation
         self.taken: dict[str, int] = {}
         self.topics: dict[str, int] = {}
@@ -41,7 +37,6 @@ class StepTaker:
         self._last_asked: Targets = {}
         self._moves: dict[TopicPartition, int] = {}
         """How many moves of a partition have been asked for."""
-        self._under_way: dict[asyncio.Task[None], None] = {}
 
     async def take(self, step: Step) -> None:
         self.chance = random.Random(step.seed)
@@ -91,21 +86,6 @@ class StepTaker:
         if not process.host.paused:
             process.host.pause()
             self.simulation.clock.call_later(duration_s, process.host.resume)
-
-    async def _administer(self, doing: Awaitable[Any]) -> None:
-        """What an operator does while things break may fail or last; what was begun is judged by ZooKeeper."""
-
-        async def attempt() -> None:
-            try:
-                async with asyncio.timeout(ADMIN_TIMEOUT_S):
-                    await doing
-            except Exception as error:
-                log.info("refused: %r", error)
-
-        task = asyncio.ensure_future(attempt())
-        self._under_way[task] = None
-        task.add_done_callback(lambda done: self._under_way.pop(done, None))
-        await asyncio.wait([task], timeout=PATIENCE_S)
 
     def _end_session(self, session_id: int) -> None:
         model = self.simulation.model
