@@ -358,10 +358,7 @@ def _deletion_not_resumed() -> list[Patch]:
 
 
 def _removed_replicas_run_on() -> list[Patch]:
-    async def removed(shell: Any, replicas: Any, batch: Any) -> None:
-        await state_changes.remove_from_isr(shell, replicas, batch)
-
-    return [(reassignment, "stop_removed_replicas", removed)]
+    return [(reassignment, "stop_removed_replicas", lambda replicas, batch: None)]
 
 
 def _override_may_lose_data() -> list[Patch]:

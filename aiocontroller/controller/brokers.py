@@ -81,7 +81,8 @@ async def on_broker_startup(shell: ControllerShell, ids: Sequence[int]) -> None:
     context, table = shell.context, shell.context.table
     log.info("New broker startup callback for %s", list(ids))
     await shell.send_update_metadata([b for b in context.brokers if b not in ids])
-    await shell.send_update_metadata(ids, _partitions_to_tell(shell))
+    # Of topics that are being deleted too, that they are: whose session had ended may know them from before.
+    await shell.send_update_metadata(ids, table.led())
     batch = shell.new_batch()
     replicas = {broker: table.partitions_on_broker(broker) for broker in ids}
     # A replica that is being deleted there, or has been, goes on with that.
@@ -100,12 +101,6 @@ async def on_broker_startup(shell: ControllerShell, ids: Sequence[int]) -> None:
         shell.queue.append(OwnReplicas())  # there may have been nobody else to hold them
     names = dict.fromkeys(table.topic(pid).name for pids in replicas.values() for pid in pids)
     await resume_deletion_for_topics(shell, [name for name in names if name in context.topics_to_be_deleted])
-
-
-def _partitions_to_tell(shell: ControllerShell) -> Sequence[int]:
-    """What a new broker learns: all that has a leadership, but not of topics that are being deleted."""
-    table = shell.context.table
-    return table.staying(table.led())
 
 
 async def on_broker_failure(shell: ControllerShell, ids: Sequence[int]) -> None:

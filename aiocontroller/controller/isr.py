@@ -7,9 +7,17 @@ from collections import deque
 from collections.abc import Sequence
 
 from aiocontroller.controller.brokers import on_replicas_become_offline
-from aiocontroller.controller.reassignment import maybe_complete_reassignment
+from aiocontroller.controller.reassignment import drop_strangers, maybe_complete_reassignment
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.core.alter_partition import AlterPartitionResult, Verdict, check_partition, check_request, resolve
+from aiocontroller.controller.state_changes import read_states_again
+from aiocontroller.core.alter_partition import (
+    AlterPartitionResult,
+    Verdict,
+    check_partition,
+    check_request,
+    resolve,
+    strangers,
+)
 from aiocontroller.core.decisions import Decisions, commit
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import (
@@ -18,7 +26,6 @@ from aiocontroller.core.events import (
     LeaderAndIsrResponseReceived,
     UpdateMetadataResponseReceived,
 )
-from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.zookeeper.errors import Code
 
 log = logging.getLogger(__name__)
@@ -72,6 +79,18 @@ async def _alter_together(shell: ControllerShell, checked: list[Checked]) -> Non
     if known:
         await shell.send_update_metadata(shell.context.brokers, known)
     await maybe_complete_reassignment(shell, known)
+    await drop_strangers(shell, _refused_strangers(shell, checked))
+
+
+def _refused_strangers(shell: ControllerShell, checked: list[Checked]) -> dict[int, list[int]]:
+    """pid -> whom its leader takes for a replica, and so would again: Kafka lets them in."""
+    return {
+        verdict.pid: strangers(shell.context, verdict.pid, change.isr)
+        for event, verdicts in checked
+        for change, verdict in zip(event.partitions, verdicts, strict=True)
+        if verdict.error_code == KafkaErrorCode.INVALID_REQUEST
+        and event.broker == shell.context.table.leader[verdict.pid]
+    }
 
 
 async def _write(shell: ControllerShell, verdicts: list[Verdict]) -> dict[int, KafkaErrorCode]:
@@ -103,7 +122,9 @@ async def _write(shell: ControllerShell, verdicts: list[Verdict]) -> dict[int, K
             controller_epoch=context.epoch,
             partition_epoch=table.partition_epoch[pid],
         )
-    await refresh(shell, [pid for pid, code in zip(decisions.pids, writes.code, strict=True) if code != Code.OK])
+    await read_states_again(
+        shell, [pid for pid, code in zip(decisions.pids, writes.code, strict=True) if code != Code.OK]
+    )
     return {
         pid: KafkaErrorCode.NONE
         if code == Code.OK
@@ -122,23 +143,6 @@ def _result(
     return AlterPartitionResult(topic, partition, error, leadership)
 
 
-async def refresh(shell: ControllerShell, pids: list[int]) -> list[int]:
-    """Take the partitions' states from ZooKeeper as they are; returns those that were found."""
-    if not pids:
-        return []
-    table = shell.context.table
-    names = [table.topic_partition(pid) for pid in pids]
-    states = await shell.zk.get_topic_partition_states([n.topic for n in names], [n.partition for n in names])
-    found = []
-    for pid, state in zip(pids, states, strict=True):
-        if isinstance(state, LeaderAndIsr):
-            table.set_leadership(pid, state)
-            found.append(pid)
-        elif state is not None:
-            shell.report_bad_znodes([state])
-    return found
-
-
 async def isr_change_notification(shell: ControllerShell, event: IsrChangeNotification) -> None:
     """Leaders of inter.broker.protocol.version < 2.7 write their ISRs themselves and say here for which partitions."""
     names = await shell.zk.get_all_isr_change_notifications(watch=True)
@@ -148,10 +152,12 @@ async def isr_change_notification(shell: ControllerShell, event: IsrChangeNotifi
     shell.report_bad_znodes(bad)
     table = shell.context.table
     pids = sorted({pid for tp in partitions if (pid := table.pid(tp.topic, tp.partition)) >= 0})
-    found = await refresh(shell, pids)
+    unread = await read_states_again(shell, pids)
+    found = [pid for pid in pids if pid not in unread]
     if found:
         await shell.send_update_metadata(shell.context.brokers, found)
         await maybe_complete_reassignment(shell, found)
+        await drop_strangers(shell, {pid: strangers(shell.context, pid, table.isr(pid)) for pid in found})
     await shell.zk.delete_isr_change_notifications(names, fence=shell.context.epoch_zk_version)
 
 

@@ -20,9 +20,10 @@ from aiocontroller.controller.state_changes import (
     bump_leader_epochs,
     handle_partition_state_changes,
     handle_replica_state_changes,
-    stop_removed_replicas,
+    remove_from_isr,
 )
 from aiocontroller.controller.topic_deletion import mark_ineligible, resume_deletion_for_topics
+from aiocontroller.core.alter_partition import strangers
 from aiocontroller.core.election import Strategy, elect
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import (
@@ -146,31 +147,40 @@ async def initialize_partition_reassignments(shell: ControllerShell) -> None:
 
 
 async def _drop_leftovers(shell: ControllerShell) -> None:
-    """Whoever is in an ISR and no replica: a controller ended after writing the assignment and before the ISR.
-
-    In Kafka it stays there for as long as its broker follows.  Nothing is taken from a partition that would have no
-    leader left.
-    """
+    """Whoever is in an ISR and no replica: one of Kafka's controllers ended after writing the assignment."""
     table = shell.context.table
     replicas, in_sync = table.assignments.values, table.isrs.values
     combinations = set(zip(table.assignment_of, table.isr_of, strict=True))  # membership only
     odd = {
         (a, i) for a, i in combinations if i != NO_ISR and a >= 0 and not set(in_sync[i]) <= set(replicas[a].replicas)
     }
+    if odd:
+        pids = [pid for pid in table.pids() if (table.assignment_of[pid], table.isr_of[pid]) in odd]
+        await drop_strangers(shell, {pid: strangers(shell.context, pid, table.isr(pid)) for pid in pids})
+
+
+async def drop_strangers(shell: ControllerShell, found: Mapping[int, Sequence[int]]) -> None:
+    """Brokers that leaders take for replicas leave the ISR and delete what they have; the leaders hear who is one.
+
+    A controller ended between writing an assignment and telling it.  With Kafka they stay for as long as they follow.
+    Nothing is taken from a partition that would have no leader left.
+    """
+    table = shell.context.table
+    odd = {
+        pid: brokers
+        for pid, brokers in found.items()
+        if brokers and table.leader[pid] in table.replicas(pid) and not table.topic(pid).deleting
+    }
     if not odd:
         return
-    left = {
-        pid: [broker for broker in table.isr(pid) if broker not in table.replicas(pid)]
-        for pid in table.pids()
-        if (table.assignment_of[pid], table.isr_of[pid]) in odd
-        and not table.topic(pid).deleting
-        and table.leader[pid] in table.replicas(pid)
-    }
-    if left:
-        log.info("Replicas that are none any more leave the ISRs of %s", shell.sample(list(left)))
-        batch = shell.new_batch()
-        await _remove_replicas(shell, left, batch, wait=False)
-        await shell.send(batch)
+    log.info("Brokers that are no replicas are dropped by the leaders of %s", shell.sample(list(odd)))
+    batch = shell.new_batch()
+    in_sync = {pid: brokers for pid, brokers in odd.items() if not set(brokers).isdisjoint(table.isr(pid))}
+    await remove_from_isr(shell, by_broker(in_sync), batch)
+    raised = await bump_leader_epochs(shell, [pid for pid in odd if pid not in in_sync])
+    batch.add_leader_and_isr_requests(raised.done, [table.replicas(pid) for pid in raised.done])
+    stop_removed_replicas(by_broker(odd), batch)
+    await shell.send(batch)
 
 
 async def maybe_complete_reassignment(shell: ControllerShell, pids: Iterable[int]) -> None:
@@ -207,22 +217,37 @@ async def trigger_partition_reassignment(
     """Phase U for those whose assignment is new, then on with all; returns pid -> why it could not begin."""
     context, table = shell.context, shell.context.table
     mark_ineligible(shell, _queued_topics(shell, wanted), "reassignment")
-    changed = {pid: assignment for pid, assignment in wanted.items() if table.assignment(pid) != assignment}
-    failed = await _write_assignments(shell, changed)
-    dropped: dict[int, Sequence[int]] = {}
-    for pid, assignment in changed.items():
-        if pid not in failed:
-            dropped[pid] = [b for b in table.replicas(pid) if b not in assignment.replicas]
-            table.set_assignment(pid, assignment)
-            context.replicas_being_removed.pop(pid, None)
-    going = [pid for pid in wanted if pid not in failed]
-    context.partitions_being_reassigned.update(dict.fromkeys(going))
+    before = {pid: table.assignment(pid) for pid, assignment in wanted.items() if table.assignment(pid) != assignment}
+    dropped = {pid: [b for b in old.replicas if b not in wanted[pid].replicas] for pid, old in before.items()}
     batch = shell.new_batch()
-    await _lead_without(shell, dropped, batch)
-    await _remove_replicas(shell, {pid: brokers for pid, brokers in dropped.items() if brokers}, batch, wait=False)
+    for pid in before:
+        table.set_assignment(pid, wanted[pid])
+    failed = await _leave_isrs(shell, {pid: brokers for pid, brokers in dropped.items() if brokers}, batch)
+    failed |= await _write_assignments(shell, {pid: wanted[pid] for pid in before if pid not in failed})
+    for pid in failed:
+        table.set_assignment(pid, before[pid])
+    batch.add_leader_and_isr_requests(list(failed), [table.replicas(pid) for pid in failed])
+    stop_removed_replicas(by_broker({pid: brokers for pid, brokers in dropped.items() if pid not in failed}), batch)
     await shell.send(batch)
+    going = [pid for pid in wanted if pid not in failed]
+    for pid in going:
+        if pid in before:
+            context.replicas_being_removed.pop(pid, None)
+        context.partitions_being_reassigned[pid] = None
     await on_partition_reassignment(shell, going)
     return failed
+
+
+async def _leave_isrs(
+    shell: ControllerShell, dropped: Mapping[int, Sequence[int]], batch: RequestBatch
+) -> dict[int, str]:
+    """Whoever is to be no replica any more leads no more and is not in sync; returns pid -> why it still is.
+
+    Before the assignment is written: a controller that ends in between leaves replicas that catch up again.  Kafka
+    writes the assignment first, and leaves an ISR with somebody in it who can never lead.
+    """
+    await _lead_without(shell, dropped, batch)
+    return await remove_from_isr(shell, by_broker(dropped), batch) if dropped else {}
 
 
 async def on_partition_reassignment(shell: ControllerShell, pids: Sequence[int]) -> None:
@@ -314,11 +339,19 @@ async def _remove_replicas(
     """Out of the ISRs, stopped and deleted; with ``wait``, until those on registered brokers are."""
     if not removed:
         return
-    await stop_removed_replicas(shell, by_broker(dict(removed)), batch)
+    replicas = by_broker(removed)
+    await remove_from_isr(shell, replicas, batch)
+    stop_removed_replicas(replicas, batch)
     if wait:
         for pid, brokers in removed.items():
             if any(broker in shell.context.brokers for broker in brokers):
                 shell.context.replicas_being_removed[pid] = dict.fromkeys(brokers, 1)
+
+
+def stop_removed_replicas(replicas: Mapping[int, Sequence[int]], batch: RequestBatch) -> None:
+    """Stopped and deleted at once: replicas, ``{broker: pids}``, that their assignments no longer name."""
+    for broker, pids in replicas.items():
+        batch.add_stop_replica_request_for_brokers((broker,), pids, delete=True)
 
 
 async def _finish(shell: ControllerShell, pids: Sequence[int]) -> None:

@@ -20,6 +20,7 @@ from aiocontroller.core import replica_state_machine as rsm
 from aiocontroller.core.columns import take
 from aiocontroller.core.decisions import Decisions, commit
 from aiocontroller.core.election import NEVER_UNCLEAN, Strategy, UncleanPolicy, without_online_isr
+from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.core.partitions import NO_ISR
 from aiocontroller.core.request_batch import RequestBatch
@@ -133,7 +134,7 @@ async def _initialize(shell: ControllerShell, pids: Sequence[int], batch: Reques
     ]
     if lost:
         log.error("Could not create the state of the new partitions %s", shell.sample(lost))
-    failed = await _read_again(shell, existing)
+    failed = await read_states_again(shell, existing)
     return [pid for pid in existing if pid not in failed]
 
 
@@ -274,13 +275,6 @@ async def _offline_replicas(shell: ControllerShell, replicas: rsm.Replicas, batc
     )
 
 
-async def stop_removed_replicas(shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch) -> None:
-    """Out of the ISRs, stopped and deleted at once: replicas that their assignments no longer name."""
-    await remove_from_isr(shell, replicas, batch)
-    for broker, pids in replicas.items():
-        batch.add_stop_replica_request_for_brokers((broker,), pids, delete=True)
-
-
 async def bump_leader_epochs(shell: ControllerShell, pids: Sequence[int]) -> Written:
     """Raise the leader epochs and change nothing else (``updateLeaderEpoch``); conflicts are resolved here."""
     done: list[int] = []
@@ -381,12 +375,15 @@ async def _commit(
         for pid, code in zip(step.pids, writes.code, strict=True)
         if code not in (Code.OK, Code.BAD_VERSION)
     }
-    failed |= await _read_again(shell, conflicts)
+    failed |= await read_states_again(shell, conflicts)
     return done, [pid for pid in conflicts if pid not in failed]
 
 
-async def _read_again(shell: ControllerShell, pids: Sequence[int]) -> dict[int, str]:
-    """Take what ZooKeeper holds into the context; returns why not, where that cannot be."""
+async def read_states_again(shell: ControllerShell, pids: Sequence[int]) -> dict[int, str]:
+    """Take what ZooKeeper holds into the context; returns pid -> why not, where that cannot be.
+
+    ControllerMovedError where a later controller has written: a fenced write would say so next.
+    """
     if not pids:
         return {}
     failed: dict[int, str] = {}
@@ -398,7 +395,10 @@ async def _read_again(shell: ControllerShell, pids: Sequence[int]) -> dict[int, 
             shell.report_bad_znodes([state])
             failed[pid] = "its state znode cannot be read"
         elif state.controller_epoch > shell.context.epoch:
-            failed[pid] = f"controller epoch {state.controller_epoch} wrote its state, later than ours"
+            raise ControllerMovedError(
+                f"the state of {shell.topic_partition(pid)} was written in controller epoch {state.controller_epoch}, "
+                f"later than ours, {shell.context.epoch}"
+            )
         else:
             shell.context.table.set_leadership(pid, state)
     return failed

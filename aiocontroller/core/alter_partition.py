@@ -1,10 +1,12 @@
 """May this ISR change be written?  The checks of Kafka's ``AlterPartitionReceived``, in its order.
 
-Departure from Kafka: the sender must lead the partition, and an ISR must hold its leader and nobody twice.
+Departure from Kafka: the sender must lead the partition, and an ISR must hold its leader, replicas only, and nobody
+twice.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -79,6 +81,8 @@ def check_partition(context: ControllerContext, change: AlterPartition, broker: 
     if not all(replica in context.live for replica in change.isr):
         ineligible = KafkaErrorCode.INELIGIBLE_REPLICA if version >= 2 else KafkaErrorCode.OPERATION_NOT_ATTEMPTED
         return Verdict(pid, ineligible)
+    if strangers(context, pid, change.isr):
+        return Verdict(pid, KafkaErrorCode.INVALID_REQUEST)  # such a one could never lead
     return Verdict(
         pid,
         KafkaErrorCode.NONE,
@@ -91,6 +95,12 @@ def check_partition(context: ControllerContext, change: AlterPartition, broker: 
             change.recovery_state,
         ),
     )
+
+
+def strangers(context: ControllerContext, pid: int, isr: Sequence[int]) -> list[int]:
+    """Who is in the ISR and no replica."""
+    replicas = context.table.replicas(pid)
+    return [broker for broker in isr if broker not in replicas]
 
 
 def _recovery_is_consistent(change: AlterPartition, current: LeaderAndIsr) -> bool:

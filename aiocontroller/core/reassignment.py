@@ -10,7 +10,7 @@ target alone is written.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from aiocontroller.core.context import ControllerContext
@@ -85,7 +85,7 @@ def is_complete(context: ControllerContext, pid: int) -> bool:
     return not assignment.being_reassigned or set(assignment.target) <= set(context.table.isr(pid))
 
 
-def by_broker(replicas: dict[int, Sequence[int]]) -> dict[int, list[int]]:
+def by_broker(replicas: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
     """{pid: brokers} turned into {broker: pids}, both ascending."""
     found: dict[int, list[int]] = {}
     for pid in sorted(replicas):

@@ -314,16 +314,43 @@ async def test_state_is_read_only_where_the_write_was_refused(
     assert read == ["u"]
 
 
-async def test_state_of_a_later_controller_is_not_touched(cluster: Cluster) -> None:
-    """Whoever wrote it has been elected after us: the write is refused by its version, the state is left alone."""
+async def test_state_of_a_later_controller_ends_the_term(cluster: Cluster) -> None:
+    """The write is refused by its version, nothing is decided over the state by us; Kafka stays, and leaves it so."""
     service = await office(cluster)
     state = await cluster.state("t")
     await cluster.write_state("t", msgspec.structs.replace(state, controller_epoch=99, isr=(1, 2)))
     await cluster.stop_broker(1)
-    await until(lambda: 1 not in service.shell.context.brokers)
+    after = await cluster.until_state("t", 2, (2,))
+    assert after.controller_epoch == service.shell.context.epoch == 100
+    epochs = [r.controller_epoch for r in journal_of(service).of_kind("partition") if r.leader == 2]
+    assert epochs == [100]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_leader_that_does_not_know_its_replicas_hears_them_anew(cluster: Cluster, version: int) -> None:
+    """A controller wrote an assignment and ended.  Kafka lets the broker in that is no replica any more."""
+    service = await office(cluster)
+    await cluster.create_topic("u", {0: [1, 2]})
+    await cluster.until_leaders("u", [1])
     await idle(service)
-    left = await cluster.state("t")
-    assert (left.leader, left.isr, left.controller_epoch) == (1, (1, 2), 99)
+    for broker in cluster.brokers.values():
+        broker.take()
+    state = await cluster.state("u")
+    topic = service.shell.context.table.topic_by_name["u"].id if version >= 2 else "u"
+    async with asking(service) as broker1:
+        answer = await broker1.alter_partition(version, 1, cluster.brokers[1].epoch, change(topic, 0, state, (1, 2, 3)))
+    assert [r.error_code for r in answer.results] == [KafkaErrorCode.INVALID_REQUEST]
+    await until(lambda: cluster.brokers[3].of(ApiKey.STOP_REPLICA))
+    (stopped,) = cluster.brokers[3].of(ApiKey.STOP_REPLICA)
+    assert [(t.topic_name, p.delete_partition) for t in stopped.topic_states for p in t.partition_states] == [
+        ("u", True)
+    ]
+    await until(lambda: cluster.brokers[2].of(ApiKey.LEADER_AND_ISR))
+    (told,) = cluster.brokers[1].of(ApiKey.LEADER_AND_ISR)
+    (partition,) = [p for t in told.topic_states for p in t.partition_states]
+    assert (partition.leader_epoch, partition.isr, partition.replicas) == (state.leader_epoch + 1, (1, 2), (1, 2))
+    after = await cluster.state("u")
+    assert (after.leader, after.isr, after.leader_epoch) == (1, (1, 2), state.leader_epoch + 1)
 
 
 async def test_state_znode_that_is_removed_under_a_leader(cluster: Cluster) -> None:

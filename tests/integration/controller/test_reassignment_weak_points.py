@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -93,6 +94,56 @@ async def test_cancel_that_takes_the_leader_away_elects_the_origin(cluster: Clus
     await finished(cluster, service, (1,))
     state = await cluster.until_state("t", 1, (1,))
     assert state.leader_epoch == before.leader_epoch + 2, "out of the ISR, and elected: as Kafka counts"
+
+
+async def test_dropped_replica_leaves_the_isr_before_the_assignment(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A controller that ends in between leaves a partition that whoever comes next can lead."""
+    service = await cluster.active()
+    await reassign(service, {T0: (2, 3)})
+    await catch_up(cluster, service, (1, 2))
+    before = await assignment(cluster)
+    isrs = []
+    write = reassignment._write_assignments
+
+    async def recorded(*args: Any) -> dict[int, str]:
+        isrs.append((await cluster.state("t")).isr)
+        assert await assignment(cluster) == before
+        return await write(*args)
+
+    monkeypatch.setattr(reassignment, "_write_assignments", recorded)
+    await reassign(service, {T0: (3, 4)})
+    assert isrs == [(1,)]
+
+
+async def test_assignment_that_cannot_be_written_stays_with_all_who_are_told(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replica that was to be dropped hears the epoch of the shrink, and may catch up again."""
+    service = await cluster.active()
+    await reassign(service, {T0: (2, 3)})
+    await catch_up(cluster, service, (1, 2))
+    before = await assignment(cluster)
+
+    async def refused(shell: Any, wanted: dict[int, Any]) -> dict[int, str]:
+        return dict.fromkeys(wanted, "its topic znode changed")
+
+    monkeypatch.setattr(reassignment, "_write_assignments", refused)
+    cluster.brokers[2].take()
+    assert await reassign(service, {T0: (3, 4)}) == {
+        T0: (KafkaErrorCode.UNKNOWN_SERVER_ERROR, "its topic znode changed")
+    }
+    await idle(service)
+    state = await cluster.state("t")
+    assert (state.isr, await assignment(cluster)) == ((1,), before)
+    assert service.shell.context.table.assignment(0) == before
+    await until(lambda: cluster.brokers[2].of(ApiKey.LEADER_AND_ISR))
+    (told,) = cluster.brokers[2].of(ApiKey.LEADER_AND_ISR)
+    (partition,) = [p for t in told.topic_states for p in t.partition_states]
+    assert (partition.leader_epoch, partition.replicas) == (state.leader_epoch, before.replicas)
+    assert cluster.brokers[2].of(ApiKey.STOP_REPLICA) == []
+    await catch_up(cluster, service, (1, 2))
 
 
 async def test_leader_that_cannot_move_keeps_everything(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

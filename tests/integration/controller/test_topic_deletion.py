@@ -86,6 +86,21 @@ async def test_dead_broker_blocks_and_its_return_resumes(cluster: Cluster) -> No
     await gone(cluster, "t")
 
 
+async def test_broker_whose_session_had_ended_hears_of_the_deletion(cluster: Cluster) -> None:
+    """It knows the topic from before.  Kafka leaves the topic in its metadata until it restarts."""
+    service = await cluster.add_controller()
+    await cluster.create_topic("t", {0: [1, 2]})
+    await cluster.until_leaders("t", [1])
+    await cluster.stop_broker(2)
+    await until(lambda: 2 not in service.shell.context.brokers and not service.queue)
+    await delete(cluster, "t")
+    await until(lambda: "t" in service.shell.context.topics_ineligible_for_deletion)
+    back = await cluster.add_broker(2)
+    await gone(cluster, "t")
+    topics = [topic for request in back.of(ApiKey.UPDATE_METADATA) for topic in request.topic_states]
+    assert {(t.topic_name, p.partition_index, p.leader) for t in topics for p in t.partition_states} == {("t", 0, -2)}
+
+
 async def test_resume_delete_topic_on_controller_failover(cluster: Cluster) -> None:
     service = await cluster.add_controller()
     await cluster.create_topic("t", {0: [1, 2]})
