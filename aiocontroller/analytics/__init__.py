@@ -1,6 +1,7 @@
 """The data pipeline on PySpark: journals and the logs that operators already have become tables of what happened.
 
-Data flow one way, each step a pure function of data frames on Spark's native expressions (no Python per row)::
+Data flow one way, each step a pure function of data frames on Spark's native expressions; only journals on local disks
+are decoded by Python (``journal_files``)::
 
     files ── sources ──> bronze ──> silver ──> gold ──> report
              (which)     (typed,    (one       (answers)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from pyspark.sql import SparkSession
 
-from aiocontroller.analytics import bronze, stream
+from aiocontroller.analytics import stream
 from aiocontroller.analytics.manifest import Manifest
 from aiocontroller.analytics.session import suit
 from aiocontroller.analytics.sources import Found, SourceFile, find_files
@@ -38,7 +38,7 @@ def run(
     store = Store(spark, out)
     store.clear()
     note = {"files": sizes(found.files), "remarks": found.remarks()}
-    stream.add(store, bronze.read(spark, found.files), note, step, most_quarantined=most_quarantined)
+    stream.add(store, found.files, note, step, most_quarantined=most_quarantined)
     stream.publish(store, step)
     return found
 
@@ -71,7 +71,7 @@ def run_incremental(
     suit(spark, sum(file.size for file in new))
     if new:
         note = {"files": known | sizes(new), "remarks": found.remarks()}
-        stream.add(store, bronze.read(spark, new), note, step, most_quarantined=most_quarantined)
+        stream.add(store, new, note, step, most_quarantined=most_quarantined)
     else:
         step("nothing new")
     stream.publish(store, step)

@@ -14,9 +14,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, IntegerType, LongType
 
 from aiocontroller.analytics import kafka_logs, schema
-from aiocontroller.analytics.bronze import read_lines, sample
 from aiocontroller.analytics.framing import Framing
 from aiocontroller.analytics.kafka_logs import HEADER_SLOTS, PATTERNS, SELF, SEPARATOR, SLOTS
+from aiocontroller.analytics.lines import read_lines, sample
 from aiocontroller.analytics.sources import SourceFile
 
 MOST_DETAIL = 2000

@@ -97,7 +97,7 @@ def find_files(
     for file in {file.path: file for file in listed}.values():
         if _is_in_progress(file):
             open_ones.append(file.name)
-            if not (in_progress and _is_local(file.path)):
+            if not (in_progress and is_local(file.path)):
                 continue
         told = _recognise(file, heads[file.path], manifest.about(file.name, file.path))
         if told is not None:
@@ -208,7 +208,7 @@ def _told_alike(a: SourceFile, b: SourceFile) -> bool:
 
 def _snapshot(file: SourceFile, folder: Path) -> SourceFile:
     """A copy of a file in progress up to its last whole line, under a name that Spark does not skip."""
-    data = Path(_local(file.path)).read_bytes()
+    data = Path(local_name(file.path)).read_bytes()
     copy = folder / file.name.rpartition("/")[2].removeprefix("_")
     copy.write_bytes(data[: data.rfind(b"\n") + 1])
     return replace(file, path=_FILE + str(copy), size=copy.stat().st_size)
@@ -217,20 +217,21 @@ def _snapshot(file: SourceFile, folder: Path) -> SourceFile:
 # -- local disk and Hadoop's file systems ------------------------------------------------------------------------------
 
 
-def _is_local(path: str) -> bool:
+def is_local(path: str) -> bool:
+    """Whether it is on a disk, and not on a file system of Hadoop's."""
     return path.startswith(_FILE) or "://" not in path
 
 
-def _local(path: str) -> str:
+def local_name(path: str) -> str:
     """``file:///a``, ``file:/a`` and ``/a`` are the same file."""
     return re.sub("^/+", "/", path.removeprefix(_FILE)) if path.startswith(_FILE) else path
 
 
 def _list(spark: SparkSession, path: str) -> Iterator[SourceFile]:
-    if not _is_local(path):
+    if not is_local(path):
         yield from _list_hadoop(spark, path)
         return
-    top = Path(_local(path))
+    top = Path(local_name(path))
     tops = [top] if top.exists() else sorted(top.parent.glob(top.name)) if top.name else []
     if not tops:
         raise BadInputError(f"no such file or folder: {path}")
@@ -261,8 +262,8 @@ def _list_hadoop(spark: SparkSession, path: str) -> Iterator[SourceFile]:
 
 def _head(spark: SparkSession, file: SourceFile) -> bytes:
     """The first ``HEAD_BYTES``, unpacked if need be."""
-    if _is_local(file.path):
-        with open(_local(file.path), "rb") as opened:
+    if is_local(file.path):
+        with open(local_name(file.path), "rb") as opened:
             head = opened.read(HEAD_BYTES)
     else:
         jvm: Any = spark.sparkContext._jvm

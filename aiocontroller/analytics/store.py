@@ -54,22 +54,30 @@ class Store:
         """From now on batch ``note["batch"]`` counts."""
         self._write_whole(f"{_COMMITS}/{note['batch']}.json", json.dumps(note, sort_keys=True))
 
-    def write(self, table: str, batch: int, rows: DataFrame, *partitions: str) -> None:
-        writer = rows.write.mode("overwrite").option("partitionOverwriteMode", "static")
-        (writer.partitionBy(*partitions) if partitions else writer).parquet(self._of_batch(table, batch))
+    def write(self, table: str, batch: int, rows: DataFrame) -> None:
+        rows.write.mode("overwrite").option("partitionOverwriteMode", "static").parquet(self.of_batch(table, batch))
+
+    def append(self, table: str, batch: int, rows: DataFrame, *partitions: str) -> None:
+        """Beside what the batch has already."""
+        rows.write.mode("append").partitionBy(*partitions).parquet(self.of_batch(table, batch))
 
     def read(self, table: str, batches: Iterable[int], schema: StructType | None = None) -> DataFrame:
         """A table of these batches; ``schema`` gives an empty one where none of them has it."""
-        paths = [path for batch in batches if self._exists(path := self._of_batch(table, batch))]
+        paths = [path for batch in batches if self._exists(path := self.of_batch(table, batch))]
         if not paths:
             assert schema is not None, f"{table}: no batch has it"
             return self.spark.createDataFrame([], schema)
-        # The schema is given by the first; partition columns above ``batch=N`` are not wanted.
-        return self.spark.read.parquet(*paths)
+        # Partition columns above ``batch=N`` are not wanted.  Without a schema, the first file's is looked up.
+        reader = self.spark.read if schema is None else self.spark.read.schema(schema)
+        return reader.parquet(*paths)
+
+    def of_batch(self, table: str, batch: int) -> str:
+        """The folder of a batch's part of a table."""
+        return self._path(f"{table}/batch={batch}")
 
     def forget(self, table: str, batch: int) -> None:
         """What an attempt at this batch may have left."""
-        self._delete(self._of_batch(table, batch))
+        self._delete(self.of_batch(table, batch))
 
     def clear(self) -> None:
         """Begin anew: the commits go first, so that a kill half way leaves a store that knows of nothing."""
@@ -101,9 +109,6 @@ class Store:
 
     def _path(self, name: str) -> str:
         return f"{self.out}/{name}"
-
-    def _of_batch(self, table: str, batch: int) -> str:
-        return self._path(f"{table}/batch={batch}")
 
     def _hadoop(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(path)

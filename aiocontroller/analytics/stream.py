@@ -15,40 +15,45 @@ every few seconds.  ``add`` is the one way in:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from aiocontroller.analytics import bronze, gold, schema, silver
+from aiocontroller.analytics import bronze, gold, journal_files, schema, silver
 from aiocontroller.analytics.duplicates import Seen, without_repeated
 from aiocontroller.analytics.gold import facts as of
 from aiocontroller.analytics.gold import leadership
+from aiocontroller.analytics.journal_files import DAY_US
+from aiocontroller.analytics.journal_reader import journal_records
+from aiocontroller.analytics.sources import SourceFile
 from aiocontroller.analytics.store import Store
 
 log = logging.getLogger(__name__)
 
 EVENTS: Final = "bronze/events"
+ODD: Final = "bronze/odd"
+"""Lines on their way into one of the other two."""
 QUARANTINE: Final = "bronze/quarantine"
 SILVER: Final = "silver/events"
 TIMELINE: Final = "silver/timeline"
 FACTS: Final = "silver/facts"
 REPEATED: Final = "repeated"
 
-DAY_US: Final = 86_400_000_000
 _WRITERS: Final = "spark.sql.maxConcurrentOutputFileWriters"
 
 
 def add(
     store: Store,
-    records: DataFrame,
+    new: Sequence[SourceFile] | DataFrame,
     note: dict[str, Any] | None = None,
     step: Callable[[str], None] = log.info,
     *,
     most_quarantined: float = 1.0,
 ) -> None:
-    """Add ``records`` (bronze's columns, and ``line`` and ``reason``) as the next batch; ``note`` goes into its commit.
+    """Add files, or records (bronze's columns, and ``line`` and ``reason``), as the next batch; ``note`` goes into its
+    commit.
 
     ``step`` hears what is done next.  ``BadInputError``, and no commit, when more than the share ``most_quarantined``
     of them was not understood.
@@ -56,7 +61,7 @@ def add(
     before = store.last_commit()
     batch = 0 if before is None else before["batch"] + 1
     step(f"batch {batch}: reading")
-    _write_bronze(store, batch, records)
+    _write_bronze(store, batch, new)
     understood = store.read(EVENTS, [batch], schema.EVENTS_BRONZE)
     bronze.refuse_quarantined(understood, store.read(QUARANTINE, [batch], schema.QUARANTINE), most_quarantined)
     seen = Seen(before["seen"]) if before is not None else Seen({})
@@ -81,9 +86,13 @@ def add(
     store.commit({**(note or {}), "batch": batch, "seen": seen.ranges})
 
 
-def _write_bronze(store: Store, batch: int, records: DataFrame) -> None:
-    for table in (EVENTS, QUARANTINE, *(f"{FACTS}/{name}" for name in (*of.OF_EVENTS, *of.OF_PARTITIONS, REPEATED))):
+def _write_bronze(store: Store, batch: int, new: Sequence[SourceFile] | DataFrame) -> None:
+    facts = (f"{FACTS}/{name}" for name in (*of.OF_EVENTS, *of.OF_PARTITIONS, REPEATED))
+    for table in (EVENTS, ODD, QUARANTINE, *facts):
         store.forget(table, batch)
+    records = new if isinstance(new, DataFrame) else _decoded(store, batch, new)
+    if records is None:
+        return
     spark = store.spark
     before = spark.conf.get(_WRITERS, "0")
     spark.conf.set(_WRITERS, "16")  # or Spark sorts every record by its day
@@ -91,11 +100,23 @@ def _write_bronze(store: Store, batch: int, records: DataFrame) -> None:
         rejected = Observation()
         counted = records.observe(rejected, F.count_if(F.col("reason").isNotNull()).alias("lines"))
         day = F.expr(f"date_from_unix_date(CAST(floor(ts / {DAY_US}) AS INT)) AS day")
-        store.write(EVENTS, batch, bronze.accepted(counted).select("*", day), "day")
+        store.append(EVENTS, batch, bronze.accepted(counted).select("*", day), "day")
     finally:
         spark.conf.set(_WRITERS, before or "0")
     if rejected.get["lines"]:  # or there is no need to parse everything a second time
         store.write(QUARANTINE, batch, bronze.quarantine(records))
+    store.forget(ODD, batch)
+
+
+def _decoded(store: Store, batch: int, files: Sequence[SourceFile]) -> DataFrame | None:
+    """Writes what ``journal_files`` can; the rest as records that are still to be written, None where all is done."""
+    quick = [file for file in files if journal_files.suits(file, store.out)]
+    others = [file for file in files if file not in quick]
+    records = bronze.read(store.spark, others) if others else None
+    if not journal_files.decode(store.spark, quick, store.of_batch(EVENTS, batch), store.of_batch(ODD, batch)):
+        return records
+    odd = journal_records(store.read(ODD, [batch]))
+    return odd if records is None else odd.unionByName(records)
 
 
 def _silver(store: Store, batch: int, understood: DataFrame) -> DataFrame:

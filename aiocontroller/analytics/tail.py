@@ -22,7 +22,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.streaming.query import StreamingQuery
 
-from aiocontroller.analytics import bronze, stream
+from aiocontroller.analytics import stream
+from aiocontroller.analytics.journal_reader import journal_records
 from aiocontroller.analytics.schema import JOURNAL_SOURCE
 from aiocontroller.analytics.sources import JOURNAL_NAME
 from aiocontroller.analytics.store import FOLLOWED, Store
@@ -71,7 +72,7 @@ def follow(
         try:
             if not batch.isEmpty():
                 note = {"files": before["files"], "followed": number}
-                stream.add(store, bronze.journal_records(batch), note, step)
+                stream.add(store, journal_records(batch), note, step)
                 stream.publish(store, step)
         finally:
             batch.unpersist()

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from aiocontroller.analytics import bronze, schema, silver
+from aiocontroller.analytics import bronze, journal_files, journal_reader, schema, silver, stream
+from aiocontroller.analytics.journal_reader import journal_records, read_journal
+from aiocontroller.analytics.lines import read_lines
 from aiocontroller.analytics.sources import find_files
+from aiocontroller.analytics.store import Store
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.journal.records import Record, encode_records
 
@@ -38,9 +41,30 @@ def line(seq: int, **fields: Any) -> bytes:
     return encode_records([record(seq, **fields)]).rstrip()
 
 
+ODD_LINES = (
+    (line(2) + line(3, detail={"v": 1, "seq": 5}) + b"\n",),
+    (line(2) + b"\n", b'{"v":1,"seq":4,"ep' + line(5) + b"\n"),
+    (b'{"v":1,\n', line(6)[7:] + b"\n"),
+    (line(7) + b"\r\n" + line(8) + b"\r" + line(9) + b"\n",),
+    (b"\n \n\t\r\n",),
+    (line(10, detail={"of": ["x", 1e5, None, {"é": True}]}) + b"\n",),
+    (b'{"v":2,"seq":6,"epoch":"three"}\n', b'{"v":3,"seq":6,"epoch":3,"node":7,"ts":1,"kind":"isr"}\n'),
+    (b'{"kind":"isr","seq":11,"epoch":3,"node":7,"ts":1,"v":1}\n', b' {"v":1,"seq":12}\n'),
+    (b'{"v":1,"seq":13,"epoch":3,"node":7,"ts":1,"kind":"isr","leader":2147483648}\n',),
+    (b'{"v":1,"seq":14,"epoch":3,"node":7,"ts":1,"kind":"isr","leader":1.0,"isr":[1,null]}\n',),
+    (b'{"v":1,"seq":15,"epoch":3,"node":7,"ts":1,"kind":"isr","leader":1,"leader":2,"new":[{}]}\n',),
+    (b'{"v":1,"seq":16,"epoch":3,"node":7,"ts":1,"kind":"isr","topic":5,"detail":true}\n',),
+    (b'{"v":1,"seq":17,"epoch":3,"node":7,"ts":1,"kind":"isr","broker":null,"isr":[]}\n',),
+    (b'{"v":1,"seq":18,"epoch":3,"node":7,"ts":null,"kind":"isr"}\n', b'{"v":1,"seq":19,"epoch":3,"node":true}\n'),
+    (b'{"v":1,"seq":20,"epoch":3,"node":7,"ts":1,"kind":"isr","topic":"\xff\xc3\\u00e9\\u0000"}\n',),
+    (b'{"v":1,"seq":21,"epoch":3,"node":7,"ts":1,"kind":"isr"}\0\n', b'{"level":"info"}\n', b"Error\n", b"[1]\n{}\n"),
+)
+"""Lines that are not one whole record of the journal's types, or only just."""
+
+
 def test_every_field_of_a_record_arrives(spark: Any, tmp_path: Path) -> None:
     write(tmp_path / "journal-7-3-1699999999999999-000001.jsonl", WHOLE, record(2))
-    records = bronze.read_journal(spark, find_files(spark, [str(tmp_path)]).files)
+    records = read_journal(spark, find_files(spark, [str(tmp_path)]).files)
     assert [f.dataType for f in records.schema if f.name in schema.JOURNAL.names] == [
         f.dataType for f in schema.JOURNAL
     ]
@@ -67,7 +91,7 @@ def test_what_is_no_whole_record_goes_into_quarantine(spark: Any, tmp_path: Path
         b"\0" * 900 + b"\n",
         line(9)[:-9],
     )
-    records = bronze.read_journal(spark, find_files(spark, [str(tmp_path)]).files).cache()
+    records = read_journal(spark, find_files(spark, [str(tmp_path)]).files).cache()
     kept = bronze.accepted(records).orderBy("seq").collect()
     assert [(r["seq"], r["joined"]) for r in kept] == [(1, False), (2, False), (3, True), (5, True)]
     rejected = {r["reason"]: r for r in bronze.quarantine(records).collect()}
@@ -109,7 +133,7 @@ def test_copies_are_read_once_and_files_in_progress_on_demand(spark: Any, tmp_pa
     }  # fmt: skip
     assert found.in_progress == ("a/_journal-7-3-1-000002.jsonl", "a/_journal-8-3-1-000001.jsonl")
     everything = find_files(spark, [str(tmp_path)], in_progress=True)
-    rows = bronze.read_journal(spark, everything.files).orderBy("seq").collect()
+    rows = read_journal(spark, everything.files).orderBy("seq").collect()
     assert [(r["seq"], r["file"], r["reason"]) for r in rows] == [
         (1, "a/journal-7-3-1-000001.jsonl", None),
         (2, "a/journal-7-3-1-000001.jsonl", None),
@@ -128,9 +152,9 @@ def test_the_fast_reader_finds_what_the_careful_one_finds(
     write(tmp_path / "journal-7-3-1-000004.jsonl", b'{"v":1,"seq":9,"epoch":3,"node":7,"ts":1}\n', line(10)[:-4])
     write(tmp_path / "journal-7-3-1-000005.jsonl", b'{"v":2,"seq":11,"epoch":3,"node":7,"ts":1,"kind":"isr"}\n')
     files = find_files(spark, [str(tmp_path)]).files
-    monkeypatch.setattr(bronze, "PLAIN_FROM_BYTES", 0)
-    assert [f.name for f in bronze._plain(spark, files)] == ["journal-7-3-1-000001.jsonl"]
-    fast, careful = bronze.read_journal(spark, files), bronze.journal_records(bronze.read_lines(spark, files))
+    monkeypatch.setattr(journal_reader, "PLAIN_FROM_BYTES", 0)
+    assert [f.name for f in journal_reader._plain(spark, files)] == ["journal-7-3-1-000001.jsonl"]
+    fast, careful = read_journal(spark, files), journal_records(read_lines(spark, files))
     assert fast.schema.names == careful.schema.names
     order = ("file", "seq", "line")
     rows = careful.orderBy(*order).collect()
@@ -139,6 +163,37 @@ def test_the_fast_reader_finds_what_the_careful_one_finds(
     assert bronze.accepted(fast).count() == 6
     assert sum(r["seq"] for r in bronze.accepted(fast).select("seq").collect()) == 25
     assert sum(r["count"] for r in bronze.quarantine(fast).select("count").collect()) == 5
+
+
+@pytest.mark.parametrize("slice_bytes, here_below", [(1 << 20, 1 << 20), (150, 0)])
+def test_files_that_workers_decode_hold_what_the_careful_reader_finds(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slice_bytes: int, here_below: int
+) -> None:
+    """Wherever the files are cut, and whichever kinds and days stand in them."""
+    day_us = 86_400_000_000
+    bounds = record(2, replica=-(1 << 31), leader=(1 << 31) - 1, broker_epoch=(1 << 63) - 1, count=-(1 << 63))
+    write(tmp_path / "journal-7-3-1-000001.jsonl", WHOLE, bounds, *(record(3 + n, kind="isr") for n in range(9)))
+    write(tmp_path / "journal-7-3-1-000002.jsonl", *(Record(1, n, 3, 7, n * day_us - 1, "event") for n in range(3)))
+    write(tmp_path / "journal-7-3-1-000003.jsonl", record(1, detail='\0 \x1f \r\n " é 😀 '), line(2)[:-9])
+    write(tmp_path / "journal-7-3-1-000004.jsonl", *(part for parts in ODD_LINES for part in (*parts, record(99))))
+    write(tmp_path / "journal-7-3-1-000005.jsonl", b"\0" * 999)
+    files = find_files(spark, [str(tmp_path)]).files
+    assert len(files) == 5
+    monkeypatch.setattr(journal_files, "SLICE_BYTES", slice_bytes)
+    monkeypatch.setattr(journal_files, "HERE_BELOW_BYTES", here_below)
+    store = Store(spark, str(tmp_path / "out"))
+    for _ in range(2):  # the second attempt at a batch finds what the first one left
+        stream._write_bronze(store, 0, files)
+    careful = journal_records(read_lines(spark, files)).localCheckpoint()
+    order = ("file", "seq", "epoch", "kind", "leader", "partition")
+    found = store.read(stream.EVENTS, [0], schema.EVENTS_BRONZE).select(*schema.EVENTS_BRONZE.names)
+    assert found.orderBy(*order).collect() == bronze.accepted(careful).orderBy(*order).collect()
+    rejected = [
+        {(row["file"], row["reason"]): (row["count"], row["line"]) for row in table.collect()}
+        for table in (store.read(stream.QUARANTINE, [0]), bronze.quarantine(careful))
+    ]
+    assert rejected[0] == rejected[1]
+    assert not (tmp_path / "out/bronze/odd/batch=0").exists()
 
 
 def test_files_of_one_name_are_told_apart_by_their_folders(spark: Any, tmp_path: Path) -> None:
@@ -153,8 +208,8 @@ def test_a_renamed_journal_in_an_odd_folder_keeps_its_name(
     write(tmp_path / "b c" / "[ab] {1}, ~é%20+#*.jsonl", record(1))
     files = find_files(spark, [str(tmp_path / "b c")]).files
     for plain_from in (0, 1 << 20):
-        monkeypatch.setattr(bronze, "PLAIN_FROM_BYTES", plain_from)
-        rows = bronze.read_journal(spark, files).collect()
+        monkeypatch.setattr(journal_reader, "PLAIN_FROM_BYTES", plain_from)
+        rows = read_journal(spark, files).collect()
         assert [(r["file"], r["process"]) for r in rows] == [("[ab] {1}, ~é%20+#*.jsonl",) * 2]
 
 
@@ -187,7 +242,7 @@ def test_the_timeline_is_ordered_by_epoch_process_and_number_never_by_time(spark
     write(tmp_path / "journal-7-1-100-000001.jsonl", change(1, 1, 11), change(10, 1, 12), change(9, 1, 13, "isr"))
     write(tmp_path / "journal-7-2-300-000001.jsonl", change(1, 2, 31), record(2, kind="event"))
     write(tmp_path / "journal-7-2-200-000001.jsonl", change(5, 2, 21))
-    records = bronze.read_journal(spark, find_files(spark, [str(tmp_path)]).files)
+    records = read_journal(spark, find_files(spark, [str(tmp_path)]).files)
     rows = silver.timeline(silver.events(bronze.accepted(records))).collect()
     by_leader = {r["leader"]: (r["prev_leader"], r["next_leader"], r["next_isr"]) for r in rows}
     assert by_leader == {
