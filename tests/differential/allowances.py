@@ -113,6 +113,8 @@ class AtOnce:
 
     def __init__(self) -> None:
         self._ahead: dict[str, Ahead] = {}
+        self._before: dict[str, tuple[Ahead, int]] = {}
+        """For partitions that the last step has changed so: how it was, and Kafka's last epoch at which it was so."""
         self._gone: set[int] = set()
         self._replicas: dict[str, set[int]] = {}
 
@@ -123,6 +125,7 @@ class AtOnce:
         reassignment takes away leave a partition as those of dead brokers do.
         """
         self._gone |= set(gone)
+        self._before = {}
         if vacant:
             return []
         begun = []
@@ -147,13 +150,18 @@ class AtOnce:
         if kafka["leader"] == -1 and set(kafka["isr"]) < set(ours["isr"]) <= leaving:
             isr = ours["isr"]
             begun.append(self.WHOLE_ISR)
+        since = kafka["leader_epoch"] - (more - before.leader_epoch) - 1
+        self._before[partition] = before, since
         self._ahead[partition] = Ahead(more, kafka["partition_epoch"] - ours["partition_epoch"], isr)
         return begun
 
     def told(self, partition: str, told: Sequel) -> Sequel:
         """What Kafka told, in our epochs."""
         ahead = self._ahead.get(partition)
-        return told if ahead is None else tuple(self._one(ahead, one) for one in told)
+        if ahead is None:
+            return told
+        before, since = self._before.get(partition, (ahead, -1))
+        return tuple(self._one(before if 0 <= one.leader_epoch <= since else ahead, one) for one in told)
 
     def _one(self, ahead: Ahead, one: Told) -> Told:
         changes: dict[str, Any] = {}

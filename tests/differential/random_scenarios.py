@@ -23,13 +23,16 @@ class _Dice:
         self.shutting_down: set[int] = set()
         self.topics: dict[str, list[list[int]]] = {}
         self.names = iter(TOPICS)
+        self.lost: dict[str, set[int]] = {}
+        """Brokers whose log directory of a partition has failed at some time."""
+        self.moved: set[str] = set()
 
     def replicas(self, factor: int) -> list[int]:
         return self.chance.sample(BROKERS, factor)
 
-    def live_replicas(self) -> list[int]:
+    def live_replicas(self, partition: str) -> list[int]:
         """Of those that may lead: what follows where no target can is told in docs/departures.md."""
-        live = sorted(self.up - self.shutting_down)
+        live = sorted(self.up - self.shutting_down - self.lost.get(partition, set()))
         return self.chance.sample(live, min(len(live), self.chance.choice((1, 2, 2, 3))))
 
     def partition(self) -> str | None:
@@ -122,9 +125,10 @@ class _Dice:
         if partition is None:
             return None
         topic, number = partition.split("-")
-        target = self.live_replicas()
+        target = self.live_replicas(partition)
         if not target:
             return None
+        self.moved.add(partition)
         self.topics[topic][int(number)] = target
         return say.reassign({partition: target})
 
@@ -144,7 +148,14 @@ class _Dice:
         partition = self.partition()
         if partition is None:
             return None
-        return say.log_dir_fails(self.chance.choice(sorted(self.up)), partition)
+        topic, number = partition.split("-")
+        target = self.topics[topic][int(number)] if partition in self.moved else []
+        others = sorted(self.up.difference(target))
+        if not others:
+            return None
+        broker = self.chance.choice(others)
+        self.lost.setdefault(partition, set()).add(broker)
+        return say.log_dir_fails(broker, partition)
 
     def way(self) -> say.Way:
         return self.chance.choice(("znode", "api"))

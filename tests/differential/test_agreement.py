@@ -138,6 +138,17 @@ def test_epochs_stay_apart_after_brokers_went_at_once() -> None:
     assert ledger.fired["gone at once"] == 1
 
 
+def test_epochs_are_the_same_until_replicas_went_at_once() -> None:
+    """One step tells both: an override is told of, then the replicas leave that it takes away."""
+    first = ((), state(3, 0, (3, 1, 2)))
+    kafka, ours = play(first, ((1, 2), state(3, 4, (3,)))), play(first, ((1, 2), state(3, 3, (3,))))
+    for played in (kafka, ours):
+        ((place, (last,)),) = played[1].told.items()
+        early = changed(last, leader_epoch=2, isr=(3, 1, 2), partition_epoch=2)
+        played[1].told[place] = (early, changed(last, request="UpdateMetadata"))
+    assert disagreements(kafka, ours, Ledger()) == []
+
+
 def test_epochs_may_not_differ_by_more_or_without_reason() -> None:
     first = ((), state(3, 0, (3, 1, 2)))
     for dies, epoch in (((1, 2), 3), ((1,), 2), ((), 1)):
