@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from itertools import islice
 from multiprocessing import get_context
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -19,8 +20,11 @@ from aiocontroller.chaos.plan import Plan, draw
 from aiocontroller.chaos.simulation import Report, simulate, simulate_plan
 from aiocontroller.chaos.zoo import MOST_SEEDS, TRIES, Hunt, attempt, invariant_of
 from aiocontroller.chaos.zoo_bugs import BUGS
+from aiocontroller.core.errors import BadInputError
 
 HASH_SEEDS = ("0", "1", "2")
+
+T = TypeVar("T")
 
 
 class Summary(msgspec.Struct):
@@ -65,7 +69,7 @@ def run_seeds(
     """Simulate the seeds on ``jobs`` processes; ``each`` is called after each of them."""
     summary, coverage = Summary(), Coverage()
     started_s = time.monotonic()
-    for report in _on_all_cores(_simulate, seeds, jobs):
+    for _, report in _on_all_cores(_simulate, seeds, jobs):
         summary.add(report)
         summary.wall_s = time.monotonic() - started_s
         coverage.add(report.marks)
@@ -74,20 +78,21 @@ def run_seeds(
     return summary, coverage
 
 
-def _on_all_cores(work: Callable[[int], Report], seeds: Iterable[int], jobs: int) -> Iterator[Report]:
+def _on_all_cores(work: Callable[[T], Report], items: Iterable[T], jobs: int) -> Iterator[tuple[T, Report]]:
+    """Each item with its report, in the order in which they are done."""
     if jobs == 1:
         quiet()
-        yield from map(work, seeds)
+        yield from ((item, work(item)) for item in items)
         return
-    waiting = iter(seeds)
+    waiting = iter(items)
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=quiet) as pool:
-        running: dict[Future[Report], None] = {pool.submit(work, s): None for s in islice(waiting, 2 * jobs)}
+        running: dict[Future[Report], T] = {pool.submit(work, item): item for item in islice(waiting, 2 * jobs)}
         while running:
             done = next(as_completed(running))
-            del running[done]
-            for seed in islice(waiting, 1):
-                running[pool.submit(work, seed)] = None
-            yield done.result()
+            item = running.pop(done)
+            for following in islice(waiting, 1):
+                running[pool.submit(work, following)] = following
+            yield item, done.result()
 
 
 # -- the same again ----------------------------------------------------------------------------------------------------
@@ -155,32 +160,49 @@ def shrink_seed(seed: int) -> tuple[Plan, int] | None:
 
 # -- crash points --------------------------------------------------------------------------------------------------
 
-
-def _crash(point: tuple[int, int, str]) -> Report:
-    seed, number, where = point
-    plan = draw(seed)
-    at_await = where == "at await"
-    return simulate_plan(
-        plan.crashing_at_await(number) if at_await else plan.crashing_at(number, before=where == "before write")
-    )
+CRASHES = ("before write", "after write", "at await")
 
 
-def run_crash_points(seed: int, jobs: int) -> dict[str, Report]:
-    """The seed's work without its faults, once for each write of the controllers: they are killed before, or after it;
-    and once for each await point of their handlers.
+class CrashPoint(NamedTuple):
+    """Where the controller is killed, once, while a seed's work is done without its faults."""
 
-    Exhaustive for this one scenario, where random seeds only sample.
-    """
+    seed: int
+    where: str
+    """One of CRASHES."""
+    number: int
+    """Of the controllers' writes, or of their handlers' await points, from 1."""
+
+    def __str__(self) -> str:
+        return f"{self.where} {self.number}"
+
+
+def parse_crash_point(seed: int, text: str) -> CrashPoint:
+    """``at await 17``; BadInputError."""
+    where, _, number = text.rpartition(" ")
+    if where not in CRASHES or not number.isdecimal() or int(number) < 1:
+        raise BadInputError(f"found the crash point {text!r}, expected one of {', '.join(CRASHES)} and a number from 1")
+    return CrashPoint(seed, where, int(number))
+
+
+def crash(point: CrashPoint) -> Report:
+    plan = draw(point.seed)
+    if point.where == "at await":
+        return simulate_plan(plan.crashing_at_await(point.number))
+    return simulate_plan(plan.crashing_at(point.number, before=point.where == "before write"))
+
+
+def crash_points(seed: int) -> list[CrashPoint]:
+    """Before and after each write of the controllers, and at each await point of their handlers."""
     quiet()
     whole = simulate_plan(draw(seed).crashing_at(0, before=False))
     writes = range(1, whole.controller_writes + 1)
-    points = [(seed, number, where) for number in writes for where in ("before write", "after write")]
-    points += [(seed, number, "at await") for number in range(1, whole.awaits + 1)]
-    names = [f"{where} {number}" for _, number, where in points]
-    if jobs == 1:
-        return dict(zip(names, map(_crash, points), strict=True))
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=quiet) as pool:
-        return dict(zip(names, pool.map(_crash, points), strict=True))
+    points = [CrashPoint(seed, where, number) for number in writes for where in ("before write", "after write")]
+    return points + [CrashPoint(seed, "at await", number) for number in range(1, whole.awaits + 1)]
+
+
+def run_crash_points(points: Sequence[CrashPoint], jobs: int) -> Iterator[tuple[CrashPoint, Report]]:
+    """Each with its report, as they are done: exhaustive for one scenario, where random seeds only sample."""
+    return _on_all_cores(crash, points, jobs)
 
 
 # -- the zoo -----------------------------------------------------------------------------------------------------------

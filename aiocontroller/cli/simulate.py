@@ -36,6 +36,7 @@ MOST_UNREACHED = 200
 )
 @click.option("--shrink", is_flag=True, help="With --seed: leave out steps for as long as it still fails.")
 @click.option("--crash-points", is_flag=True, help="With --seed: kill the controller at each write and await.")
+@click.option("--crash-point", metavar="TEXT", help='One of them again, such as "at await 17".')
 @click.option("--zoo", is_flag=True, help="Put known bugs into the program and count the seeds that find them.")
 @click.option("--bug", "bugs", multiple=True, metavar="TEXT", help="With --zoo: only bugs whose name contains this.")
 @click.option("--tries", type=click.IntRange(1), default=5, show_default=True, help="With --zoo.")
@@ -50,6 +51,7 @@ def simulate(
     scenario: Path | None,
     shrink: bool,
     crash_points: bool,
+    crash_point: str | None,
     zoo: bool,
     bugs: tuple[str, ...],
     tries: int,
@@ -65,8 +67,8 @@ def simulate(
     becomes whole.  A failure prints the command that replays it.  docs/chaos.md says what is checked.
     """
     jobs = jobs or os.cpu_count() or 1
-    if (shrink or crash_points) and seed is None:
-        raise BadInputError("--shrink and --crash-points need --seed N")
+    if (shrink or crash_points or crash_point) and seed is None:
+        raise BadInputError("--shrink, --crash-points and --crash-point need --seed N")
     if zoo:
         ok = _zoo(jobs, bugs, tries, most, as_json)
     elif scenario is not None:
@@ -75,6 +77,8 @@ def simulate(
         ok = _shrink(seed, as_json)
     elif seed is not None and crash_points:
         ok = _crash_points(seed, jobs, as_json)
+    elif seed is not None and crash_point:
+        ok = _crash_point(seed, crash_point, as_json)
     elif seed is not None:
         ok = _replay(seed, as_json)
     else:
@@ -227,18 +231,42 @@ def _shrink(seed: int, as_json: bool) -> bool:
 
 
 def _crash_points(seed: int, jobs: int, as_json: bool) -> bool:
-    from aiocontroller.chaos.campaign import run_crash_points
+    from aiocontroller.chaos.campaign import crash_points, run_crash_points
 
-    points = run_crash_points(seed, jobs)
-    failed = {name: report.violations for name, report in points.items() if not report.ok}
+    points = crash_points(seed)
+    failed: dict[str, list[str]] = {}
+    started_s = told_s = time.monotonic()
+    for done, (point, report) in enumerate(run_crash_points(points, jobs), 1):
+        if not report.ok:
+            failed[str(point)] = report.violations
+            if not as_json:
+                say(f"{point}: {report.violations[0]}")
+                say(f'  again: aiocontroller simulate --seed {seed} --crash-point "{point}"')
+        now_s = time.monotonic()
+        if now_s - told_s >= PROGRESS_EVERY_S:
+            told_s = now_s
+            click.echo(f"{done:,} of {len(points):,} points, {done / (now_s - started_s):.1f}/s", err=True)
     if as_json:
         print_json({"seed": seed, "points": len(points), "failed": failed})
         return not failed
-    say(f"Seed {seed}: the controller was killed at each of {len(points)} points")
-    for name, violations in failed.items():
-        say(f"  {name}: {violations[0]}")
+    say(f"Seed {seed}: the controller was killed at each of {plural(len(points), 'point')}")
     say("Verdict: no violation." if not failed else f"Verdict: {plural(len(failed), 'point')} FAILED.")
     return not failed
+
+
+def _crash_point(seed: int, text: str, as_json: bool) -> bool:
+    from aiocontroller.chaos.campaign import crash, parse_crash_point, quiet
+
+    quiet()
+    report = crash(parse_crash_point(seed, text))
+    if as_json:
+        print_json({"seed": seed, "point": text, "violations": report.violations, "digest": report.digest})
+        return report.ok
+    say(f"Seed {seed}, {text}: {plural(report.events, 'controller event')}, digest {report.digest}")
+    for violation in report.violations:
+        say(f"  {violation}")
+    say("Verdict: no violation." if report.ok else "Verdict: FAILED.")
+    return report.ok
 
 
 # -- the zoo -----------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from aiocontroller.chaos.awaits import counting
+from aiocontroller.chaos.campaign import crash, crash_points, parse_crash_point, run_crash_points
 from aiocontroller.chaos.coverage import PROBES
 from aiocontroller.chaos.plan import Plan, draw
 from aiocontroller.chaos.scenario import parse_scenario
@@ -16,6 +17,7 @@ from aiocontroller.chaos.simulation import simulate_plan
 from aiocontroller.chaos.zookeeper_follower import Follower
 from aiocontroller.chaos.zookeeper_model import ZooKeeperModel
 from aiocontroller.chaos.zookeeper_server import ZooKeeperServer
+from aiocontroller.core.errors import BadInputError
 from aiocontroller.net import simulated
 from aiocontroller.net.ports import World
 from aiocontroller.net.simulated import SimulatedClock, SimulatedNetwork
@@ -186,3 +188,21 @@ def test_crash_at_an_await_point_of_the_work_alone() -> None:
     crashed = simulate_plan(draw(4).crashing_at_await(whole.awaits // 2))
     assert crashed.violations == []
     assert crashed.marks["probe/crash at an await point"] == 1
+
+
+def test_crash_points_of_a_seed_and_each_of_them_again() -> None:
+    points = crash_points(4)
+    assert [str(point) for point in points[:3]] == ["before write 1", "after write 1", "before write 2"]
+    chosen = [points[0], points[1], points[-1]]
+    reports = dict(run_crash_points(chosen, jobs=1))
+    assert list(reports) == chosen
+    assert all(report.ok for report in reports.values())
+    assert len({report.digest for report in reports.values()}) == 3
+    last = parse_crash_point(4, str(points[-1]))
+    assert (last, crash(last)) == (points[-1], reports[points[-1]])
+
+
+@pytest.mark.parametrize("text", ["", "at await", "at await 0", "at await -1", "somewhere 3", "before write 1 "])
+def test_what_is_no_crash_point(text: str) -> None:
+    with pytest.raises(BadInputError, match="expected one of before write, after write, at await"):
+        parse_crash_point(1, text)
