@@ -22,6 +22,7 @@ import msgspec
 
 from aiocontroller.chaos.fault_proxy import FaultProxy
 from aiocontroller.chaos.processes.link_proxy import LinkProxy
+from aiocontroller.chaos.processes.wall_clock import WallClock
 from aiocontroller.cluster.broker_server import BrokerStatus
 from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper, ZooKeeperEnsemble
 from aiocontroller.cluster.processes import Child
@@ -87,6 +88,8 @@ class Actor:
         # A broker that hears a request of the same epoch after what came later on another connection believes it, and
         # nothing in Kafka's protocol tells: a deleted replica would be made again (docs/chaos.md, what is let pass).
         self.front = LinkProxy(late=not name.startswith("broker"))
+        self.wall_clock = WallClock(folder / "wall-clock")
+        """Of controllers; brokers and ZooKeeper have the machine's."""
         self.child: Child | None = None
         self.paused = False
         self.meant_to_run = False
@@ -101,6 +104,7 @@ class Actor:
     async def close(self) -> None:
         for proxy in self.proxies():
             await proxy.close()
+        self.forget_clock()
 
     def proxies(self) -> list[FaultProxy]:
         return [*self.to_zookeeper, self.front]
@@ -118,10 +122,16 @@ class Actor:
             self.child.send_signal(number)
         self.paused = number is signal.SIGSTOP or (self.paused and number is not signal.SIGCONT)
 
-    def launch(self, command: list[str]) -> Child:
-        self.child = Child(self.name, command, log=self.folder / "log")
+    def launch(self, command: list[str], env: Mapping[str, str] | None = None) -> Child:
+        self.forget_clock()
+        self.child = Child(self.name, command, log=self.folder / "log", env=env)
         self.meant_to_run, self.ready = True, False
         return self.child
+
+    def forget_clock(self) -> None:
+        """What the last process's clock has left on the machine."""
+        if self.child is not None and not self.running:
+            self.wall_clock.forget(self.child.pid)
 
     def kill(self) -> None:
         self.meant_to_run = False
@@ -280,7 +290,7 @@ class ProcessCluster:
         actor = self.controllers[number]
         said_by = actor.folder / "controller.json"
         said_by.unlink(missing_ok=True)
-        child = actor.launch(self._controller_command(actor))
+        child = actor.launch(self._controller_command(actor), actor.wall_clock.env)
 
         def listens() -> bool:
             try:

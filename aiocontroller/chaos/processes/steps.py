@@ -290,6 +290,13 @@ class ProcessSteps(UnderWay):
             number = next(n for n, a in self.cluster.controllers.items() if a is actor)
             self._begin(self._start(self.cluster.start_controller, number))
 
+    async def step_jump_clock(self) -> None:
+        """Somebody sets a controller's wall clock, forwards or back, where the machine allows that."""
+        actor = self._named(self.cluster.controllers)
+        if actor is not None and not actor.wall_clock.jump(self.chance.choice((-86_400, -5, 5, 3_600))):
+            self.taken["jump_clock"] -= 1
+            self.taken["jump_clock: cannot be done here (no libfaketime)"] += 1
+
     async def step_fill_disk(self) -> None:
         """Nothing that the controller writes to its disk succeeds any more: its journal has to wait.
 

@@ -61,6 +61,7 @@ WEIGHTS = {
     "lag": 2,
     "restart_zookeeper": 2,
     "pause_zookeeper": 2,
+    "jump_clock": 1,
     "fill_disk": 1,
     "free_disk": 1,
     "start_broker": 8,
