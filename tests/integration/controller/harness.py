@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from aiocontroller.config import Config
+from aiocontroller.controller.kafka_controller import HANDLERS
 from aiocontroller.core.events import ControllerState
 from aiocontroller.core.ids import Broker, LeaderAndIsr, ReplicaAssignment, TopicAssignment
 from aiocontroller.journal.journal import MemoryJournal
@@ -187,6 +188,20 @@ async def idle(service: Service) -> None:
     await until(quiet, "the controller is idle")
     await asyncio.sleep(0.02)
     await until(quiet, "the controller is idle")
+
+
+def held(monkeypatch: pytest.MonkeyPatch, event: type) -> tuple[asyncio.Event, asyncio.Event]:
+    """The handler of these events is held up: (set when one has begun, set it to let them go on)."""
+    entered, release = asyncio.Event(), asyncio.Event()
+    real = HANDLERS[event]
+
+    async def slow(*args: Any) -> None:
+        entered.set()
+        await release.wait()
+        await real(*args)
+
+    monkeypatch.setitem(HANDLERS, event, slow)
+    return entered, release
 
 
 @asynccontextmanager

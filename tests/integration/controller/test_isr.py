@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from aiocontroller.controller.kafka_controller import HANDLERS
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
@@ -19,7 +18,7 @@ from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.znodes import BadZNode
 from tests.integration.controller.asking import asking, change
-from tests.integration.controller.harness import Cluster, idle, journal_of, running, until
+from tests.integration.controller.harness import Cluster, held, idle, journal_of, running, until
 
 VERSIONS = (0, 1, 2, 3)
 
@@ -371,15 +370,7 @@ async def test_requests_that_wait_together_are_one_batch(cluster: Cluster, monke
     await cluster.create_topic("u", {0: [2, 3, 1]})
     await cluster.until_leaders("u", [2])
     await idle(service)
-    entered, release = asyncio.Event(), asyncio.Event()
-    real = HANDLERS[ev.TopicChange]
-
-    async def slow(*args: Any) -> None:
-        entered.set()
-        await release.wait()
-        await real(*args)
-
-    monkeypatch.setitem(HANDLERS, ev.TopicChange, slow)
+    entered, release = held(monkeypatch, ev.TopicChange)
     t, u = (service.shell.context.table.topic_by_name[name].id for name in "tu")
     epochs = {number: broker.epoch for number, broker in cluster.brokers.items()}
     state_t, state_u = await cluster.state("t"), await cluster.state("u")

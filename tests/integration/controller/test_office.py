@@ -21,7 +21,7 @@ from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.codec import Create, Delete
 from tests.integration.controller.asking import asking
-from tests.integration.controller.harness import Cluster, idle, journal_of, running, until
+from tests.integration.controller.harness import Cluster, held, idle, journal_of, running, until
 
 MULTI = 14
 """ZooKeeper's opcode."""
@@ -246,15 +246,7 @@ async def test_requests_that_wait_at_the_end_of_a_session_are_answered(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = await office(cluster)
-    entered, release = asyncio.Event(), asyncio.Event()
-    real = HANDLERS[ev.TopicChange]
-
-    async def slow(*args: Any) -> None:
-        entered.set()
-        await release.wait()
-        await real(*args)
-
-    monkeypatch.setitem(HANDLERS, ev.TopicChange, slow)
+    entered, release = held(monkeypatch, ev.TopicChange)
     await cluster.create_topic("t", {0: [1]})
     await entered.wait()
     async with asking(service) as client:
@@ -275,15 +267,7 @@ async def test_session_that_ends_under_a_handler_which_is_then_refused(
 ) -> None:
     """It steps down and wins with the new session before the end of the old one is its turn; somebody must be left."""
     service = await office(cluster)
-    entered, release = asyncio.Event(), asyncio.Event()
-    real = HANDLERS[ev.TopicChange]
-
-    async def slow(*args: Any) -> None:
-        entered.set()
-        await release.wait()
-        await real(*args)
-
-    monkeypatch.setitem(HANDLERS, ev.TopicChange, slow)
+    entered, release = held(monkeypatch, ev.TopicChange)
     await cluster.create_topic("t", {0: [1]})
     await entered.wait()
     epoch = service.client.session_epoch
@@ -305,15 +289,8 @@ async def test_handler_at_work_at_the_end_of_a_session_writes_nothing(
     await cluster.create_topic("t", {0: [1, 2]})
     await cluster.until_leaders("t", [1])
     await idle(service)
-    entered, release = asyncio.Event(), asyncio.Event()
     real = HANDLERS[ev.BrokerChange]
-
-    async def slow(*args: Any) -> None:
-        entered.set()
-        await release.wait()
-        await real(*args)
-
-    monkeypatch.setitem(HANDLERS, ev.BrokerChange, slow)
+    entered, release = held(monkeypatch, ev.BrokerChange)
     await cluster.stop_broker(1)
     await entered.wait()
     standby = await cluster.add_controller(aiocontroller_id=105)
@@ -334,15 +311,7 @@ async def test_fence_is_good_for_no_other_session(cluster: Cluster, monkeypatch:
     await cluster.create_topic("t", {0: [1, 2]})
     await cluster.until_leaders("t", [1])
     await idle(service)
-    entered, release = asyncio.Event(), asyncio.Event()
-    real = HANDLERS[ev.BrokerChange]
-
-    async def slow(*args: Any) -> None:
-        entered.set()
-        await release.wait()
-        await real(*args)
-
-    monkeypatch.setitem(HANDLERS, ev.BrokerChange, slow)
+    entered, release = held(monkeypatch, ev.BrokerChange)
     await cluster.stop_broker(1)
     await entered.wait()
     epoch = service.client.session_epoch

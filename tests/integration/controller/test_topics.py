@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import logging
 from collections.abc import AsyncIterator
@@ -11,13 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from aiocontroller.controller.kafka_controller import HANDLERS
 from aiocontroller.core import events as ev
 from aiocontroller.core.ids import NO_TOPIC_ID, TopicAssignment
 from aiocontroller.net.ports import World
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
-from tests.integration.controller.harness import Cluster, idle, running, until
+from tests.integration.controller.harness import Cluster, held, idle, running, until
 
 
 @pytest.fixture
@@ -211,15 +209,7 @@ async def test_topic_deleted_before_anybody_has_looked_at_it(cluster: Cluster, m
     await cluster.create_topic("first", {0: [1]})
     await cluster.until_leaders("first", [1])
     await idle(service)
-    entered, release = asyncio.Event(), asyncio.Event()
-    real = HANDLERS[ev.BrokerChange]
-
-    async def slow(*args: Any) -> None:
-        entered.set()
-        await release.wait()
-        await real(*args)
-
-    monkeypatch.setitem(HANDLERS, ev.BrokerChange, slow)
+    entered, release = held(monkeypatch, ev.BrokerChange)
     await cluster.stop_broker(3)
     await entered.wait()
     await cluster.client.create("/admin/delete_topics/first")
