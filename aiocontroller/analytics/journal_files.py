@@ -238,7 +238,7 @@ def _write(path: str, row_groups: Iterable[pa.Table]) -> None:
         if writer is None:
             repeating = [column for column in table.schema.names if column not in _DISTINCT]
             writer = pq.ParquetWriter(
-                draft, table.schema, compression="zstd", use_dictionary=repeating, write_statistics=["kind"],
+                draft, table.schema, compression="zstd", use_dictionary=repeating, write_statistics=["kind", "source"],
                 store_schema=False,
             )  # fmt: skip
         writer.write_table(table, row_group_size=max(1, table.num_rows))

@@ -81,13 +81,13 @@ def add(
     step(f"batch {batch}: partitions' histories")
     store.write(TIMELINE, batch, _timeline(store, batch, leadership.rows(events)))
     rows = store.read(TIMELINE, [batch]).where("NOT carried")
-    for name, make in of.OF_PARTITIONS.items():
-        store.write(f"{FACTS}/{name}", batch, make(rows))
+    for name in of.COUNTED:
+        store.write(f"{FACTS}/{name}", batch, of.OF_PARTITIONS[name](rows))
     store.commit({**(note or {}), "batch": batch, "seen": seen.ranges})
 
 
 def _write_bronze(store: Store, batch: int, new: Sequence[SourceFile] | DataFrame) -> None:
-    facts = (f"{FACTS}/{name}" for name in (*of.OF_EVENTS, *of.OF_PARTITIONS, REPEATED))
+    facts = (f"{FACTS}/{name}" for name in (*of.OF_EVENTS, *of.COUNTED, REPEATED))
     for table in (EVENTS, ODD, QUARANTINE, *facts):
         store.forget(table, batch)
     records = new if isinstance(new, DataFrame) else _decoded(store, batch, new)
@@ -130,7 +130,7 @@ def _silver(store: Store, batch: int, understood: DataFrame) -> DataFrame:
 def _timeline(store: Store, batch: int, new: DataFrame) -> DataFrame:
     """Histories with weights ``n``: what is new counts 1, what is taken back -1."""
     if batch == 0:
-        return leadership.timeline(new).withColumn("n", F.lit(1).cast("long"))
+        return of.history(new).withColumn("n", F.lit(1).cast("long"))
     last = store.read(TIMELINE, [batch - 1]).where("is_last")
     key, order = [F.col(name) for name in leadership.KEY], F.struct(*leadership.ORDER)
     late = (
@@ -142,8 +142,8 @@ def _timeline(store: Store, batch: int, new: DataFrame) -> DataFrame:
         .localCheckpoint()
     )
     if late.isEmpty():
-        return leadership.timeline(new, last).withColumn("n", F.lit(1).cast("long"))
-    in_time = leadership.timeline(
+        return of.history(new, last).withColumn("n", F.lit(1).cast("long"))
+    in_time = of.history(
         new.join(late, [*leadership.KEY], "left_anti"), last.join(late, [*leadership.KEY], "left_anti")
     )
     told = store.read(TIMELINE, range(batch)).where("NOT carried").join(late, [*leadership.KEY], "left_semi")
@@ -151,11 +151,11 @@ def _timeline(store: Store, batch: int, new: DataFrame) -> DataFrame:
     again = known.select(*leadership.ROW).unionByName(
         new.join(late, [*leadership.KEY], "left_semi").select(*leadership.ROW)
     )
-    taken_back = leadership.timeline(known).withColumn("is_last", F.lit(False))
+    taken_back = of.history(known).withColumn("is_last", F.lit(False))
     one, minus = F.lit(1).cast("long"), F.lit(-1).cast("long")
     return (
         in_time.withColumn("n", one)
-        .unionByName(leadership.timeline(again).withColumn("n", one))
+        .unionByName(of.history(again).withColumn("n", one))
         .unionByName(taken_back.withColumn("n", minus))
     )
 
@@ -165,7 +165,9 @@ def publish(store: Store, step: Callable[[str], None] = log.info) -> None:
     commit = store.last_commit()
     assert commit is not None, "nothing was ever added"
     batches = range(commit["batch"] + 1)
-    told = {name: store.read(f"{FACTS}/{name}", batches) for name in (*of.OF_EVENTS, *of.OF_PARTITIONS)}
+    told = {name: store.read(f"{FACTS}/{name}", batches) for name in (*of.OF_EVENTS, *of.COUNTED)}
+    rows = store.read(TIMELINE, batches).where("NOT carried")
+    told |= {name: make(rows) for name, make in of.OF_PARTITIONS.items() if name not in told}
     facts = told if len(batches) == 1 else {name: of.merge(name, table) for name, table in told.items()}
     repeated = store.read(f"{FACTS}/{REPEATED}", batches, schema.REPEATED)
     last_rows = store.read(TIMELINE, [batches[-1]]).where("is_last")

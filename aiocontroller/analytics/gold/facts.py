@@ -27,7 +27,8 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from aiocontroller.analytics.gold.findings import findings
+from aiocontroller.analytics.gold import leadership
+from aiocontroller.analytics.gold.findings import FOUND, findings
 from aiocontroller.analytics.gold.leadership import KEY, ORDER, PLACE, ordered
 
 SLOW_US: Final = 60_000_000
@@ -89,66 +90,89 @@ def milestones(events: DataFrame) -> DataFrame:
     )  # fmt: skip
 
 
-# -- of partitions: from the rows that are new in a timeline (not carried), with their weight ``n`` --------------------
+# -- of partitions: from their histories, ``n`` counting each row's weight --------------------------------------------
+
+_NOBODY: Final = "CAST(array() AS ARRAY<INT>)"
+_HELD: Final = f"if({{0}}phase = 'gone', {_NOBODY}, coalesce({{0}}replicas, {_NOBODY}))"
+_OF_PREDECESSORS: Final = {
+    "prev_phase": "prev.phase",
+    "prev_leader": "prev.leader",
+    "prev_held": f"""
+        if(prev IS NULL, {_NOBODY},
+           if({_HELD.format("")} IS DISTINCT FROM {_HELD.format("prev.")}, {_HELD.format("prev.")}, NULL))""",
+    "led_anew": "coalesce(leader >= 0 AND leader <> prev.leader, false)",
+    "isr_changed": "coalesce(isr <> prev.isr AND array_sort(isr) <> array_sort(prev.isr), false)",
+    "led_by_outsider": "unclean AND NOT coalesce(array_contains(prev.isr, leader), false)",
+    "found": FOUND,
+}
+
+
+def history(new: DataFrame, last: DataFrame | None = None) -> DataFrame:
+    """``leadership.timeline``, of predecessors only what facts need: a row beside a row would be twice as wide.
+
+    ``prev_held`` are the replicas of a partition that was, where they are not the same now; else null.
+    """
+    rows = leadership.timeline(new, last)
+    return rows.withColumns({name: F.expr(how) for name, how in _OF_PREDECESSORS.items()}).drop("prev", "hidden")
 
 
 def windows(rows: DataFrame) -> DataFrame:
     """Those that the rows close; ``unavailable`` tells down from under-replicated."""
-    ended = (
-        "named_struct('unavailable', {kind}, 'since', {since}, 'end_us', ts_us, 'end_error_us', ts_error_us, "
-        f"'end_place', {PLACE}, 'leader_after', if(phase = 'up', leader, NULL), 'gone', phase = 'gone', "
-        "'leaderless', coalesce(prev.leader = -1, false), 'unclean', unclean)"
-    )
     closing = rows.where("down_ends OR under_ends").selectExpr(
-        *KEY,
-        f"if(down_ends, {ended.format(kind='true', since='down_since')}, NULL) AS down",
-        f"if(under_ends, {ended.format(kind='false', since='under_since')}, NULL) AS under",
-        "n",
-    )
-    both = closing.selectExpr(*KEY, "explode(filter(array(down, under), w -> w IS NOT NULL)) AS w", "n")
-    return both.selectExpr(*KEY, "w.*", "n")
+        *KEY, "ts_us AS end_us", "ts_error_us AS end_error_us", f"{PLACE} AS end_place",
+        "if(phase = 'up', leader, NULL) AS leader_after", "phase = 'gone' AS gone",
+        "coalesce(prev_leader = -1, false) AS leaderless", "unclean", "n",
+        "explode(array(struct(down_ends AS ends, true AS unavailable, down_since AS since), "
+        "struct(under_ends AS ends, false AS unavailable, under_since AS since))) AS w",
+    )  # fmt: skip
+    return closing.where("w.ends").selectExpr(
+        *KEY, "w.unavailable AS unavailable", "w.since AS since", "end_us", "end_error_us", "end_place",
+        "leader_after", "gone", "leaderless", "unclean", "n",
+    )  # fmt: skip
 
 
 def churn(rows: DataFrame) -> DataFrame:
-    changed = rows.selectExpr(
+    changed = rows.where("led_anew OR isr_changed OR led_by_outsider").selectExpr(
         "cluster", f"ts_us - pmod(ts_us, {HOUR_US}) AS hour_us", "topic", "leader AS broker",
-        "if(leader >= 0 AND prev.leader IS NOT NULL AND leader <> prev.leader, n, 0) AS leader_changes",
-        "if(prev.isr IS NOT NULL AND isr IS NOT NULL AND array_sort(isr) <> array_sort(prev.isr), n, 0) AS isr_changes",
-        "if(unclean AND NOT coalesce(array_contains(prev.isr, leader), false), n, 0) AS elections_unclean",
-    ).where("leader_changes <> 0 OR isr_changes <> 0 OR elections_unclean <> 0")  # fmt: skip
+        "if(led_anew, n, 0) AS leader_changes", "if(isr_changed, n, 0) AS isr_changes",
+        "if(led_by_outsider, n, 0) AS elections_unclean",
+    )  # fmt: skip
     return changed.groupBy("cluster", "hour_us", "topic", "broker").agg(
         *(F.sum(name).alias(name) for name in ("leader_changes", "isr_changes", "elections_unclean"))
     )
 
 
 def balance(rows: DataFrame) -> DataFrame:
-    """By minute and broker, how many more partitions it leads, is preferred for, leads as preferred, and holds."""
-    nobody = "CAST(array() AS ARRAY<INT>)"
-    held = (
-        "named_struct('leader', if({0}phase = 'up', {0}leader, NULL), "
-        f"'replicas', if({{0}}phase = 'gone', {nobody}, coalesce({{0}}replicas, {nobody})))"
-    )
+    """By minute and broker, how many more partitions it leads, is preferred for, leads as preferred, and holds.
+
+    Where the replicas are the same as before, only the two leaders are looked at.
+    """
     changed = rows.selectExpr(
-        "cluster", f"ts_us - pmod(ts_us, {MINUTE_US}) AS ts_us", "n",
-        f"{held.format('')} AS now", f"if(prev IS NULL, NULL, {held.format('prev.')}) AS was",
-    ).where("now IS DISTINCT FROM was")  # fmt: skip
+        "cluster", f"ts_us - pmod(ts_us, {MINUTE_US}) AS ts_us", "n", "prev_held IS NULL AS same_held",
+        f"{_HELD.format('')} AS held", "prev_held",
+        "if(phase = 'up', leader, NULL) AS leads", "if(prev_phase = 'up', prev_leader, NULL) AS led",
+    ).where("NOT same_held OR leads IS DISTINCT FROM led")  # fmt: skip
     sides = changed.selectExpr(
-        "cluster", "ts_us", "explode(array(struct(n AS n, now AS h), struct(-n AS n, was AS h))) AS side"
-    )
-    each = sides.where("side.h IS NOT NULL").selectExpr(
-        "cluster", "ts_us", "side.n AS n", "side.h.leader AS leader", "side.h.replicas AS replicas",
-        f"explode(array_union(side.h.replicas, if(side.h.leader IS NULL, {nobody}, array(side.h.leader)))) AS broker",
+        "cluster", "ts_us", "same_held",
+        "explode(array(struct(n AS n, leads AS leader, held AS replicas), "
+        "struct(-n AS n, led AS leader, coalesce(prev_held, held) AS replicas))) AS side",
+    )  # fmt: skip
+    leader = f"if(side.leader IS NULL, {_NOBODY}, array(side.leader))"
+    each = sides.selectExpr(
+        "cluster", "ts_us", "side.n AS n", "side.leader AS leader", "side.replicas AS replicas", "same_held",
+        f"explode(if(same_held, {leader}, array_union(side.replicas, {leader}))) AS broker",
     )  # fmt: skip
     counted = each.selectExpr(
         "cluster", "ts_us", "broker",
         "if(leader = broker, n, 0) AS leaders",
-        "if(get(replicas, 0) = broker, n, 0) AS preferred_leaders",
+        "if(NOT same_held AND get(replicas, 0) = broker, n, 0) AS preferred_leaders",
         "if(get(replicas, 0) = broker AND leader = broker, n, 0) AS led_preferred",
-        "if(array_contains(replicas, broker), n, 0) AS replicas",
+        "if(NOT same_held AND array_contains(replicas, broker), n, 0) AS replicas",
     )  # fmt: skip
-    return counted.groupBy("cluster", "ts_us", "broker").agg(
-        *(F.sum(name).alias(name) for name in ("leaders", "preferred_leaders", "led_preferred", "replicas"))
+    summed = counted.groupBy("cluster", "ts_us", "broker").agg(
+        *(F.sum(name).alias(name) for name in _SUMMED["balance"])
     )
+    return summed.where(" OR ".join(f"{name} <> 0" for name in _SUMMED["balance"]))
 
 
 def lives(rows: DataFrame) -> DataFrame:
@@ -161,25 +185,27 @@ def lives(rows: DataFrame) -> DataFrame:
     moved = "leads IS DISTINCT FROM led"
     sides = rows.selectExpr(
         "cluster", "topic", "ts_us", "n",
-        "phase <> 'gone' AS now", "coalesce(prev.phase <> 'gone', false) AS was",
-        "if(phase = 'up', leader, NULL) AS leads", "if(prev.phase = 'up', prev.leader, NULL) AS led",
+        "phase <> 'gone' AS now", "coalesce(prev_phase <> 'gone', false) AS was",
+        "if(phase = 'up', leader, NULL) AS leads", "if(prev_phase = 'up', prev_leader, NULL) AS led",
     ).where(f"now <> was OR {moved}")  # fmt: skip
     each = sides.selectExpr(
         "cluster", "ts_us", "n",
-        "explode(filter(array("
+        "explode(array("
         + ", ".join((
             delta.format("cluster", "cluster", born, gone),
             delta.format("topic", "topic", born, gone),
             delta.format("broker", "CAST(leads AS STRING)", f"int({moved})", "0"),
             delta.format("broker", "CAST(led AS STRING)", "0", f"int({moved})"),
         ))
-        + "), d -> d.name IS NOT NULL AND d.born + d.gone > 0)) AS d",
-    )  # fmt: skip
+        + ")) AS d",
+    ).where("d.name IS NOT NULL AND d.born + d.gone > 0")  # fmt: skip
+    # Seconds and what is left of them fit longs when they are summed, which costs less than decimals for each row.
+    when = "CAST(sum(d.{0} * n * (ts_us DIV 1000000)) AS DECIMAL(38, 0)) * 1000000 + sum(d.{0} * n * (ts_us % 1000000))"
     return each.groupBy("cluster", "d.level", "d.name").agg(
         F.expr("sum(d.born * n) AS born"),
         F.expr("sum(d.gone * n) AS gone"),
-        F.expr("sum(d.born * n * CAST(ts_us AS DECIMAL(20, 0))) AS born_us"),
-        F.expr("sum(d.gone * n * CAST(ts_us AS DECIMAL(20, 0))) AS gone_us"),
+        F.expr(f"CAST({when.format('born')} AS DECIMAL(38, 0)) AS born_us"),
+        F.expr(f"CAST({when.format('gone')} AS DECIMAL(38, 0)) AS gone_us"),
     )
 
 
@@ -195,6 +221,9 @@ OF_PARTITIONS: Final[dict[str, Callable[[DataFrame], DataFrame]]] = {
     "balance": balance,
     "lives": lives,
 }
+
+COUNTED: Final = ("churn", "balance", "lives")
+"""Of ``OF_PARTITIONS``, what is kept as tables; the others are picked from the histories, a row from a row."""
 
 _SUMMED: Final = {
     "latencies": ("n",),

@@ -121,23 +121,20 @@ RULES: Final = (
 )
 
 
-def findings(rows: DataFrame) -> DataFrame:
-    """(cluster, topic, partition, invariant, node, process, epoch, ts_us, words, if_complete, evidence, n).
+_BROKEN: Final = " OR ".join(f"coalesce({rule.broken}, false)" for rule in RULES)
+_EACH: Final = ", ".join(
+    f"if({rule.broken}, named_struct('invariant', '{rule.invariant}', 'words', {rule.words}, "
+    f"'if_complete', {str(rule.if_complete).lower()}, 'before', {PREVIOUS_PLACE}), NULL)"
+    for rule in RULES
+)
+FOUND: Final = f"if(NOT carried AND ({_BROKEN}), array_compact(array({_EACH})), NULL)"
+"""Of a timeline's row: null for nearly all, since words are made only for rows that break a rule."""
 
-    All rules are tried in one pass; only rows that break one are looked at again for the words.
-    """
-    suspicious = rows.where(" OR ".join(f"coalesce({rule.broken}, false)" for rule in RULES))
-    found = ", ".join(
-        f"if({rule.broken}, named_struct('invariant', '{rule.invariant}', 'words', {rule.words}, "
-        f"'if_complete', {str(rule.if_complete).lower()}), NULL)"
-        for rule in RULES
-    )
-    evidence = f"filter(array({PREVIOUS_PLACE}, {PLACE}), p -> p IS NOT NULL)"
-    each = suspicious.selectExpr(
-        *KEY, "node", "process", "epoch", "ts_us", f"{evidence} AS evidence", "n",
-        f"explode(filter(array({found}), f -> f IS NOT NULL)) AS f",
-    )  # fmt: skip
+
+def findings(rows: DataFrame) -> DataFrame:
+    """(cluster, topic, partition, invariant, node, process, epoch, ts_us, words, if_complete, evidence, n)."""
+    each = rows.where("found IS NOT NULL").selectExpr("*", "explode(found) AS f")
     return each.selectExpr(
         *KEY, "f.invariant AS invariant", "node", "process", "epoch", "ts_us", "f.words AS words",
-        "f.if_complete AS if_complete", "evidence", "n",
+        "f.if_complete AS if_complete", f"array_compact(array(f.before, {PLACE})) AS evidence", "n",
     )  # fmt: skip

@@ -45,19 +45,18 @@ HIDDEN: Final = """
 PLACE: Final = "coalesce(reference, concat(process, ':', seq))"
 """Where a person finds the record."""
 PREVIOUS_PLACE: Final = "coalesce(prev.reference, concat(prev.process, ':', prev.seq))"
+SINCE_PLACE: Final = "coalesce(since.reference, concat(since.process, ':', since.order.seq))"
 _WINDOW: Final = """
     named_struct(
-        'ts_us', ts_us, 'error_us', ts_error_us, 'epoch', epoch, 'process', process,
-        'order', struct(epoch, start_us, writer, at_us, seq),
-        'place', {place}, 'hidden', {hidden}, 'before_us', prev.ts_us,
+        'ts_us', ts_us, 'error_us', ts_error_us, 'order', struct(epoch, start_us, writer, at_us, seq),
+        'process', process, 'reference', reference, 'hidden', {hidden}, 'before_us', prev.ts_us,
         'leader', coalesce(if(prev.phase = 'up', prev.leader, NULL), nullif(leader, -1)),
         'suspect', {suspect}, 'born', coalesce(to_state = 'NewPartition', false),
         'grown', coalesce(size(replicas) > size(prev.replicas), false))"""
 _DOWN_SINCE: Final = _WINDOW.format(
-    place=PLACE, hidden="hidden", suspect="coalesce(if(prev.phase = 'up', prev.leader, NULL), nullif(leader, -1))"
+    hidden="hidden", suspect="coalesce(if(prev.phase = 'up', prev.leader, NULL), nullif(leader, -1))"
 )
 _UNDER_SINCE: Final = _WINDOW.format(
-    place=PLACE,
     hidden="false",
     suspect="coalesce(get(array_except(prev.isr, isr), 0), get(array_except(replicas, isr), 0))",
 )

@@ -16,7 +16,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from aiocontroller.analytics.gold.leadership import KEY, ORDER
+from aiocontroller.analytics.gold.leadership import KEY, ORDER, SINCE_PLACE
 
 CAUSE = """
     CASE WHEN unavailable AND since.born THEN 'creation'
@@ -35,9 +35,9 @@ KIND = """
          WHEN leaderless OR cause IN ('creation', 'deletion') THEN 'no_leader' ELSE 'dead_leader' END"""
 START = """
     CASE WHEN since.hidden THEN least(since.ts_us, coalesce(
-             array_max(transform(filter(terms, t -> t.epoch < since.epoch), t -> t.last_us)), since.before_us,
-             array_min(transform(filter(terms, t -> t.epoch = since.epoch), t -> t.first_us)), since.ts_us))
-         WHEN unavailable AND by_death AND turn.process = since.process AND turn.epoch = since.epoch
+             array_max(transform(filter(terms, t -> t.epoch < since.order.epoch), t -> t.last_us)), since.before_us,
+             array_min(transform(filter(terms, t -> t.epoch = since.order.epoch), t -> t.first_us)), since.ts_us))
+         WHEN unavailable AND by_death AND turn.process = since.process AND turn.epoch = since.order.epoch
              THEN least(turn.ts_us, since.ts_us)
          ELSE since.ts_us END"""
 
@@ -114,7 +114,7 @@ def attributed(closed: DataFrame, opened: DataFrame, events: DataFrame, span: Da
         "leader_after",
         "greatest(coalesce(since.error_us, 0), coalesce(end_error_us, 0)) "
         "+ if(since.hidden, since.ts_us - start_us, 0) AS error_us",
-        "array_distinct(filter(array(culprit, since.place, end_place), p -> p IS NOT NULL)) AS evidence",
+        f"array_except(array(culprit, {SINCE_PLACE}, end_place), array(CAST(NULL AS STRING))) AS evidence",
         "unavailable",
         "culprit",
     )

@@ -80,7 +80,7 @@ def here(table: DataFrame) -> DataFrame:
 def tables(spark: SparkSession, records: Iterable[Mapping[str, Any]]) -> dict[str, DataFrame]:
     """All gold of them, as one batch."""
     events = frame(spark, records)
-    history = here(leadership.timeline(leadership.rows(events)).selectExpr("*", "1L AS n"))
+    history = here(of.history(leadership.rows(events)).selectExpr("*", "1L AS n"))
     facts = {name: here(of.merge(name, make(events))) for name, make in of.OF_EVENTS.items()}
     facts |= {name: here(of.merge(name, make(history))) for name, make in of.OF_PARTITIONS.items()}
     nothing = spark.createDataFrame([], schema.QUARANTINE)
