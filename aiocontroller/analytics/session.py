@@ -13,7 +13,8 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +38,18 @@ PARTITION_BYTES = 128 << 20
 
 _FOR_LITTLE = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:ReservedCodeCacheSize=240m")
 """Most of a short run's processor time is Java's, compiling what will not run often enough to pay for it."""
+_FOR_MUCH = (
+    "-XX:+UseParallelGC", "-XX:Tier4InvocationThreshold=100000", "-XX:Tier4MinInvocationThreshold=12000",
+    "-XX:Tier4CompileThreshold=300000", "-XX:Tier4BackEdgeThreshold=800000",
+)  # fmt: skip
+"""Twenty times Java's own thresholds: the thorough compiler gets the loops over records, and not Spark's planner.  It
+takes half of the time."""
 _OURS = "spark.aiocontroller.local"
 """Set in sessions that nobody else configured."""
+_SUITED = (
+    "spark.sql.shuffle.partitions", "spark.sql.adaptive.enabled", "spark.sql.codegen.wholeStage",
+    "spark.sql.codegen.factoryMode",
+)  # fmt: skip
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _ALWAYS = {"spark.sql.session.timeZone": "UTC"}
 """What the tables' meaning depends on."""
@@ -51,6 +62,7 @@ _LOCAL_ONLY = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "8",
+    "spark.sql.ui.explainMode": "simple",  # nobody sees it: there is no page
     _OURS: "true",
 }
 
@@ -91,7 +103,7 @@ def spark_session(
             "spark.driver.memory": f"{_heap_mb()}m",
             "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
             "spark.driver.extraJavaOptions": " ".join(
-                [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *(_FOR_LITTLE if for_little else ())]
+                [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *(_FOR_LITTLE if for_little else _FOR_MUCH)]
             ),
         }
     elif master is not None:
@@ -103,14 +115,33 @@ def spark_session(
 
 def suit(spark: SparkSession, input_bytes: int) -> None:
     """Make a local session of ours fit for so much input: compiling a query takes longer than running it on little."""
-    if spark.conf.get(_OURS, "false") != "true":
+    if not _is_ours(spark):
         return
     little = input_bytes < LITTLE_BYTES
     cores = spark.sparkContext.defaultParallelism
-    spark.conf.set("spark.sql.shuffle.partitions", 1 if little else max(cores, 2 * input_bytes // PARTITION_BYTES))
-    spark.conf.set("spark.sql.adaptive.enabled", not little)
-    spark.conf.set("spark.sql.codegen.wholeStage", not little)
-    spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN" if little else "FALLBACK")
+    partitions = 1 if little else max(cores, 2 * input_bytes // PARTITION_BYTES)
+    settings: tuple[int | str, ...] = (partitions, not little, not little, "NO_CODEGEN" if little else "FALLBACK")
+    for name, value in zip(_SUITED, settings, strict=True):
+        spark.conf.set(name, value)
+
+
+@contextmanager
+def suited_to_little(spark: SparkSession) -> Iterator[None]:
+    """For queries on small tables amid others.  What counts is the time at which they are planned: at an action."""
+    if not _is_ours(spark):
+        yield
+        return
+    before = {name: str(spark.conf.get(name)) for name in _SUITED}
+    suit(spark, 0)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+
+def _is_ours(spark: SparkSession) -> bool:
+    return bool(spark.conf.get(_OURS, "false") == "true")
 
 
 def small_table(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: str | StructType) -> DataFrame:

@@ -2,7 +2,7 @@
 
     bronze/events/batch=N/day=…   typed records           silver/timeline/batch=N   partitions' histories (leadership)
     bronze/quarantine/batch=N     what was not understood  silver/facts/NAME/batch=N what gold is made of (facts)
-    silver/events/batch=N         one vocabulary, where there are logs
+    silver/events/batch=N         one vocabulary, where there are logs; silver/clocks: of those who wrote them
     gold/NAME                     the answers, whole tables
     _commits/N.json               batch N is complete: from here on it counts
 
@@ -14,14 +14,20 @@ was cut short is finished by the next run.  All of it on any file system of Hado
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterable
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from aiocontroller.core.errors import BadInputError
+
+LAYOUT: Final = 2
+"""Grows when tables that batches add to change their columns."""
 _NEW: Final = "gold/_new"
 _MOVING: Final = "gold/_moving.json"
+_PUBLISHED: Final = "gold/_commit"
 _COMMITS: Final = "_commits"
 FOLLOWED: Final = "_followed"
 """Spark's checkpoint of ``--follow``."""
@@ -42,17 +48,23 @@ class Store:
     # -- batches ---------------------------------------------------------------------------------------------------
 
     def last_commit(self) -> dict[str, Any] | None:
-        """What the last complete batch noted; None before the first."""
+        """What the last complete batch noted; None before the first.  ``BadInputError`` if we cannot go on from it."""
         numbers = sorted(int(name[:-5]) for name in self._names(_COMMITS) if name.endswith(".json"))
-        return json.loads(self._read(f"{_COMMITS}/{numbers[-1]}.json")) if numbers else None
+        if not numbers:
+            return None
+        note: dict[str, Any] = json.loads(self._read(f"{_COMMITS}/{numbers[-1]}.json"))
+        if note.get("layout") != LAYOUT:
+            raise BadInputError(f"{self.out}: its tables are another version's; begin anew, without --incremental")
+        return note
 
     def remarks(self) -> dict[str, list[str]]:
         """What was assumed of the files and what was not read, as of the last batch: words -> names."""
         return dict((self.last_commit() or {}).get("remarks", {}))
 
     def commit(self, note: dict[str, Any]) -> None:
-        """From now on batch ``note["batch"]`` counts."""
-        self._write_whole(f"{_COMMITS}/{note['batch']}.json", json.dumps(note, sort_keys=True))
+        """From now on batch ``note["batch"]`` counts, and what is there has an ``id``."""
+        whole = {**note, "id": uuid.uuid4().hex, "layout": LAYOUT}
+        self._write_whole(f"{_COMMITS}/{note['batch']}.json", json.dumps(whole, sort_keys=True))
 
     def write(self, table: str, batch: int, rows: DataFrame) -> None:
         rows.write.mode("overwrite").option("partitionOverwriteMode", "static").parquet(self.of_batch(table, batch))
@@ -90,19 +102,25 @@ class Store:
         """Write a gold table; ``move`` makes it the present one."""
         rows.write.mode("overwrite").option("partitionOverwriteMode", "static").parquet(self._path(f"{_NEW}/{name}"))
 
-    def move(self, names: Iterable[str]) -> None:
-        """All tables that were published take the place of the old ones."""
-        self._write_whole(_MOVING, json.dumps(sorted(names)))
+    def move(self, names: Iterable[str], commit: str) -> None:
+        """All tables that were published, of the batches up to ``commit``, take the place of the old ones."""
+        self._write_whole(_MOVING, json.dumps({"names": sorted(names), "commit": commit}))
         self._finish_moving()
+
+    def published(self) -> str | None:
+        """Up to which commit (its ``id``) gold tells."""
+        return self._read(_PUBLISHED) if self._exists(self._path(_PUBLISHED)) else None
 
     def _finish_moving(self) -> None:
         if not self._exists(self._path(_MOVING)):
             return
-        for name in json.loads(self._read(_MOVING)):
+        moving = json.loads(self._read(_MOVING))
+        for name in moving["names"]:
             new = self._path(f"{_NEW}/{name}")
             if self._exists(new):
                 self._delete(self._path(f"gold/{name}"))
                 self._rename(new, self._path(f"gold/{name}"))
+        self._write_whole(_PUBLISHED, moving["commit"])
         self._delete(self._path(_MOVING))
 
     # -- files -----------------------------------------------------------------------------------------------------

@@ -16,17 +16,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from aiocontroller.analytics import bronze, gold, journal_files, schema, silver
+from aiocontroller.analytics.clocks import clocks as clocks_of
 from aiocontroller.analytics.duplicates import Seen, without_repeated
 from aiocontroller.analytics.gold import facts as of
 from aiocontroller.analytics.gold import leadership
 from aiocontroller.analytics.journal_files import DAY_US
 from aiocontroller.analytics.journal_reader import journal_records
+from aiocontroller.analytics.session import suited_to_little
 from aiocontroller.analytics.sources import SourceFile
 from aiocontroller.analytics.store import Store
 
@@ -37,6 +40,7 @@ ODD: Final = "bronze/odd"
 """Lines on their way into one of the other two."""
 QUARANTINE: Final = "bronze/quarantine"
 SILVER: Final = "silver/events"
+CLOCKS: Final = "silver/clocks"
 TIMELINE: Final = "silver/timeline"
 FACTS: Final = "silver/facts"
 REPEATED: Final = "repeated"
@@ -123,7 +127,9 @@ def _silver(store: Store, batch: int, understood: DataFrame) -> DataFrame:
     """``schema.EVENTS``.  Those of logs take many steps, which Spark would do again for each fact: they are kept."""
     if understood.where(F.col("source") != schema.JOURNAL_SOURCE).isEmpty():
         return silver.journal_events(understood)
-    store.write(SILVER, batch, silver.events(understood))
+    clocks = clocks_of(understood)
+    store.write(CLOCKS, batch, clocks)
+    store.write(SILVER, batch, silver.events(understood, clocks))
     return store.read(SILVER, [batch])
 
 
@@ -161,9 +167,11 @@ def _timeline(store: Store, batch: int, new: DataFrame) -> DataFrame:
 
 
 def publish(store: Store, step: Callable[[str], None] = log.info) -> None:
-    """Gold of all batches that are committed."""
+    """Gold of all batches that are committed, unless it is there."""
     commit = store.last_commit()
     assert commit is not None, "nothing was ever added"
+    if store.published() == commit["id"]:
+        return
     batches = range(commit["batch"] + 1)
     told = {name: store.read(f"{FACTS}/{name}", batches) for name in (*of.OF_EVENTS, *of.COUNTED)}
     rows = store.read(TIMELINE, batches).where("NOT carried")
@@ -174,17 +182,24 @@ def publish(store: Store, step: Callable[[str], None] = log.info) -> None:
     quarantine = store.read(QUARANTINE, batches, schema.QUARANTINE)
     pinned: list[DataFrame] = []
 
-    def pin(table: DataFrame) -> DataFrame:
-        pinned.append(table.persist())
+    def fit(name: str) -> AbstractContextManager[None]:
+        return nullcontext() if name in gold.LARGE else suited_to_little(store.spark)
+
+    def pin(name: str, table: DataFrame) -> DataFrame:
+        with fit(name):
+            pinned.append(table.persist())
         return pinned[-1]
 
     try:
         made = gold.tables(facts, last_rows, repeated, quarantine, pin)
         for name, table in made.items():
             step(f"gold: {name}")
-            # One file, sorted: the same input gives the same rows in the same order.
-            store.publish(name, table.repartition(1).sortWithinPartitions(*gold.SORTED_BY[name]))
+            # Sorted: the same input gives the same rows in the same order; in one file where they are few.
+            order = gold.SORTED_BY[name]
+            ordered = table.orderBy(*order) if name == "windows" else table.repartition(1).sortWithinPartitions(*order)
+            with fit(name):
+                store.publish(name, ordered)
     finally:
         for table in pinned:
             table.unpersist()
-    store.move(made)
+    store.move(made, commit["id"])

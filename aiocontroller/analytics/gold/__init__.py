@@ -22,10 +22,13 @@ from aiocontroller.analytics.gold.latencies import latencies, requests
 from aiocontroller.analytics.gold.quality import data_quality
 from aiocontroller.analytics.schema import GOLD
 
-__all__ = ["SORTED_BY", "tables"]
+__all__ = ["LARGE", "SORTED_BY", "tables"]
+
+LARGE: Final = frozenset({"windows", "latencies", "availability", "brokers"})
+"""Tables that are made of much: of what grows with the records and not with brokers, topics and controllers."""
 
 SORTED_BY: Final[dict[str, tuple[str, ...]]] = {
-    "windows": ("cluster", "start_us", "topic", "partition", "kind"),
+    "windows": ("start_us", "cluster", "topic", "partition", "kind"),  # a long first: Spark sorts by eight bytes first
     "failovers": ("cluster", "epoch", "node"),
     "failover_phases": ("cluster", "epoch", "node", "position"),
     "latencies": ("cluster", "what", "name", "broker"),
@@ -45,17 +48,17 @@ def tables(
     last_rows: DataFrame,
     repeated: DataFrame,
     quarantine: DataFrame,
-    pin: Callable[[DataFrame], DataFrame] = DataFrame.persist,
+    pin: Callable[[str, DataFrame], DataFrame] = lambda name, table: table.persist(),
 ) -> dict[str, DataFrame]:
     """Every gold table of merged ``facts``, each partition's last row, and what was read twice or not understood.
 
-    ``pin`` keeps what several tables are made of.
+    ``pin`` keeps what several tables are made of; it is told the name that the table has, or nearly has.
     """
-    milestones, tallies = pin(facts["milestones"]), pin(facts["tallies"])
-    events = pin(broker_events(milestones))
-    span = pin(outages.spans(tallies))
-    windows = pin(outages.attributed(facts["windows"], outages.still_open(last_rows), events, span))
-    took = pin(latencies(facts["latencies"]))
+    milestones, tallies = pin("milestones", facts["milestones"]), pin("tallies", facts["tallies"])
+    events = pin("events", broker_events(milestones))
+    span = pin("span", outages.spans(tallies))
+    windows = pin("windows", outages.attributed(facts["windows"], outages.still_open(last_rows), events, span))
+    took = pin("latencies", latencies(facts["latencies"]))
     made = {
         "windows": windows,
         "failovers": failovers(milestones),

@@ -109,6 +109,9 @@ def test_pieces_late_and_twice_with_kills_give_the_tables_of_one_batch(
     commit = Store(spark, str(out)).last_commit()
     assert commit is not None
     assert commit["batch"] == 1
+    written = (out / "gold/windows").stat().st_mtime_ns
+    batch.run_incremental(spark, [str(inputs)], str(out))
+    assert (out / "gold/windows").stat().st_mtime_ns == written  # nothing new: nothing is written
     batch.run(spark, [str(inputs)], str(tmp_path / "whole"))
     pieces, whole = gold(spark, out), gold(spark, tmp_path / "whole")
     for name in whole:
@@ -123,10 +126,11 @@ def test_a_store_that_was_killed_while_it_moved_tables_finishes_that(spark: Any,
         for name in ("a", "b"):
             store.publish(name, spark.range(value, value + 1))
         if value == 1:
-            store.move(["a", "b"])
-    (tmp_path / "out/gold/_moving.json").write_text('["a", "b"]')
+            store.move(["a", "b"], "first")
+    (tmp_path / "out/gold/_moving.json").write_text('{"names": ["a", "b"], "commit": "second"}')
     (tmp_path / "out/gold/_new/a").rename(tmp_path / "moved")  # as if it had been moved when the process died
     again = Store(spark, str(tmp_path / "out"))
     assert again.out == store.out
     assert spark.read.parquet(str(tmp_path / "out/gold/b")).first()[0] == 2
     assert not (tmp_path / "out/gold/_moving.json").exists()
+    assert again.published() == "second"
