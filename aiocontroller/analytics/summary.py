@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from aiocontroller.analytics.gold.availability import NOT_AN_OUTAGE
+from aiocontroller.analytics.schema import GOLD
 from aiocontroller.analytics.store import Store
 
 LONGEST: Final = 15
@@ -21,7 +22,7 @@ def summarise(spark: SparkSession, out: str) -> dict[str, Any]:
     """From the gold tables below ``out``; times in microseconds."""
 
     def table(name: str) -> DataFrame:
-        return spark.read.parquet(f"{out}/gold/{name}")
+        return spark.read.schema(GOLD[name]).parquet(f"{out}/gold/{name}")
 
     def found(rows: DataFrame) -> list[dict[str, Any]]:
         return [row.asDict() for row in rows.collect()]

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from aiocontroller.analytics.gold.availability import NOT_AN_OUTAGE
+from aiocontroller.analytics.schema import GOLD
 from aiocontroller.analytics.store import Store
 
 BINS: Final = 600
@@ -85,7 +86,7 @@ def gather(spark: SparkSession, out: str) -> Content:
     """From ``out``/gold and ``out``/bronze/quarantine."""
 
     def table(name: str) -> DataFrame:
-        return spark.read.parquet(f"{out}/gold/{name}")
+        return spark.read.schema(GOLD[name]).parquet(f"{out}/gold/{name}")
 
     tables = {
         name: table(name)
