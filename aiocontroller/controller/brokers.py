@@ -9,6 +9,7 @@ from aiocontroller.controller.own_replicas import load_known_controllers, naming
 from aiocontroller.controller.reassignment import finish_what_waits_for_nobody, resume_for_brokers
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import (
+    elect_and_take_offline,
     handle_partition_state_changes,
     handle_replica_state_changes,
 )
@@ -116,14 +117,9 @@ async def on_replicas_become_offline(shell: ControllerShell, replicas: dict[int,
     affected = sorted({pid for pids in replicas.values() for pid in pids})
     leaderless = psm.partitions_with_offline_leader(context, affected)
     await handle_partition_state_changes(shell, leaderless, PartitionState.OfflinePartition)
-    to_bring_online = psm.partitions_to_bring_online(context)
-    if to_bring_online:
-        await handle_partition_state_changes(
-            shell, to_bring_online, PartitionState.OnlinePartition, Strategy.OFFLINE, batch=batch
-        )
     await shell.breathe()
     staying = {broker: table.staying(pids) for broker, pids in replicas.items()}
-    await handle_replica_state_changes(shell, staying, ReplicaState.OfflineReplica, batch=batch)
+    await elect_and_take_offline(shell, psm.partitions_to_bring_online(context), Strategy.OFFLINE, staying, batch)
     deleting: dict[int, list[int]] = {}
     if context.topics_to_be_deleted:
         deleting = {b: [pid for pid in pids if table.topic(pid).deleting] for b, pids in replicas.items()}

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.controller.state_changes import handle_partition_state_changes, handle_replica_state_changes
+from aiocontroller.controller.state_changes import elect_and_take_offline
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import ControlledShutdown
 from aiocontroller.core.ids import UNKNOWN_BROKER_EPOCH
 from aiocontroller.core.partitions import NO_ISR
-from aiocontroller.core.states import PartitionState, ReplicaState
 
 log = logging.getLogger(__name__)
 
@@ -41,11 +40,7 @@ async def controlled_shutdown(shell: ControllerShell, event: ControlledShutdown)
     batch = shell.new_batch()
     led = [pid for pid in affected if table.leader[pid] == event.broker]
     followed = [pid for pid in affected if table.leader[pid] != event.broker]
-    await handle_partition_state_changes(
-        shell, led, PartitionState.OnlinePartition, Strategy.CONTROLLED_SHUTDOWN, batch=batch
-    )
-    if followed:
-        await handle_replica_state_changes(shell, {event.broker: followed}, ReplicaState.OfflineReplica, batch=batch)
+    await elect_and_take_offline(shell, led, Strategy.CONTROLLED_SHUTDOWN, {event.broker: followed}, batch)
     remaining = [table.topic_partition(pid) for pid in affected if table.leader[pid] == event.broker]
     if remaining:
         log.warning("Broker %d still leads %d partitions, the first is %s", event.broker, len(remaining), remaining[0])

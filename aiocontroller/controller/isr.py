@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Sequence
 
 from aiocontroller.controller.brokers import on_replicas_become_offline
+from aiocontroller.controller.leadership_writes import read_states_again
 from aiocontroller.controller.reassignment import drop_strangers, maybe_complete_reassignment
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.controller.state_changes import read_states_again
 from aiocontroller.core.alter_partition import (
     AlterPartitionResult,
     Verdict,

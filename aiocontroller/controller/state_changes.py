@@ -2,57 +2,42 @@
 
 ``handle_partition_state_changes`` and ``handle_replica_state_changes`` are Kafka's ``handleStateChanges`` of
 ``PartitionStateMachine`` and ``ReplicaStateMachine``.  Illegal steps are logged and left out, like Kafka's.
-
-Nothing is read before the first write: what the context holds is written conditionally on the version it came with.
-Where ZooKeeper says that the version has moved on (a broker of an old protocol version writes ISRs itself), the
-state is read again and decided anew, a bounded number of times.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from aiocontroller.controller.leadership_writes import (
+    Change,
+    Planned,
+    carry_out,
+    journal_partitions,
+    names,
+    read_states_again,
+)
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core import replica_state_machine as rsm
-from aiocontroller.core.columns import take
 from aiocontroller.core.decisions import Decisions, commit
 from aiocontroller.core.election import NEVER_UNCLEAN, Strategy, UncleanPolicy, without_online_isr
-from aiocontroller.core.errors import ControllerMovedError
-from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.core.partitions import NO_ISR
 from aiocontroller.core.request_batch import RequestBatch
 from aiocontroller.core.states import PartitionState, ReplicaState
-from aiocontroller.journal.records import PartitionColumns
 from aiocontroller.zookeeper.errors import Code
-from aiocontroller.zookeeper.overlap import overlapped
-from aiocontroller.zookeeper.writes import Writes
 
 log = logging.getLogger(__name__)
 
-MAX_ATTEMPTS = 16
 CHUNK = 20_000
-"""Partitions decided at a time, so that no pass holds the loop for long."""
-OFFLINE_CHUNK = 50_000
-"""Partitions taken out of their ISRs at a time: cheaper ones, and most events have fewer."""
-WRITTEN_AT_ONCE = 4_000
-"""Partitions of one step of a write."""
-STATE_NAMES = [state.name for state in sorted(PartitionState)]
+"""New partitions decided at a time, so that no pass holds the loop for long."""
 
 
 class ElectionResult(NamedTuple):
     elected: list[int]
     failed: dict[int, str]
     """pid -> why it has no new leader."""
-
-
-class Written(NamedTuple):
-    done: list[int]
-    conflicts: list[int]
-    """Pids whose znode had another version: the context now holds what is there, decide again."""
-    failed: dict[int, str]
 
 
 # -- partitions --------------------------------------------------------------------------------------------------------
@@ -71,28 +56,28 @@ async def handle_partition_state_changes(
 
     The requests go out at the end, or stay in ``batch`` if one is given.
     """
-    checked = psm.check_valid_previous_states(shell.context.table, pids, target)
-    if checked.refused:
-        log.error("Partitions that may not become %s stay as they are: %s", target.name, shell.sample(checked.refused))
     if target is not PartitionState.OnlinePartition:
-        _move(shell, checked.valid, target)
+        _move(shell, _valid_partitions(shell, pids, target), target)
         return ElectionResult([], {})
     assert strategy is not None
     own = shell.new_batch() if batch is None else batch
-    result = ElectionResult([], {})
-    for start in range(0, len(checked.valid), CHUNK):
-        chunk = checked.valid[start : start + CHUNK]
-        new = {pid: None for pid in chunk if shell.context.table.state[pid] == PartitionState.NewPartition}
-        found = await _initialize(shell, list(new), own) if new else []
-        led = [pid for pid in chunk if shell.context.table.isr_of[pid] != NO_ISR and pid not in new]
-        await _elect(shell, led + found, strategy, force_unclean, own, result)
-        await shell.breathe()
+    elections = await _begin_elections(shell, pids, strategy, own, force_unclean=force_unclean)
+    await carry_out(shell, elections)
     if batch is None:
         await shell.send(own)
-    if result.failed:
-        some = list(result.failed)
-        log.warning("No leader elected for %s: %s", shell.sample(some), result.failed[some[0]])
-    return result
+    return elections.result()
+
+
+async def elect_and_take_offline(
+    shell: ControllerShell, pids: Sequence[int], strategy: Strategy, replicas: rsm.Replicas, batch: RequestBatch
+) -> ElectionResult:
+    """``pids`` to OnlinePartition and ``replicas`` to OfflineReplica, leaders first, in one stream of writes.
+
+    The requests stay in ``batch``, but for what is too much to be held back.
+    """
+    elections = await _begin_elections(shell, pids, strategy, batch)
+    await _offline_replicas(shell, _valid_replicas(shell, replicas, ReplicaState.OfflineReplica), batch, elections)
+    return elections.result()
 
 
 async def trigger_online_partition_state_change(shell: ControllerShell, topic: str | None = None) -> ElectionResult:
@@ -103,9 +88,16 @@ async def trigger_online_partition_state_change(shell: ControllerShell, topic: s
     return await handle_partition_state_changes(shell, pids, PartitionState.OnlinePartition, Strategy.OFFLINE)
 
 
+def _valid_partitions(shell: ControllerShell, pids: Sequence[int], target: PartitionState) -> list[int]:
+    checked = psm.check_valid_previous_states(shell.context.table, pids, target)
+    if checked.refused:
+        log.error("Partitions that may not become %s stay as they are: %s", target.name, shell.sample(checked.refused))
+    return checked.valid
+
+
 def _move(shell: ControllerShell, pids: Sequence[int], target: PartitionState) -> None:
     table = shell.context.table
-    _journal(shell, pids, target)
+    journal_partitions(shell, pids, target)
     table.set_state(pids, target)
 
 
@@ -117,7 +109,7 @@ async def _initialize(shell: ControllerShell, pids: Sequence[int], batch: Reques
         log.warning("No live replica to lead the new partitions %s", shell.sample(leaderless))
     if not decisions.pids:
         return []
-    topics, numbers = _names(shell, decisions.pids)
+    topics, numbers = names(shell, decisions.pids)
     writes = await shell.zk.create_topic_partition_states(
         topics, numbers, decisions.leaderships, fence=context.epoch_zk_version
     )
@@ -138,38 +130,68 @@ async def _initialize(shell: ControllerShell, pids: Sequence[int], batch: Reques
     return [pid for pid in existing if pid not in failed]
 
 
-async def _elect(
+async def _begin_elections(
     shell: ControllerShell,
     pids: Sequence[int],
     strategy: Strategy,
-    force_unclean: bool,
     batch: RequestBatch,
-    result: ElectionResult,
-) -> None:
-    context = shell.context
-    for _attempt in range(MAX_ATTEMPTS):
-        if not pids:
-            return
-        unclean = await _unclean_policy(shell, pids, strategy, force_unclean)
+    *,
+    force_unclean: bool = False,
+) -> Elections:
+    """Give New partitions their first leaders; what is left is to be elected."""
+    table = shell.context.table
+    valid = _valid_partitions(shell, pids, PartitionState.OnlinePartition)
+    new = {pid: None for pid in valid if table.state[pid] == PartitionState.NewPartition}
+    waiting, found = list(new), list[int]()
+    for start in range(0, len(waiting), CHUNK):
+        found += await _initialize(shell, waiting[start : start + CHUNK], batch)
+        await shell.breathe()
+    led = [pid for pid in valid if table.isr_of[pid] != NO_ISR and pid not in new]
+    return Elections(shell, led + found, strategy, batch, force_unclean=force_unclean)
+
+
+class Elections(Change):
+    """Leaders by a strategy."""
+
+    def __init__(
+        self,
+        shell: ControllerShell,
+        pids: Sequence[int],
+        strategy: Strategy,
+        batch: RequestBatch,
+        *,
+        force_unclean: bool,
+    ) -> None:
+        super().__init__(pids)
+        self._shell = shell
+        self._strategy = strategy
+        self._batch = batch
+        self._force_unclean = force_unclean
+
+    async def decide(self, pids: Sequence[int]) -> Planned:
+        shell, strategy = self._shell, self._strategy
+        unclean = await _unclean_policy(shell, pids, strategy, self._force_unclean)
         decisions, elections = psm.plan_elections(
-            context, pids, strategy, unclean, recovery_supported=shell.config.leader_recovery_supported
+            shell.context, pids, strategy, unclean, recovery_supported=shell.config.leader_recovery_supported
         )
-        result.failed.update(dict.fromkeys(elections.failed, f"the {strategy.value} finds none"))
+        self.failed.update(dict.fromkeys(elections.failed, f"the {strategy.value} finds none"))
         unclean_pids = {pid for pid, outcome in zip(decisions.pids, elections.outcomes, strict=True) if outcome.unclean}
         for _ in unclean_pids:
             shell.unclean_elections.mark()
 
-        async def tell(done: Decisions, unclean_pids: set[int] = unclean_pids) -> None:
+        async def tell(done: Decisions) -> None:
             _online(shell, [pid for pid in done.pids if pid not in unclean_pids], strategy.value)
             _online(shell, [pid for pid in done.pids if pid in unclean_pids], f"{strategy.value}, unclean")
-            batch.add_leader_and_isr_requests(done.pids, done.recipients)
-            await shell.send_if_large(batch)
+            self._batch.add_leader_and_isr_requests(done.pids, done.recipients)
+            await shell.send_if_large(self._batch)
 
-        written = await _write(shell, decisions, tell)
-        result.elected.extend(written.done)
-        result.failed.update(written.failed)
-        pids = written.conflicts
-    result.failed.update(dict.fromkeys(pids, f"its state znode changed {MAX_ATTEMPTS} times meanwhile"))
+        return Planned(decisions, tell)
+
+    def result(self) -> ElectionResult:
+        if self.failed:
+            some = list(self.failed)
+            log.warning("No leader elected for %s: %s", self._shell.sample(some), self.failed[some[0]])
+        return ElectionResult(self.done, self.failed)
 
 
 async def _unclean_policy(
@@ -195,7 +217,7 @@ async def _unclean_policy(
 
 
 def _online(shell: ControllerShell, pids: Sequence[int], why: str) -> None:
-    _journal(shell, pids, PartitionState.OnlinePartition, why)
+    journal_partitions(shell, pids, PartitionState.OnlinePartition, why)
     shell.context.table.set_state(pids, PartitionState.OnlinePartition)
 
 
@@ -211,11 +233,7 @@ async def handle_replica_state_changes(
 ) -> None:
     """Move replicas, ``{broker: pids}``, to ``target``; the requests go out at the end, or stay in ``batch``."""
     table = shell.context.table
-    valid, refused = rsm.check_valid_previous_states(table, replicas, target)
-    for broker, pids in refused.items():
-        log.error(
-            "Replicas on broker %d that may not become %s stay as they are: %s", broker, target.name, shell.sample(pids)
-        )
+    valid = _valid_replicas(shell, replicas, target)
     own = shell.new_batch() if batch is None else batch
     match target:
         case ReplicaState.NewReplica:
@@ -235,6 +253,15 @@ async def handle_replica_state_changes(
             rsm.drop_replicas(table, valid)
     if batch is None:
         await shell.send(own)
+
+
+def _valid_replicas(shell: ControllerShell, replicas: rsm.Replicas, target: ReplicaState) -> dict[int, list[int]]:
+    valid, refused = rsm.check_valid_previous_states(shell.context.table, replicas, target)
+    for broker, pids in refused.items():
+        log.error(
+            "Replicas on broker %d that may not become %s stay as they are: %s", broker, target.name, shell.sample(pids)
+        )
+    return valid
 
 
 def _new_replicas(shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch) -> None:
@@ -258,196 +285,104 @@ async def _online_replicas(shell: ControllerShell, replicas: rsm.Replicas, batch
         await shell.breathe()
 
 
-async def _offline_replicas(shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch) -> None:
-    """Stop them, take them out of the ISRs, tell the other replicas; of topics being deleted, only stop them."""
+async def _offline_replicas(
+    shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch, elections: Elections | None = None
+) -> None:
+    """Stop them, take them out of the ISRs, tell the other replicas; of topics being deleted, only stop them.
+
+    ``elections`` come first, in the same stream.  Whoever is elected leads an ISR without the replicas that go.
+    """
     table = shell.context.table
-    failed: dict[int, str] = {}
-    for chunk in rsm.in_chunks(replicas, OFFLINE_CHUNK):
-        staying = {broker: table.staying(pids) for broker, pids in chunk.items()}
-        failed |= await remove_from_isr(shell, staying, batch)
-        await shell.breathe()
-    for broker, pids in replicas.items():
+    staying = {broker: sorted(table.staying(pids)) for broker, pids in replicas.items()}
+    electing = frozenset() if elections is None else frozenset(elections.undecided)
+    await shell.breathe()
+    shrinking = Shrinking(shell, _without(staying, electing), batch, stop=True)
+    await carry_out(shell, *((shrinking,) if elections is None else (elections, shrinking)))
+    failed = shrinking.report()
+    if elections is not None:
+        unelected = sorted(electing.difference(elections.done))
+        failed |= await remove_from_isr(shell, rsm.among(staying, unelected), batch)
+    for broker, pids in _without(replicas, shrinking.stopped).items():
         batch.add_stop_replica_request_for_brokers((broker,), pids, delete=False)
-    rsm.set_replica_states(
-        table,
-        {broker: [p for p in pids if p not in failed] if failed else pids for broker, pids in replicas.items()},
-        ReplicaState.OfflineReplica,
-    )
+    rsm.set_replica_states(table, _without(replicas, failed), ReplicaState.OfflineReplica)
 
 
-async def bump_leader_epochs(shell: ControllerShell, pids: Sequence[int]) -> Written:
-    """Raise the leader epochs and change nothing else (``updateLeaderEpoch``); conflicts are resolved here."""
-    done: list[int] = []
-    failed: dict[int, str] = {}
-    for _attempt in range(MAX_ATTEMPTS):
-        written = await _write(shell, psm.plan_leader_epochs(shell.context, pids))
-        done += written.done
-        failed |= written.failed
-        pids = written.conflicts
-        if not pids:
-            break
-    failed |= dict.fromkeys(pids, f"its state znode changed {MAX_ATTEMPTS} times meanwhile")
-    if failed:
-        log.error("Leader epochs not raised for %s: %s", shell.sample(list(failed)), next(iter(failed.values())))
-    return Written(done, [], failed)
+def _without(replicas: rsm.Replicas, pids: Collection[int]) -> rsm.Replicas:
+    if not pids:
+        return replicas
+    return {broker: [pid for pid in own if pid not in pids] for broker, own in replicas.items()}
 
 
 async def remove_from_isr(shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch) -> dict[int, str]:
     """Shrink the ISRs and tell the remaining replicas; returns pid -> why it could not be written."""
-    context, table = shell.context, shell.context.table
-    failed: dict[int, str] = {}
-    gone = {broker: frozenset(pids) for broker, pids in replicas.items()}
-
-    async def tell(done: Decisions) -> None:
-        _journal(shell, done.pids, why="OfflineReplica")
-        batch.add_leader_and_isr_requests(done.pids, done.recipients)
-        await shell.send_if_large(batch)
-
-    plan = rsm.plan_offline(context, replicas)
-    if plan.without_leadership:
-        batch.add_update_metadata_request_for_brokers(context.brokers, plan.without_leadership)
-    for _attempt in range(MAX_ATTEMPTS):
-        others = [tuple(r for r in table.replicas(pid) if pid not in gone.get(r, ())) for pid in plan.unchanged]
-        batch.add_leader_and_isr_requests(plan.unchanged, others, unless_told=True)
-        written = await _write(shell, plan.shrink, tell)
-        failed |= written.failed
-        again = set(written.conflicts)
-        if not again:
-            break
-        plan = rsm.plan_offline(context, {broker: [p for p in pids if p in again] for broker, pids in replicas.items()})
-    else:
-        failed |= dict.fromkeys(plan.shrink.pids, f"its state znode changed {MAX_ATTEMPTS} times meanwhile")
-    if failed:
-        log.error("Replicas stay in the ISR of %s: %s", shell.sample(list(failed)), next(iter(failed.values())))
-    return failed
+    shrinking = Shrinking(shell, replicas, batch)
+    await carry_out(shell, shrinking)
+    return shrinking.report()
 
 
-# -- the write beat ----------------------------------------------------------------------------------------------------
+class Shrinking(Change):
+    """ISRs without some of their replicas; the others are told.  With ``stop``, those that go are stopped."""
+
+    def __init__(
+        self, shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch, *, stop: bool = False
+    ) -> None:
+        super().__init__(sorted(set[int]().union(*replicas.values())))
+        self.stopped: set[int] = set()
+        self._shell = shell
+        self._replicas = {broker: sorted(pids) for broker, pids in replicas.items()}
+        self._batch = batch
+        self._stop = stop and not shell.context.brokers.keys().isdisjoint(replicas)
+
+    async def decide(self, pids: Sequence[int]) -> Planned:
+        shell, batch, table = self._shell, self._batch, self._shell.context.table
+        replicas = rsm.among(self._replicas, pids)
+        plan = rsm.plan_offline(shell.context, replicas)
+
+        async def tell(done: Decisions) -> None:
+            journal_partitions(shell, done.pids, why="OfflineReplica")
+            batch.add_leader_and_isr_requests(done.pids, done.recipients)
+            if plan.unchanged:
+                gone = rsm.leaving(rsm.among(replicas, plan.unchanged))
+                others = [tuple(r for r in table.replicas(pid) if r not in brokers) for pid, brokers in gone]
+                batch.add_leader_and_isr_requests(plan.unchanged, others, unless_told=True)
+            if plan.without_leadership:
+                batch.add_update_metadata_request_for_brokers(shell.context.brokers, plan.without_leadership)
+            if self._stop:
+                settled = sorted((*done.pids, *plan.unchanged, *plan.without_leadership))
+                self.stopped.update(settled)
+                for broker, own in rsm.among(replicas, settled).items():
+                    batch.add_stop_replica_request_for_brokers((broker,), own, delete=False)
+            await shell.send_if_large(batch)
+
+        return Planned(plan.shrink, tell)
+
+    def report(self) -> dict[int, str]:
+        """Why some stay in their ISRs."""
+        if self.failed:
+            some = list(self.failed)
+            log.error("Replicas stay in the ISR of %s: %s", self._shell.sample(some), self.failed[some[0]])
+        return self.failed
 
 
-async def _write(
-    shell: ControllerShell, decisions: Decisions, tell: Callable[[Decisions], Awaitable[None]] | None = None
-) -> Written:
-    """Write the decisions under the fence and commit what ZooKeeper took.
+class EpochRise(Change):
+    """Higher leader epochs, and nothing else."""
 
-    In steps: while one is committed and told, ZooKeeper works on the next.
-    """
-    result = Written([], [], {})
+    def __init__(self, shell: ControllerShell, pids: Sequence[int]) -> None:
+        super().__init__(pids)
+        self._shell = shell
 
-    async def begin(step: Decisions) -> Writes:
-        topics, numbers = _names(shell, step.pids)
-        return await shell.zk.set_topic_partition_states(
-            topics, numbers, step.leaderships, fence=shell.context.epoch_zk_version
-        )
+    async def decide(self, pids: Sequence[int]) -> Planned:
+        async def tell(done: Decisions) -> None:
+            """Whoever asked for it does."""
 
-    async def finish(step: Decisions, writes: Writes) -> None:
-        done, conflicts = await _commit(shell, step, writes, result.failed)
-        result.done.extend(done.pids)
-        result.conflicts.extend(conflicts)
-        shell.journal.append(
-            "write",
-            partitions=len(step.pids),
-            count=len(conflicts),
-            bytes=writes.largest,
-            duration_us=int((shell.world.clock.monotonic() - started_s) * 1e6),
-        )
-        if tell is not None:
-            await tell(done)
-
-    started_s = shell.world.clock.monotonic()
-    await overlapped(decisions.steps(WRITTEN_AT_ONCE), begin, finish)
-    return result
+        return Planned(psm.plan_leader_epochs(self._shell.context, pids), tell)
 
 
-async def _commit(
-    shell: ControllerShell, step: Decisions, writes: Writes, failed: dict[int, str]
-) -> tuple[Decisions, list[int]]:
-    """What was written, and the pids that somebody else wrote meanwhile; those that never will be go to ``failed``."""
-    if writes.ok:
-        commit(shell.context.table, step, writes.version)
-        return step, []
-    ok = [i for i, code in enumerate(writes.code) if code == Code.OK]
-    done = step.select(ok)
-    commit(shell.context.table, done, [writes.version[i] for i in ok])
-    conflicts = [pid for pid, code in zip(step.pids, writes.code, strict=True) if code == Code.BAD_VERSION]
-    failed |= {
-        pid: "its state znode is gone" if code == Code.NO_NODE else f"ZooKeeper answered {code}"
-        for pid, code in zip(step.pids, writes.code, strict=True)
-        if code not in (Code.OK, Code.BAD_VERSION)
-    }
-    failed |= await read_states_again(shell, conflicts)
-    return done, [pid for pid in conflicts if pid not in failed]
-
-
-async def read_states_again(shell: ControllerShell, pids: Sequence[int]) -> dict[int, str]:
-    """Take what ZooKeeper holds into the context; returns pid -> why not, where that cannot be.
-
-    ControllerMovedError where a later controller has written: a fenced write would say so next.
-    """
-    if not pids:
-        return {}
-    failed: dict[int, str] = {}
-    states = await shell.zk.get_topic_partition_states(*_names(shell, pids))
-    for pid, state in zip(pids, states, strict=True):
-        if state is None:
-            failed[pid] = "its state znode is gone"
-        elif not isinstance(state, LeaderAndIsr):
-            shell.report_bad_znodes([state])
-            failed[pid] = "its state znode cannot be read"
-        elif state.controller_epoch > shell.context.epoch:
-            raise ControllerMovedError(
-                f"the state of {shell.topic_partition(pid)} was written in controller epoch {state.controller_epoch}, "
-                f"later than ours, {shell.context.epoch}"
-            )
-        else:
-            shell.context.table.set_leadership(pid, state)
-    return failed
-
-
-def _names(shell: ControllerShell, pids: Sequence[int]) -> tuple[list[str], Sequence[int]]:
-    """Topic names and partition numbers, as the port takes them."""
-    table = shell.context.table
-    topics, numbers = take(pids, table.topic_of, table.index_of)
-    names = {number: topic.name for number in set(topics) if (topic := table.topics[number]) is not None}
-    return list(map(names.__getitem__, topics)), numbers
-
-
-def _journal(
-    shell: ControllerShell, pids: Sequence[int], after: PartitionState | None = None, why: str | None = None
-) -> None:
-    """A record for each partition: from the state that it has to ``after``, or the leadership that it has now."""
-    if not pids or not shell.journal.enabled:
-        return
-    table = shell.context.table
-    topics, numbers = _names(shell, pids)
-    states, assignments, isrs, *leadership = take(
-        pids,
-        table.state,
-        table.assignment_of,
-        table.isr_of,
-        table.leader,
-        table.leader_epoch,
-        table.controller_epoch,
-        table.partition_epoch,
-        table.recovery_state,
-    )
-    before = list(map(STATE_NAMES.__getitem__, states))
-    known: list[Sequence[int | None]] = [*leadership]
-    if NO_ISR in isrs:
-        led = [isr != NO_ISR for isr in isrs]
-        known = [[value if it else None for value, it in zip(column, led, strict=True)] for column in leadership]
-    leader, leader_epoch, controller_epoch, partition_epoch, recovery_state = known
-    columns = PartitionColumns(
-        topics,
-        numbers,
-        before,
-        before if after is None else [after.name] * len(pids),
-        leader,
-        leader_epoch,
-        [None if isr == NO_ISR else table.isrs.values[isr] for isr in isrs],
-        [table.assignments.values[assignment].replicas for assignment in assignments],
-        controller_epoch,
-        partition_epoch,
-        [state or None for state in recovery_state],
-    )
-    shell.journal.append_partitions("partition", columns, detail=why)
+async def bump_leader_epochs(shell: ControllerShell, pids: Sequence[int]) -> Change:
+    """Raise the leader epochs and change nothing else (``updateLeaderEpoch``); conflicts are resolved here."""
+    rise = EpochRise(shell, pids)
+    await carry_out(shell, rise)
+    if rise.failed:
+        some = list(rise.failed)
+        log.error("Leader epochs not raised for %s: %s", shell.sample(some), rise.failed[some[0]])
+    return rise

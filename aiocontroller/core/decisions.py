@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from aiocontroller.core.ids import LeaderAndIsr
@@ -27,10 +28,13 @@ class Decisions(NamedTuple):
             return self
         return Decisions(*([column[i] for i in positions] for column in self))  # type: ignore[arg-type]
 
-    def steps(self, at_once: int) -> Iterator[Decisions]:
-        """The same in pieces of at most so many; none of nothing."""
-        for start in range(0, len(self.pids), at_once):
-            yield self.select(range(start, min(start + at_once, len(self.pids))))
+
+def joined(decisions: Iterable[Decisions]) -> Decisions:
+    """All of them, in order; the columns of a single one are not copied."""
+    pieces = list(decisions)
+    if len(pieces) == 1:
+        return pieces[0]
+    return Decisions(*(list(chain.from_iterable(column)) for column in zip(*pieces, strict=True)))
 
 
 def commit(table: PartitionTable, decisions: Decisions, versions: Sequence[int]) -> None:

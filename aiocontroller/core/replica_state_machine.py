@@ -11,10 +11,9 @@ acknowledged record.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import compress, pairwise
-from math import inf
+from itertools import compress
 from typing import NamedTuple
 
 from aiocontroller.core.columns import put, take
@@ -52,16 +51,16 @@ def check_valid_previous_states(table: PartitionTable, replicas: Replicas, targe
     return checked
 
 
-def in_chunks(replicas: Replicas, partitions: int) -> Iterator[Replicas]:
-    """The same by ranges of ascending pids, so that a partition stands in one of them only.
-
-    About so many partitions each; brokers that have none in a range are left out of it.
-    """
-    ascending = {broker: sorted(pids) for broker, pids in replicas.items()}
-    longest = max(ascending.values(), key=len, default=[])
-    for low, high in pairwise((-inf, *longest[partitions::partitions], inf)):
-        cut = {b: pids[bisect_left(pids, low) : bisect_left(pids, high)] for b, pids in ascending.items()}
-        yield {broker: pids for broker, pids in cut.items() if pids}
+def among(replicas: Replicas, pids: Sequence[int]) -> dict[int, list[int]]:
+    """The same of these pids only, all of them ascending; brokers that have none of them are left out."""
+    found = {}
+    wanted = frozenset(pids)
+    for broker, own in replicas.items() if wanted else ():
+        near = own[bisect_left(own, pids[0]) : bisect_right(own, pids[-1])]
+        kept = [pid for pid in near if pid in wanted]
+        if kept:
+            found[broker] = kept
+    return found
 
 
 def not_in_state(table: PartitionTable, broker: int, pids: Sequence[int], state: ReplicaState) -> list[int]:
@@ -148,7 +147,7 @@ def plan_offline(context: ControllerContext, replicas: Replicas) -> OfflinePlan:
     shrunk: dict[tuple[int, tuple[int, ...]], tuple[int, ...] | None] = {}
     staying: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
     plan = OfflinePlan(Decisions.none(), [], [])
-    for pid, gone in _leaving(replicas):
+    for pid, gone in leaving(replicas):
         isr = table.isr_of[pid]
         if isr == NO_ISR:
             plan.without_leadership.append(pid)
@@ -178,7 +177,7 @@ def plan_offline(context: ControllerContext, replicas: Replicas) -> OfflinePlan:
     return plan
 
 
-def _leaving(replicas: Replicas) -> list[tuple[int, tuple[int, ...]]]:
+def leaving(replicas: Replicas) -> list[tuple[int, tuple[int, ...]]]:
     """(pid, the brokers that its replicas leave), ascending."""
     if len(replicas) == 1:
         ((broker, pids),) = replicas.items()

@@ -97,7 +97,7 @@ class RequestBatch:
         self.sent = Sent(Acknowledgements(), Acknowledgements())
         """Of all pieces."""
         self._told: dict[int, list[Sequence[int]]] = {}
-        """Broker -> pids that it hears of in earlier pieces, a sequence for each."""
+        """Broker -> pids that it hears of in earlier pieces, ascending ones for each."""
         self._clear()
 
     def __len__(self) -> int:
@@ -141,7 +141,7 @@ class RequestBatch:
 
         ``unless_told``: nothing about it has changed since an earlier piece of this batch, if it was in one.
         """
-        told = {broker: set[int]().union(*pieces) for broker, pieces in self._told.items()} if unless_told else {}
+        told = self._told_of(pids) if unless_told and pids else {}
         by_recipients: dict[tuple[int, ...], list[int]] = {}
         for pid, brokers in zip(pids, recipients, strict=True):
             by_recipients.setdefault(brokers, []).append(pid)
@@ -153,6 +153,12 @@ class RequestBatch:
                     self.add_leader_and_isr_request_for_brokers((broker,), untold, is_new=is_new)
             else:
                 self.add_leader_and_isr_request_for_brokers(brokers, group, is_new=is_new)
+
+    def _told_of(self, pids: Sequence[int]) -> dict[int, set[int]]:
+        """What of earlier pieces may be about these partitions, by broker."""
+        low, high = min(pids), max(pids)
+        near = {b: [own for own in pieces if own[0] <= high and low <= own[-1]] for b, pieces in self._told.items()}
+        return {broker: set[int]().union(*pieces) for broker, pieces in near.items() if pieces}
 
     def add_update_metadata_request_for_brokers(self, brokers: Iterable[int], pids: Sequence[int]) -> None:
         self._update_metadata_brokers.update((b, None) for b in brokers if b in self._context.brokers)

@@ -71,6 +71,14 @@ class Writes:
     def ok(self) -> bool:
         return not any(self.code)
 
+    def part(self, start: int, end: int) -> Writes:
+        """What became of those operations."""
+        if start == 0 and end == len(self.code):
+            return self
+        part = Writes(0)
+        part.code, part.version, part.largest = self.code[start:end], self.version[start:end], self.largest
+        return part
+
 
 class _Batch:
     """One multi's worth of operations, and which of them are still open."""

@@ -14,9 +14,9 @@ from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment
 from aiocontroller.core.replica_state_machine import (
     CheckedReplicas,
     OfflinePlan,
+    among,
     check_valid_previous_states,
     drop_replicas,
-    in_chunks,
     initialize_replica_states,
     not_in_state,
     online_and_offline,
@@ -73,12 +73,11 @@ def test_a_broker_without_a_replica_has_no_state() -> None:
     assert [made.replica_state(0, b) for b in (1, 2, 3)] == [NonExistent] * 3
 
 
-def test_chunks_hold_everything_once_and_a_partition_in_one_of_them_only() -> None:
-    replicas = {1: [5, 1, 3, 9], 2: [2, 3], 4: []}
-    chunks = list(in_chunks(replicas, 2))
-    assert chunks == [{1: [1, 3], 2: [2, 3]}, {1: [5, 9]}]
-    assert list(in_chunks(replicas, 100)) == [{1: [1, 3, 5, 9], 2: [2, 3]}]
-    assert list(in_chunks({}, 2)) == [{}]
+def test_among_keeps_the_partitions_asked_for() -> None:
+    replicas = {1: [1, 3, 5, 9], 2: [2, 3], 4: []}
+    assert among(replicas, [3, 4, 9]) == {1: [3, 9], 2: [3]}
+    assert among(replicas, [2]) == {2: [2]}
+    assert among(replicas, []) == {}
 
 
 # -- at failover (ReplicaStateMachineTest: testStartup…) ---------------------------------------------------------------
