@@ -292,7 +292,7 @@ async def _offline_replicas(
 
     ``elections`` come first, in the same stream.  Whoever is elected leads an ISR without the replicas that go.
     """
-    table = shell.context.table
+    context, table = shell.context, shell.context.table
     staying = {broker: sorted(table.staying(pids)) for broker, pids in replicas.items()}
     electing = frozenset() if elections is None else frozenset(elections.undecided)
     await shell.breathe()
@@ -300,8 +300,10 @@ async def _offline_replicas(
     await carry_out(shell, *((shrinking,) if elections is None else (elections, shrinking)))
     failed = shrinking.report()
     if elections is not None:
-        unelected = sorted(electing.difference(elections.done))
-        failed |= await remove_from_isr(shell, rsm.among(staying, unelected), batch)
+        # All who are live have heard of those that were elected.
+        all_live = context.live.issuperset(context.brokers) and not context.offline_dirs
+        again = electing.difference(elections.done) if all_live else electing
+        failed |= await remove_from_isr(shell, rsm.among(staying, sorted(again)), batch)
     for broker, pids in _without(replicas, shrinking.stopped).items():
         batch.add_stop_replica_request_for_brokers((broker,), pids, delete=False)
     rsm.set_replica_states(table, _without(replicas, failed), ReplicaState.OfflineReplica)

@@ -8,8 +8,11 @@ once for each distinct combination, put the results.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 def take(pids: Sequence[int], *columns: Sequence[int]) -> list[Sequence[int]]:
@@ -21,6 +24,11 @@ def take(pids: Sequence[int], *columns: Sequence[int]) -> list[Sequence[int]]:
         return [column[pids[0] : pids[0] + n] for column in columns]
     rows = itemgetter(*pids)
     return [rows(column) for column in columns]
+
+
+def look_up(keys: Sequence[int], values: Mapping[int, T]) -> list[T]:
+    """The value of each key; KeyError where there is none."""
+    return list(itemgetter(*keys)(values)) if len(keys) > 1 else [values[key] for key in keys]
 
 
 def put(column: array[int], pids: Sequence[int], values: Iterable[int]) -> None:

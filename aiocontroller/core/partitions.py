@@ -173,8 +173,13 @@ class PartitionTable:
 
     def led(self) -> Sequence[int]:
         """Every partition with leadership, in pid order."""
-        rows = range(len(self.isr_of))
-        return rows if NO_ISR not in self.isr_of else list(compress(rows, map(ne, self.isr_of, repeat(NO_ISR))))
+        return self.with_leadership(self.pids())
+
+    def with_leadership(self, pids: Sequence[int]) -> Sequence[int]:
+        """Those that have it; the same object where every partition of the cluster has."""
+        if self.leadership_count == len(self):
+            return pids
+        return list(compress(pids, map(ne, take(pids, self.isr_of)[0], repeat(NO_ISR))))
 
     def partitions_on_broker(self, broker: int) -> list[int]:
         """The pids with a replica on the broker, ascending."""

@@ -18,7 +18,6 @@ from itertools import islice
 from operator import lt
 from typing import NamedTuple
 
-from aiocontroller.core.columns import take
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import EPOCH_DURING_DELETE, NO_EPOCH
 from aiocontroller.core.partitions import NO_ISR
@@ -118,8 +117,7 @@ class RequestBatch:
         self, brokers: Iterable[int], pids: Sequence[int], *, is_new: bool
     ) -> None:
         """The partitions' leadership to each of the brokers, and to all metadata; those without any are left out."""
-        [isrs] = take(pids, self._context.table.isr_of)
-        known = pids if NO_ISR not in isrs else [pid for pid, isr in zip(pids, isrs, strict=True) if isr != NO_ISR]
+        known = self._context.table.with_leadership(pids)
         if not known:
             return
         for broker in brokers:

@@ -13,7 +13,8 @@ version  adds
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from itertools import compress
 from struct import Struct
 
 import msgspec
@@ -113,23 +114,27 @@ class LeaderAndIsrEncoder(TopicStatesEncoder):
             flags += bytes((recovery_state,))
         return flags + (NO_TAGS if self._flexible else b"")
 
+    def _pack(self, pids: list[int]) -> list[bytes]:
+        fragments = super()._pack(pids)
+        [states] = take(pids, self._table.recovery_state)
+        if self._version >= 6 and any(states):
+            self._flag(fragments, compress(enumerate(states), states), new=False)
+        return fragments
+
     def _fragments(self, pids: list[int], pieces: list[Piece]) -> list[bytes]:
         fragments = super()._fragments(pids, pieces)
-        new, recovery_state = self._new, self._table.recovery_state
-        length = len(self._plain_flags)
-        recovering = self._version >= 6 and any(take(pids, recovery_state)[0])
-        if (new or recovering) and length:
-            # The rare flags are the last bytes; patching those few keeps them out of the hot loop.
-            flags = {
-                (is_new, state): self._flags(new=is_new, recovery_state=state)
-                for is_new in (False, True)
-                for state in (0, 1)
-            }
-            for at, pid in enumerate(pids):
-                is_new, state = pid in new, recovery_state[pid]
-                if is_new or state:
-                    fragments[at] = fragments[at][:-length] + flags[is_new, state]
+        if self._new and self._version >= 1:
+            recovery_state = self._table.recovery_state
+            new = ((at, recovery_state[pid]) for at, pid in enumerate(pids) if pid in self._new)
+            self._flag(fragments, new, new=True)
         return fragments
+
+    def _flag(self, fragments: list[bytes], which: Iterable[tuple[int, int]], *, new: bool) -> None:
+        """The rare flags are the last bytes; patching those few, (place, recovery state), keeps the hot loop free."""
+        length = len(self._plain_flags)
+        flags = [self._flags(new=new, recovery_state=state) for state in (0, 1)]
+        for at, state in which:
+            fragments[at] = fragments[at][:-length] + flags[state]
 
     def body(self) -> ControlRequestBody:
         """Does the steps that are left."""

@@ -20,7 +20,7 @@ from itertools import chain, compress, count
 from operator import ne
 from struct import Struct
 
-from aiocontroller.core.columns import take
+from aiocontroller.core.columns import look_up, take
 from aiocontroller.core.partitions import NO_ISR, PartitionTable, Topic
 from aiocontroller.wire.primitives import COMPACT_INT32_ARRAY, LEGACY_INT32_ARRAY, NO_TAGS, array_length, string
 
@@ -150,21 +150,20 @@ class TopicStatesEncoder:
 
     def _gather(self, limit: int) -> None:
         start = self._gathered
-        pids = list(self._pids[start : start + limit])
+        pids = self._pids[start : start + limit]
         self._gathered = start + len(pids)
-        topics, isrs = take(pids, self._table.topic_of, self._table.isr_of)
-        if self._skip and NO_ISR in isrs:
-            has_leadership = [isr != NO_ISR for isr in isrs]
-            pids, topics = list(compress(pids, has_leadership)), list(compress(topics, has_leadership))
+        if self._skip:
+            pids = self._table.with_leadership(pids)
             if not pids:
                 return
+        [topics] = take(pids, self._table.topic_of)
         by_topic, first = self._by_topic, 0
         ends = list(compress(count(1), map(ne, topics, topics[1:])))
         ends.append(len(pids))
         for end in ends:
             known = by_topic.get(topics[first])
             if known is None:
-                by_topic[topics[first]] = pids[first:end]
+                by_topic[topics[first]] = list(pids[first:end])
             else:
                 known += pids[first:end]
             first = end
@@ -253,10 +252,12 @@ class TopicStatesEncoder:
         known = self._known
         if known is None:
             return self._pack(pids)
-        missing = [pid for pid in pids if pid not in known]
-        if missing:
+        try:
+            return look_up(pids, known)
+        except KeyError:
+            missing = [pid for pid in pids if pid not in known]
             known.update(zip(missing, self._pack(missing), strict=True))
-        return list(map(known.__getitem__, pids))
+            return look_up(pids, known)
 
     def _tail(self, assignment: int) -> bytes:
         """What follows the partition epoch, as far as it depends on the assignment (by its id)."""

@@ -10,6 +10,9 @@ from typing import Any, TypeVar
 Item = TypeVar("Item")
 T = TypeVar("T")
 
+TURNS = 4
+"""Of the loop, in which what has just begun gets onto the wire: finishing may be all work, without a pause."""
+
 
 async def overlapped(
     items: Iterable[Item],
@@ -29,6 +32,8 @@ async def overlapped(
         for at, item in enumerate(waiting):
             for ahead in waiting[at + len(begun) : at + 2]:
                 begun.append(asyncio.ensure_future(begin(ahead)))
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
             result = await begun[0]
             begun.popleft()
             await finish(item, result)

@@ -41,7 +41,7 @@ from aiocontroller.zookeeper.session import ZooKeeperSession
 
 MAX_OPS = 500
 MAX_BYTES = 400_000
-WINDOW = 4
+WINDOW = 8
 MAX_LOST = 20
 MAX_DATA_BYTES = 1_040_000
 """Leaves room for the path and the multi below ``jute.maxbuffer``; checked before anything of a call is sent."""

@@ -90,6 +90,7 @@ def test_all_hear_of_a_leadership_even_when_none_of_its_recipients_is_there() ->
 def test_a_partition_without_leadership_is_left_out() -> None:
     context = cluster()
     context.table.isr_of[0] = -1
+    context.table.leadership_count -= 1
     batch = RequestBatch(context)
     batch.add_leader_and_isr_request_for_brokers([1], [0], is_new=True)
     assert not batch
@@ -183,6 +184,7 @@ def test_stop_replica_requests_while_topic_queued_for_deletion() -> None:
 def test_stop_replica_without_leadership_says_no_epoch() -> None:
     context = cluster()
     context.table.isr_of[0] = -1
+    context.table.leadership_count -= 1
     batch = RequestBatch(context)
     batch.add_stop_replica_request_for_brokers([2], [0], delete=False)
     assert batch.take().stop_replica == [StopReplicaRequest(2, [(0, -1, False)])]

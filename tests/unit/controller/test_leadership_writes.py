@@ -1,0 +1,124 @@
+"""Changes go in one stream of steps; what was refused is decided anew, so often and no more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from aiocontroller.controller import leadership_writes
+from aiocontroller.controller.leadership_writes import MAX_ATTEMPTS, Change, Planned, carry_out
+from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.core import partition_state_machine as psm
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.decisions import Decisions
+from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.journal.journal import NullJournal
+from aiocontroller.zookeeper.errors import Code
+from aiocontroller.zookeeper.writes import Writes
+from tests.builders import ctx, leadership
+from tests.virtual_time import virtual_time
+
+
+class Stage:
+    """A shell whose ZooKeeper takes a second for each write, and refuses ``moved`` partitions so many times."""
+
+    def __init__(self, partitions: int) -> None:
+        self.log: list[str] = []
+        self.moved: dict[int, int] = {}
+        self.context: ControllerContext = ctx(2, {"t": [[1, 2]] * partitions})
+        self.shell = cast(
+            ControllerShell,
+            SimpleNamespace(
+                context=self.context,
+                zk=self,
+                journal=NullJournal(),
+                world=SimpleNamespace(clock=SimpleNamespace(monotonic=lambda: 0.0)),
+            ),
+        )
+
+    async def set_topic_partition_states(
+        self, topics: Sequence[str], numbers: Sequence[int], states: Sequence[LeaderAndIsr], *, fence: int
+    ) -> Writes:
+        self.log.append(f"write {list(numbers)}")
+        await asyncio.sleep(1)
+        writes = Writes(len(numbers))
+        for at, (number, state) in enumerate(zip(numbers, states, strict=True)):
+            refused = self.moved.get(number, 0)
+            self.moved[number] = refused - 1
+            writes.code[at] = Code.BAD_VERSION if refused > 0 else Code.OK
+            writes.version[at] = state.partition_epoch + 1
+        return writes
+
+    async def get_topic_partition_states(self, topics: Sequence[str], numbers: Sequence[int]) -> list[Any]:
+        self.log.append(f"read {list(numbers)}")
+        return [leadership(1, (1,), leader_epoch=7, partition_epoch=9) for _ in numbers]
+
+
+class Rise(Change):
+    def __init__(self, name: str, stage: Stage, pids: Sequence[int]) -> None:
+        super().__init__(pids)
+        self.name = name
+        self.stage = stage
+
+    async def decide(self, pids: Sequence[int]) -> Planned:
+        async def tell(done: Decisions) -> None:
+            self.stage.log.append(f"{self.name} tells {done.pids}")
+
+        return Planned(psm.plan_leader_epochs(self.stage.context, pids), tell)
+
+
+@pytest.fixture(autouse=True)
+def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leadership_writes, "WRITTEN_AT_ONCE", 2)
+
+
+@virtual_time
+async def test_the_second_change_is_being_written_while_the_first_one_ends() -> None:
+    stage = Stage(6)
+    first, second = Rise("first", stage, [0, 1, 2]), Rise("second", stage, [3, 4, 5])
+    await carry_out(stage.shell, first, second)
+    assert stage.log == [
+        "write [0, 1]",
+        "write [2, 3]",
+        "first tells [0, 1]",
+        "write [4, 5]",
+        "first tells [2]",
+        "second tells [3]",
+        "second tells [4, 5]",
+    ]
+    assert (first.done, second.done) == ([0, 1, 2], [3, 4, 5])
+    assert list(stage.context.table.leader_epoch) == [1] * 6
+
+
+@virtual_time
+async def test_what_somebody_else_has_written_is_read_and_decided_anew() -> None:
+    stage = Stage(3)
+    stage.moved = {1: 1}
+    first, second = Rise("first", stage, [0, 1]), Rise("second", stage, [2])
+    await carry_out(stage.shell, first, second)
+    assert stage.log[-3:] == ["second tells [2]", "write [1]", "first tells [1]"]
+    assert "read [1]" in stage.log
+    assert first.done == [0, 1]
+    assert list(stage.context.table.leader_epoch) == [1, 8, 1]
+
+
+@virtual_time
+async def test_a_state_that_never_stands_still_fails_alone() -> None:
+    stage = Stage(2)
+    stage.moved = {0: 100}
+    rise = Rise("it", stage, [0, 1])
+    await carry_out(stage.shell, rise)
+    assert rise.done == [1]
+    assert rise.failed == {0: f"its state znode changed {MAX_ATTEMPTS} times meanwhile"}
+    assert stage.log.count("write [0]") == MAX_ATTEMPTS - 1
+
+
+@virtual_time
+async def test_nothing_to_decide_writes_nothing() -> None:
+    stage = Stage(1)
+    await carry_out(stage.shell, Rise("it", stage, []))
+    assert stage.log == []
