@@ -79,10 +79,11 @@ class BrokerRequestSender:
     def _send_leader_and_isr(
         self, request: LeaderAndIsrRequest, pids: Sequence[int], acknowledgements: Acknowledgements
     ) -> None:
-        anew = functools.partial(self._leader_and_isr, request.broker)
-
         def encode(version: int, broker_epoch: int) -> Sequence[Body]:
-            return anew(pids, request.new, version, broker_epoch)
+            return self._leader_and_isr(pids, request.new, version, broker_epoch)
+
+        def anew(pids: Sequence[int], new: frozenset[int], version: int, broker_epoch: int) -> Sequence[Body]:
+            return self._leader_and_isr(self._on_broker(pids, request.broker), new, version, broker_epoch)
 
         self._channels.send(
             request.broker,
@@ -95,20 +96,19 @@ class BrokerRequestSender:
         )
 
     def _leader_and_isr(
-        self, broker: int, pids: Sequence[int], new: frozenset[int], version: int, broker_epoch: int
+        self, pids: Sequence[int], new: frozenset[int], version: int, broker_epoch: int
     ) -> Sequence[Body]:
         context, table = self._context, self._context.table
-        wanted = self._on_broker(pids, broker)
-        if not wanted:
+        if not pids:
             return []
         body = LeaderAndIsrEncoder(
             version,
             controller_id=self._controller_id,
             controller_epoch=context.epoch,
             table=table,
-            pids=wanted,
+            pids=pids,
             new=new,
-            live_leaders=self._live_leaders(set(take(wanted, table.leader)[0])),
+            live_leaders=self._live_leaders(set(take(pids, table.leader)[0])),
             kept=self._kept,
             fragments=None if self._fragments is None else self._fragments.setdefault(version, {}),
         ).body()

@@ -171,7 +171,8 @@ class ControllerChannelManager:
             return
         version = (sender.versions or self._expected_versions())[api]
         bodies = encode(version, sender.broker.epoch)
-        sender.put(one._replace(encode=lambda v, e: bodies if v == version else encode(v, e)))
+        later = encode if anew is None else functools.partial(anew, pids, new)
+        sender.put(one._replace(encode=lambda v, e: bodies if v == version else later(v, e)))
 
     def hold_back(self, brokers: Iterable[int], timeout_s: float) -> Barrier:
         """What is sent to these brokers from now on leaves when the barrier is opened, or after ``timeout_s``."""

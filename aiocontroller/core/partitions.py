@@ -275,8 +275,9 @@ class PartitionTable:
                 values += map(partitions.__getitem__, own)
                 owners += [topic.number] * len(own)
         pids = self._new_rows(len(numbers))
-        interned = {id(value): self._intern(value) for value in distinct(values)}
-        assigned = [interned[id(value)] for value in values]
+        objects = list(map(id, values))
+        interned = {key: self._intern(value) for key, value in dict(zip(objects, values, strict=True)).items()}
+        assigned = list(map(interned.__getitem__, objects))
         nowhere = {a: self._in_one_state(a, ReplicaState.NonExistentReplica) for a in dict.fromkeys(assigned)}
         if pids:
             put(self.topic_of, pids, owners)
