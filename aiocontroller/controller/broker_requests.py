@@ -1,14 +1,13 @@
 """From a filled request batch to bytes in the senders' queues.
 
 Requests with very many partitions are cut: no encoding step holds the event loop for long, and no frame comes near
-the brokers' limit of 100 MiB.  The cut pieces stay in order, so a broker sees what one request would have shown it.
+the brokers' limit of 100 MiB.  Each piece is told whole, LeaderAndIsr and then UpdateMetadata, before the next.
 """
 
 from __future__ import annotations
 
-import functools
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 from math import inf
 
@@ -30,7 +29,7 @@ from aiocontroller.net.ports import Clock
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.leader_and_isr import EncodedValues, LeaderAndIsrEncoder
 from aiocontroller.wire.stop_replica import encode_stop_replica
-from aiocontroller.wire.topic_states import ControlRequestBody
+from aiocontroller.wire.topic_states import ControlRequestBody, Cores
 from aiocontroller.wire.update_metadata import UpdateMetadataEncoder
 
 PARTITIONS_PER_REQUEST = 50_000
@@ -53,25 +52,26 @@ class BrokerRequestSender:
         self._controller_id = controller_id
         self._own_entry = own_entry
         self._kept = EncodedValues(context.table)
-        self._fragments: dict[int, dict[int, bytes]] | None = None
-        """By version and pid, what is encoded of a piece while it goes to all its brokers; the table stands still."""
+        self._cores: Cores | None = None
+        """What is encoded of a piece while it goes to all its brokers; the table stands still."""
 
     async def send(self, requests: Requests, sent: Sent | None = None) -> Sent:
         """LeaderAndIsr, then UpdateMetadata, then StopReplica.  ``sent`` counts what earlier pieces of a batch sent."""
         sent = Sent(Acknowledgements(), Acknowledgements()) if sent is None else sent
-        told: Sequence[int] = () if requests.update_metadata is None else requests.update_metadata.pids
+        metadata = requests.update_metadata
+        told: Sequence[int] = () if metadata is None else metadata.pids
         for low, high in pairwise((-inf, *told[PARTITIONS_PER_REQUEST::PARTITIONS_PER_REQUEST], inf)):
-            self._fragments = {}
+            self._cores = Cores()
             for request in requests.leader_and_isr:
                 pids = request.pids[bisect_left(request.pids, low) : bisect_left(request.pids, high)]
                 if pids:
                     self._send_leader_and_isr(request, pids, sent.control)
                     await self._clock.sleep(0)
-        self._fragments = None
-        if requests.update_metadata is not None:
-            for piece in _pieces(told) if told else [()]:
-                self._send_update_metadata(requests.update_metadata, piece, sent.metadata)
+            if metadata is not None:
+                pids = metadata.pids[bisect_left(told, low) : bisect_left(told, high)]
+                self._send_update_metadata(metadata, pids, sent.metadata)
                 await self._clock.sleep(0)
+        self._cores = None
         for stop_replica in requests.stop_replica:
             self._send_stop_replica(stop_replica, sent.control)
         return sent
@@ -110,7 +110,7 @@ class BrokerRequestSender:
             new=new,
             live_leaders=self._live_leaders(set(take(pids, table.leader)[0])),
             kept=self._kept,
-            fragments=None if self._fragments is None else self._fragments.setdefault(version, {}),
+            cores=self._cores,
         ).body()
         return [body.pieces_for_broker(broker_epoch)]
 
@@ -145,6 +145,7 @@ class BrokerRequestSender:
             live=context.live,
             offline_dirs=context.offline_dirs,
             kept=self._kept,
+            cores=self._cores,
         ).body()
 
     def _any_is_going(self, pids: Sequence[int]) -> bool:
@@ -199,7 +200,3 @@ class BrokerRequestSender:
             if endpoint is not None:
                 found.append((leader, endpoint.host, endpoint.port))
         return found
-
-
-def _pieces(pids: Sequence[int]) -> Iterator[Sequence[int]]:
-    return (pids[i : i + PARTITIONS_PER_REQUEST] for i in range(0, len(pids), PARTITIONS_PER_REQUEST))

@@ -32,7 +32,6 @@ from aiocontroller.core.ids import (
     LeaderAndIsr,
     ReplicaAssignment,
     TopicPartition,
-    distinct,
 )
 from aiocontroller.core.states import PartitionState, ReplicaState
 

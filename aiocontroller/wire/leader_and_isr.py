@@ -13,20 +13,20 @@ version  adds
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from itertools import compress
+from collections.abc import Collection, Sequence
 from struct import Struct
 
 import msgspec
 
 from aiocontroller.core.columns import take
-from aiocontroller.core.ids import RECOVERED
+from aiocontroller.core.ids import RECOVERED, ReplicaAssignment
 from aiocontroller.core.partitions import PartitionTable
 from aiocontroller.wire.apis import ApiKey, check_supported, is_flexible
 from aiocontroller.wire.primitives import INT32, NO_TAGS, Buffer, Cursor, array_length, string
 from aiocontroller.wire.topic_states import (
     STEP_PARTITIONS,
     ControlRequestBody,
+    Cores,
     EncodedValues,
     Piece,
     TopicStatesEncoder,
@@ -36,6 +36,7 @@ _KEY = ApiKey.LEADER_AND_ISR
 _START = Struct(">iBi")
 _START_WITHOUT_KRAFT = Struct(">ii")
 
+AT_REST = ReplicaAssignment(())
 LiveLeader = tuple[int, str, int]
 """(broker id, host, port) on the inter-broker listener."""
 
@@ -44,9 +45,7 @@ class LeaderAndIsrEncoder(TopicStatesEncoder):
     """Encodes in steps (see ``topic_states``): ``while encoder.step(): …``, then ``body``.
 
     ``new``: the pids whose replica the broker may create even where a log directory is offline.  Every pid must have
-    leadership.  ``live_leaders``: the registered brokers that lead something in the request.  ``kept`` saves work when
-    many requests are encoded from one table, ``fragments`` where partitions go to many brokers: their bytes by pid, for
-    one version, taken from it and put into it while the table stays as it is.
+    leadership.  ``live_leaders``: the registered brokers that lead something in the request.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class LeaderAndIsrEncoder(TopicStatesEncoder):
         new: Collection[int] = (),
         live_leaders: Sequence[LiveLeader] = (),
         kept: EncodedValues | None = None,
-        fragments: dict[int, bytes] | None = None,
+        cores: Cores | None = None,
     ) -> None:
         check_supported(_KEY, version)
         flexible = is_flexible(_KEY, version)
@@ -72,11 +71,9 @@ class LeaderAndIsrEncoder(TopicStatesEncoder):
             with_topic_ids=version >= 5,
             skip_without_leadership=False,
             kept=kept,
+            cores=cores,
         )
         self._version = version
-        self._known = fragments
-        if kept is not None:
-            self._tails = kept.of("LeaderAndIsr", version)
         self._new = new if isinstance(new, set | frozenset | dict) else frozenset(new)
         self._head = (
             _START.pack(controller_id, 0, controller_epoch)
@@ -90,51 +87,37 @@ class LeaderAndIsrEncoder(TopicStatesEncoder):
                 NO_TAGS if flexible else b"",
             )
         )
-        self._plain_flags = self._flags(new=False, recovery_state=RECOVERED)
-        self._plain_end = self._reassignment((), ()) + self._plain_flags
 
     def _live_leader(self, broker: int, host: str, port: int) -> bytes:
         flexible = self._flexible
         end = NO_TAGS if flexible else b""
         return INT32.pack(broker) + string(host, flexible=flexible) + INT32.pack(port) + end
 
-    def _tail(self, assignment: int) -> bytes:
-        replicas, adding, removing = self._table.assignments.values[assignment]
-        if adding or removing:
-            return b"".join((self._array(replicas), self._reassignment(adding, removing), self._plain_flags))
-        return self._array(replicas) + self._plain_end
+    def _ends(self, pids: list[int], pieces: list[Piece], cores: list[bytes]) -> bytes | list[bytes]:
+        table, new, recovering, moving = self._table, self._new, self._recovering, self._kept.moving()
+        [assigned] = take(pids, table.assignment_of) if moving else [()]
+        if not (new or recovering) and moving.isdisjoint(assigned):
+            return self._end_of(new=False, recovery_state=RECOVERED, assignment=AT_REST)
+        if not moving:
+            assigned = [-1] * len(pids)
+        known: dict[tuple[bool, int, int], bytes] = {}
+        ends = []
+        for pid, assignment in zip(pids, assigned, strict=True):
+            key = pid in new, recovering.get(pid, RECOVERED), assignment if assignment in moving else -1
+            if key not in known:
+                where = table.assignments.values[assignment] if assignment in moving else AT_REST
+                known[key] = self._end_of(new=key[0], recovery_state=key[1], assignment=where)
+            ends.append(known[key])
+        return ends if len(known) > 1 else ends[0]
 
-    def _reassignment(self, adding: Sequence[int], removing: Sequence[int]) -> bytes:
-        return self._array(adding) + self._array(removing) if self._version >= 3 else b""
-
-    def _flags(self, *, new: bool, recovery_state: int) -> bytes:
+    def _end_of(self, *, new: bool, recovery_state: int, assignment: ReplicaAssignment) -> bytes:
         version = self._version
-        flags = bytes((new,)) if version >= 1 else b""
+        end = self._array(assignment.adding) + self._array(assignment.removing) if version >= 3 else b""
+        if version >= 1:
+            end += bytes((new,))
         if version >= 6:
-            flags += bytes((recovery_state,))
-        return flags + (NO_TAGS if self._flexible else b"")
-
-    def _pack(self, pids: list[int]) -> list[bytes]:
-        fragments = super()._pack(pids)
-        [states] = take(pids, self._table.recovery_state)
-        if self._version >= 6 and any(states):
-            self._flag(fragments, compress(enumerate(states), states), new=False)
-        return fragments
-
-    def _fragments(self, pids: list[int], pieces: list[Piece]) -> list[bytes]:
-        fragments = super()._fragments(pids, pieces)
-        if self._new and self._version >= 1:
-            recovery_state = self._table.recovery_state
-            new = ((at, recovery_state[pid]) for at, pid in enumerate(pids) if pid in self._new)
-            self._flag(fragments, new, new=True)
-        return fragments
-
-    def _flag(self, fragments: list[bytes], which: Iterable[tuple[int, int]], *, new: bool) -> None:
-        """The rare flags are the last bytes; patching those few, (place, recovery state), keeps the hot loop free."""
-        length = len(self._plain_flags)
-        flags = [self._flags(new=new, recovery_state=state) for state in (0, 1)]
-        for at, state in which:
-            fragments[at] = fragments[at][:-length] + flags[state]
+            end += bytes((recovery_state,))
+        return end + (NO_TAGS if self._flexible else b"")
 
     def body(self) -> ControlRequestBody:
         """Does the steps that are left."""

@@ -1,9 +1,10 @@
 """What LeaderAndIsr and UpdateMetadata share: many partitions of the table, each topic once, in one pass and one join.
 
-Theory.  A partition on the wire is seven parts: four numbers (index, controller epoch, leader, leader epoch), the ISR
-as an array, one number (partition epoch), and a tail that depends on the assignment alone (replicas and what follows).
-The table interns ISRs and assignments, so both arrays are encoded once per distinct value, and a partition costs one
-call of a compiled ``struct`` form chosen by the two lengths.
+Theory.  A partition on the wire is a *core* of six parts, the same in both requests: four numbers (index, controller
+epoch, leader, leader epoch), the ISR, one number (partition epoch) and the replicas; and an *end* in which they differ
+and which nearly all partitions of a request have in common.  The table interns ISRs and assignments, so both arrays are
+encoded once per distinct value, and a core costs one call of a compiled ``struct`` form chosen by the two lengths.
+Where an event tells many brokers of the same partitions, the cores are packed once and looked up for the others.
 
 A broker takes a request as damaged in which a topic appears twice, and rows are reused, so the pids of a topic need
 not stand together: they are first gathered by topic, then encoded, topics in order of first appearance and a topic's
@@ -15,7 +16,7 @@ change the table; who owns it (the controller's consumer) waits for the encoder.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, compress, count
 from operator import ne
 from struct import Struct
@@ -59,38 +60,67 @@ class EncodedValues:
     """Bytes of a table's interned ISRs and assignments, kept from request to request.
 
     Worth it where a change goes to many brokers: each LeaderAndIsr is another, but their partitions share few distinct
-    assignments.  Interned values never change, so it is valid for as long as its table; it grows with the interners.
+    values.  Interned values never change, so it is valid for as long as its table; it grows with the interners.
     """
 
     def __init__(self, table: PartitionTable) -> None:
         self.table = table
-        self._kinds: dict[tuple[str, int], dict[int, bytes]] = {}
+        self._isrs: dict[bool, dict[int, bytes]] = {}
+        self._replicas: dict[bool, dict[int, bytes]] = {}
+        self._moving: set[int] = set()
+        self._looked_at = 0
 
-    def of(self, kind: str, version: int) -> dict[int, bytes]:
-        """The bytes by interned id, of values that are written the same way."""
-        return self._kinds.setdefault((kind, version), {})
+    def isrs(self, *, flexible: bool) -> dict[int, bytes]:
+        """The bytes by interned id."""
+        return self._isrs.setdefault(flexible, {})
+
+    def replicas(self, *, flexible: bool) -> dict[int, bytes]:
+        """The bytes by the interned assignment's id."""
+        return self._replicas.setdefault(flexible, {})
+
+    def moving(self) -> set[int]:
+        """The assignments (by id) that name adding or removing replicas."""
+        values = self.table.assignments.values
+        self._moving.update(at for at in range(self._looked_at, len(values)) if values[at].being_reassigned)
+        self._looked_at = len(values)
+        return self._moving
+
+
+class Cores:
+    """What many requests about the same partitions share, while the table stays as it is."""
+
+    def __init__(self) -> None:
+        self._by_pid: dict[bool, dict[int, bytes]] = {}
+        self._headers: dict[tuple[bool, bool], dict[int, bytes]] = {}
+        self.recovering: dict[int, int] = {}
+        """Recovery states of those that are not simply RECOVERED, by pid."""
+
+    def of(self, *, flexible: bool) -> dict[int, bytes]:
+        """The cores that were packed already, by pid."""
+        return self._by_pid.setdefault(flexible, {})
+
+    def headers(self, *, flexible: bool, with_topic_ids: bool) -> dict[int, bytes]:
+        """Names and ids by topic number."""
+        return self._headers.setdefault((flexible, with_topic_ids), {})
 
 
 Pack = Callable[..., bytes]
 
 
 class Forms(dict[tuple[int, int], Pack]):
-    """Compiled forms of a partition, by the bytes of its ISR and of its tail.
+    """Compiled forms of a core, by the bytes of its ISR and of its replicas.
 
-    Each packs (index, controller epoch, leader, leader epoch, ISR, partition epoch, tail).
+    Each packs (index, controller epoch, leader, leader epoch, ISR, partition epoch, replicas).
     """
 
     def __missing__(self, lengths: tuple[int, int]) -> Pack:
-        isr_bytes, tail_bytes = lengths
-        pack = self[lengths] = Struct(f">4i{isr_bytes}si{tail_bytes}s").pack
+        isr_bytes, replicas_bytes = lengths
+        pack = self[lengths] = Struct(f">4i{isr_bytes}si{replicas_bytes}s").pack
         return pack
 
 
 FORMS = Forms()
 """Shared: there are as many as there are pairs of replica counts."""
-
-_HEAD = Struct(">4i")
-_INT32 = Struct(">i")
 
 Piece = tuple[int, list[int], int]
 """(topic number, pids of it, partitions of the whole topic; 0 where an earlier piece said so)."""
@@ -99,7 +129,8 @@ Piece = tuple[int, list[int], int]
 class TopicStatesEncoder:
     """Base of the two encoders: feed by ``step``, then take ``_states``.
 
-    Subclasses give the bytes of a list of pids (``_fragments``) and put their own head and end around the states.
+    Subclasses say how partitions end (``_ends``) and put their own head and end around the states.  ``kept`` saves work
+    when many requests are encoded from one table, ``cores`` where partitions go to many brokers.
     """
 
     def __init__(
@@ -112,8 +143,10 @@ class TopicStatesEncoder:
         with_topic_ids: bool,
         skip_without_leadership: bool,
         kept: EncodedValues | None = None,
+        cores: Cores | None = None,
     ) -> None:
-        assert kept is None or kept.table is table
+        kept = EncodedValues(table) if kept is None else kept
+        assert kept.table is table
         self._table = table
         self._flexible = flexible
         self._array = COMPACT_INT32_ARRAY if flexible else LEGACY_INT32_ARRAY
@@ -126,11 +159,14 @@ class TopicStatesEncoder:
         self._pieces: Iterator[Piece] | None = None
         self._parts: list[bytes] = []
         self._done = False
-        # Bytes of interned values by their ids.  Plain dicts, filled beforehand: a __missing__ costs a fifth.
-        self._isrs: dict[int, bytes] = {} if kept is None else kept.of("ISR", flexible)
-        self._tails: dict[int, bytes] = {}
-        self._known: dict[int, bytes] | None = None
-        """Fragments that another request has made already, by pid."""
+        self._kept = kept
+        # Plain dicts, filled beforehand: a __missing__ costs a fifth.
+        self._isrs = kept.isrs(flexible=flexible)
+        self._replicas = kept.replicas(flexible=flexible)
+        cores = Cores() if cores is None else cores
+        self._cores = cores.of(flexible=flexible)
+        self._recovering = cores.recovering
+        self._headers = cores.headers(flexible=flexible, with_topic_ids=with_topic_ids)
 
     # -- the passes ------------------------------------------------------------------------------------------------
 
@@ -191,40 +227,46 @@ class TopicStatesEncoder:
             self._done = True
         if not pieces:
             return
-        fragments = self._fragments(list(chain.from_iterable([pids for _, pids, _ in pieces])), pieces)
+        pids = list(chain.from_iterable([pids for _, pids, _ in pieces]))
+        cores = self._known_cores(pids)
+        ends = self._ends(pids, pieces, cores)
         if self._grouped:
-            self._put_topic_headers(pieces, fragments)
+            self._put_topic_headers(pieces, cores)
         else:
-            fragments = self._with_names(pieces, fragments)
-        self._parts.append(b"".join(fragments))
+            self._put_names(pieces, cores)
+        if isinstance(ends, bytes):
+            cores.append(b"")
+            self._parts.append(ends.join(cores))
+        else:
+            self._parts.append(b"".join(chain.from_iterable(zip(cores, ends, strict=True))))
 
-    def _put_topic_headers(self, pieces: list[Piece], fragments: list[bytes]) -> None:
-        topics, flexible, with_topic_ids, at = self._table.topics, self._flexible, self._with_topic_ids, 0
+    def _put_topic_headers(self, pieces: list[Piece], cores: list[bytes]) -> None:
+        flexible, headers, at = self._flexible, self._headers, 0
         # A topic's tagged fields come after its partitions, that is before the next topic's header.
         end_of_topic = NO_TAGS if flexible else b""
         end = end_of_topic if self._parts else b""
         lengths: dict[int, bytes] = {}
-        topic_id = b""
         for number, pids, n in pieces:
             if n:
-                topic = topics[number]
-                assert topic is not None
                 length = lengths.get(n)
                 if length is None:
                     length = lengths[n] = array_length(n, flexible=flexible)
-                if with_topic_ids:
-                    topic_id = topic.id
-                name = string(topic.name, flexible=flexible)
-                fragments[at] = b"".join((end, name, topic_id, length, fragments[at]))
+                header = headers.get(number)
+                if header is None:
+                    topic = self._topic(number)
+                    name = string(topic.name, flexible=flexible)
+                    header = headers[number] = name + topic.id if self._with_topic_ids else name
+                cores[at] = b"".join((end, header, length, cores[at]))
                 end = end_of_topic
             at += len(pids)
 
-    def _with_names(self, pieces: list[Piece], fragments: list[bytes]) -> list[bytes]:
+    def _put_names(self, pieces: list[Piece], cores: list[bytes]) -> None:
         """The oldest versions have no topics, only partitions that carry their topic's name."""
-        names: list[bytes] = []
+        at = 0
         for number, pids, _ in pieces:
-            names += [string(self._topic(number).name, flexible=False)] * len(pids)
-        return [name + fragment for name, fragment in zip(names, fragments, strict=True)]
+            name = string(self._topic(number).name, flexible=False)
+            cores[at : at + len(pids)] = [name + core for core in cores[at : at + len(pids)]]
+            at += len(pids)
 
     def _topic(self, number: int) -> Topic:
         topic = self._table.topics[number]
@@ -247,40 +289,25 @@ class TopicStatesEncoder:
 
     # -- partitions ------------------------------------------------------------------------------------------------
 
-    def _fragments(self, pids: list[int], pieces: list[Piece]) -> list[bytes]:
-        """The bytes of each partition, without its topic's name; ``pieces`` say whose they are."""
-        known = self._known
-        if known is None:
-            return self._pack(pids)
+    def _known_cores(self, pids: list[int]) -> list[bytes]:
+        known = self._cores
         try:
             return look_up(pids, known)
         except KeyError:
-            missing = [pid for pid in pids if pid not in known]
+            missing = [pid for pid in pids if pid not in known] if known else pids
             known.update(zip(missing, self._pack(missing), strict=True))
+            [states] = take(missing, self._table.recovery_state)
+            if any(states):
+                self._recovering.update((pid, state) for pid, state in zip(missing, states, strict=True) if state)
             return look_up(pids, known)
 
-    def _tail(self, assignment: int) -> bytes:
-        """What follows the partition epoch, as far as it depends on the assignment (by its id)."""
+    def _ends(self, pids: list[int], pieces: list[Piece], cores: list[bytes]) -> bytes | list[bytes]:
+        """What follows each core, or all of them; ``pieces`` say whose they are.  May replace cores."""
         raise NotImplementedError
-
-    def _encode_interned(self, isr_numbers: Iterable[int], assignment_numbers: Iterable[int]) -> set[tuple[int, int]]:
-        """Fill the two dicts; the pairs of lengths that can occur."""
-        isrs, tails, values = self._isrs, self._tails, self._table.isrs.values
-        isr_lengths, tail_lengths = set(), set()
-        for number in isr_numbers:
-            if number not in isrs:
-                assert number != NO_ISR, "a partition without leadership cannot be sent"
-                isrs[number] = self._array(values[number])
-            isr_lengths.add(len(isrs[number]))
-        for number in assignment_numbers:
-            if number not in tails:
-                tails[number] = self._tail(number)
-            tail_lengths.add(len(tails[number]))
-        return {(isr, tail) for isr in isr_lengths for tail in tail_lengths}
 
     def _pack(self, pids: list[int]) -> list[bytes]:
         """THE hot loop: one call of a compiled form for each partition."""
-        table, isrs, tails, forms = self._table, self._isrs, self._tails, FORMS
+        table, isrs, replicas, forms = self._table, self._isrs, self._replicas, FORMS
         index, controller_epoch, leader, leader_epoch, isr_of, partition_epoch, assignment_of = take(
             pids,
             table.index_of,
@@ -291,18 +318,19 @@ class TopicStatesEncoder:
             table.partition_epoch,
             table.assignment_of,
         )
-        lengths = self._encode_interned(set(isr_of), set(assignment_of))
+        used_isrs, used_assignments = set(isr_of), set(assignment_of)
+        assert NO_ISR not in used_isrs, "a partition without leadership cannot be sent"
+        for number in used_isrs.difference(isrs):
+            isrs[number] = self._array(table.isrs.values[number])
+        for number in used_assignments.difference(replicas):
+            replicas[number] = self._array(table.assignments.values[number].replicas)
+        isr_lengths = {len(isrs[number]) for number in used_isrs}
+        lengths = {(isr, len(replicas[number])) for number in used_assignments for isr in isr_lengths}
         rows = zip(index, controller_epoch, leader, leader_epoch, isr_of, partition_epoch, assignment_of, strict=True)
         if len(lengths) == 1:  # as in a healthy cluster with one replication factor
             pack = forms[lengths.pop()]
-            return [pack(i, c, ld, le, isrs[isr], p, tails[a]) for i, c, ld, le, isr, p, a in rows]
+            return [pack(i, c, ld, le, isrs[isr], p, replicas[a]) for i, c, ld, le, isr, p, a in rows]
         return [
-            forms[len(isr_bytes := isrs[isr]), len(tail := tails[a])](i, c, ld, le, isr_bytes, p, tail)
+            forms[len(isr_bytes := isrs[isr]), len(others := replicas[a])](i, c, ld, le, isr_bytes, p, others)
             for i, c, ld, le, isr, p, a in rows
         ]
-
-    def _pack_one(self, pid: int, leader: int, leader_epoch: int, partition_epoch: int, tail: bytes) -> bytes:
-        """The same for one partition of which something else is to be said; its ISR is encoded already."""
-        table = self._table
-        head = _HEAD.pack(table.index_of[pid], table.controller_epoch[pid], leader, leader_epoch)
-        return b"".join((head, self._isrs[table.isr_of[pid]], _INT32.pack(partition_epoch), tail))

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from struct import Struct
 
+from aiocontroller.core.columns import take
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import INITIAL_LEADER_EPOCH, LEADER_DURING_DELETE, Broker, Endpoint
 from aiocontroller.core.partitions import PartitionTable
@@ -35,7 +36,7 @@ from aiocontroller.wire.primitives import (
     nullable_string,
     string,
 )
-from aiocontroller.wire.topic_states import ControlRequestBody, EncodedValues, Piece, TopicStatesEncoder
+from aiocontroller.wire.topic_states import FORMS, ControlRequestBody, Cores, EncodedValues, Piece, TopicStatesEncoder
 
 _KEY = ApiKey.UPDATE_METADATA
 _START = Struct(">iBi")
@@ -69,6 +70,7 @@ class UpdateMetadataEncoder(TopicStatesEncoder):
         live: Collection[int],
         offline_dirs: Mapping[int, Collection[int]] | None = None,
         kept: EncodedValues | None = None,
+        cores: Cores | None = None,
     ) -> None:
         check_supported(_KEY, version)
         flexible = is_flexible(_KEY, version)
@@ -80,10 +82,10 @@ class UpdateMetadataEncoder(TopicStatesEncoder):
             with_topic_ids=version >= 7,
             skip_without_leadership=True,
             kept=kept,
+            cores=cores,
         )
         self._version = version
         self._live = frozenset(live)
-        self._none_offline = self._offline(())
         self._offline_dirs = offline_dirs or {}
         self._in_offline_dir = frozenset().union(*self._offline_dirs.values())
         self._head = (
@@ -99,37 +101,43 @@ class UpdateMetadataEncoder(TopicStatesEncoder):
             )
         )
 
-    def _tail(self, assignment: int) -> bytes:
-        replicas, live = self._table.assignments.values[assignment].replicas, self._live
-        if live.issuperset(replicas):
-            return self._array(replicas) + self._none_offline
-        return self._array(replicas) + self._offline([r for r in replicas if r not in live])
+    def _ends(self, pids: list[int], pieces: list[Piece], cores: list[bytes]) -> bytes | list[bytes]:
+        table, live, damaged = self._table, self._live, self._in_offline_dir
+        assignments = table.assignments.values
+        [assigned] = take(pids, table.assignment_of)
+        by_assignment = {a: self._offline([r for r in assignments[a].replicas if r not in live]) for a in set(assigned)}
+        deleting = {number for number, _, _ in pieces if self._topic(number).deleting}
+        if not (deleting or damaged) and len(set(by_assignment.values())) == 1:
+            return next(iter(by_assignment.values()))
+        ends = list(map(by_assignment.__getitem__, assigned))
+        if deleting or damaged:
+            for at, pid in enumerate(pids):
+                if table.topic_of[pid] in deleting:
+                    cores[at] = self._core_during_delete(pid)
+                if pid in damaged:
+                    ends[at] = self._offline_where_dirs_failed(pid)
+        return ends
 
     def _offline(self, replicas: Sequence[int]) -> bytes:
         return self._array(replicas) + (NO_TAGS if self._flexible else b"") if self._version >= 4 else b""
 
-    def _tail_of(self, pid: int) -> bytes:
-        """The tail where the partition itself matters, since a directory that holds it has failed."""
+    def _offline_where_dirs_failed(self, pid: int) -> bytes:
+        """The partition itself matters, since a directory that holds it has failed."""
         live, dirs, replicas = self._live, self._offline_dirs, self._table.replicas(pid)
-        offline = [r for r in replicas if r not in live or pid in dirs.get(r, ())]
-        return self._array(replicas) + self._offline(offline)
+        return self._offline([r for r in replicas if r not in live or pid in dirs.get(r, ())])
 
-    def _fragments(self, pids: list[int], pieces: list[Piece]) -> list[bytes]:
-        fragments = self._pack(pids)
-        table, damaged = self._table, self._in_offline_dir
-        deleting = {number for number, _, _ in pieces if self._topic(number).deleting}
-        if deleting or damaged:
-            topic_of = table.topic_of
-            for at, pid in enumerate(pids):
-                if topic_of[pid] in deleting:
-                    fragments[at] = self._pack_one(
-                        pid, LEADER_DURING_DELETE, INITIAL_LEADER_EPOCH, INITIAL_PARTITION_EPOCH, self._tail_of(pid)
-                    )
-                elif pid in damaged:
-                    fragments[at] = self._pack_one(
-                        pid, table.leader[pid], table.leader_epoch[pid], table.partition_epoch[pid], self._tail_of(pid)
-                    )
-        return fragments
+    def _core_during_delete(self, pid: int) -> bytes:
+        table = self._table
+        isr, replicas = self._array(table.isr(pid)), self._array(table.replicas(pid))
+        return FORMS[len(isr), len(replicas)](
+            table.index_of[pid],
+            table.controller_epoch[pid],
+            LEADER_DURING_DELETE,
+            INITIAL_LEADER_EPOCH,
+            isr,
+            INITIAL_PARTITION_EPOCH,
+            replicas,
+        )
 
     def body(self) -> UpdateMetadataBody:
         """Does the steps that are left."""

@@ -537,7 +537,7 @@ async def test_very_many_partitions_are_cut_into_requests_in_order(monkeypatch: 
             for api, request in decoded(peer)
         ]
         assert pieces == [
-            (name, piece) for name in ("LEADER_AND_ISR", "UPDATE_METADATA") for piece in ([0, 1], [2, 3], [4])
+            (name, piece) for piece in ([0, 1], [2, 3], [4]) for name in ("LEADER_AND_ISR", "UPDATE_METADATA")
         ]
 
 
