@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from aiocontroller.controller.brokers import on_replicas_become_offline
-from aiocontroller.controller.leadership_writes import read_states_again
+from aiocontroller.controller.leadership_writes import journal_isrs, names, read_states_again
 from aiocontroller.controller.reassignment import drop_strangers, maybe_complete_reassignment
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.core.alter_partition import (
-    AlterPartitionResult,
-    Verdict,
-    check_partition,
-    check_request,
-    resolve,
-    strangers,
-)
+from aiocontroller.core.alter_partition import AlterPartitionResult, Verdict, check_request, judge, resolve, strangers
 from aiocontroller.core.decisions import Decisions, commit
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import (
@@ -27,101 +21,140 @@ from aiocontroller.core.events import (
     UpdateMetadataResponseReceived,
 )
 from aiocontroller.zookeeper.errors import Code
+from aiocontroller.zookeeper.overlap import overlapped
+from aiocontroller.zookeeper.writes import Writes
 
 log = logging.getLogger(__name__)
 
 
-Checked = tuple[AlterPartitionReceived, list[Verdict]]
+WRITTEN_AT_ONCE = 1_000
+"""Partitions of one step of a write, or all of one request."""
+
+Resolved = tuple[AlterPartitionReceived, list[tuple[int, KafkaErrorCode]]]
+"""A request and, for each of its partitions, the pid, or -1 and why there is none."""
+
+
+class Begun(NamedTuple):
+    verdicts: list[list[Verdict]]
+    """Of each request in the step."""
+    decisions: Decisions
+    writes: Writes
 
 
 async def alter_partition(shell: ControllerShell, events: Sequence[AlterPartitionReceived]) -> None:
-    """Requests of several brokers as one batch, as long as no two of them are about the same partition."""
+    """Requests of several brokers together, as long as no two of them are about the same partition."""
     waiting = deque(events)
     while waiting:
         await _alter_together(shell, _take_disjoint(shell, waiting))
 
 
-def _take_disjoint(shell: ControllerShell, waiting: deque[AlterPartitionReceived]) -> list[Checked]:
+def _take_disjoint(shell: ControllerShell, waiting: deque[AlterPartitionReceived]) -> list[Resolved]:
     """From the left; a second request about a partition is judged by what the first has made of it."""
-    taken: list[Checked] = []
+    context = shell.context
+    taken: list[Resolved] = []
     seen: set[int] = set()
     while waiting:
         event = waiting[0]
-        error = check_request(shell.context, event)
+        error = check_request(context, event)
         if error:
             event.reply.answer(error)
             waiting.popleft()
             continue
-        verdicts = [check_partition(shell.context, change, event.broker, event.version) for change in event.partitions]
-        pids = {verdict.pid for verdict in verdicts if verdict.pid >= 0}
+        resolved = [resolve(context, change.topic, change.partition) for change in event.partitions]
+        pids = {pid for pid, _ in resolved if pid >= 0}
         if not seen.isdisjoint(pids):
             break
         seen |= pids
-        taken.append((event, verdicts))
+        taken.append((event, resolved))
         waiting.popleft()
     return taken
 
 
-async def _alter_together(shell: ControllerShell, checked: list[Checked]) -> None:
+async def _alter_together(shell: ControllerShell, requests: list[Resolved]) -> None:
     """Write the changes that hold good, answer each partition by itself, tell all metadata caches.
 
-    The leader waits with what it acknowledges; the caches are in no hurry (Kafka tells them first).
+    The leader waits with what it acknowledges; the caches are in no hurry (Kafka tells them first).  While one step is
+    answered, ZooKeeper works on the next.
     """
-    outcome = await _write(shell, [verdict for _, verdicts in checked for verdict in verdicts])
-    for event, verdicts in checked:
-        event.reply.answer(
-            [
-                _result(shell, change.topic, change.partition, verdict, outcome.get(verdict.pid))
-                for change, verdict in zip(event.partitions, verdicts, strict=True)
-            ]
-        )
-    known = [verdict.pid for _, verdicts in checked for verdict in verdicts if verdict.pid >= 0]
+
+    refused: dict[int, list[int]] = {}
+
+    async def begin(step: list[Resolved]) -> Begun:
+        return await _begin(shell, step)
+
+    async def finish(step: list[Resolved], begun: Begun) -> None:
+        outcome = await _finish(shell, begun)
+        refused.update(_refused_strangers(shell, step, begun.verdicts))
+        for (event, _), verdicts in zip(step, begun.verdicts, strict=True):
+            event.reply.answer(
+                [
+                    _result(shell, change.topic, change.partition, verdict, outcome.get(verdict.pid))
+                    for change, verdict in zip(event.partitions, verdicts, strict=True)
+                ]
+            )
+
+    await overlapped(_steps(requests), begin, finish)
+    known = [pid for _, resolved in requests for pid, _ in resolved if pid >= 0]
     if known:
         await shell.send_update_metadata(shell.context.brokers, known)
     await maybe_complete_reassignment(shell, known)
-    await drop_strangers(shell, _refused_strangers(shell, checked))
+    await drop_strangers(shell, refused)
 
 
-def _refused_strangers(shell: ControllerShell, checked: list[Checked]) -> dict[int, list[int]]:
+def _refused_strangers(
+    shell: ControllerShell, step: list[Resolved], verdicts: list[list[Verdict]]
+) -> dict[int, list[int]]:
     """pid -> whom its leader takes for a replica, and so would again: Kafka lets them in."""
     return {
         verdict.pid: strangers(shell.context, verdict.pid, change.isr)
-        for event, verdicts in checked
-        for change, verdict in zip(event.partitions, verdicts, strict=True)
+        for (event, _), each in zip(step, verdicts, strict=True)
+        for change, verdict in zip(event.partitions, each, strict=True)
         if verdict.error_code == KafkaErrorCode.INVALID_REQUEST
         and event.broker == shell.context.table.leader[verdict.pid]
     }
 
 
-async def _write(shell: ControllerShell, verdicts: list[Verdict]) -> dict[int, KafkaErrorCode]:
-    """Write what may be written, each partition once; returns pid -> how that went."""
-    accepted = {v.pid: v.write for v in verdicts if v.write is not None}
-    if not accepted:
-        return {}
-    context, table = shell.context, shell.context.table
+def _steps(requests: Iterable[Resolved]) -> list[list[Resolved]]:
+    steps: list[list[Resolved]] = []
+    size = WRITTEN_AT_ONCE
+    for request in requests:
+        if size >= WRITTEN_AT_ONCE:
+            steps.append([])
+            size = 0
+        steps[-1].append(request)
+        size += len(request[1])
+    return steps
+
+
+async def _begin(shell: ControllerShell, step: list[Resolved]) -> Begun:
+    """Judge, and write what may be written, each partition once."""
+    context = shell.context
+    verdicts = [
+        [
+            judge(context, pid, error, change, event.broker, event.version)
+            for change, (pid, error) in zip(event.partitions, resolved, strict=True)
+        ]
+        for event, resolved in step
+    ]
+    accepted = {v.pid: v.write for each in verdicts for v in each if v.write is not None}
     decisions = Decisions(list(accepted), list(accepted.values()), [()] * len(accepted))
-    names = [table.topic_partition(pid) for pid in decisions.pids]
+    if not accepted:
+        return Begun(verdicts, decisions, Writes(0))
     writes = await shell.zk.set_topic_partition_states(
-        [n.topic for n in names],
-        [n.partition for n in names],
-        decisions.leaderships,
-        fence=context.epoch_zk_version,
+        *names(shell, decisions.pids), decisions.leaderships, fence=context.epoch_zk_version
     )
+    return Begun(verdicts, decisions, writes)
+
+
+async def _finish(shell: ControllerShell, begun: Begun) -> dict[int, KafkaErrorCode]:
+    """Take what ZooKeeper took; returns pid -> how that went."""
+    _, decisions, writes = begun
+    if not decisions.pids:
+        return {}
     ok = [i for i, code in enumerate(writes.code) if code == Code.OK]
-    commit(table, decisions.select(ok), [writes.version[i] for i in ok])
-    for i in ok:
-        pid = decisions.pids[i]
-        shell.journal.append(
-            "isr",
-            topic=names[i].topic,
-            partition=names[i].partition,
-            leader=table.leader[pid],
-            leader_epoch=table.leader_epoch[pid],
-            isr=table.isr(pid),
-            replicas=table.replicas(pid),
-            controller_epoch=context.epoch,
-            partition_epoch=table.partition_epoch[pid],
-        )
+    written = decisions.select(ok)
+    commit(shell.context.table, written, [writes.version[i] for i in ok])
+    journal_isrs(shell, written.pids)
     await read_states_again(
         shell, [pid for pid, code in zip(decisions.pids, writes.code, strict=True) if code != Code.OK]
     )

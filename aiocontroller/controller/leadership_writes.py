@@ -214,3 +214,28 @@ def journal_partitions(
         [state or None for state in recovery_state],
     )
     shell.journal.append_partitions("partition", columns, detail=why)
+
+
+def journal_isrs(shell: ControllerShell, pids: Sequence[int]) -> None:
+    """A record for each partition whose leader has changed its ISR."""
+    if not pids or not shell.journal.enabled:
+        return
+    table = shell.context.table
+    nothing = [None] * len(pids)
+    isrs, assignments, *leadership = take(
+        pids, table.isr_of, table.assignment_of, table.leader, table.leader_epoch, table.partition_epoch
+    )
+    leader, leader_epoch, partition_epoch = leadership
+    columns = PartitionColumns(
+        *names(shell, pids),
+        nothing,
+        nothing,
+        leader,
+        leader_epoch,
+        list(map(table.isrs.values.__getitem__, isrs)),
+        [table.assignments.values[assignment].replicas for assignment in assignments],
+        [shell.context.epoch] * len(pids),
+        partition_epoch,
+        nothing,
+    )
+    shell.journal.append_partitions("isr", columns)

@@ -66,8 +66,8 @@ class PartitionColumns(NamedTuple):
 
     topic: Sequence[str]
     partition: Sequence[int]
-    from_state: Sequence[str]
-    to_state: Sequence[str]
+    from_state: Sequence[str | None]
+    to_state: Sequence[str | None]
     leader: Sequence[int | None]
     leader_epoch: Sequence[int | None]
     isr: Sequence[Sequence[int] | None]

@@ -339,7 +339,7 @@ class KafkaZkClient:
         A create that meets its znode costs its batch another round, so look first at the parents that partitions share.
         """
         parents = [paths.topic_partitions(topic) for topic in dict.fromkeys(topic for topic, _, _ in states)]
-        found = await self.client.exists_many(parents)
+        found = await self.client.get_many(parents)
         missing = {path for path, code in zip(parents, found.code, strict=True) if code}
         ops: list[WriteOp] = []
         at: list[int] = []
