@@ -145,17 +145,7 @@ def measure_encoders(rows: Rows, partitions: int, brokers: int, rounds: int) -> 
             }
             ours = best(rounds, lambda a=arguments: LeaderAndIsrEncoder(7, **a).body()) / len(on_broker)
             rows.append(row("the same, encoded values kept", len(on_broker), ours))
-            measure_steps(rows, encoders(table, pids)[ApiKey.UPDATE_METADATA])
             measure_sharing(rows, encoders(table, pids)[ApiKey.UPDATE_METADATA]().body(), brokers, rounds)
-
-
-def measure_steps(rows: Rows, make: Callable[[], Any]) -> None:
-    encoder, longest, more = make(), 0.0, True
-    while more:
-        started = time.perf_counter()
-        more = encoder.step()
-        longest = max(longest, time.perf_counter() - started)
-    rows.append({"what": "longest step of UPDATE_METADATA", "ms": round(longest * 1e3, 2)})
 
 
 def measure_sharing(rows: Rows, body: Any, brokers: int, rounds: int) -> None:

@@ -13,7 +13,7 @@ from math import inf
 
 from aiocontroller.controller.channel_manager import ControllerChannelManager
 from aiocontroller.controller.request_queue import Body
-from aiocontroller.core.columns import take
+from aiocontroller.core.columns import in_range, take
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import Broker
 from aiocontroller.core.partitions import NO_ISR
@@ -61,15 +61,15 @@ class BrokerRequestSender:
         metadata = requests.update_metadata
         told: Sequence[int] = () if metadata is None else metadata.pids
         for low, high in pairwise((-inf, *told[PARTITIONS_PER_REQUEST::PARTITIONS_PER_REQUEST], inf)):
-            self._cores = Cores()
+            piece = in_range(told[bisect_left(told, low) : bisect_left(told, high)])
+            self._cores = Cores(self._context.table.with_leadership(piece))
             for request in requests.leader_and_isr:
                 pids = request.pids[bisect_left(request.pids, low) : bisect_left(request.pids, high)]
                 if pids:
                     self._send_leader_and_isr(request, pids, sent.control)
                     await self._clock.sleep(0)
             if metadata is not None:
-                pids = metadata.pids[bisect_left(told, low) : bisect_left(told, high)]
-                self._send_update_metadata(metadata, pids, sent.metadata)
+                self._send_update_metadata(metadata, piece, sent.metadata)
                 await self._clock.sleep(0)
         self._cores = None
         for stop_replica in requests.stop_replica:
@@ -91,7 +91,7 @@ class BrokerRequestSender:
             encode,
             pids,
             acknowledgements.one(),
-            new=request.new.intersection(pids),
+            new=request.new.intersection(pids) if request.new else request.new,
             anew=anew,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import compress
 
 from aiocontroller.controller import (
@@ -89,18 +89,15 @@ def _take(shell: ControllerShell, pids: Sequence[int], states: PartitionStates) 
         found = [number in led for number in numbers]
         pids, numbers, versions = (list(compress(column, found)) for column in (pids, numbers, versions))
 
-    def column(of_value: Callable[[LeaderAndIsr], int]) -> Iterable[int]:
-        return map({number: of_value(value) for number, value in led.items()}.__getitem__, numbers)
-
-    table.set_leaderships(
-        pids,
-        column(lambda s: s.leader),
-        column(lambda s: s.leader_epoch),
-        column(lambda s: table.isrs.id(s.isr)),
-        column(lambda s: s.recovery_state),
-        column(lambda s: s.controller_epoch),
-        versions,
-    )
+    of_value = [
+        (v.leader, v.leader_epoch, table.isrs.id(v.isr), v.recovery_state, v.controller_epoch) for v in led.values()
+    ]
+    if len(of_value) < len(states.values):
+        place = {number: at for at, number in enumerate(led)}
+        numbers = list(map(place.__getitem__, numbers))
+    if numbers:
+        leaders, leader_epochs, isrs, recovery_states, epochs = take(numbers, *zip(*of_value, strict=True))
+        table.set_leaderships(pids, leaders, leader_epochs, isrs, recovery_states, epochs, versions)
 
 
 async def _discard_notifications(shell: ControllerShell) -> None:

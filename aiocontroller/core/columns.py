@@ -40,6 +40,11 @@ def put(column: array[int], pids: Sequence[int], values: Iterable[int]) -> None:
         column[pid] = value
 
 
+def in_range(pids: Sequence[int]) -> Sequence[int]:
+    """The same as a range, where they are one: then its rows are slices."""
+    return range(pids[0], pids[-1] + 1) if pids and _is_range(pids) else pids
+
+
 def _is_range(pids: Sequence[int]) -> bool:
     first, n = pids[0], len(pids)
     return isinstance(pids, range) or (pids[-1] - first == n - 1 and list(pids) == list(range(first, first + n)))

@@ -24,11 +24,10 @@ from aiocontroller.core.partitions import PartitionTable
 from aiocontroller.wire.apis import ApiKey, check_supported, is_flexible
 from aiocontroller.wire.primitives import INT32, NO_TAGS, Buffer, Cursor, array_length, string
 from aiocontroller.wire.topic_states import (
-    STEP_PARTITIONS,
     ControlRequestBody,
     Cores,
     EncodedValues,
-    Piece,
+    Run,
     TopicStatesEncoder,
 )
 
@@ -42,7 +41,7 @@ LiveLeader = tuple[int, str, int]
 
 
 class LeaderAndIsrEncoder(TopicStatesEncoder):
-    """Encodes in steps (see ``topic_states``): ``while encoder.step(): …``, then ``body``.
+    """See ``topic_states``; ``body`` does the work.
 
     ``new``: the pids whose replica the broker may create even where a log directory is offline.  Every pid must have
     leadership.  ``live_leaders``: the registered brokers that lead something in the request.
@@ -93,7 +92,7 @@ class LeaderAndIsrEncoder(TopicStatesEncoder):
         end = NO_TAGS if flexible else b""
         return INT32.pack(broker) + string(host, flexible=flexible) + INT32.pack(port) + end
 
-    def _ends(self, pids: list[int], pieces: list[Piece], cores: list[bytes]) -> bytes | list[bytes]:
+    def _ends(self, pids: Sequence[int], runs: list[Run], cores: list[bytes]) -> bytes | list[bytes]:
         table, new, recovering, moving = self._table, self._new, self._recovering, self._kept.moving()
         [assigned] = take(pids, table.assignment_of) if moving else [()]
         if not (new or recovering) and moving.isdisjoint(assigned):
@@ -120,7 +119,6 @@ class LeaderAndIsrEncoder(TopicStatesEncoder):
         return end + (NO_TAGS if self._flexible else b"")
 
     def body(self) -> ControlRequestBody:
-        """Does the steps that are left."""
         states = self._states()
         if self._version < 2:
             return ControlRequestBody(b"".join((self._head, *states, self._end)), None)
@@ -202,7 +200,6 @@ def _read_partition_errors(cursor: Cursor, topic_id: bytes, errors: list[tuple[b
 
 
 __all__ = [
-    "STEP_PARTITIONS",
     "EncodedValues",
     "LeaderAndIsrEncoder",
     "LeaderAndIsrResponse",

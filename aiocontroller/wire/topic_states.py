@@ -10,23 +10,19 @@ A broker takes a request as damaged in which a topic appears twice, and rows are
 not stand together: they are first gathered by topic, then encoded, topics in order of first appearance and a topic's
 partitions in the order given.
 
-Both passes are cut into steps, so that two million partitions do not hold the event loop.  Between the steps nobody may
-change the table; who owns it (the controller's consumer) waits for the encoder.
+All is one pass: whoever sends very many partitions cuts them into requests first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, compress, count
+from collections.abc import Callable, Sequence
+from itertools import accumulate, chain, compress, count, islice
 from operator import ne
 from struct import Struct
 
 from aiocontroller.core.columns import look_up, take
 from aiocontroller.core.partitions import NO_ISR, PartitionTable, Topic
 from aiocontroller.wire.primitives import COMPACT_INT32_ARRAY, LEGACY_INT32_ARRAY, NO_TAGS, array_length, string
-
-STEP_PARTITIONS = 20_000
-"""About 10 ms of work."""
 
 
 class ControlRequestBody:
@@ -87,9 +83,13 @@ class EncodedValues:
 
 
 class Cores:
-    """What many requests about the same partitions share, while the table stays as it is."""
+    """What many requests about the same partitions share, while the table stays as it is.
 
-    def __init__(self) -> None:
+    ``wanted``: all pids that they are about, if that is known; then the first of them packs for all.
+    """
+
+    def __init__(self, wanted: Sequence[int] = ()) -> None:
+        self.wanted = wanted
         self._by_pid: dict[bool, dict[int, bytes]] = {}
         self._headers: dict[tuple[bool, bool], dict[int, bytes]] = {}
         self.recovering: dict[int, int] = {}
@@ -122,12 +122,12 @@ class Forms(dict[tuple[int, int], Pack]):
 FORMS = Forms()
 """Shared: there are as many as there are pairs of replica counts."""
 
-Piece = tuple[int, list[int], int]
-"""(topic number, pids of it, partitions of the whole topic; 0 where an earlier piece said so)."""
+Run = tuple[int, int, int]
+"""(topic number, where its partitions begin, where they end)."""
 
 
 class TopicStatesEncoder:
-    """Base of the two encoders: feed by ``step``, then take ``_states``.
+    """Base of the two encoders.
 
     Subclasses say how partitions end (``_ends``) and put their own head and end around the states.  ``kept`` saves work
     when many requests are encoded from one table, ``cores`` where partitions go to many brokers.
@@ -154,158 +154,105 @@ class TopicStatesEncoder:
         self._with_topic_ids = with_topic_ids
         self._skip = skip_without_leadership
         self._pids = pids
-        self._gathered = 0
-        self._by_topic: dict[int, list[int]] = {}
-        self._pieces: Iterator[Piece] | None = None
-        self._parts: list[bytes] = []
-        self._done = False
         self._kept = kept
         # Plain dicts, filled beforehand: a __missing__ costs a fifth.
         self._isrs = kept.isrs(flexible=flexible)
         self._replicas = kept.replicas(flexible=flexible)
         cores = Cores() if cores is None else cores
         self._cores = cores.of(flexible=flexible)
+        self._wanted = cores.wanted
         self._recovering = cores.recovering
         self._headers = cores.headers(flexible=flexible, with_topic_ids=with_topic_ids)
 
-    # -- the passes ------------------------------------------------------------------------------------------------
-
-    def step(self, partitions: int = STEP_PARTITIONS) -> bool:
-        """Work on about this many partitions; whether there is more to do."""
-        if self._gathered < len(self._pids):
-            self._gather(partitions)
-        elif not self._done:
-            if self._pieces is None:
-                self._pieces = self._in_pieces(partitions)
-            self._encode(partitions)
-        return not self._done
-
-    def _finish(self) -> None:
-        while self.step():
-            pass
-
-    def _gather(self, limit: int) -> None:
-        start = self._gathered
-        pids = self._pids[start : start + limit]
-        self._gathered = start + len(pids)
-        if self._skip:
-            pids = self._table.with_leadership(pids)
-            if not pids:
-                return
-        [topics] = take(pids, self._table.topic_of)
-        by_topic, first = self._by_topic, 0
-        ends = list(compress(count(1), map(ne, topics, topics[1:])))
-        ends.append(len(pids))
-        for end in ends:
-            known = by_topic.get(topics[first])
-            if known is None:
-                by_topic[topics[first]] = list(pids[first:end])
-            else:
-                known += pids[first:end]
-            first = end
-
-    def _in_pieces(self, limit: int) -> Iterator[Piece]:
-        """None longer than the limit."""
-        for topic, pids in self._by_topic.items():
-            assert topic >= 0, f"partition {pids[0]} has no topic any more"
-            n = len(pids)
-            if n <= limit:
-                yield topic, pids, n
-            else:
-                for start in range(0, n, limit):
-                    yield topic, pids[start : start + limit], 0 if start else n
-
-    def _encode(self, limit: int) -> None:
-        assert self._pieces is not None
-        pieces, taken = [], 0
-        for piece in self._pieces:
-            pieces.append(piece)
-            taken += len(piece[1])
-            if taken >= limit:
-                break
-        else:
-            self._done = True
-        if not pieces:
-            return
-        pids = list(chain.from_iterable([pids for _, pids, _ in pieces]))
-        cores = self._known_cores(pids)
-        ends = self._ends(pids, pieces, cores)
-        if self._grouped:
-            self._put_topic_headers(pieces, cores)
-        else:
-            self._put_names(pieces, cores)
-        if isinstance(ends, bytes):
-            cores.append(b"")
-            self._parts.append(ends.join(cores))
-        else:
-            self._parts.append(b"".join(chain.from_iterable(zip(cores, ends, strict=True))))
-
-    def _put_topic_headers(self, pieces: list[Piece], cores: list[bytes]) -> None:
-        flexible, headers, at = self._flexible, self._headers, 0
-        # A topic's tagged fields come after its partitions, that is before the next topic's header.
-        end_of_topic = NO_TAGS if flexible else b""
-        end = end_of_topic if self._parts else b""
-        lengths: dict[int, bytes] = {}
-        for number, pids, n in pieces:
-            if n:
-                length = lengths.get(n)
-                if length is None:
-                    length = lengths[n] = array_length(n, flexible=flexible)
-                header = headers.get(number)
-                if header is None:
-                    topic = self._topic(number)
-                    name = string(topic.name, flexible=flexible)
-                    header = headers[number] = name + topic.id if self._with_topic_ids else name
-                cores[at] = b"".join((end, header, length, cores[at]))
-                end = end_of_topic
-            at += len(pids)
-
-    def _put_names(self, pieces: list[Piece], cores: list[bytes]) -> None:
-        """The oldest versions have no topics, only partitions that carry their topic's name."""
-        at = 0
-        for number, pids, _ in pieces:
-            name = string(self._topic(number).name, flexible=False)
-            cores[at : at + len(pids)] = [name + core for core in cores[at : at + len(pids)]]
-            at += len(pids)
-
-    def _topic(self, number: int) -> Topic:
-        topic = self._table.topics[number]
-        assert topic is not None
-        return topic
-
-    # -- results ---------------------------------------------------------------------------------------------------
-
-    @property
-    def partition_count(self) -> int:
-        """Partitions in the request; known once everything is gathered."""
-        return sum(map(len, self._by_topic.values()))
-
     def _states(self) -> list[bytes]:
         """The array of topics (or of partitions, in the oldest versions), in pieces."""
-        self._finish()
-        count = len(self._by_topic) if self._grouped else self.partition_count
-        end = NO_TAGS if self._grouped and self._flexible and count else b""
-        return [array_length(count, flexible=self._flexible), *self._parts, end]
+        pids = self._table.with_leadership(self._pids) if self._skip else self._pids
+        if not pids:
+            return [array_length(0, flexible=self._flexible)]
+        pids, runs = self._by_topic(pids)
+        cores = self._known_cores(pids)
+        ends = self._ends(pids, runs, cores)
+        if self._grouped:
+            self._put_topic_headers(runs, cores)
+        else:
+            self._put_names(runs, cores)
+        if isinstance(ends, bytes):
+            cores.append(b"")
+            states = ends.join(cores)
+        else:
+            states = b"".join(chain.from_iterable(zip(cores, ends, strict=True)))
+        count = len(runs) if self._grouped else len(pids)
+        end = NO_TAGS if self._grouped and self._flexible else b""
+        return [array_length(count, flexible=self._flexible), states, end]
+
+    def _by_topic(self, pids: Sequence[int]) -> tuple[Sequence[int], list[Run]]:
+        """The pids so that each topic's stand together, and where."""
+        [topics] = take(pids, self._table.topic_of)
+        ends = [*compress(count(1), map(ne, topics, islice(topics, 1, None))), len(pids)]
+        numbers = [topics[end - 1] for end in ends]
+        starts = [0, *ends[:-1]]
+        if len(set(numbers)) < len(numbers):  # rows were used again
+            gathered: dict[int, list[int]] = {}
+            for number, start, end in zip(numbers, starts, ends, strict=True):
+                gathered.setdefault(number, []).extend(pids[start:end])
+            pids = list(chain.from_iterable(gathered.values()))
+            numbers, ends = list(gathered), list(accumulate(map(len, gathered.values())))
+            starts = [0, *ends[:-1]]
+        return pids, list(zip(numbers, starts, ends, strict=True))
+
+    def _put_topic_headers(self, runs: list[Run], cores: list[bytes]) -> None:
+        flexible, headers = self._flexible, self._headers
+        end = b""
+        lengths: dict[int, bytes] = {}
+        for number, start, stop in runs:
+            n = stop - start
+            length = lengths.get(n)
+            if length is None:
+                length = lengths[n] = array_length(n, flexible=flexible)
+            header = headers.get(number)
+            if header is None:
+                header = headers[number] = self._header(number)
+            cores[start] = b"".join((end, header, length, cores[start]))
+            if flexible:  # a topic's tagged fields come after its partitions, that is before the next topic's header
+                end = NO_TAGS
+
+    def _header(self, number: int) -> bytes:
+        topic = self._topic(number)
+        name = string(topic.name, flexible=self._flexible)
+        return name + topic.id if self._with_topic_ids else name
+
+    def _put_names(self, runs: list[Run], cores: list[bytes]) -> None:
+        """The oldest versions have no topics, only partitions that carry their topic's name."""
+        for number, start, stop in runs:
+            name = self._header(number)
+            cores[start:stop] = [name + core for core in cores[start:stop]]
+
+    def _topic(self, number: int) -> Topic:
+        topic = self._table.topics[number] if number >= 0 else None
+        assert topic is not None, "a partition has no topic any more"
+        return topic
 
     # -- partitions ------------------------------------------------------------------------------------------------
 
-    def _known_cores(self, pids: list[int]) -> list[bytes]:
+    def _known_cores(self, pids: Sequence[int]) -> list[bytes]:
         known = self._cores
         try:
             return look_up(pids, known)
         except KeyError:
-            missing = [pid for pid in pids if pid not in known] if known else pids
+            missing = self._wanted or pids
+            if known:
+                missing = [pid for pid in dict.fromkeys((*missing, *pids)) if pid not in known]
             known.update(zip(missing, self._pack(missing), strict=True))
             [states] = take(missing, self._table.recovery_state)
             if any(states):
                 self._recovering.update((pid, state) for pid, state in zip(missing, states, strict=True) if state)
-            return look_up(pids, known)
+            return self._known_cores(pids)
 
-    def _ends(self, pids: list[int], pieces: list[Piece], cores: list[bytes]) -> bytes | list[bytes]:
-        """What follows each core, or all of them; ``pieces`` say whose they are.  May replace cores."""
+    def _ends(self, pids: Sequence[int], runs: list[Run], cores: list[bytes]) -> bytes | list[bytes]:
+        """What follows each core, or all of them; ``runs`` say whose they are.  May replace cores."""
         raise NotImplementedError
 
-    def _pack(self, pids: list[int]) -> list[bytes]:
+    def _pack(self, pids: Sequence[int]) -> list[bytes]:
         """THE hot loop: one call of a compiled form for each partition."""
         table, isrs, replicas, forms = self._table, self._isrs, self._replicas, FORMS
         index, controller_epoch, leader, leader_epoch, isr_of, partition_epoch, assignment_of = take(

@@ -36,7 +36,7 @@ from aiocontroller.wire.primitives import (
     nullable_string,
     string,
 )
-from aiocontroller.wire.topic_states import FORMS, ControlRequestBody, Cores, EncodedValues, Piece, TopicStatesEncoder
+from aiocontroller.wire.topic_states import FORMS, ControlRequestBody, Cores, EncodedValues, Run, TopicStatesEncoder
 
 _KEY = ApiKey.UPDATE_METADATA
 _START = Struct(">iBi")
@@ -51,7 +51,7 @@ INITIAL_PARTITION_EPOCH = 0
 
 
 class UpdateMetadataEncoder(TopicStatesEncoder):
-    """Encodes in steps (see ``topic_states``): ``while encoder.step(): …``, then ``body().for_broker(epoch)``.
+    """See ``topic_states``; ``body().for_broker(epoch)`` does the work.
 
     ``live_brokers``: all registered brokers, with their endpoints, whatever the pids.  ``live``: the ids of brokers
     whose replicas count as online.  ``offline_dirs``: by broker, the pids in its failed log directories.
@@ -101,12 +101,12 @@ class UpdateMetadataEncoder(TopicStatesEncoder):
             )
         )
 
-    def _ends(self, pids: list[int], pieces: list[Piece], cores: list[bytes]) -> bytes | list[bytes]:
+    def _ends(self, pids: Sequence[int], runs: list[Run], cores: list[bytes]) -> bytes | list[bytes]:
         table, live, damaged = self._table, self._live, self._in_offline_dir
         assignments = table.assignments.values
         [assigned] = take(pids, table.assignment_of)
         by_assignment = {a: self._offline([r for r in assignments[a].replicas if r not in live]) for a in set(assigned)}
-        deleting = {number for number, _, _ in pieces if self._topic(number).deleting}
+        deleting = {number for number, _, _ in runs if self._topic(number).deleting}
         if not (deleting or damaged) and len(set(by_assignment.values())) == 1:
             return next(iter(by_assignment.values()))
         ends = list(map(by_assignment.__getitem__, assigned))
@@ -140,7 +140,6 @@ class UpdateMetadataEncoder(TopicStatesEncoder):
         )
 
     def body(self) -> UpdateMetadataBody:
-        """Does the steps that are left."""
         states = self._states()
         if self._version < 5:
             return UpdateMetadataBody(b"".join((self._head, *states, self._end)), None)

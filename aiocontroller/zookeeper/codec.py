@@ -9,6 +9,7 @@ single operations only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import add
 from struct import Struct
 from typing import Any
 
@@ -155,8 +156,9 @@ def path_and_watch(opcode: int, path: str, watch: bool) -> bytes:
 
 def multi_read(raw_paths: Sequence[bytes]) -> bytes:
     """A multiRead of getData, one for each path, without watches."""
-    head = _OP_AND_LENGTH.pack
-    parts = [head(GET_DATA, False, -1, len(raw)) + raw for raw in raw_paths]
+    lengths = list(map(len, raw_paths))
+    heads = {length: _OP_AND_LENGTH.pack(GET_DATA, False, -1, length) for length in set(lengths)}
+    parts = list(map(add, map(heads.__getitem__, lengths), raw_paths))
     return b"".join((pack_int(MULTI_READ), b"\0".join(parts), b"\0" if parts else b"", _END_OF_MULTI))
 
 

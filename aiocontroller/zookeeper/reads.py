@@ -213,7 +213,7 @@ class BulkReader:
                 full = paths[start : start + wanted]
                 if prefix:  # "/" is the chroot itself, which has no slash at its end
                     full = [prefix + path if path != "/" else prefix for path in full]
-                raw = [path.encode() for path in full]
+                raw = list(map(str.encode, full))
                 count = _fitting(raw)
                 position += count
                 found[start], size = await self._read_batch(raw[:count], full[:count], watch, generation)
