@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -28,13 +29,13 @@ from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core import reassignment as core_reassignment
 from aiocontroller.core import replica_state_machine as rsm
 from aiocontroller.core.election import Outcome, UncleanPolicy
-from aiocontroller.core.errors import ControllerMovedError, KafkaErrorCode
+from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.request_batch import RequestBatch
 from aiocontroller.zookeeper import registration
 from aiocontroller.zookeeper.client import CONTROLLER_EPOCH_PATH, SessionEvent, ZooKeeperClient
 from aiocontroller.zookeeper.codec import OK, SetData
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
-from aiocontroller.zookeeper.writes import BulkWriter
+from aiocontroller.zookeeper.writes import BulkWriter, Writes
 
 Handler = Callable[..., Awaitable[Any]]
 
@@ -208,11 +209,18 @@ def _alter_partition(*as_current: str) -> Callable[[], list[Patch]]:
 
 
 def _acknowledged_unwritten() -> list[Patch]:
-    async def write(shell: Any, verdicts: Any) -> dict[int, KafkaErrorCode]:
-        for verdict in verdicts:
-            if verdict.write is not None:
-                shell.context.table.set_leadership(verdict.pid, verdict.write)
-        return {verdict.pid: KafkaErrorCode.NONE for verdict in verdicts if verdict.write is not None}
+    original = isr._write
+
+    class Forgetful:
+        async def set_topic_partition_states(self, topics: Any, numbers: Any, states: Any, *, fence: int) -> Writes:
+            writes = Writes(0)
+            writes.code, writes.version = [OK] * len(states), [state.partition_epoch for state in states]
+            return writes
+
+    async def write(shell: Any, step: Any) -> Any:
+        stand_in = copy.copy(shell)
+        stand_in.zk = Forgetful()
+        return await original(stand_in, step)
 
     return [(isr, "_write", write)]
 

@@ -11,7 +11,14 @@ from aiocontroller.controller.brokers import on_replicas_become_offline
 from aiocontroller.controller.leadership_writes import journal_isrs, names, read_states_again
 from aiocontroller.controller.reassignment import drop_strangers, maybe_complete_reassignment
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.core.alter_partition import AlterPartitionResult, Verdict, check_request, judge, resolve, strangers
+from aiocontroller.core.alter_partition import (
+    AlterPartitionResult,
+    Verdict,
+    check_partition,
+    check_request,
+    resolve,
+    strangers,
+)
 from aiocontroller.core.decisions import Decisions, commit
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import (
@@ -30,8 +37,8 @@ log = logging.getLogger(__name__)
 WRITTEN_AT_ONCE = 1_000
 """Partitions of one step of a write, or all of one request."""
 
-Resolved = tuple[AlterPartitionReceived, list[tuple[int, KafkaErrorCode]]]
-"""A request and, for each of its partitions, the pid, or -1 and why there is none."""
+Resolved = tuple[AlterPartitionReceived, list[int]]
+"""A request and the pids of the partitions that there are."""
 
 
 class Begun(NamedTuple):
@@ -60,12 +67,11 @@ def _take_disjoint(shell: ControllerShell, waiting: deque[AlterPartitionReceived
             event.reply.answer(error)
             waiting.popleft()
             continue
-        resolved = [resolve(context, change.topic, change.partition) for change in event.partitions]
-        pids = {pid for pid, _ in resolved if pid >= 0}
+        pids = [pid for c in event.partitions if (pid := resolve(context, c.topic, c.partition)[0]) >= 0]
         if not seen.isdisjoint(pids):
             break
-        seen |= pids
-        taken.append((event, resolved))
+        seen.update(pids)
+        taken.append((event, pids))
         waiting.popleft()
     return taken
 
@@ -80,7 +86,7 @@ async def _alter_together(shell: ControllerShell, requests: list[Resolved]) -> N
     refused: dict[int, list[int]] = {}
 
     async def begin(step: list[Resolved]) -> Begun:
-        return await _begin(shell, step)
+        return await _write(shell, step)
 
     async def finish(step: list[Resolved], begun: Begun) -> None:
         outcome = await _finish(shell, begun)
@@ -94,7 +100,7 @@ async def _alter_together(shell: ControllerShell, requests: list[Resolved]) -> N
             )
 
     await overlapped(_steps(requests), begin, finish)
-    known = [pid for _, resolved in requests for pid, _ in resolved if pid >= 0]
+    known = [pid for _, pids in requests for pid in pids]
     if known:
         await shell.send_update_metadata(shell.context.brokers, known)
     await maybe_complete_reassignment(shell, known)
@@ -126,15 +132,12 @@ def _steps(requests: Iterable[Resolved]) -> list[list[Resolved]]:
     return steps
 
 
-async def _begin(shell: ControllerShell, step: list[Resolved]) -> Begun:
+async def _write(shell: ControllerShell, step: list[Resolved]) -> Begun:
     """Judge, and write what may be written, each partition once."""
     context = shell.context
     verdicts = [
-        [
-            judge(context, pid, error, change, event.broker, event.version)
-            for change, (pid, error) in zip(event.partitions, resolved, strict=True)
-        ]
-        for event, resolved in step
+        [check_partition(context, change, event.broker, event.version) for change in event.partitions]
+        for event, _ in step
     ]
     accepted = {v.pid: v.write for each in verdicts for v in each if v.write is not None}
     decisions = Decisions(list(accepted), list(accepted.values()), [()] * len(accepted))

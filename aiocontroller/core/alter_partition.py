@@ -58,13 +58,6 @@ def check_request(context: ControllerContext, request: AlterPartitionReceived) -
 def check_partition(context: ControllerContext, change: AlterPartition, broker: int, version: int) -> Verdict:
     """The verdict on one partition of a request by ``broker``; its version says how an ineligible replica is named."""
     pid, error = resolve(context, change.topic, change.partition)
-    return judge(context, pid, error, change, broker, version)
-
-
-def judge(
-    context: ControllerContext, pid: int, error: KafkaErrorCode, change: AlterPartition, broker: int, version: int
-) -> Verdict:
-    """The same where ``resolve`` has said already which partition it is."""
     current = context.table.leadership(pid) if pid >= 0 else None
     if current is None:
         return Verdict(pid, error or KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

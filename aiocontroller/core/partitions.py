@@ -111,6 +111,8 @@ class PartitionTable:
         """Partitions that have leadership (Kafka's ``GlobalPartitionCount``)."""
         self.preferred_replica_imbalance = 0
         """Partitions not led by their first replica; topics being deleted are left out of it."""
+        self.changes = 0
+        """Grows whenever a row gets other replicas, or none."""
         self.not_online: dict[int, None] = {}
         """The pids in NewPartition or OfflinePartition, in order of arrival: what an election may bring online."""
 
@@ -220,6 +222,7 @@ class PartitionTable:
 
     def remove_topic(self, topic: Topic) -> None:
         """Forget the topic and its partitions; their rows may be used again."""
+        self.changes += 1
         self.set_topic_deleting(topic, True)
         for pid in topic.partitions():
             self._unlink(pid)
@@ -332,6 +335,7 @@ class PartitionTable:
         """Replace the replicas; those that stay keep their state, new ones are NonExistentReplica."""
         old = self.replicas(pid)
         if old != assignment.replicas:
+            self.changes += 1
             states = dict(zip(old, self.replica_states.values[self.replica_states_of[pid]], strict=True))
             self.replica_states_of[pid] = self.replica_states.id(
                 tuple(states.get(r, ReplicaState.NonExistentReplica) for r in assignment.replicas)

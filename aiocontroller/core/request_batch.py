@@ -109,6 +109,7 @@ class RequestBatch:
         self._update_metadata_brokers: dict[int, None] = {}
         self._update_metadata_pids: list[Sequence[int]] = []
         self._stop_replica: dict[int, dict[int, bool]] = {}
+        self._since = self._context.table.changes
 
     def __bool__(self) -> bool:
         return bool(self._leader_and_isr or self._update_metadata_brokers or self._stop_replica)
@@ -176,8 +177,9 @@ class RequestBatch:
         """Everything that was added since the last time, ordered."""
         requests = Requests(
             [
-                LeaderAndIsrRequest(broker, _ascending(wanted), frozenset(self._new.get(broker, ())))
+                LeaderAndIsrRequest(broker, pids, frozenset(self._new.get(broker, ())))
                 for broker, wanted in sorted(self._leader_and_isr.items())
+                if (pids := self._replicas_of(broker, _ascending(wanted)))
             ],
             UpdateMetadataRequest(sorted(self._update_metadata_brokers), _ascending(self._update_metadata_pids))
             if self._update_metadata_brokers
@@ -193,6 +195,13 @@ class RequestBatch:
             self._told.setdefault(told.broker, []).append(told.pids)
         self._clear()
         return requests
+
+    def _replicas_of(self, broker: int, pids: list[int]) -> list[int]:
+        """Without those that were taken away from the broker since they were added."""
+        table = self._context.table
+        if table.changes == self._since:
+            return pids
+        return [pid for pid in pids if table.topic_of[pid] >= 0 and broker in table.replicas(pid)]
 
     def _stop_epoch(self, pid: int) -> int:
         table = self._context.table
