@@ -213,10 +213,9 @@ def raw_writes(world: World, size: int = 500) -> list[bytes]:
     check = codec.check_op(EPOCH_PATH, 0)
     bodies = []
     for at in range(0, len(world.paths), size):
-        part = range(at, min(at + size, len(world.paths)))
-        bodies.append(
-            codec.multi([check, *(codec.set_op(world.raw_paths[i], world.data(i), world.versions[i]) for i in part)])
-        )
+        end = min(at + size, len(world.paths))
+        datas = [world.data(i) for i in range(at, end)]
+        bodies.append(codec.multi_set(check, world.raw_paths[at:end], datas, world.versions[at:end]))
     return bodies
 
 
@@ -324,7 +323,7 @@ async def writing(world: World) -> dict[str, Rate]:
     check = codec.check_op(EPOCH_PATH, 0)
 
     def kafkas_body(i: int) -> bytes:
-        return codec.multi([check, codec.set_op(world.raw_paths[i], datas[i], world.versions[i])])
+        return codec.multi_set(check, [world.raw_paths[i]], [datas[i]], [world.versions[i]])
 
     async def one(i: int) -> None:
         [(_, payload)] = await client.session.exchange([kafkas_body(i)], retry=False)

@@ -8,6 +8,7 @@ once for each distinct combination, put the results.
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import TypeVar
@@ -36,8 +37,7 @@ def put(column: array[int], pids: Sequence[int], values: Iterable[int]) -> None:
     if len(pids) > 1 and _is_range(pids):
         column[pids[0] : pids[0] + len(pids)] = array(column.typecode, values)
         return
-    for pid, value in zip(pids, values, strict=True):
-        column[pid] = value
+    deque(map(column.__setitem__, pids, values), maxlen=0)
 
 
 def in_range(pids: Sequence[int]) -> Sequence[int]:

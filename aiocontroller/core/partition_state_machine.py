@@ -64,11 +64,15 @@ def initialize_partition_states(context: ControllerContext) -> None:
 def partitions_to_bring_online(context: ControllerContext, topic: str | None = None) -> list[int]:
     """Every New or Offline partition, ascending, except of topics that are being deleted; or those of one topic."""
     table = context.table
-    return sorted(
-        pid
-        for pid in table.not_online
-        if not _is_going(context, pid) and (topic is None or table.topic(pid).name == topic)
-    )
+    pids = _staying(context, sorted(table.not_online))
+    return pids if topic is None else [pid for pid in pids if table.topic(pid).name == topic]
+
+
+def _staying(context: ControllerContext, pids: list[int]) -> list[int]:
+    """Without those that nobody needs to lead any more."""
+    if len(context.table.staying(pids)) == len(pids):
+        return pids
+    return [pid for pid in pids if not _is_going(context, pid)]
 
 
 def _is_going(context: ControllerContext, pid: int) -> bool:
@@ -84,18 +88,14 @@ def partitions_with_offline_leader(context: ControllerContext, pids: Sequence[in
     """
     table = context.table
     isrs, leaders = take(pids, table.isr_of, table.leader)
-    away = [
-        pid
-        for pid, isr, leader in zip(pids, isrs, leaders, strict=True)
-        if isr != NO_ISR and (leader not in context.live or context.offline_dirs)
-    ]
-    return [
-        pid
-        for pid in away
-        if not context.is_replica_online(pid, table.leader[pid])
-        and not _may_lead_unheard(context, pid)
-        and not _is_going(context, pid)
-    ]
+    if context.offline_dirs:
+        online = map(context.is_replica_online, pids, leaders)
+    else:
+        online = map(context.live.__contains__, leaders)
+    away = [pid for pid, isr, lives in zip(pids, isrs, online, strict=True) if isr != NO_ISR and not lives]
+    if context.suspected:
+        away = [pid for pid in away if not _may_lead_unheard(context, pid)]
+    return _staying(context, away)
 
 
 def _may_lead_unheard(context: ControllerContext, pid: int) -> bool:

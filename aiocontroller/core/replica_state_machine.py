@@ -143,37 +143,41 @@ class OfflinePlan(NamedTuple):
 
 def plan_offline(context: ControllerContext, replicas: Replicas) -> OfflinePlan:
     """Take the replicas out of their partitions' ISRs; where the leader goes, none leads (elect first)."""
-    table, isrs = context.table, context.table.isrs.values
+    table, isrs, epoch = context.table, context.table.isrs.values, context.epoch
     shrunk: dict[tuple[int, tuple[int, ...]], tuple[int, ...] | None] = {}
-    staying: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
+    others: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
     plan = OfflinePlan(Decisions.none(), [], [])
-    for pid, gone in leaving(replicas):
-        isr = table.isr_of[pid]
+    going = leaving(replicas)
+    columns = take(
+        [pid for pid, _ in going],
+        table.isr_of,
+        table.assignment_of,
+        table.leader,
+        table.leader_epoch,
+        table.partition_epoch,
+        table.recovery_state,
+    )
+    pids, leaderships, recipients = plan.shrink
+    for (pid, gone), isr, assignment, leader, leader_epoch, partition_epoch, recovery_state in zip(
+        going, *columns, strict=True
+    ):
         if isr == NO_ISR:
             plan.without_leadership.append(pid)
             continue
-        if (isr, gone) not in shrunk:
-            shrunk[isr, gone] = _without(isrs[isr], gone)
-        left = shrunk[isr, gone]
+        key = (isr, gone)
+        if key not in shrunk:
+            shrunk[key] = _without(isrs[isr], gone)
+        left = shrunk[key]
         if left is None:
             plan.unchanged.append(pid)
             continue
-        key = (table.assignment_of[pid], gone)
-        if key not in staying:
-            staying[key] = tuple(r for r in table.replicas(pid) if r not in gone)
-        leader = table.leader[pid]
-        plan.shrink.pids.append(pid)
-        plan.shrink.recipients.append(staying[key])
-        plan.shrink.leaderships.append(
-            LeaderAndIsr(
-                NO_LEADER if leader in gone else leader,
-                table.leader_epoch[pid] + 1,
-                left,
-                context.epoch,
-                table.partition_epoch[pid],
-                table.recovery_state[pid],
-            )
-        )
+        key = (assignment, gone)
+        if key not in others:
+            others[key] = tuple(r for r in table.assignments.values[assignment].replicas if r not in gone)
+        pids.append(pid)
+        recipients.append(others[key])
+        leads = NO_LEADER if leader in gone else leader
+        leaderships.append(LeaderAndIsr(leads, leader_epoch + 1, left, epoch, partition_epoch, recovery_state))
     return plan
 
 

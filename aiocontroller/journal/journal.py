@@ -7,6 +7,7 @@ records are dropped; then they are counted and the gap in ``seq`` shows which.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -58,6 +59,9 @@ class Journal:
         first, now_us = self._seq + 1, self._wall_time_us()
         records = partition_records(kind, columns, first, self.epoch, self.node, now_us, detail)
         self._seq += len(records)
+        self._put_all(records)
+
+    def _put_all(self, records: Sequence[Record]) -> None:
         for record in records:
             self._put(record)
 

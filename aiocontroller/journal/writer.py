@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -87,6 +87,15 @@ class FileJournal(Journal):
             self._wake.set()
         self._accepted_seq = record.seq
         pending.append(record)
+
+    def _put_all(self, records: Sequence[Record]) -> None:
+        limit = self._max_pending_when_failing if self._failing else self._max_pending
+        if self._closing or len(self._pending) + len(records) > limit:
+            super()._put_all(records)
+        elif records:
+            self._wake.set()
+            self._accepted_seq = records[-1].seq
+            self._pending += records
 
     @property
     def pending(self) -> int:

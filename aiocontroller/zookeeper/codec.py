@@ -9,6 +9,7 @@ single operations only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from operator import add
 from struct import Struct
 from typing import Any
@@ -167,14 +168,22 @@ def check_op(path: str, version: int) -> bytes:
     return _OP_AND_LENGTH.pack(CHECK, False, -1, len(raw)) + raw + pack_int(version)
 
 
-def set_op(raw: bytes, data: bytes, version: int) -> bytes:
-    return b"%b%b%b%b%b" % (
-        _OP_AND_LENGTH.pack(SET_DATA, False, -1, len(raw)),
-        raw,
-        pack_int(len(data)),
-        data,
-        pack_int(version),
+def multi_set(
+    check: bytes | None, raw_paths: Sequence[bytes], datas: Sequence[bytes], versions: Sequence[int]
+) -> bytes:
+    """A multi of the check, if there is one, and of SetData; each distinct length, data and version is packed once."""
+    lengths = list(map(len, raw_paths))
+    heads = {length: _OP_AND_LENGTH.pack(SET_DATA, False, -1, length) for length in set(lengths)}
+    buffers = {data: pack_int(len(data)) + data for data in set(datas)}
+    packed = {version: pack_int(version) for version in set(versions)}
+    rows = zip(
+        map(heads.__getitem__, lengths),
+        raw_paths,
+        map(buffers.__getitem__, datas),
+        map(packed.__getitem__, versions),
+        strict=True,
     )
+    return b"".join((pack_int(MULTI), check or b"", *chain.from_iterable(rows), _END_OF_MULTI))
 
 
 def encode_op(op: Op, raw: bytes, acl_of: Callable[[bytes], bytes], *, with_stat: bool) -> bytes:

@@ -110,11 +110,8 @@ class _Sets:
         self.datas = datas
         self.versions = versions
 
-    def encode(self, check: bytes | None) -> list[bytes]:
-        encoded = list(map(codec.set_op, self.raw, self.datas, self.versions))
-        if check is not None:
-            encoded.insert(0, check)
-        return encoded
+    def encode(self, check: bytes | None) -> bytes:
+        return codec.multi_set(check, self.raw, self.datas, self.versions)
 
     def ops(self) -> list[SetData]:
         columns = zip(self.raw, self.datas, self.versions, strict=True)
@@ -182,7 +179,7 @@ class BulkWriter:
         since = self._session.progress.replied_zxid
         code, payload, lost = OK, b"", False
         try:
-            body = [codec.multi(sets.encode(check))]
+            body = [sets.encode(check)]
             out.largest = max(out.largest, len(body[0]))
             [(code, payload)] = await self._session.exchange(body, retry=False, generation=generation)
         except MaybeAppliedError:

@@ -51,11 +51,14 @@ def test_multi_has_aiozks_bytes(ops: list[Check | Create | SetData | Delete]) ->
     assert ours == request.serialize()
 
 
-@given(PATHS, st.binary(max_size=50), VERSIONS)
-def test_the_fast_set_is_the_general_one(path: str, data: bytes, version: int) -> None:
-    raw = path.encode()
-    general = codec.encode_op(SetData(path, data, version), raw, lambda _path: b"", with_stat=False)
-    assert codec.set_op(raw, data, version) == general
+@given(st.lists(st.tuples(PATHS, st.binary(max_size=50), VERSIONS), max_size=5), st.booleans())
+def test_many_sets_are_a_multi_of_them(sets: list[tuple[str, bytes, int]], fenced: bool) -> None:
+    check = codec.check_op("/controller_epoch", 3) if fenced else None
+    ops = [(SetData(*each), each[0].encode()) for each in sets]
+    general = [codec.encode_op(op, raw, lambda _path: b"", with_stat=False) for op, raw in ops]
+    raw_paths, datas, versions = [raw for _, raw in ops], [data for _, data, _ in sets], [v for _, _, v in sets]
+    expected = codec.multi([check, *general] if check is not None else general)
+    assert codec.multi_set(check, raw_paths, datas, versions) == expected
 
 
 @given(PATHS, st.booleans())
