@@ -114,7 +114,7 @@ async def on_replicas_become_offline(shell: ControllerShell, replicas: dict[int,
     """Elect where the leader went, then take the replicas out of the ISRs; one request to each broker for both."""
     context, table = shell.context, shell.context.table
     batch = shell.new_batch()
-    affected = sorted({pid for pids in replicas.values() for pid in pids})
+    affected = sorted(set[int]().union(*replicas.values()))
     leaderless = psm.partitions_with_offline_leader(context, affected)
     await handle_partition_state_changes(shell, leaderless, PartitionState.OfflinePartition)
     await shell.breathe()

@@ -6,11 +6,11 @@ import logging
 
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import elect_and_take_offline
+from aiocontroller.core.columns import take
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import ControlledShutdown
 from aiocontroller.core.ids import UNKNOWN_BROKER_EPOCH
-from aiocontroller.core.partitions import NO_ISR
 
 log = logging.getLogger(__name__)
 
@@ -31,17 +31,17 @@ async def controlled_shutdown(shell: ControllerShell, event: ControlledShutdown)
     log.info("Shutting down broker %d", event.broker)
     shell.journal.append("broker", broker=event.broker, detail="controlled shutdown")
     context.begin_shutdown(event.broker)
-    affected = [
-        pid
-        for pid in table.staying(table.partitions_on_broker(event.broker))
-        if table.isr_of[pid] != NO_ISR and len(table.replicas(pid)) > 1
-    ]
+    hosted = table.with_leadership(table.staying(table.partitions_on_broker(event.broker)))
+    await shell.breathe()
+    assigned, leaders = take(hosted, table.assignment_of, table.leader)
+    shared = {a for a in set(assigned) if len(table.assignments.values[a].replicas) > 1}
+    rows = list(zip(hosted, assigned, leaders, strict=True))
+    led = [pid for pid, a, leader in rows if leader == event.broker and a in shared]
+    followed = [pid for pid, a, leader in rows if leader != event.broker and a in shared]
     await shell.breathe()
     batch = shell.new_batch()
-    led = [pid for pid in affected if table.leader[pid] == event.broker]
-    followed = [pid for pid in affected if table.leader[pid] != event.broker]
     await elect_and_take_offline(shell, led, Strategy.CONTROLLED_SHUTDOWN, {event.broker: followed}, batch)
-    remaining = [table.topic_partition(pid) for pid in affected if table.leader[pid] == event.broker]
+    remaining = [table.topic_partition(pid) for pid in led if table.leader[pid] == event.broker]
     if remaining:
         log.warning("Broker %d still leads %d partitions, the first is %s", event.broker, len(remaining), remaining[0])
     sent = await shell.send(batch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import compress
 
@@ -17,6 +18,7 @@ from aiocontroller.controller import (
     topics,
     unclean_elections,
 )
+from aiocontroller.controller.broker_requests import PARTITIONS_PER_REQUEST
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import (
     handle_replica_state_changes,
@@ -130,17 +132,27 @@ async def _startup_partitions(shell: ControllerShell) -> None:
 
 async def _startup_replicas(shell: ControllerShell) -> None:
     rsm.initialize_replica_states(shell.context)
-    batch = shell.new_batch()
+    online: dict[int, list[int]] = {}
     offline: dict[int, list[int]] = {}
     for broker in shell.context.table.brokers_with_replicas():
         await shell.breathe()
-        online, away = rsm.online_and_offline(shell.context, broker)
-        # They are OnlineReplica already; their broker has to hear it.
-        batch.add_leader_and_isr_request_for_brokers((broker,), online, is_new=False)
+        online[broker], away = rsm.online_and_offline(shell.context, broker)
         if away:
             offline[broker] = away
-    await shell.send(batch)
+    for low, high in _ranges(len(shell.context.table.topic_of)):
+        batch = shell.new_batch()
+        for broker, pids in online.items():
+            # They are OnlineReplica already; their broker has to hear it.
+            own = pids[bisect_left(pids, low) : bisect_left(pids, high)]
+            batch.add_leader_and_isr_request_for_brokers((broker,), own, is_new=False)
+        await shell.send(batch)
     await handle_replica_state_changes(shell, offline, ReplicaState.OfflineReplica)
+
+
+def _ranges(rows: int) -> list[tuple[int, int]]:
+    """All rows in pieces of about the same length, one request for each."""
+    pieces = -(-rows // PARTITIONS_PER_REQUEST)
+    return [(rows * at // pieces, rows * (at + 1) // pieces) for at in range(pieces)]
 
 
 async def _pending_preferred_elections(shell: ControllerShell) -> None:

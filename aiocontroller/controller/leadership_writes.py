@@ -12,7 +12,7 @@ changes that go together must be about different partitions.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from aiocontroller.controller.shell import ControllerShell
@@ -30,6 +30,8 @@ from aiocontroller.zookeeper.writes import Writes
 MAX_ATTEMPTS = 16
 WRITTEN_AT_ONCE = 4_000
 """Partitions of one step."""
+WRITTEN_FIRST = 2_000
+"""Of the first of several, so that somebody hears soon."""
 STATE_NAMES = [state.name for state in sorted(PartitionState)]
 
 
@@ -105,17 +107,17 @@ async def carry_out(shell: ControllerShell, *changes: Change) -> None:
         change.failed |= dict.fromkeys(change.undecided, f"its state znode changed {MAX_ATTEMPTS} times meanwhile")
 
 
-def _steps(changes: Iterable[Change]) -> list[Step]:
+def _steps(changes: Sequence[Change]) -> list[Step]:
     """All that is undecided."""
     steps: list[Step] = []
-    room = 0
+    open_, room = sum(len(change.undecided) for change in changes), 0
     for change in changes:
         pids, change.undecided = change.undecided, []
         at = 0
         while at < len(pids):
             if not room:
+                room = WRITTEN_AT_ONCE if steps or open_ <= WRITTEN_AT_ONCE else WRITTEN_FIRST
                 steps.append([])
-                room = WRITTEN_AT_ONCE
             piece = pids[at : at + room]
             steps[-1].append((change, piece))
             at, room = at + len(piece), room - len(piece)

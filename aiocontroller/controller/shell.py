@@ -27,7 +27,7 @@ from aiocontroller.zookeeper.znodes import BadZNode
 
 log = logging.getLogger(__name__)
 
-SENT_AT_ONCE = 4_000
+SENT_AT_ONCE = 2_000
 """Partitions of a batch that are not held back until its end."""
 
 LEADERS_FIRST_S = 0.5

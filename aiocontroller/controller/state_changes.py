@@ -31,7 +31,7 @@ from aiocontroller.zookeeper.errors import Code
 log = logging.getLogger(__name__)
 
 CHUNK = 20_000
-"""New partitions decided at a time, so that no pass holds the loop for long."""
+"""Partitions at a time, so that no pass holds the loop for long."""
 
 
 class ElectionResult(NamedTuple):
@@ -57,7 +57,10 @@ async def handle_partition_state_changes(
     The requests go out at the end, or stay in ``batch`` if one is given.
     """
     if target is not PartitionState.OnlinePartition:
-        _move(shell, _valid_partitions(shell, pids, target), target)
+        valid = _valid_partitions(shell, pids, target)
+        for start in range(0, len(valid), CHUNK):
+            _move(shell, valid[start : start + CHUNK], target)
+            await shell.breathe()
         return ElectionResult([], {})
     assert strategy is not None
     own = shell.new_batch() if batch is None else batch
@@ -306,7 +309,10 @@ async def _offline_replicas(
         failed |= await remove_from_isr(shell, rsm.among(staying, sorted(again)), batch)
     for broker, pids in _without(replicas, shrinking.stopped).items():
         batch.add_stop_replica_request_for_brokers((broker,), pids, delete=False)
-    rsm.set_replica_states(table, _without(replicas, failed), ReplicaState.OfflineReplica)
+    for broker, pids in _without(replicas, failed).items():
+        for start in range(0, len(pids), CHUNK):
+            rsm.set_replica_states(table, {broker: pids[start : start + CHUNK]}, ReplicaState.OfflineReplica)
+            await shell.breathe()
 
 
 def _without(replicas: rsm.Replicas, pids: Collection[int]) -> rsm.Replicas:
@@ -328,10 +334,12 @@ class Shrinking(Change):
     def __init__(
         self, shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch, *, stop: bool = False
     ) -> None:
-        super().__init__(sorted(set[int]().union(*replicas.values())))
+        ascending = {broker: sorted(pids) for broker, pids in replicas.items()}
+        several = len(ascending) != 1
+        super().__init__(sorted(set[int]().union(*ascending.values())) if several else next(iter(ascending.values())))
         self.stopped: set[int] = set()
         self._shell = shell
-        self._replicas = {broker: sorted(pids) for broker, pids in replicas.items()}
+        self._replicas = ascending
         self._batch = batch
         self._stop = stop and not shell.context.brokers.keys().isdisjoint(replicas)
 

@@ -74,6 +74,7 @@ class Rise(Change):
 @pytest.fixture(autouse=True)
 def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leadership_writes, "WRITTEN_AT_ONCE", 2)
+    monkeypatch.setattr(leadership_writes, "WRITTEN_FIRST", 1)
 
 
 @virtual_time
@@ -82,13 +83,14 @@ async def test_the_second_change_is_being_written_while_the_first_one_ends() -> 
     first, second = Rise("first", stage, [0, 1, 2]), Rise("second", stage, [3, 4, 5])
     await carry_out(stage.shell, first, second)
     assert stage.log == [
-        "write [0, 1]",
-        "write [2, 3]",
-        "first tells [0, 1]",
-        "write [4, 5]",
-        "first tells [2]",
-        "second tells [3]",
-        "second tells [4, 5]",
+        "write [0]",
+        "write [1, 2]",
+        "first tells [0]",
+        "write [3, 4]",
+        "first tells [1, 2]",
+        "write [5]",
+        "second tells [3, 4]",
+        "second tells [5]",
     ]
     assert (first.done, second.done) == ([0, 1, 2], [3, 4, 5])
     assert list(stage.context.table.leader_epoch) == [1] * 6
