@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aiocontroller.analytics.session import QUICK_COMPILER_BELOW_BYTES, spark_session, suit
+from aiocontroller.analytics.session import QUICK_COMPILER_BELOW_BYTES, spark_session, suited_to_little
 
 FEW = 5
 """File names in a sentence."""
@@ -83,11 +83,11 @@ def _tell(spark: Any, job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
     """The report, if one is wanted, and the summary."""
     from aiocontroller.analytics.summary import summarise
 
-    suit(spark, 0)  # gold is small
     if job.report is not None:
         from aiocontroller.analytics.report import write_report
 
-        write_report(spark, job.out, Path(job.report))
+        with suited_to_little(spark):  # as gold is, but for its windows
+            write_report(spark, job.out, Path(job.report))
         tell(f"report: {job.report}")
     return summarise(spark, job.out)
 

@@ -33,8 +33,8 @@ LITTLE_BYTES = 24 << 20
 """Of input: some 100,000 records."""
 QUICK_COMPILER_BELOW_BYTES = 192 << 20
 """Of input: some 900,000 records.  Java's quick compiler alone takes less up to about twice of that."""
-PARTITION_BYTES = 128 << 20
-"""Of input, two of a shuffle's partitions each."""
+PARTITION_BYTES = 256 << 20
+"""Of input, for each partition of a shuffle; what is shuffled is a tenth of it."""
 
 _FOR_LITTLE = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:ReservedCodeCacheSize=240m")
 """Most of a short run's processor time is Java's, compiling what will not run often enough to pay for it."""
@@ -119,7 +119,7 @@ def suit(spark: SparkSession, input_bytes: int) -> None:
         return
     little = input_bytes < LITTLE_BYTES
     cores = spark.sparkContext.defaultParallelism
-    partitions = 1 if little else max(cores, 2 * input_bytes // PARTITION_BYTES)
+    partitions = 1 if little else max(cores, input_bytes // PARTITION_BYTES)
     settings: tuple[int | str, ...] = (partitions, not little, not little, "NO_CODEGEN" if little else "FALLBACK")
     for name, value in zip(_SUITED, settings, strict=True):
         spark.conf.set(name, value)

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from aiocontroller.analytics.gold.availability import NOT_AN_OUTAGE
 from aiocontroller.analytics.schema import GOLD
+from aiocontroller.analytics.session import suited_to_little
 from aiocontroller.analytics.store import Store
 
 LONGEST: Final = 15
@@ -36,21 +37,26 @@ def summarise(spark: SparkSession, out: str) -> dict[str, Any]:
         F.expr("count_if(end_us IS NULL) AS still_open"),
     )
     unavailable = outages.where("kind <> 'under_replicated'")
-    quality = table("data_quality")
-    return {
-        "clusters": found(table("availability").where("level = 'cluster'").drop("level").orderBy("name")),
+    # Of windows there may be millions, of everything else thousands.
+    of_windows = {
         "windows": found(kinds.orderBy("cluster", "kind", F.desc("total_us"), "cause", "broker")),
         "longest_windows": found(
             unavailable.orderBy(F.desc("duration_us"), "start_us", "topic", "partition").limit(LONGEST)
         ),
-        "failovers": found(table("failovers").orderBy("cluster", "epoch", "node")),
-        "brokers": found(table("brokers").where("event <> 'came'").orderBy("cluster", "ts_us", "broker")),
-        "violations": found(table("violations").orderBy("cluster", "ts_us", "invariant").limit(MOST_VIOLATIONS)),
-        "violations_count": table("violations").count(),
-        "records": int(quality.agg(F.sum("records")).first()[0] or 0),  # type: ignore[index]
-        "remarks": Store(spark, out).remarks(),
-        "data_quality": found(quality.where("words <> 'complete'").orderBy("file")),
     }
+    quality = table("data_quality")
+    with suited_to_little(spark):
+        return {
+            "clusters": found(table("availability").where("level = 'cluster'").drop("level").orderBy("name")),
+            **of_windows,
+            "failovers": found(table("failovers").orderBy("cluster", "epoch", "node")),
+            "brokers": found(table("brokers").where("event <> 'came'").orderBy("cluster", "ts_us", "broker")),
+            "violations": found(table("violations").orderBy("cluster", "ts_us", "invariant").limit(MOST_VIOLATIONS)),
+            "violations_count": table("violations").count(),
+            "records": int(quality.agg(F.sum("records")).first()[0] or 0),  # type: ignore[index]
+            "remarks": Store(spark, out).remarks(),
+            "data_quality": found(quality.where("words <> 'complete'").orderBy("file")),
+        }
 
 
 Section = str | tuple[list[str], list[list[object]]]

@@ -24,7 +24,7 @@ from aiocontroller.analytics.schema import GOLD
 
 __all__ = ["LARGE", "SORTED_BY", "tables"]
 
-LARGE: Final = frozenset({"windows", "latencies", "availability", "brokers"})
+LARGE: Final = frozenset({"windows", "latencies", "violations", "availability", "brokers"})
 """Tables that are made of much: of what grows with the records and not with brokers, topics and controllers."""
 
 SORTED_BY: Final[dict[str, tuple[str, ...]]] = {

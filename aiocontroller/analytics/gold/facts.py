@@ -14,8 +14,10 @@ back and given anew: they carry a weight ``n`` of -1 or 1, and what sums to zero
 | ``windows`` | window that has closed |
 | ``findings`` | row of a partition that should not be, with the invariant that it breaks |
 | ``churn`` | hour, topic and leader |
-| ``balance`` | change of what a broker leads and holds |
-| ``lives`` | topic and time of births and ends of partitions |
+| ``balance`` | minute and broker: change of what it leads and holds |
+| ``lives`` | topic, broker, cluster: births and ends of partitions, and their times summed |
+
+``windows`` and ``findings`` are no tables of their own: each is picked from a row of a history (``history``).
 """
 
 from __future__ import annotations

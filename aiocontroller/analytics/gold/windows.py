@@ -13,7 +13,7 @@ it by the time that the controller needed.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from aiocontroller.analytics.gold.leadership import KEY, ORDER, SINCE_PLACE
@@ -68,23 +68,24 @@ def spans(tallies: DataFrame) -> DataFrame:
 
 def attributed(closed: DataFrame, opened: DataFrame, events: DataFrame, span: DataFrame) -> DataFrame:
     """The table ``windows``, and ``unavailable``, ``culprit`` (the place of the turn that caused it) besides."""
-    turns = events.groupBy("cluster", F.col("broker").alias("suspect")).agg(
-        F.array_sort(
-            F.collect_list(
-                F.struct(F.struct(*ORDER).alias("order"), "epoch", "process", "ts_us", "event", "place", "handled")
-            )
-        ).alias("turns")
+    turn = F.struct(F.struct(*ORDER).alias("order"), "epoch", "process", "ts_us", "event", "place", "handled")
+    life = Window.partitionBy("cluster", "suspect").orderBy("turn")
+    turns = events.select("cluster", F.col("broker").alias("suspect"), turn.alias("turn")).withColumn(
+        "until", F.lead("turn.order").over(life)
     )
-    latest = "try_element_at(filter(turns, t -> t.order <= since.order), -1)"
     every = (
         closed.drop("n").unionByName(opened, allowMissingColumns=True).withColumn("suspect", F.expr("since.suspect"))
     )
+    latest = """
+        w.cluster = t.cluster AND w.suspect = t.suspect
+        AND t.turn.order <= w.since.order AND (t.until IS NULL OR t.until > w.since.order)"""
     known = (
-        every.join(F.broadcast(turns), ["cluster", "suspect"], "left")
+        every.alias("w")
+        .join(F.broadcast(turns).alias("t"), F.expr(latest), "left")
+        .select("w.*", "t.turn")
         .join(F.broadcast(span), "cluster")
         .withColumns(
             {
-                "turn": F.expr(latest),
                 "gone": F.expr("coalesce(gone, false)"),
                 "unclean": F.expr("coalesce(unclean, false)"),
             }
