@@ -62,6 +62,7 @@ _LOCAL_ONLY = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "8",
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m",  # or three tasks share two processors
     "spark.sql.ui.explainMode": "simple",  # nobody sees it: there is no page
     _OURS: "true",
 }

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
@@ -74,19 +75,18 @@ def add(
     first = of.tallies(every).persist()
     try:
         events, seen, repeated = without_repeated(every, first, seen)
-        tallies = first if repeated is None else of.tallies(events)
-        store.write(f"{FACTS}/tallies", batch, tallies)
-        if repeated is not None:
-            store.write(f"{FACTS}/{REPEATED}", batch, repeated)
-        for name in ("latencies", "milestones"):
-            store.write(f"{FACTS}/{name}", batch, of.OF_EVENTS[name](events))
+        facts = {name: make(events) for name, make in of.OF_EVENTS.items()}
+        if repeated is None:
+            facts["tallies"] = first
+        else:
+            facts[REPEATED] = repeated
+        step(f"batch {batch}: partitions' histories")
+        history = _timeline(store, batch, leadership.rows(events))
+        _write_all(store, batch, {f"{FACTS}/{name}": table for name, table in facts.items()} | {TIMELINE: history})
     finally:
         first.unpersist()
-    step(f"batch {batch}: partitions' histories")
-    store.write(TIMELINE, batch, _timeline(store, batch, leadership.rows(events)))
     rows = store.read(TIMELINE, [batch]).where("NOT carried")
-    for name in of.COUNTED:
-        store.write(f"{FACTS}/{name}", batch, of.OF_PARTITIONS[name](rows))
+    _write_all(store, batch, {f"{FACTS}/{name}": of.OF_PARTITIONS[name](rows) for name in of.COUNTED})
     store.commit({**(note or {}), "batch": batch, "seen": seen.ranges})
 
 
@@ -121,6 +121,13 @@ def _decoded(store: Store, batch: int, files: Sequence[SourceFile]) -> DataFrame
         return records
     odd = journal_records(store.read(ODD, [batch]))
     return odd if records is None else odd.unionByName(records)
+
+
+def _write_all(store: Store, batch: int, tables: dict[str, DataFrame]) -> None:
+    """At once: while one is planned, and while the last tasks of another one run, there are processors free."""
+    with ThreadPoolExecutor(len(tables)) as pool:
+        for written in [pool.submit(store.write, name, batch, table) for name, table in tables.items()]:
+            written.result()
 
 
 def _silver(store: Store, batch: int, understood: DataFrame) -> DataFrame:

@@ -173,7 +173,13 @@ def test_files_that_workers_decode_hold_what_the_careful_reader_finds(
     day_us = 86_400_000_000
     bounds = record(2, replica=-(1 << 31), leader=(1 << 31) - 1, broker_epoch=(1 << 63) - 1, count=-(1 << 63))
     write(tmp_path / "journal-7-3-1-000001.jsonl", WHOLE, bounds, *(record(3 + n, kind="isr") for n in range(9)))
-    write(tmp_path / "journal-7-3-1-000002.jsonl", *(Record(1, n, 3, 7, n * day_us - 1, "event") for n in range(3)))
+    write(
+        tmp_path / "journal-7-3-1-000002.jsonl",
+        *(
+            Record(1, n, 3, 7, at_us, "event")
+            for n, at_us in enumerate((-1, 0, day_us - 1, day_us, (1 << 63) - 1, -(1 << 63)))
+        ),
+    )
     write(tmp_path / "journal-7-3-1-000003.jsonl", record(1, detail='\0 \x1f \r\n " é 😀 '), line(2)[:-9])
     write(tmp_path / "journal-7-3-1-000004.jsonl", *(part for parts in ODD_LINES for part in (*parts, record(99))))
     write(tmp_path / "journal-7-3-1-000005.jsonl", b"\0" * 999)
