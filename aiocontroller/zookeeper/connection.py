@@ -102,7 +102,7 @@ class Connection(asyncio.Protocol):
         self._unsent = 0
         self._flushing = False
         self._paused = False
-        self._tail = bytearray()
+        self._tail: list[bytes] = []
         self._needed = 0
         self._handshake: asyncio.Future[bytes] | None = None
         self._auth: deque[asyncio.Future[int] | None] = deque()
@@ -239,11 +239,12 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.last_received = self._clock.monotonic()
         self._counters.bytes_received += len(data)
-        if self._tail:
-            self._tail += data
-            if len(self._tail) < self._needed:
+        if self._needed > 0:
+            self._tail.append(data)
+            self._needed -= len(data)
+            if self._needed > 0:
                 return
-            data = bytes(self._tail)
+            data = b"".join(self._tail)
             self._tail.clear()
         try:
             self._frames(data)
@@ -271,8 +272,10 @@ class Connection(asyncio.Protocol):
             at = stop
 
     def _keep(self, data: bytes, at: int, needed: int) -> None:
-        self._tail += memoryview(data)[at:]
-        self._needed = needed
+        """The beginning of a frame of which so many bytes are needed."""
+        if at < len(data):
+            self._tail.append(data[at:])
+            self._needed = needed - (len(data) - at)
 
     def _frame(self, data: bytes, at: int, stop: int) -> None:
         if self._handshake is not None and not self._handshake.done():
