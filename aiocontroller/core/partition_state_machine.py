@@ -57,7 +57,7 @@ def initialize_partition_states(context: ControllerContext) -> None:
         ]
         table.set_state(offline, PartitionState.OfflinePartition)
     if NO_ISR in isrs:
-        new = compress(pids, map(NO_ISR.__eq__, isrs))
+        new = list(compress(pids, map(NO_ISR.__eq__, isrs)))
         table.set_state(new, PartitionState.NewPartition)
 
 

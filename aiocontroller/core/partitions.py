@@ -274,7 +274,7 @@ class PartitionTable:
                 own = _in_order(partitions)
                 added.append((topic, own))
                 numbers += own
-                values += map(partitions.__getitem__, own)
+                values += partitions.values() if list(partitions) == list(own) else map(partitions.__getitem__, own)
                 owners += [topic.number] * len(own)
         pids = self._new_rows(len(numbers))
         objects = list(map(id, values))
@@ -390,9 +390,8 @@ class PartitionTable:
             if self._imbalanced(pid) and not self.topic(pid).deleting:
                 self.preferred_replica_imbalance += sign
 
-    def set_state(self, pids: Iterable[int], state: PartitionState) -> None:
+    def set_state(self, pids: Sequence[int], state: PartitionState) -> None:
         """Unchecked; ``partition_state_machine`` is who checks."""
-        pids = list(pids)
         if not pids:
             return
         [before] = take(self.staying(pids), self.state)
@@ -406,11 +405,11 @@ class PartitionTable:
             for pid in pids:
                 self.not_online.pop(pid, None)
 
-    def staying(self, pids: Sequence[int]) -> list[int]:
-        """Those whose topics are not being deleted."""
+    def staying(self, pids: Sequence[int]) -> Sequence[int]:
+        """Those whose topics are not being deleted; the same object where none is."""
         [topics] = take(pids, self.topic_of)
         going = {n for n in dict.fromkeys(topics) if (topic := self.topics[n]) is None or topic.deleting}
-        return [pid for pid, n in zip(pids, topics, strict=True) if n not in going] if going else list(pids)
+        return [pid for pid, n in zip(pids, topics, strict=True) if n not in going] if going else pids
 
     # -- replicas --------------------------------------------------------------------------------------------------
 
