@@ -234,8 +234,11 @@ class OperatorSteps(StepTaker):
         for target in ((slow,), state.isr[:1]):
             self._reassign({found[0]: target})
             await simulation.clock.sleep(0.2)
+            holder = simulation.holder()
+            if holder in simulation.controllers:
+                self._pause_process(simulation.controllers[holder][1], 0.3)  # somebody else is to win
             simulation.model.remove(paths.CONTROLLER, simulation.zookeeper.now_ms())
-            await simulation.clock.sleep(0.4)
+            await simulation.clock.sleep(0.5)
 
     def _forget_targets(self, topic: str) -> None:
         known = self.simulation.targets
