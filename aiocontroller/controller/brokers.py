@@ -83,7 +83,7 @@ async def on_broker_startup(shell: ControllerShell, ids: Sequence[int]) -> None:
     log.info("New broker startup callback for %s", list(ids))
     await shell.send_update_metadata([b for b in context.brokers if b not in ids])
     # Of topics that are being deleted too, that they are: whose session had ended may know them from before.
-    await shell.send_update_metadata(ids, table.led())
+    await shell.send_update_metadata(ids, table.worth_telling(table.pids()))
     batch = shell.new_batch()
     replicas = {broker: table.partitions_on_broker(broker) for broker in ids}
     # A replica that is being deleted there, or has been, goes on with that.

@@ -182,6 +182,21 @@ class PartitionTable:
             return pids
         return list(compress(pids, map(ne, take(pids, self.isr_of)[0], repeat(NO_ISR))))
 
+    def worth_telling(self, pids: Sequence[int]) -> Sequence[int]:
+        """Those with leadership, and those of topics that are being deleted: brokers are to forget them."""
+        led = self.with_leadership(pids)
+        if len(led) == len(pids):
+            return pids
+        topic_of, topics, isr_of = self.topic_of, self.topics, self.isr_of
+        leaderless = {topic_of[pid] for pid in pids if isr_of[pid] == NO_ISR}
+        if not any((topic := topics[number]) is not None and topic.deleting for number in leaderless):
+            return led
+        return [
+            pid
+            for pid in pids
+            if isr_of[pid] != NO_ISR or ((topic := topics[topic_of[pid]]) is not None and topic.deleting)
+        ]
+
     def partitions_on_broker(self, broker: int) -> list[int]:
         """The pids with a replica on the broker, ascending."""
         return self.partitions_on_brokers((broker,))

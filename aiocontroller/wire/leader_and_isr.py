@@ -68,7 +68,7 @@ class LeaderAndIsrEncoder(TopicStatesEncoder):
             flexible=flexible,
             grouped=version >= 2,
             with_topic_ids=version >= 5,
-            skip_without_leadership=False,
+            worth_telling=False,
             kept=kept,
             cores=cores,
         )

@@ -141,7 +141,7 @@ class TopicStatesEncoder:
         flexible: bool,
         grouped: bool,
         with_topic_ids: bool,
-        skip_without_leadership: bool,
+        worth_telling: bool,
         kept: EncodedValues | None = None,
         cores: Cores | None = None,
     ) -> None:
@@ -152,7 +152,7 @@ class TopicStatesEncoder:
         self._array = COMPACT_INT32_ARRAY if flexible else LEGACY_INT32_ARRAY
         self._grouped = grouped
         self._with_topic_ids = with_topic_ids
-        self._skip = skip_without_leadership
+        self._worth_telling = worth_telling
         self._pids = pids
         self._kept = kept
         # Plain dicts, filled beforehand: a __missing__ costs a fifth.
@@ -166,7 +166,7 @@ class TopicStatesEncoder:
 
     def _states(self) -> list[bytes]:
         """The array of topics (or of partitions, in the oldest versions), in pieces."""
-        pids = self._table.with_leadership(self._pids) if self._skip else self._pids
+        pids = self._table.worth_telling(self._pids) if self._worth_telling else self._pids
         if not pids:
             return [array_length(0, flexible=self._flexible)]
         pids, runs = self._by_topic(pids)
@@ -266,7 +266,9 @@ class TopicStatesEncoder:
             table.assignment_of,
         )
         used_isrs, used_assignments = set(isr_of), set(assignment_of)
-        assert NO_ISR not in used_isrs, "a partition without leadership cannot be sent"
+        if NO_ISR in used_isrs:
+            assert self._worth_telling, "a partition without leadership cannot be led"
+            isrs[NO_ISR] = self._array(())  # of a topic that is being deleted
         for number in used_isrs.difference(isrs):
             isrs[number] = self._array(table.isrs.values[number])
         for number in used_assignments.difference(replicas):

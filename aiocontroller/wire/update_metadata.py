@@ -80,7 +80,7 @@ class UpdateMetadataEncoder(TopicStatesEncoder):
             flexible=flexible,
             grouped=version >= 5,
             with_topic_ids=version >= 7,
-            skip_without_leadership=True,
+            worth_telling=True,
             kept=kept,
             cores=cores,
         )

@@ -9,7 +9,7 @@ import pytest
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.net.ports import World
 from aiocontroller.wire.apis import ApiKey
-from tests.integration.controller.harness import Cluster, running, until
+from tests.integration.controller.harness import Cluster, idle, running, until
 
 
 @pytest.fixture
@@ -115,6 +115,27 @@ async def test_resume_delete_topic_on_controller_failover(cluster: Cluster) -> N
     await cluster.active()
     await cluster.add_broker(2)
     await gone(cluster, "t")
+
+
+async def test_the_next_controller_tells_of_partitions_whose_states_are_gone(cluster: Cluster) -> None:
+    """A controller ended while it took the topic out of ZooKeeper.  Kafka says nothing of what has no leader."""
+    service = await cluster.add_controller()
+    await cluster.create_topic("t", {0: [1, 2]})
+    await cluster.until_leaders("t", [1])
+    await idle(service)
+    await cluster.stop_controller(service)
+    cluster.services.remove(service)
+    await cluster.client.delete("/brokers/topics/t/partitions/0/state")
+    await delete(cluster, "t")
+    for broker in cluster.brokers.values():
+        broker.take()
+    await cluster.add_controller()
+    await cluster.active()
+    await gone(cluster, "t")
+    for broker in cluster.brokers.values():
+        topics = [topic for request in broker.of(ApiKey.UPDATE_METADATA) for topic in request.topic_states]
+        told = {(t.topic_name, p.partition_index, p.leader) for t in topics for p in t.partition_states}
+        assert told == {("t", 0, -2)}, broker.id
 
 
 async def test_broker_that_dies_while_it_deletes(cluster: Cluster) -> None:

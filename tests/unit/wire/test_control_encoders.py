@@ -169,7 +169,7 @@ def test_update_metadata_as_kio_writes_it(version: int, data: st.DataObject) -> 
             "is_k_raft_controller": False,
             "controller_epoch": controller_epoch,
             "broker_epoch": broker_epoch,
-            **states(table, [pid for pid in pids if table.isr_of[pid] != NO_ISR], fields),
+            **states(table, [p for p in pids if table.isr_of[p] != NO_ISR or table.topic(p).deleting], fields),
             "live_brokers": [live_broker_fields(b) for b in live_brokers],
         },
     )
