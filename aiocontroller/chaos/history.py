@@ -76,8 +76,8 @@ class ZNodeHistory:
         self.digest = hashlib.sha256()
         """Of everything that was written."""
         self.probes: dict[str, int] = {}
-        self.deleted_in: dict[str, tuple[int, dict[int, int]]] = {}
-        """Topic -> the controller epoch and the brokers' epochs in which its znode went."""
+        self.deleted_in: dict[str, list[tuple[int, dict[int, int]]]] = {}
+        """Topic -> the controller epoch and the brokers' epochs in which its znode went, each time."""
         self.dismissed: dict[tuple[str, int, int], tuple[int, int]] = {}
         """(topic, partition, broker) -> the (controller epoch, broker epoch) in which it ceased to be a replica."""
         self._exists = exists
@@ -122,7 +122,7 @@ class ZNodeHistory:
         elif (topic := _TOPIC.fullmatch(path)) is not None:
             self.replicas = {p: r for p, r in self.replicas.items() if p[0] != topic[1]}
             brokers = {broker: self._broker_epoch(broker) for broker in range(1, MOST_BROKERS + 1)}
-            self.deleted_in[topic[1]] = (self.controller_epoch, brokers)
+            self.deleted_in.setdefault(topic[1], []).append((self.controller_epoch, brokers))
             for partition in [p for p in self.assigned if p[0] == topic[1]]:
                 self._dismiss(partition, self.assigned.pop(partition))
 
@@ -151,9 +151,9 @@ class ZNodeHistory:
         return then is not None and then != (self.controller_epoch, self._broker_epoch(broker))
 
     def may_not_know_of_end(self, topic: str, broker: int) -> bool:
-        """Whether a broker may still know a topic that is gone, for the same reason."""
-        then = self.deleted_in.get(topic)
-        return then is not None and (then[0], then[1][broker]) != (self.controller_epoch, self._broker_epoch(broker))
+        """Whether a broker may still know a topic that is gone, or an earlier one of its name, for the same reason."""
+        now = self.controller_epoch, self._broker_epoch(broker)
+        return any((epoch, brokers[broker]) != now for epoch, brokers in self.deleted_in.get(topic, ()))
 
     def allow_unclean(self, topics: Iterable[str]) -> None:
         """From now on a leader of these topics may come from outside the ISR."""

@@ -21,7 +21,7 @@ from aiocontroller.core.events import (
 )
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.zookeeper import paths
-from aiocontroller.zookeeper.znodes import encode_partitions, encode_reassignment
+from aiocontroller.zookeeper.znodes import decode_reassignment, encode_partitions, encode_reassignment
 
 
 class OperatorSteps(StepTaker):
@@ -182,8 +182,9 @@ class OperatorSteps(StepTaker):
                 known.pop(tp, None)  # also where all of it is refused: it may have been carried out before
             if isinstance(answers, KafkaErrorCode):
                 return
+            named = self._named_by_znode()  # by which they may be moved again, if the controller did not see it yet
             for tp, (code, _) in answers.items():
-                target = targets[tp]
+                target = targets[tp] if tp not in named else None
                 last = self._moves[tp] == moves[tp]  # else what was asked later may have been done already
                 if code == KafkaErrorCode.NONE and target is not None and last and tp.topic in self.topics:
                     known[tp] = target
@@ -239,6 +240,11 @@ class OperatorSteps(StepTaker):
                 self._pause_process(simulation.controllers[holder][1], 0.3)  # somebody else is to win
             simulation.model.remove(paths.CONTROLLER, simulation.zookeeper.now_ms())
             await simulation.clock.sleep(0.5)
+
+    def _named_by_znode(self) -> set[TopicPartition]:
+        node = self.simulation.model.tree.nodes.get(paths.REASSIGN_PARTITIONS)
+        requested = None if node is None else decode_reassignment(node.data or b"")
+        return set(requested) if isinstance(requested, dict) else set()
 
     def _forget_targets(self, topic: str) -> None:
         known = self.simulation.targets
