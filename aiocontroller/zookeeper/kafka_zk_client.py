@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.ids import Broker, LeaderAndIsr, TopicAssignment, TopicPartition
 from aiocontroller.zookeeper import cluster_znodes, paths, registration, znodes
 from aiocontroller.zookeeper.changes import Change, translate
@@ -132,6 +133,8 @@ class KafkaZkClient:
         """Write a higher epoch, which ends whose fence this was; ControllerMovedError if it had ended already."""
         data = znodes.encode_controller_epoch(epoch)
         writes = await self.client.set_many([paths.CONTROLLER_EPOCH], [data], [fence], fence=fence)
+        if writes.code[0] in (Code.BAD_VERSION, Code.NO_NODE):  # found after a lost answer: it may even be our own
+            raise ControllerMovedError(f"{paths.CONTROLLER_EPOCH} is no longer at version {fence}")
         if writes.code[0] != Code.OK:
             raise error_at(paths.CONTROLLER_EPOCH, writes.code[0])
 
