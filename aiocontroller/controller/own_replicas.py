@@ -44,7 +44,10 @@ async def load_known_controllers(shell: ControllerShell) -> None:
 
 
 async def without_leader(shell: ControllerShell, found: Sequence[TopicAssignment]) -> dict[str, list[int]]:
-    """Topic -> the partitions that name a controller and have no leader yet; the others are to be reassigned."""
+    """Topic -> the partitions that name a controller, have no leader yet, and are new to us.
+
+    The others are to be reassigned: also those that were taken in as they were, since their znode changed just then.
+    """
     controllers = shell.context.controllers
     named = [
         (a.topic, n)
@@ -58,7 +61,7 @@ async def without_leader(shell: ControllerShell, found: Sequence[TopicAssignment
     states = await shell.zk.get_topic_partition_states([t for t, _ in named], [n for _, n in named])
     ours: dict[str, list[int]] = {}
     for (topic, number), state in zip(named, states, strict=True):
-        if state is None:
+        if state is None and shell.context.table.pid(topic, number) < 0:
             ours.setdefault(topic, []).append(number)
         else:
             shell.queue.append(OwnReplicas())

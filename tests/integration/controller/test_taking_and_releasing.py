@@ -274,6 +274,30 @@ async def test_replica_that_names_us_appears_while_we_are_in_office(cluster: Clu
     assert service.controller.election.active
 
 
+async def test_topic_that_names_us_changes_while_it_is_looked_at(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is taken in as it was, since it cannot be written just then; what it names is moved afterwards."""
+    service = await cluster.add_controller()
+    await cluster.active()
+    write, grown = service.shell.zk.set_topic_assignments, False
+
+    async def after_somebody_else(assignments: Any, *, fence: int) -> Any:
+        nonlocal grown
+        if not grown:
+            grown = True
+            data = b'{"version":1,"partitions":{"0":[%d],"1":[2]}}' % US
+            await cluster.client.set_data("/brokers/topics/fresh", data, -1)
+        return await write(assignments, fence=fence)
+
+    monkeypatch.setattr(service.shell.zk, "set_topic_assignments", after_somebody_else)
+    await cluster.create_topic("fresh", {0: [US]})
+    await cluster.until_leaders("fresh", [1, 2])
+    assert grown
+    (fresh,) = (await cluster.zk.get_topic_assignments(["fresh"], watch=False)).found
+    assert fresh.partitions == {0: ReplicaAssignment((1,)), 1: ReplicaAssignment((2,))}
+
+
 async def test_release_waits_until_no_replica_names_us(cluster: Cluster) -> None:
     await cluster.client.create("/controller_epoch", data=b"1")
     await led_by_another(cluster, [US, 2])
