@@ -172,10 +172,6 @@ class PartitionTable:
         rows = range(len(self.topic_of))
         return list(compress(rows, map(ge, self.topic_of, repeat(0)))) if self._free_rows else rows
 
-    def led(self) -> Sequence[int]:
-        """Every partition with leadership, in pid order."""
-        return self.with_leadership(self.pids())
-
     def with_leadership(self, pids: Sequence[int]) -> Sequence[int]:
         """Those that have it; the same object where every partition of the cluster has."""
         if self.leadership_count == len(self):

@@ -13,6 +13,7 @@ from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import ElectionType, ListPartitionReassignments, ReplicaLeaderElection
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.net.ports import World
+from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
 from tests.integration.controller.harness import Cluster, idle, running, until
 from tests.integration.controller.test_reassignment import (
@@ -96,14 +97,19 @@ async def test_cancel_that_takes_the_leader_away_elects_the_origin(cluster: Clus
     assert state.leader_epoch == before.leader_epoch + 2, "out of the ISR, and elected: as Kafka counts"
 
 
+async def half_moved(cluster: Cluster) -> tuple[Service, ReplicaAssignment]:
+    """On the way from 1 to (2, 3), of which 2 is in sync; the controller, and what the topic znode says."""
+    service = await cluster.active()
+    await reassign(service, {T0: (2, 3)})
+    await catch_up(cluster, service, (1, 2))
+    return service, await assignment(cluster)
+
+
 async def test_dropped_replica_leaves_the_isr_before_the_assignment(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A controller that ends in between leaves a partition that whoever comes next can lead."""
-    service = await cluster.active()
-    await reassign(service, {T0: (2, 3)})
-    await catch_up(cluster, service, (1, 2))
-    before = await assignment(cluster)
+    service, before = await half_moved(cluster)
     isrs = []
     write = reassignment._write_assignments
 
@@ -121,10 +127,7 @@ async def test_assignment_that_cannot_be_written_stays_with_all_who_are_told(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The replica that was to be dropped hears the epoch of the shrink, and may catch up again."""
-    service = await cluster.active()
-    await reassign(service, {T0: (2, 3)})
-    await catch_up(cluster, service, (1, 2))
-    before = await assignment(cluster)
+    service, before = await half_moved(cluster)
 
     async def refused(shell: Any, wanted: dict[int, Any]) -> dict[int, str]:
         return dict.fromkeys(wanted, "its topic znode changed")
