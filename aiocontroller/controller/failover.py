@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import compress
 
 from aiocontroller.controller import (
@@ -19,6 +19,7 @@ from aiocontroller.controller import (
     unclean_elections,
 )
 from aiocontroller.controller.broker_requests import PARTITIONS_PER_REQUEST
+from aiocontroller.controller.leadership_writes import names
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import (
     handle_replica_state_changes,
@@ -31,12 +32,18 @@ from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.events import ZkPreferredReplicaElection
 from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.core.states import ReplicaState
+from aiocontroller.zookeeper.overlap import in_window
 from aiocontroller.zookeeper.znodes import BadZNode, PartitionStates
 
 log = logging.getLogger(__name__)
 
 CONNECT_GRACE_S = 0.5
 """How long senders may take to connect before the first requests are queued; slower ones get theirs when they do."""
+GROUPS_AT_ONCE = 3
+"""Of topics: one is read, one is taken in, and the states of one are read."""
+GROUP_PARTITIONS = 10_000
+FIRST_GROUP = 100
+"""Topics, before it is known how large they are."""
 
 
 async def on_controller_resignation(shell: ControllerShell) -> None:
@@ -49,12 +56,30 @@ async def on_controller_resignation(shell: ControllerShell) -> None:
     log.info("Resigned as the controller of epoch %d", epoch)
 
 
-async def load_partition_states(shell: ControllerShell) -> None:
-    """The leadership of every partition; those without a state znode have none yet."""
+async def load_topics(shell: ControllerShell) -> None:
+    """Every topic's assignment and the leadership of its partitions: some topics are read while others are taken in."""
+    all_topics = await shell.zk.get_all_topics_in_cluster(watch=True)
+    groups = _groups(shell, all_topics)
+
+    async def work() -> None:
+        for group in groups:
+            await load_partition_states(shell, await topics.load(shell, group))
+
+    await in_window(min(GROUPS_AT_ONCE, -(-len(all_topics) // FIRST_GROUP)), work)
+
+
+def _groups(shell: ControllerShell, topics: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Of about ``GROUP_PARTITIONS``, as far as the topics that are known tell."""
     table = shell.context.table
-    pids = table.pids()
-    names = [topic.name if topic is not None else "" for topic in table.topics]
-    topics = list(map(names.__getitem__, take(pids, table.topic_of)[0]))
+    at, size = 0, FIRST_GROUP
+    while at < len(topics):
+        yield topics[at : at + size]
+        at += size
+        size = max(1, GROUP_PARTITIONS * len(table.topic_by_name) // max(len(table), 1))
+
+
+async def load_partition_states(shell: ControllerShell, pids: Sequence[int]) -> None:
+    """The leadership of partitions; those without a state znode have none yet."""
     taken = 0
 
     def take_slice(states: PartitionStates) -> None:
@@ -62,7 +87,7 @@ async def load_partition_states(shell: ControllerShell) -> None:
         start, taken = taken, taken + len(states.number)
         _take(shell, pids[start:taken], states)
 
-    await shell.zk.each_topic_partition_states(topics, take(pids, table.index_of)[0], take_slice)
+    await shell.zk.each_topic_partition_states(*names(shell, pids), take_slice)
 
 
 async def _outrank_earlier_controllers(shell: ControllerShell) -> None:
@@ -171,8 +196,7 @@ FAILOVER: tuple[tuple[str, Callable[[ControllerShell], Awaitable[object]]], ...]
     ("tell every broker the new epoch", _send_epoch),
     ("discard notifications", _discard_notifications),
     ("read the default of unclean elections", unclean_elections.load_unclean_default),
-    ("read topics and their assignments", topics.load_topics),
-    ("read the partition states", load_partition_states),
+    ("read topics, assignments and partition states", load_topics),
     ("outrank earlier controllers", _outrank_earlier_controllers),
     ("read the topics to be deleted", topic_deletion.load_topic_deletions),
     ("send the broker list", _send_broker_list),

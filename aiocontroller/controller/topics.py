@@ -10,7 +10,7 @@ import msgspec
 from aiocontroller.controller import own_replicas
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import handle_partition_state_changes, handle_replica_state_changes
-from aiocontroller.core.columns import take
+from aiocontroller.core.columns import in_range, take
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.events import PartitionModifications, TopicChange, TopicDeletion, ZkPartitionReassignment
 from aiocontroller.core.ids import NO_TOPIC_ID, TopicAssignment
@@ -25,9 +25,9 @@ STEP_PARTITIONS = 5_000
 """Partitions taken into the table before others may run: some milliseconds."""
 
 
-async def load_topics(shell: ControllerShell) -> None:
-    """Every topic's assignment, at failover."""
-    await _add_all(shell, await _read(shell, await shell.zk.get_all_topics_in_cluster(watch=True)))
+async def load(shell: ControllerShell, topics: Sequence[str]) -> Sequence[int]:
+    """Take these topics, with their assignments, into the table; returns their pids."""
+    return await _add_all(shell, await _read(shell, topics))
 
 
 async def topic_change(shell: ControllerShell, event: TopicChange) -> Sent | None:
@@ -138,7 +138,7 @@ def _new_topic_id(shell: ControllerShell) -> bytes:
     return bits.to_bytes(16, "big")
 
 
-async def _add_all(shell: ControllerShell, found: Sequence[TopicAssignment]) -> list[int]:
+async def _add_all(shell: ControllerShell, found: Sequence[TopicAssignment]) -> Sequence[int]:
     """Take the topics' partitions that are new into the table; returns their pids."""
     created: list[int] = []
     step: list[TopicAssignment] = []
@@ -151,7 +151,7 @@ async def _add_all(shell: ControllerShell, found: Sequence[TopicAssignment]) -> 
             step, partitions = [], 0
             await shell.breathe()
     created += _add(shell, step)
-    return created
+    return in_range(created)
 
 
 def _add(shell: ControllerShell, found: Sequence[TopicAssignment]) -> Sequence[int]:

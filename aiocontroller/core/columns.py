@@ -29,7 +29,7 @@ def take(pids: Sequence[int], *columns: Sequence[int]) -> list[Sequence[int]]:
 
 def look_up(keys: Sequence[int], values: Mapping[int, T]) -> list[T]:
     """The value of each key; KeyError where there is none."""
-    return list(itemgetter(*keys)(values)) if len(keys) > 1 else [values[key] for key in keys]
+    return list(map(values.__getitem__, keys))
 
 
 def put(column: array[int], pids: Sequence[int], values: Iterable[int]) -> None:

@@ -1,4 +1,4 @@
-"""Work in steps of which the next has begun while one is being finished."""
+"""Work of which the next piece has begun while one is being finished."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
+
+import anyio
+import anyio.abc
 
 Item = TypeVar("Item")
 T = TypeVar("T")
@@ -42,3 +45,24 @@ async def overlapped(
             task.cancel()
         if begun:
             await asyncio.gather(*begun, return_exceptions=True)
+
+
+async def in_window(workers: int, work: Callable[[], Awaitable[None]]) -> None:
+    """Run ``work`` (which ends when nothing is left to do) several times at once; the first error ends all."""
+    if workers <= 1:
+        await work()
+        return
+    errors: list[Exception] = []
+
+    async def run(group: anyio.abc.TaskGroup) -> None:
+        try:
+            await work()
+        except Exception as error:
+            errors.append(error)
+            group.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        for _ in range(workers):
+            group.start_soon(run, group)
+    if errors:
+        raise errors[0]

@@ -14,16 +14,14 @@ from __future__ import annotations
 
 import functools
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from struct import error as struct_error
 from typing import Any
-
-import anyio
-import anyio.abc
 
 from aiocontroller.zookeeper import codec
 from aiocontroller.zookeeper.connection import Hook
 from aiocontroller.zookeeper.errors import BadReplyError, Code, response_error
+from aiocontroller.zookeeper.overlap import in_window
 from aiocontroller.zookeeper.session import ZooKeeperSession
 from aiocontroller.zookeeper.watches import set_watches_bodies
 
@@ -169,27 +167,6 @@ class Exists:
     def add(self, code: int, payload: bytes) -> None:
         self.code.append(code)
         self._stats.append(payload if code == codec.OK else b"")
-
-
-async def in_window(workers: int, work: Callable[[], Awaitable[None]]) -> None:
-    """Run ``work`` (which ends when nothing is left to do) several times at once; the first error ends all."""
-    if workers <= 1:
-        await work()
-        return
-    errors: list[Exception] = []
-
-    async def run(group: anyio.abc.TaskGroup) -> None:
-        try:
-            await work()
-        except Exception as error:
-            errors.append(error)
-            group.cancel_scope.cancel()
-
-    async with anyio.create_task_group() as group:
-        for _ in range(workers):
-            group.start_soon(run, group)
-    if errors:
-        raise errors[0]
 
 
 class BulkReader:

@@ -36,7 +36,8 @@ from aiocontroller.zookeeper.errors import (
     RequestTooLargeError,
     response_error,
 )
-from aiocontroller.zookeeper.reads import BulkReader, Reads, in_window
+from aiocontroller.zookeeper.overlap import in_window
+from aiocontroller.zookeeper.reads import BulkReader, Reads
 from aiocontroller.zookeeper.session import ZooKeeperSession
 
 MAX_OPS = 500

@@ -158,9 +158,9 @@ def failing(times: int, error: Exception, then: Callable[..., Awaitable[None]]) 
 
 
 def break_failover(monkeypatch: pytest.MonkeyPatch, times: int, error: Exception) -> None:
-    """The step that reads the partition states raises the first few times."""
-    broken = failing(times, error, failover.load_partition_states)
-    steps = [(name, broken if step is failover.load_partition_states else step) for name, step in failover.FAILOVER]
+    """The step that reads topics and partition states raises the first few times."""
+    broken = failing(times, error, failover.load_topics)
+    steps = [(name, broken if step is failover.load_topics else step) for name, step in failover.FAILOVER]
     monkeypatch.setattr(failover, "FAILOVER", steps)
 
 
