@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from aiocontroller.controller import failover
 from aiocontroller.net.ports import World
 from aiocontroller.wire.apis import ApiKey
 from tests.integration.controller.harness import Cluster, running, until
@@ -78,6 +79,32 @@ async def test_standby_takes_over_when_the_active_one_leaves(cluster: Cluster) -
     assert await cluster.active() is second
     await until(lambda: second.shell.context.table.leadership_count == 1)
     assert await cluster.zk.get_controller_epoch() == (2, 2)
+
+
+async def test_topics_are_loaded_in_groups(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several at a time, of about as many partitions: nothing is left out, nothing taken twice."""
+    await cluster.add_broker(1)
+    await cluster.add_broker(2)
+    sizes = {f"t{n:02}": (1, 2, 7)[n % 3] for n in range(20)}
+    first = await cluster.add_controller()
+    await cluster.active()
+    for topic, size in sizes.items():
+        await cluster.create_topic(topic, {p: [1 + p % 2, 2 - p % 2] for p in range(size)})
+    await cluster.create_topic("unreadable", {0: []})
+    await until(lambda: first.shell.context.table.leadership_count == sum(sizes.values()))
+    monkeypatch.setattr(failover, "FIRST_GROUP", 1)
+    monkeypatch.setattr(failover, "GROUP_PARTITIONS", 5)
+    await cluster.stop_controller(first)
+    cluster.services.remove(first)
+    second = await cluster.add_controller()
+    await until(lambda: second.shell.context.table.leadership_count == sum(sizes.values()))
+    table = second.shell.context.table
+    assert {name: list(topic.partitions()) for name, topic in table.topic_by_name.items()} == {
+        topic: [table.pid(topic, p) for p in range(size)] for topic, size in sizes.items()
+    }
+    assert len(table) == sum(sizes.values())
+    for topic, size in sizes.items():
+        assert [table.leadership(table.pid(topic, p)) for p in range(size)] == await cluster.states(topic, size)
 
 
 async def test_expired_session_ends_the_term_and_another_begins(cluster: Cluster) -> None:
