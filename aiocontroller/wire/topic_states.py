@@ -242,11 +242,12 @@ class TopicStatesEncoder:
             missing = self._wanted or pids
             if known:
                 missing = [pid for pid in dict.fromkeys((*missing, *pids)) if pid not in known]
-            known.update(zip(missing, self._pack(missing), strict=True))
+            packed = self._pack(missing)
+            known.update(zip(missing, packed, strict=True))
             [states] = take(missing, self._table.recovery_state)
             if any(states):
                 self._recovering.update((pid, state) for pid, state in zip(missing, states, strict=True) if state)
-            return self._known_cores(pids)
+            return packed if missing == pids else self._known_cores(pids)
 
     def _ends(self, pids: Sequence[int], runs: list[Run], cores: list[bytes]) -> bytes | list[bytes]:
         """What follows each core, or all of them; ``runs`` say whose they are.  May replace cores."""
