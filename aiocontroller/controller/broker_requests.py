@@ -7,7 +7,7 @@ the brokers' limit of 100 MiB.  Each piece is told whole, LeaderAndIsr and then 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import inf
 
@@ -27,7 +27,7 @@ from aiocontroller.core.request_batch import (
 )
 from aiocontroller.net.ports import Clock
 from aiocontroller.wire.apis import ApiKey
-from aiocontroller.wire.leader_and_isr import EncodedValues, LeaderAndIsrEncoder
+from aiocontroller.wire.leader_and_isr import EncodedValues, LeaderAndIsrEncoder, LiveLeader
 from aiocontroller.wire.stop_replica import encode_stop_replica
 from aiocontroller.wire.topic_states import ControlRequestBody, Cores
 from aiocontroller.wire.update_metadata import UpdateMetadataEncoder
@@ -108,7 +108,7 @@ class BrokerRequestSender:
             table=table,
             pids=pids,
             new=new,
-            live_leaders=self._live_leaders(set(take(pids, table.leader)[0])),
+            live_leaders=self._live_leaders(),
             kept=self._kept,
             cores=self._cores,
         ).body()
@@ -192,11 +192,10 @@ class BrokerRequestSender:
         rows = zip(pids, topics, assignments, isrs, strict=True)
         return [pid for pid, topic, a, isr in rows if topic >= 0 and a not in strange and isr != NO_ISR]
 
-    def _live_leaders(self, leaders: Collection[int]) -> list[tuple[int, str, int]]:
+    def _live_leaders(self) -> list[LiveLeader]:
         found = []
-        for leader in sorted(leaders):
-            broker = self._context.brokers.get(leader)
-            endpoint = self._channels.endpoint_of(broker) if broker is not None else None
+        for number, broker in sorted(self._context.brokers.items()):
+            endpoint = self._channels.endpoint_of(broker)
             if endpoint is not None:
-                found.append((leader, endpoint.host, endpoint.port))
+                found.append((number, endpoint.host, endpoint.port))
         return found

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from operator import itemgetter, lt
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -25,11 +26,6 @@ def take(pids: Sequence[int], *columns: Sequence[int]) -> list[Sequence[int]]:
         return [column[pids[0] : pids[0] + n] for column in columns]
     rows = itemgetter(*pids)
     return [rows(column) for column in columns]
-
-
-def look_up(keys: Sequence[int], values: Mapping[int, T]) -> list[T]:
-    """The value of each key; KeyError where there is none."""
-    return list(map(values.__getitem__, keys))
 
 
 def put(column: array[int], pids: Sequence[int], values: Iterable[int]) -> None:
@@ -48,3 +44,8 @@ def in_range(pids: Sequence[int]) -> Sequence[int]:
 def _is_range(pids: Sequence[int]) -> bool:
     first, n = pids[0], len(pids)
     return isinstance(pids, range) or (pids[-1] - first == n - 1 and list(pids) == list(range(first, first + n)))
+
+
+def ascend(pids: Sequence[int]) -> bool:
+    """Each greater than the one before."""
+    return isinstance(pids, range) or all(map(lt, pids, islice(pids, 1, None)))

@@ -14,10 +14,9 @@ A batch is a value that is made, filled and taken by one step.  It cannot be lef
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
-from operator import lt
 from typing import NamedTuple
 
+from aiocontroller.core.columns import ascend
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import EPOCH_DURING_DELETE, NO_EPOCH
 from aiocontroller.core.partitions import NO_ISR
@@ -212,7 +211,7 @@ class RequestBatch:
 
 def _ascending(added: Sequence[Sequence[int]]) -> list[int]:
     """All that was added, each once.  Where that was one piece, it usually is that already."""
-    if len(added) == 1 and all(map(lt, added[0], islice(added[0], 1, None))):
+    if len(added) == 1 and ascend(added[0]):
         return list(added[0])
     return sorted(set[int]().union(*added))
 

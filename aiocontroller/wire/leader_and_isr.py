@@ -23,11 +23,11 @@ from aiocontroller.core.ids import RECOVERED, ReplicaAssignment
 from aiocontroller.core.partitions import PartitionTable
 from aiocontroller.wire.apis import ApiKey, check_supported, is_flexible
 from aiocontroller.wire.primitives import INT32, NO_TAGS, Buffer, Cursor, array_length, string
+from aiocontroller.wire.state_matrix import Used
 from aiocontroller.wire.topic_states import (
     ControlRequestBody,
     Cores,
     EncodedValues,
-    Run,
     TopicStatesEncoder,
 )
 
@@ -44,7 +44,7 @@ class LeaderAndIsrEncoder(TopicStatesEncoder):
     """See ``topic_states``; ``body`` does the work.
 
     ``new``: the pids whose replica the broker may create even where a log directory is offline.  Every pid must have
-    leadership.  ``live_leaders``: the registered brokers that lead something in the request.
+    leadership.  ``live_leaders``: registered brokers; those of them that lead something in the request are named.
     """
 
     def __init__(
@@ -79,30 +79,27 @@ class LeaderAndIsrEncoder(TopicStatesEncoder):
             if version >= 7
             else _START_WITHOUT_KRAFT.pack(controller_id, controller_epoch)
         )
-        self._end = b"".join(
-            (
-                array_length(len(live_leaders), flexible=flexible),
-                *(self._live_leader(*leader) for leader in live_leaders),
-                NO_TAGS if flexible else b"",
-            )
-        )
+        self._live_leaders = live_leaders
+
+    def _named(self, leaders: Collection[int]) -> bytes:
+        flexible = self._flexible
+        named = [self._live_leader(*leader) for leader in self._live_leaders if leader[0] in leaders]
+        return b"".join((array_length(len(named), flexible=flexible), *named, NO_TAGS if flexible else b""))
 
     def _live_leader(self, broker: int, host: str, port: int) -> bytes:
         flexible = self._flexible
         end = NO_TAGS if flexible else b""
         return INT32.pack(broker) + string(host, flexible=flexible) + INT32.pack(port) + end
 
-    def _ends(self, pids: Sequence[int], runs: list[Run], cores: list[bytes]) -> bytes | list[bytes]:
-        table, new, recovering, moving = self._table, self._new, self._recovering, self._kept.moving()
-        [assigned] = take(pids, table.assignment_of) if moving else [()]
-        if not (new or recovering) and moving.isdisjoint(assigned):
+    def _ends(self, pids: Sequence[int], used: Used) -> bytes | list[bytes]:
+        table, new, moving = self._table, self._new, self._kept.moving()
+        if not new and used.recovery_states == {RECOVERED} and moving.isdisjoint(used.assignments):
             return self._end_of(new=False, recovery_state=RECOVERED, assignment=AT_REST)
-        if not moving:
-            assigned = [-1] * len(pids)
+        recovery_states, assigned = take(pids, table.recovery_state, table.assignment_of)
         known: dict[tuple[bool, int, int], bytes] = {}
         ends = []
-        for pid, assignment in zip(pids, assigned, strict=True):
-            key = pid in new, recovering.get(pid, RECOVERED), assignment if assignment in moving else -1
+        for pid, recovery_state, assignment in zip(pids, recovery_states, assigned, strict=True):
+            key = pid in new, recovery_state, assignment if assignment in moving else -1
             if key not in known:
                 where = table.assignments.values[assignment] if assignment in moving else AT_REST
                 known[key] = self._end_of(new=key[0], recovery_state=key[1], assignment=where)
@@ -119,11 +116,12 @@ class LeaderAndIsrEncoder(TopicStatesEncoder):
         return end + (NO_TAGS if self._flexible else b"")
 
     def body(self) -> ControlRequestBody:
-        states = self._states()
+        states, used = self._states()
+        end = self._named(used.leaders)
         if self._version < 2:
-            return ControlRequestBody(b"".join((self._head, *states, self._end)), None)
+            return ControlRequestBody(b"".join((self._head, *states, end)), None)
         type_unknown = b"\x00" if self._version >= 5 else b""
-        return ControlRequestBody(self._head, b"".join((type_unknown, *states, self._end)))
+        return ControlRequestBody(self._head, b"".join((type_unknown, *states, end)))
 
 
 def encode_leader_and_isr(

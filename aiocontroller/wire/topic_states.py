@@ -4,7 +4,8 @@ Theory.  A partition on the wire is a *core* of six parts, the same in both requ
 epoch, leader, leader epoch), the ISR, one number (partition epoch) and the replicas; and an *end* in which they differ
 and which nearly all partitions of a request have in common.  The table interns ISRs and assignments, so both arrays are
 encoded once per distinct value, and a core costs one call of a compiled ``struct`` form chosen by the two lengths.
-Where an event tells many brokers of the same partitions, the cores are packed once and looked up for the others.
+From ``MANY`` partitions on all of that is done by ``state_matrix``, once for all brokers that hear of the same
+partitions; the bytes are the same.
 
 A broker takes a request as damaged in which a topic appears twice, and rows are reused, so the pids of a topic need
 not stand together: they are first gathered by topic, then encoded, topics in order of first appearance and a topic's
@@ -20,9 +21,10 @@ from itertools import accumulate, chain, compress, count, islice
 from operator import ne
 from struct import Struct
 
-from aiocontroller.core.columns import look_up, take
+from aiocontroller.core.columns import ascend, take
 from aiocontroller.core.partitions import NO_ISR, PartitionTable, Topic
 from aiocontroller.wire.primitives import COMPACT_INT32_ARRAY, LEGACY_INT32_ARRAY, NO_TAGS, array_length, string
+from aiocontroller.wire.state_matrix import Rows, StateMatrix, Used
 
 
 class ControlRequestBody:
@@ -85,19 +87,14 @@ class EncodedValues:
 class Cores:
     """What many requests about the same partitions share, while the table stays as it is.
 
-    ``wanted``: all pids that they are about, if that is known; then the first of them packs for all.
+    ``wanted``: all pids that they are about, ascending, if that is known; then the first of them packs for all.
     """
 
     def __init__(self, wanted: Sequence[int] = ()) -> None:
         self.wanted = wanted
-        self._by_pid: dict[bool, dict[int, bytes]] = {}
+        self.matrices: dict[bool, StateMatrix | None] = {}
+        """Of all that is wanted, by whether arrays are flexible."""
         self._headers: dict[tuple[bool, bool], dict[int, bytes]] = {}
-        self.recovering: dict[int, int] = {}
-        """Recovery states of those that are not simply RECOVERED, by pid."""
-
-    def of(self, *, flexible: bool) -> dict[int, bytes]:
-        """The cores that were packed already, by pid."""
-        return self._by_pid.setdefault(flexible, {})
 
     def headers(self, *, flexible: bool, with_topic_ids: bool) -> dict[int, bytes]:
         """Names and ids by topic number."""
@@ -121,6 +118,11 @@ class Forms(dict[tuple[int, int], Pack]):
 
 FORMS = Forms()
 """Shared: there are as many as there are pairs of replica counts."""
+
+MANY = 1_000
+"""Partitions of a request from which a matrix is faster."""
+WIDEST = 128
+"""Bytes of a replica list, thirty replicas: one longer list would cost all other rows as much."""
 
 Run = tuple[int, int, int]
 """(topic number, where its partitions begin, where they end)."""
@@ -158,20 +160,25 @@ class TopicStatesEncoder:
         # Plain dicts, filled beforehand: a __missing__ costs a fifth.
         self._isrs = kept.isrs(flexible=flexible)
         self._replicas = kept.replicas(flexible=flexible)
-        cores = Cores() if cores is None else cores
-        self._cores = cores.of(flexible=flexible)
-        self._wanted = cores.wanted
-        self._recovering = cores.recovering
-        self._headers = cores.headers(flexible=flexible, with_topic_ids=with_topic_ids)
+        self._cores = Cores() if cores is None else cores
+        self._headers = self._cores.headers(flexible=flexible, with_topic_ids=with_topic_ids)
 
-    def _states(self) -> list[bytes]:
+    def _states(self) -> tuple[list[bytes], Used]:
         """The array of topics (or of partitions, in the oldest versions), in pieces."""
         pids = self._table.worth_telling(self._pids) if self._worth_telling else self._pids
         if not pids:
-            return [array_length(0, flexible=self._flexible)]
+            return [array_length(0, flexible=self._flexible)], Used(frozenset(), frozenset(), frozenset())
+        many = self._many_states(pids) if self._grouped and len(pids) >= MANY else None
+        return self._few_states(pids) if many is None else many
+
+    def _few_states(self, pids: Sequence[int]) -> tuple[list[bytes], Used]:
         pids, runs = self._by_topic(pids)
-        cores = self._known_cores(pids)
-        ends = self._ends(pids, runs, cores)
+        cores = self._pack(pids)
+        for at, core in self._instead(pids, runs).items():
+            cores[at] = core
+        table = self._table
+        used = Used(*map(frozenset, take(pids, table.leader, table.assignment_of, table.recovery_state)))
+        ends = self._ends(pids, used)
         if self._grouped:
             self._put_topic_headers(runs, cores)
         else:
@@ -183,7 +190,46 @@ class TopicStatesEncoder:
             states = b"".join(chain.from_iterable(zip(cores, ends, strict=True)))
         count = len(runs) if self._grouped else len(pids)
         end = NO_TAGS if self._grouped and self._flexible else b""
-        return [array_length(count, flexible=self._flexible), states, end]
+        return [array_length(count, flexible=self._flexible), states, end], used
+
+    def _many_states(self, pids: Sequence[int]) -> tuple[list[bytes], Used] | None:
+        """The same bytes; None where a topic's partitions stand apart, or brokers are told otherwise than the table."""
+        found = self._matrix(pids)
+        if found is None:
+            return None
+        matrix, rows = found
+        numbers, starts = matrix.topics(rows)
+        runs = list(zip(numbers, starts, [*starts[1:], len(pids)], strict=True))
+        if len(set(numbers)) < len(numbers) or self._instead(pids, runs):
+            return None
+        end = NO_TAGS if self._flexible else b""
+        pieces: list[bytes | memoryview] = [array_length(len(runs), flexible=self._flexible)]
+        used = matrix.used(rows)
+        states = matrix.states(rows, self._ends(pids, used), starts)
+        for (number, start, stop), those in zip(runs, states, strict=True):
+            pieces += (self._header(number), array_length(stop - start, flexible=self._flexible), those, end)
+        return [b"".join(pieces)], used
+
+    def _matrix(self, pids: Sequence[int]) -> tuple[StateMatrix, Rows] | None:
+        """One that holds these pids, and where; the one that all requests share, if they are in it."""
+        shared = self._cores.matrices
+        if self._flexible not in shared:
+            shared[self._flexible] = self._matrix_of(self._cores.wanted)
+        matrix = shared[self._flexible]
+        rows = None if matrix is None else matrix.find(pids)
+        if rows is None:
+            matrix = self._matrix_of(pids)
+            rows = None if matrix is None else matrix.find(pids)
+        return None if matrix is None or rows is None else (matrix, rows)
+
+    def _matrix_of(self, pids: Sequence[int]) -> StateMatrix | None:
+        """None for few, and where some have no leadership, do not ascend, or one would make all rows very wide."""
+        if len(pids) < MANY:
+            return None
+        isrs, assigned = map(set, take(pids, self._table.isr_of, self._table.assignment_of))
+        if NO_ISR in isrs or max(len(self._replicas_bytes(a)) for a in assigned) > WIDEST or not ascend(pids):
+            return None
+        return StateMatrix(self._table, pids, self._isr_bytes, self._replicas_bytes)
 
     def _by_topic(self, pids: Sequence[int]) -> tuple[Sequence[int], list[Run]]:
         """The pids so that each topic's stand together, and where."""
@@ -201,7 +247,7 @@ class TopicStatesEncoder:
         return pids, list(zip(numbers, starts, ends, strict=True))
 
     def _put_topic_headers(self, runs: list[Run], cores: list[bytes]) -> None:
-        flexible, headers = self._flexible, self._headers
+        flexible = self._flexible
         end = b""
         lengths: dict[int, bytes] = {}
         for number, start, stop in runs:
@@ -209,17 +255,17 @@ class TopicStatesEncoder:
             length = lengths.get(n)
             if length is None:
                 length = lengths[n] = array_length(n, flexible=flexible)
-            header = headers.get(number)
-            if header is None:
-                header = headers[number] = self._header(number)
-            cores[start] = b"".join((end, header, length, cores[start]))
+            cores[start] = b"".join((end, self._header(number), length, cores[start]))
             if flexible:  # a topic's tagged fields come after its partitions, that is before the next topic's header
                 end = NO_TAGS
 
     def _header(self, number: int) -> bytes:
-        topic = self._topic(number)
-        name = string(topic.name, flexible=self._flexible)
-        return name + topic.id if self._with_topic_ids else name
+        header = self._headers.get(number)
+        if header is None:
+            topic = self._topic(number)
+            name = string(topic.name, flexible=self._flexible)
+            header = self._headers[number] = name + topic.id if self._with_topic_ids else name
+        return header
 
     def _put_names(self, runs: list[Run], cores: list[bytes]) -> None:
         """The oldest versions have no topics, only partitions that carry their topic's name."""
@@ -234,27 +280,29 @@ class TopicStatesEncoder:
 
     # -- partitions ------------------------------------------------------------------------------------------------
 
-    def _known_cores(self, pids: Sequence[int]) -> list[bytes]:
-        known = self._cores
-        try:
-            return look_up(pids, known)
-        except KeyError:
-            missing = self._wanted or pids
-            if known:
-                missing = [pid for pid in dict.fromkeys((*missing, *pids)) if pid not in known]
-            packed = self._pack(missing)
-            known.update(zip(missing, packed, strict=True))
-            [states] = take(missing, self._table.recovery_state)
-            if any(states):
-                self._recovering.update((pid, state) for pid, state in zip(missing, states, strict=True) if state)
-            return packed if missing == pids else self._known_cores(pids)
-
-    def _ends(self, pids: Sequence[int], runs: list[Run], cores: list[bytes]) -> bytes | list[bytes]:
-        """What follows each core, or all of them; ``runs`` say whose they are.  May replace cores."""
+    def _ends(self, pids: Sequence[int], used: Used) -> bytes | list[bytes]:
+        """What follows each core, or all of them."""
         raise NotImplementedError
 
+    def _instead(self, pids: Sequence[int], runs: list[Run]) -> dict[int, bytes]:
+        """Cores that the table does not say, by their place among the pids."""
+        return {}
+
+    def _isr_bytes(self, number: int) -> bytes:
+        found = self._isrs.get(number)
+        if found is None:  # without an ISR: of a topic that is being deleted
+            isr = () if number == NO_ISR else self._table.isrs.values[number]
+            found = self._isrs[number] = self._array(isr)
+        return found
+
+    def _replicas_bytes(self, assignment: int) -> bytes:
+        found = self._replicas.get(assignment)
+        if found is None:
+            found = self._replicas[assignment] = self._array(self._table.assignments.values[assignment].replicas)
+        return found
+
     def _pack(self, pids: Sequence[int]) -> list[bytes]:
-        """THE hot loop: one call of a compiled form for each partition."""
+        """One call of a compiled form for each partition."""
         table, isrs, replicas, forms = self._table, self._isrs, self._replicas, FORMS
         index, controller_epoch, leader, leader_epoch, isr_of, partition_epoch, assignment_of = take(
             pids,
@@ -267,15 +315,9 @@ class TopicStatesEncoder:
             table.assignment_of,
         )
         used_isrs, used_assignments = set(isr_of), set(assignment_of)
-        if NO_ISR in used_isrs:
-            assert self._worth_telling, "a partition without leadership cannot be led"
-            isrs[NO_ISR] = self._array(())  # of a topic that is being deleted
-        for number in used_isrs.difference(isrs):
-            isrs[number] = self._array(table.isrs.values[number])
-        for number in used_assignments.difference(replicas):
-            replicas[number] = self._array(table.assignments.values[number].replicas)
-        isr_lengths = {len(isrs[number]) for number in used_isrs}
-        lengths = {(isr, len(replicas[number])) for number in used_assignments for isr in isr_lengths}
+        assert self._worth_telling or NO_ISR not in used_isrs, "a partition without leadership cannot be led"
+        isr_lengths = {len(self._isr_bytes(number)) for number in used_isrs}
+        lengths = {(isr, len(self._replicas_bytes(number))) for number in used_assignments for isr in isr_lengths}
         rows = zip(index, controller_epoch, leader, leader_epoch, isr_of, partition_epoch, assignment_of, strict=True)
         if len(lengths) == 1:  # as in a healthy cluster with one replication factor
             pack = forms[lengths.pop()]

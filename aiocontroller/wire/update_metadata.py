@@ -36,7 +36,15 @@ from aiocontroller.wire.primitives import (
     nullable_string,
     string,
 )
-from aiocontroller.wire.topic_states import FORMS, ControlRequestBody, Cores, EncodedValues, Run, TopicStatesEncoder
+from aiocontroller.wire.state_matrix import Used
+from aiocontroller.wire.topic_states import (
+    FORMS,
+    ControlRequestBody,
+    Cores,
+    EncodedValues,
+    Run,
+    TopicStatesEncoder,
+)
 
 _KEY = ApiKey.UPDATE_METADATA
 _START = Struct(">iBi")
@@ -101,22 +109,25 @@ class UpdateMetadataEncoder(TopicStatesEncoder):
             )
         )
 
-    def _ends(self, pids: Sequence[int], runs: list[Run], cores: list[bytes]) -> bytes | list[bytes]:
+    def _ends(self, pids: Sequence[int], used: Used) -> bytes | list[bytes]:
         table, live, damaged = self._table, self._live, self._in_offline_dir
         assignments = table.assignments.values
-        [assigned] = take(pids, table.assignment_of)
-        by_assignment = {a: self._offline([r for r in assignments[a].replicas if r not in live]) for a in set(assigned)}
-        deleting = {number for number, _, _ in runs if self._topic(number).deleting}
-        if not (deleting or damaged) and len(set(by_assignment.values())) == 1:
+        by_assignment = {
+            a: self._offline([r for r in assignments[a].replicas if r not in live]) for a in used.assignments
+        }
+        if not damaged and len(set(by_assignment.values())) == 1:
             return next(iter(by_assignment.values()))
+        [assigned] = take(pids, table.assignment_of)
         ends = list(map(by_assignment.__getitem__, assigned))
-        if deleting or damaged:
+        if damaged:
             for at, pid in enumerate(pids):
-                if table.topic_of[pid] in deleting:
-                    cores[at] = self._core_during_delete(pid)
                 if pid in damaged:
                     ends[at] = self._offline_where_dirs_failed(pid)
         return ends
+
+    def _instead(self, pids: Sequence[int], runs: list[Run]) -> dict[int, bytes]:
+        going = [(start, stop) for number, start, stop in runs if self._topic(number).deleting]
+        return {at: self._core_during_delete(pids[at]) for start, stop in going for at in range(start, stop)}
 
     def _offline(self, replicas: Sequence[int]) -> bytes:
         return self._array(replicas) + (NO_TAGS if self._flexible else b"") if self._version >= 4 else b""
@@ -140,7 +151,7 @@ class UpdateMetadataEncoder(TopicStatesEncoder):
         )
 
     def body(self) -> UpdateMetadataBody:
-        states = self._states()
+        states, _ = self._states()
         if self._version < 5:
             return UpdateMetadataBody(b"".join((self._head, *states, self._end)), None)
         return UpdateMetadataBody(self._head, b"".join((*states, self._end)))

@@ -59,7 +59,9 @@ def test_leader_and_isr_as_kio_writes_it(version: int, data: st.DataObject) -> N
     table, pids = data.draw(tables())
     pids = [pid for pid in pids if table.isr_of[pid] != NO_ISR]
     new = {pid for pid in pids if data.draw(st.integers(0, 3)) == 0}
+    leaders = sorted({table.leader[pid] for pid in pids})
     live = data.draw(st.lists(st.tuples(st.integers(0, 2**31 - 1), hosts, int32), max_size=3))
+    live += [(b, "h", 1) for b in leaders if data.draw(st.booleans())]
     controller_id, controller_epoch, broker_epoch = data.draw(int32), data.draw(epochs), data.draw(int64)
 
     def fields(pid: int) -> dict[str, Any]:
@@ -88,7 +90,7 @@ def test_leader_and_isr_as_kio_writes_it(version: int, data: st.DataObject) -> N
             "broker_epoch": broker_epoch,
             "type_": 0,
             **states(table, pids, fields),
-            "live_leaders": [{"broker_id": b, "host_name": host, "port": port} for b, host, port in live],
+            "live_leaders": [{"broker_id": b, "host_name": h, "port": port} for b, h, port in live if b in leaders],
         },
     )
     common: dict[str, Any] = {
