@@ -58,7 +58,6 @@ FAST_BOUNCE_MS = 500
 HEAL_WITHIN_S = 300.0
 """Virtual time in which a healed cluster must be whole."""
 POLL_S = 2.0
-HEARD_WITHIN_MS = 1_000
 WHOLE_POLLS = 2
 """How often in a row it must be found whole, with nothing written in between."""
 
@@ -323,15 +322,22 @@ class Simulation:
             self.start_controller(number)
 
     def _broker_epoch(self, broker: int) -> int:
-        """0 where there is none, or only one so young that no controller may have heard of it."""
-        node = self.model.tree.nodes.get(paths.broker_id(broker))
-        young = node is None or self.zookeeper.now_ms() - node.ctime < HEARD_WITHIN_MS
-        return 0 if node is None or young else node.czxid
+        """The incarnation that the controller in office knows, whom alone it tells anything; 0 where it knows none."""
+        owner = self._owner()
+        for _, service in self._services if owner else ():
+            if service.client.session_id == owner:
+                known = service.shell.context.brokers.get(broker)
+                return 0 if known is None else known.epoch
+        return 0
+
+    def _owner(self) -> int:
+        """The session that owns ``/controller``; 0 where nobody does."""
+        node = self.model.tree.nodes.get(paths.CONTROLLER)
+        return 0 if node is None else node.owner
 
     def holder(self) -> int | None:
         """The number of the controller whose session owns ``/controller``; it may be dead."""
-        node = self.model.tree.nodes.get(paths.CONTROLLER)
-        owner = 0 if node is None else node.owner
+        owner = self._owner()
         return next((number for number, s in self._services if s.client.session_id == owner), None) if owner else None
 
     def facts(self) -> Facts:

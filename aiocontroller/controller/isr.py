@@ -37,6 +37,10 @@ log = logging.getLogger(__name__)
 WRITTEN_AT_ONCE = 1_000
 """Partitions of one step of a write, or all of one request."""
 
+UNKNOWN = (KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION, KafkaErrorCode.UNKNOWN_TOPIC_ID)
+"""A broker that hears this asks no more.  So it must not come from a controller that was deposed before the topic was
+made, as it may with Kafka."""
+
 Resolved = tuple[AlterPartitionReceived, list[int]]
 """A request and the pids of the partitions that there are."""
 
@@ -142,6 +146,8 @@ async def _write(shell: ControllerShell, step: list[Resolved]) -> Begun:
     accepted = {v.pid: v.write for each in verdicts for v in each if v.write is not None}
     decisions = Decisions(list(accepted), list(accepted.values()), [()] * len(accepted))
     if not accepted:
+        if any(verdict.error_code in UNKNOWN for each in verdicts for verdict in each):
+            await shell.zk.check_controller_epoch(fence=context.epoch_zk_version)
         return Begun(verdicts, decisions, Writes(0))
     writes = await shell.zk.set_topic_partition_states(
         *names(shell, decisions.pids), decisions.leaderships, fence=context.epoch_zk_version

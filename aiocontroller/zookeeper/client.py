@@ -309,6 +309,14 @@ class ZooKeeperClient(ZKClient):
             raise BadInputError(f"write_many: {twice.decode()} comes twice; expected each path at most once")
         return await self._writer.write_many(ops, raw, self._fence(fence))
 
+    async def check(self, path: str, version: int) -> bool:
+        """Whether the znode has that version, as the ensemble knows it and no server behind it."""
+        check = codec.multi([codec.check_op(self._full(path), version)])
+        [(code, payload)] = await self._session.exchange([check], retry=True)
+        if code != OK and not payload:
+            raise response_error(code)
+        return codec.parse_multi(payload)[0].code == OK
+
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
         """One atomic multi as it is, never repeated; NotSentError, MaybeAppliedError.
 

@@ -129,6 +129,11 @@ class KafkaZkClient:
             self.client, controller_id, timestamp_ms, takeover=takeover, deposing=deposing, address=address
         )
 
+    async def check_controller_epoch(self, *, fence: int) -> None:
+        """ControllerMovedError where it has changed: for an answer that only the controller in office may give."""
+        if not await self.client.check(paths.CONTROLLER_EPOCH, fence):
+            raise ControllerMovedError(f"{paths.CONTROLLER_EPOCH} is no longer at version {fence}")
+
     async def raise_controller_epoch(self, epoch: int, *, fence: int) -> None:
         """Write a higher epoch, which ends whose fence this was; ControllerMovedError if it had ended already."""
         data = znodes.encode_controller_epoch(epoch)

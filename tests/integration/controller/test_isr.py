@@ -218,6 +218,21 @@ async def test_standby_says_that_it_is_none(cluster: Cluster) -> None:
         assert shutdown.error_code == KafkaErrorCode.NOT_CONTROLLER
 
 
+async def test_deposed_controller_does_not_judge_topics_that_it_does_not_know(cluster: Cluster) -> None:
+    """They may be younger than its end; a broker that hears "unknown" waits for ever (Kafka's says so)."""
+    service = await office(cluster)
+    state = await cluster.state("t")
+    epoch, _ = await cluster.zk.get_controller_epoch() or (0, 0)
+    async with asking(service) as client:
+        asked = (3, 1, cluster.brokers[1].epoch, change(bytes(range(16)), 0, state, (1,)))
+        (result,) = (await client.alter_partition(*asked)).results
+        assert result.error_code == KafkaErrorCode.UNKNOWN_TOPIC_ID
+        await cluster.client.set_data("/controller_epoch", str(epoch + 5).encode())
+        answer = await client.alter_partition(*asked)
+        assert (answer.error_code, answer.results) == (KafkaErrorCode.NOT_CONTROLLER, ())
+    await until(lambda: service.shell.context.epoch == epoch + 6)
+
+
 # -- brokers that write ISRs themselves --------------------------------------------------------------------------------
 
 

@@ -211,6 +211,9 @@ class Znodes:
                 writes.code[i] = writes.version[i] = 0
         return writes
 
+    async def check_controller_epoch(self, *, fence: int) -> None:
+        self.fence(fence)
+
     async def set_topic_partition_states(
         self, topics: Sequence[str], numbers: Sequence[int], new: Sequence[LeaderAndIsr], *, fence: int
     ) -> Writes:
