@@ -75,7 +75,8 @@ def _groups(shell: ControllerShell, topics: Sequence[str]) -> Iterator[Sequence[
     while at < len(topics):
         yield topics[at : at + size]
         at += size
-        size = max(1, GROUP_PARTITIONS * len(table.topic_by_name) // max(len(table), 1))
+        if len(table):  # the first groups are on their way together
+            size = max(1, GROUP_PARTITIONS * len(table.topic_by_name) // len(table))
 
 
 async def load_partition_states(shell: ControllerShell, pids: Sequence[int]) -> None:

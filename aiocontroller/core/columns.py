@@ -12,9 +12,6 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from operator import itemgetter, lt
-from typing import TypeVar
-
-T = TypeVar("T")
 
 
 def take(pids: Sequence[int], *columns: Sequence[int]) -> list[Sequence[int]]:

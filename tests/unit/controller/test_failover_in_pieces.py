@@ -6,7 +6,7 @@ import pytest
 
 from aiocontroller.controller import broker_requests, failover
 from aiocontroller.core import events as ev
-from aiocontroller.core.ids import TopicPartition
+from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from tests.unit.controller.pure_cluster import PureCluster
 
 
@@ -41,3 +41,13 @@ def test_ranges_hold_every_row_once(monkeypatch: pytest.MonkeyPatch, rows: int) 
     ranges = failover._ranges(rows)
     assert [row for low, high in ranges for row in range(low, high)] == list(range(rows))
     assert all(0 < high - low <= 5 for low, high in ranges)
+
+
+def test_groups_of_topics_are_not_small_before_their_size_is_known() -> None:
+    it = PureCluster()
+    names = [f"t{n}" for n in range(250)]
+    groups = failover._groups(it.shell, names)
+    assert [len(next(groups)) for _ in range(2)] == [failover.FIRST_GROUP] * 2  # nothing has been taken in yet
+    topic = it.shell.context.table.add_topic("large")
+    it.shell.context.table.add_partitions(topic, {n: ReplicaAssignment((1,)) for n in range(1000)})
+    assert [len(group) for group in groups] == [10] * 5
