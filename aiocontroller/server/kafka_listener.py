@@ -1,9 +1,7 @@
-"""Where brokers find the controller: the requests that only the active controller answers; the rest is relayed.
-
-What clients ask of each node for itself is answered for ourselves (``own_answers``).
+"""Where brokers and clients find the controller: their connections, and their logins (Kafka's ``SocketServer``).
 
 A connection may have several requests outstanding; answers leave in the order of the requests, as Kafka's protocol
-demands.  Each request becomes an event with a reply handle, or an answer at once; nothing is decided here.
+demands.  What a request asks for is not looked at here (``kafka_apis``).
 
 A frame that is too long, cut short, or of an API or version that was not offered ends its connection with a log line;
 the others do not notice.
@@ -23,12 +21,12 @@ import anyio.abc
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.user_scram_credentials import sanitized
 from aiocontroller.core.errors import AioControllerError, KafkaErrorCode
-from aiocontroller.core.events import Reply, Request
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.security import ANONYMOUS, ListenerSecurity
-from aiocontroller.server.controller_apis import OFFERED, SERVED, ControllerApi
-from aiocontroller.server.own_answers import ANSWERED_FOR_ITSELF, own_answer
+from aiocontroller.server.controller_apis import OFFERED
+from aiocontroller.server.kafka_apis import KafkaApis
 from aiocontroller.server.relay import Relay
+from aiocontroller.server.request import KafkaRequest, RequestContext
 from aiocontroller.server.sasl import SaslError, SaslLogin
 from aiocontroller.wire import sasl_messages
 from aiocontroller.wire.apis import ApiKey, VersionRange, api_name, check_supported
@@ -45,21 +43,6 @@ from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 
 log = logging.getLogger(__name__)
 
-NEVER_RELAYED = frozenset(
-    {
-        ApiKey.LEADER_AND_ISR,
-        ApiKey.STOP_REPLICA,
-        ApiKey.UPDATE_METADATA,
-        ApiKey.CONTROLLED_SHUTDOWN,
-        ApiKey.ALTER_PARTITION,
-        ApiKey.ENVELOPE,
-        ApiKey.ALLOCATE_PRODUCER_IDS,
-        ApiKey.SASL_HANDSHAKE,
-        ApiKey.SASL_AUTHENTICATE,
-    }
-)
-"""What only controllers and brokers say to each other, and what concerns this connection alone."""
-OF_BROKERS = frozenset({ApiKey.ALTER_PARTITION, ApiKey.ALLOCATE_PRODUCER_IDS, ApiKey.CONTROLLED_SHUTDOWN})
 OF_A_LOGIN: dict[int, VersionRange] = {
     ApiKey.SASL_HANDSHAKE: VersionRange(1, 1),
     ApiKey.SASL_AUTHENTICATE: VersionRange(0, 2),
@@ -76,6 +59,7 @@ class KafkaListener:
     def __init__(self, shell: ControllerShell, tasks: anyio.abc.TaskGroup) -> None:
         self.shell = shell
         self.tasks = tasks
+        self.apis = KafkaApis(shell)
         self.connections: dict[KafkaConnection, None] = {}
         """Those that are open, in the order in which they came."""
 
@@ -87,18 +71,6 @@ class KafkaListener:
         """End the connections that exist; what was answered still leaves."""
         for connection in list(self.connections):
             connection.close()
-
-    def submit(self, event: Request) -> None:
-        self.shell.queue.append(event)
-
-    def relayed(self) -> Mapping[int, VersionRange]:
-        """What a broker offers that may be passed on to it; nothing while none could be reached.
-
-        Out of office it is what was last known: clients that have not heard of a successor still come here.
-        """
-        channels = self.shell.channels
-        offered = channels.offered() if channels is not None else self.shell.last_offered
-        return {api: versions for api, versions in offered.items() if api not in NEVER_RELAYED}
 
     def login(self, security: ListenerSecurity) -> SaslLogin | None:
         if not security.mechanisms:
@@ -149,7 +121,7 @@ class KafkaConnection(asyncio.Protocol):
         self._reader = FrameReader()
         self._slots: deque[Slot] = deque()
         self._transport: asyncio.Transport | None = None
-        self._peer = "?"
+        self._peer, self._host = "?", ""
         self._relay: Relay | None = None
         self._relayed: deque[Slot] = deque()
         """Slots whose answers come from the broker behind the relay, in its order."""
@@ -157,7 +129,8 @@ class KafkaConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
         self._transport = transport
-        self._peer = str(transport.get_extra_info("peername"))
+        peer = transport.get_extra_info("peername")
+        self._peer, self._host = str(peer), str(peer[0]) if peer else ""
         if self._security.wants_certificates:
             self._certified = principal_of(transport.get_extra_info("peercert"))
         self._listener.connections[self] = None
@@ -184,21 +157,41 @@ class KafkaConnection(asyncio.Protocol):
         if len(self._slots) >= MAX_OUTSTANDING and self._transport is not None:
             self._transport.pause_reading()
         if api == ApiKey.API_VERSIONS:
-            offered = {**self._listener.relayed(), **OFFERED}
+            offered = dict(self._listener.apis.offered())
             if self._login is not None:
                 offered |= OF_A_LOGIN
             answered = version if version in range(OFFERED[api].max + 1) else 0
             self._answer(slot, answered, encode_api_versions_response(version, offered))
         elif self._login is not None and self._login.principal is None:
             self._log_in(slot, frame, self._login)
-        elif api in SERVED:
-            _, body = decode_request_header(frame)
-            check_supported(api, version, OFFERED)
-            self._submit(slot, SERVED[api], bytes(body))
-        elif (own := self._own_answer(slot, frame)) is not None:
-            self._answer(slot, version, own)
         else:
-            self._pass_on(slot, frame)
+            self._listener.apis.handle(self._kafka_request(slot, frame))
+
+    def _kafka_request(self, slot: Slot, frame: bytes) -> KafkaRequest:
+        header, body = decode_request_header(frame)
+        context = RequestContext(
+            api=slot.api,
+            version=slot.version,
+            correlation_id=slot.correlation_id,
+            client_id=header.client_id,
+            principal=self._principal,
+            host=self._host,
+            listener=self._at,
+            authenticated=self._principal != ANONYMOUS,
+        )
+
+        def refuse(reason: str) -> None:
+            log.warning("Closing the connection from %s: %s", self._peer, reason)
+            self.close()
+
+        return KafkaRequest(
+            context,
+            frame,
+            bytes(body),
+            respond=lambda answer: self._answer(slot, slot.version, answer),
+            refuse=refuse,
+            relay=lambda: self._pass_on(slot, frame),
+        )
 
     def _log_in(self, slot: Slot, frame: bytes, login: SaslLogin) -> None:
         _, body = decode_request_header(frame)
@@ -235,27 +228,7 @@ class KafkaConnection(asyncio.Protocol):
             return self._login.principal
         return self._certified or ANONYMOUS
 
-    def _may(self, api: int) -> bool:
-        """Where brokers have an authorizer, what we do as ourselves only super users may ask for.
-
-        Brokers on a listener without authentication are nobody in particular, to brokers too; and what is relayed from
-        there comes to a broker as nobody again, which authorizes it.  What is relayed from elsewhere comes as *us*.
-        """
-        if self._listener.shell.security.trusts(self._principal):
-            return True
-        return not self._security.authenticated and (api in OF_BROKERS or api not in SERVED)
-
-    def _own_answer(self, slot: Slot, frame: bytes) -> bytes | None:
-        if slot.api not in ANSWERED_FOR_ITSELF:
-            return None
-        _, body = decode_request_header(frame)
-        return own_answer(slot.api, slot.version, body, self._listener.shell.id)
-
     def _pass_on(self, slot: Slot, frame: bytes) -> None:
-        if slot.api in NEVER_RELAYED or len(frame) < _REQUEST_START.size:
-            raise FrameError(f"{api_name(slot.api)} version {slot.version} is not served here")
-        if not self._may(slot.api):
-            raise FrameError(f"{api_name(slot.api)}: {self._principal} is no super user, and would pass for this one")
         if self._relay is None:
             endpoint = self._listener.upstream(self._at)
             if endpoint is None:
@@ -290,17 +263,6 @@ class KafkaConnection(asyncio.Protocol):
             transport.writelines(self._slots.popleft().frame or [])
         if len(self._slots) < MAX_OUTSTANDING:
             transport.resume_reading()
-
-    def _submit(self, slot: Slot, api: ControllerApi, body: bytes) -> None:
-        def answer(result: Any) -> None:
-            self._answer(slot, slot.version, api.encode(slot.version, result))
-
-        event = api.event(slot.version, body, Reply(answer))
-        if self._may(slot.api):
-            self._listener.submit(event)
-        else:
-            log.warning("%s is no super user: %s from %s refused", self._principal, api_name(slot.api), self._peer)
-            event.reply.answer(KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
 _SHORT = {

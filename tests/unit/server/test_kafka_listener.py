@@ -213,10 +213,13 @@ async def test_answer_that_comes_after_the_connection_was_closed_is_not_written(
 BAD = {
     "too long": ((200 * 1024 * 1024).to_bytes(4, "big"), "found a length of 209715200 bytes"),
     "negative length": (b"\xff\xff\xff\xfe", "found a length of -2 bytes"),
-    "empty": (framed(b""), "API key -1 version -1 is not served here"),
-    "header cut short": (framed(b"\x00\x38\x00\x03"), "is not served here"),
+    "empty": (framed(b""), "API key, version and correlation id: found 0 bytes left"),
+    "header cut short": (framed(b"\x00\x38\x00\x03"), "API key, version and correlation id: found 4 bytes left"),
     "client id cut short": (framed(b"\x00\x38\x00\x03\x00\x00\x00\x01\x00\x63me"), "client id"),
-    "unknown API": (framed(b"\x03\xe7\x00\x00\x00\x00\x00\x01\x00\x02me"), "API key 999 version 0"),
+    "unknown API": (
+        framed(b"\x03\xe7\x00\x00\x00\x00\x00\x01\x00\x02me"),
+        "API key 999 (version 0): no API has this key",
+    ),
     "AlterPartition of a version to come": (
         b"".join(request_frame(ApiKey.ALTER_PARTITION, 4, 1, "me", b"\x00" * 20)),
         "ALTER_PARTITION(56) version 4: expected 0 to 3",

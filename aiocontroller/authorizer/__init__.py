@@ -1,0 +1,1 @@
+"""Who may do what, as brokers with an authorizer decide it: pure, no I/O."""

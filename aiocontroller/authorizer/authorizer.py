@@ -1,0 +1,80 @@
+"""What is asked of an authorizer (Kafka's ``Authorizer``), in Kafka's codes.
+
+Source: ``org.apache.kafka.common.acl`` and ``org.apache.kafka.common.resource`` of Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Protocol
+
+CLUSTER_NAME = "kafka-cluster"
+"""The name of the only resource of type CLUSTER."""
+
+
+class AclOperation(IntEnum):
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+
+
+class AclPermissionType(IntEnum):
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+class ResourceType(IntEnum):
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(IntEnum):
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class Authorizer(Protocol):
+    """``principal`` is ``Type:name`` (``User:alice``), ``host`` the client's IP address as text."""
+
+    def authorize(self, principal: str, host: str, operation: AclOperation, resource: ResourceType, name: str) -> bool:
+        """Whether the principal may do this to the resource of this name."""
+
+    def authorize_by_resource_type(
+        self, principal: str, host: str, operation: AclOperation, resource: ResourceType
+    ) -> bool:
+        """Whether there is any resource of this type to which the principal may do this."""
+
+
+class AllowAll:
+    """Where brokers have no authorizer."""
+
+    def authorize(self, principal: str, host: str, operation: AclOperation, resource: ResourceType, name: str) -> bool:
+        return True
+
+    def authorize_by_resource_type(
+        self, principal: str, host: str, operation: AclOperation, resource: ResourceType
+    ) -> bool:
+        return True
