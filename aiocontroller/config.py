@@ -12,7 +12,6 @@ because it can only be a slip.
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -21,9 +20,27 @@ import msgspec
 
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import Endpoint
+from aiocontroller.properties_file import Setting, parse_properties
+from aiocontroller.property_values import (
+    SECURITY_PROTOCOLS,
+    TLS_PROTOCOLS,
+    Secret,
+    parse_bool,
+    parse_connect,
+    parse_digest_user,
+    parse_endpoint_identification,
+    parse_listeners,
+    parse_names,
+    parse_pem,
+    parse_pem_location,
+    parse_protocol,
+    parse_protocol_map,
+    parse_protocol_version,
+    parse_protocols,
+    parse_text,
+)
 
 OWN_PREFIX = "aiocontroller."
-SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 DEFAULT_CONTROLLER_ID = 1_000_001
 """Above ``reserved.broker.max.id`` (1000) and any id that brokers generate in practice."""
 MAX_CONTROLLER_ID = 1_000_000_000
@@ -32,22 +49,6 @@ MAX_CONTROLLER_ID = 1_000_000_000
 
 class ConfigError(BadInputError):
     """One line for each property that cannot be used."""
-
-
-class Secret(str):
-    """A password: printed as ``[hidden]``, as Kafka's ``Password`` is."""
-
-    __slots__ = ()
-
-    @property
-    def value(self) -> str:
-        """The password itself."""
-        return self[:]
-
-    def __repr__(self) -> str:
-        return "[hidden]"
-
-    __str__ = __repr__
 
 
 Detection = Literal["off", "refused", "full"]
@@ -177,15 +178,6 @@ class Config(msgspec.Struct, frozen=True):
         return parse_protocol_version(self.inter_broker_protocol_version) >= (major, minor, iv)
 
 
-def parse_protocol_version(text: str) -> tuple[int, int, int]:
-    """``3.4-IV0`` -> (3, 4, 0); without ``-IVn`` the release's last one, as in Kafka.  ValueError otherwise."""
-    match = re.fullmatch(r"(\d+)\.(\d+)(?:\.\d+)?(?:-IV(\d+))?", text)
-    if match is None:
-        raise ValueError(text)
-    major, minor, iv = match.groups()
-    return int(major), int(minor), 99 if iv is None else int(iv)
-
-
 # ---- what a value may be: a parser raises ValueError, ``expected`` says what would have been right
 
 
@@ -214,111 +206,13 @@ def _one_of(*values: str) -> Kind:
     return Kind("one of " + ", ".join(values), parse)
 
 
-def _parse_bool(text: str) -> bool:
-    return {"true": True, "false": False}[text.lower()]
-
-
-def _parse_text(text: str) -> str:
-    if not text:
-        raise ValueError(text)
-    return text
-
-
-def _parse_protocol(text: str) -> str:
-    parse_protocol_version(text)
-    return text
-
-
-def _parse_connect(text: str) -> str:
-    servers, _, _ = text.partition("/")
-    for server in servers.split(","):
-        _, port = split_host_port(server.strip(), default_port=2181)
-        if port == 0:
-            raise ValueError(text)
-    return text
-
-
-def split_host_port(text: str, default_port: int | None = None) -> tuple[str, int]:
-    """``host:port`` or ``[v6]:port`` -> (host, port); ValueError when it is neither."""
-    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%]+)\]|([^\s:\[\]/,]*))(?::(\d{1,5}))?", text)
-    if match is None or (match[1] or match[2] or "") == "" or (match[3] is None and default_port is None):
-        raise ValueError(text)
-    port = default_port if match[3] is None else int(match[3])
-    assert port is not None
-    if port > 65535:
-        raise ValueError(text)
-    return match[1] or match[2], port
-
-
-def parse_listeners(text: str) -> tuple[Endpoint, ...]:
-    """Kafka's ``NAME://host:port,…``; an empty host is every interface; ``SSL``, ``SASL_SSL`` … name their protocol."""
-    endpoints = []
-    for listener in text.split(","):
-        name, separator, address = listener.strip().partition("://")
-        if not separator or not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
-            raise ValueError(text)
-        host, port = split_host_port(f"0.0.0.0{address}" if address.startswith(":") else address)
-        protocol = name.upper() if name.upper() in SECURITY_PROTOCOLS else "PLAINTEXT"
-        endpoints.append(Endpoint(name.upper(), host, port, protocol))
-    if len({e.listener for e in endpoints}) != len(endpoints):
-        raise ValueError(text)
-    return tuple(endpoints)
-
-
-def _parse_protocol_map(text: str) -> dict[str, str]:
-    """``NAME:PROTOCOL,…``."""
-    found = {}
-    for pair in filter(None, text.split(",")):
-        name, _, protocol = pair.strip().partition(":")
-        if not name or protocol.strip().upper() not in SECURITY_PROTOCOLS:
-            raise ValueError(text)
-        found[name.upper()] = protocol.strip().upper()
-    return found
-
-
-def _parse_names(separator: str) -> Callable[[str], tuple[str, ...]]:
-    return lambda text: tuple(name.strip() for name in text.split(separator) if name.strip())
-
-
-def _parse_endpoint_identification(text: str) -> str:
-    if text.upper() not in ("", "HTTPS"):
-        raise ValueError(text)
-    return text.upper()
-
-
-def _parse_digest_user(text: str) -> str:
-    if not text or ":" in text:
-        raise ValueError(text)
-    return text
-
-
-def _parse_protocols(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(","))
-    if not set(names) <= set(TLS_PROTOCOLS):
-        raise ValueError(text)
-    return names
-
-
-def _parse_pem(text: str) -> str:
-    if text.upper() != "PEM":
-        raise ValueError(text)
-    return "PEM"
-
-
-def _parse_pem_location(text: str) -> str:
-    if not text or text.lower().endswith((".jks", ".p12", ".pfx", ".bcfks")):
-        raise ValueError(text)
-    return text
-
-
-TLS_PROTOCOLS = ("TLSv1.2", "TLSv1.3")
-_PEM = Kind("PEM, the only type of store that is read here", _parse_pem)
-_PEM_LOCATION = Kind("a file of certificates in PEM (openssl pkcs12 makes one from a .p12)", _parse_pem_location)
-_SECRET = Kind("a password", lambda text: Secret(_parse_text(text)))
+_PEM = Kind("PEM, the only type of store that is read here", parse_pem)
+_PEM_LOCATION = Kind("a file of certificates in PEM (openssl pkcs12 makes one from a .p12)", parse_pem_location)
+_SECRET = Kind("a password", lambda text: Secret(parse_text(text)))
 _UNCHECKED = Kind("false: revocation is not checked here", lambda text: {"false": False}[text.lower()])
-_BOOL = Kind("true or false", _parse_bool)
-_TEXT = Kind("a name", _parse_text)
-_LISTENER = Kind("a listener's name", lambda text: _parse_text(text).upper())
+_BOOL = Kind("true or false", parse_bool)
+_TEXT = Kind("a name", parse_text)
+_LISTENER = Kind("a listener's name", lambda text: parse_text(text).upper())
 _LISTENERS = Kind("NAME://host:port, separated by commas, each name once", parse_listeners)
 _TIMEOUT_MS = _whole(1, unit="milliseconds")
 _CONTROLLER_ID = Kind(
@@ -327,7 +221,7 @@ _CONTROLLER_ID = Kind(
 )
 
 PROPERTIES: dict[str, Kind] = {
-    "zookeeper.connect": Kind("host:port,host:port/chroot", _parse_connect),
+    "zookeeper.connect": Kind("host:port,host:port/chroot", parse_connect),
     "zookeeper.session.timeout.ms": _TIMEOUT_MS,
     "zookeeper.connection.timeout.ms": _TIMEOUT_MS,
     "zookeeper.set.acl": _BOOL,
@@ -338,18 +232,18 @@ PROPERTIES: dict[str, Kind] = {
     "zookeeper.ssl.truststore.location": _PEM_LOCATION,
     "zookeeper.ssl.truststore.password": _SECRET,
     "zookeeper.ssl.truststore.type": _PEM,
-    "zookeeper.ssl.endpoint.identification.algorithm": Kind("HTTPS, or nothing", _parse_endpoint_identification),
+    "zookeeper.ssl.endpoint.identification.algorithm": Kind("HTTPS, or nothing", parse_endpoint_identification),
     "zookeeper.ssl.protocol": _one_of(*TLS_PROTOCOLS),
-    "zookeeper.ssl.enabled.protocols": Kind(f"some of {', '.join(TLS_PROTOCOLS)}", _parse_protocols),
+    "zookeeper.ssl.enabled.protocols": Kind(f"some of {', '.join(TLS_PROTOCOLS)}", parse_protocols),
     "zookeeper.ssl.crl.enable": _UNCHECKED,
     "zookeeper.ssl.ocsp.enable": _UNCHECKED,
     "aiocontroller.zookeeper.sasl.username": _TEXT,
     "aiocontroller.zookeeper.sasl.password": _SECRET,
-    "aiocontroller.zookeeper.digest.username": Kind("a name without a colon", _parse_digest_user),
+    "aiocontroller.zookeeper.digest.username": Kind("a name without a colon", parse_digest_user),
     "aiocontroller.zookeeper.digest.password": _SECRET,
     "listeners": _LISTENERS,
     "advertised.listeners": _LISTENERS,
-    "listener.security.protocol.map": Kind("NAME:PROTOCOL, separated by commas", _parse_protocol_map),
+    "listener.security.protocol.map": Kind("NAME:PROTOCOL, separated by commas", parse_protocol_map),
     "security.inter.broker.protocol": _one_of(*SECURITY_PROTOCOLS),
     "inter.broker.listener.name": _LISTENER,
     "control.plane.listener.name": _LISTENER,
@@ -359,13 +253,13 @@ PROPERTIES: dict[str, Kind] = {
     "ssl.truststore.location": _TEXT,
     "ssl.truststore.type": _TEXT,
     "ssl.client.auth": _one_of("none", "requested", "required"),
-    "ssl.endpoint.identification.algorithm": Kind("HTTPS, or nothing", _parse_endpoint_identification),
-    "sasl.enabled.mechanisms": Kind("mechanisms, separated by commas", _parse_names(",")),
+    "ssl.endpoint.identification.algorithm": Kind("HTTPS, or nothing", parse_endpoint_identification),
+    "sasl.enabled.mechanisms": Kind("mechanisms, separated by commas", parse_names(",")),
     "sasl.mechanism.inter.broker.protocol": _TEXT,
     "sasl.jaas.config": _SECRET,
     "authorizer.class.name": Kind("a class, or nothing", lambda text: text or None),
-    "super.users": Kind("User:name, separated by semicolons", _parse_names(";")),
-    "inter.broker.protocol.version": Kind("a Kafka version such as 3.9 or 2.7-IV2", _parse_protocol),
+    "super.users": Kind("User:name, separated by semicolons", parse_names(";")),
+    "inter.broker.protocol.version": Kind("a Kafka version such as 3.9 or 2.7-IV2", parse_protocol),
     "controller.socket.timeout.ms": _TIMEOUT_MS,
     "request.timeout.ms": _TIMEOUT_MS,
     "socket.connection.setup.timeout.ms": _TIMEOUT_MS,
@@ -405,14 +299,6 @@ _KAFKA_FAMILIES = frozenset(
     "transactional unclean unstable zookeeper host node".split()
 )
 """First words of the properties of Kafka's brokers: what begins otherwise is not Kafka's."""
-
-
-class Setting(NamedTuple):
-    """One property as it was found; ``source`` is where, for messages."""
-
-    key: str
-    value: str
-    source: str
 
 
 def load_config(
@@ -547,37 +433,3 @@ def _listed(names: Iterable[str], most: int = 8) -> str:
     unique = sorted(set(names))
     more = f" and {len(unique) - most} more" if len(unique) > most else ""
     return ", ".join(unique[:most]) + more
-
-
-# ---- properties files, as java.util.Properties reads them
-
-_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_SEPARATOR = re.compile(r"((?:[^\\=:\s]|\\.)+)(?:\s*[=:]\s*|\s+|$)(.*)", re.DOTALL)
-
-
-def parse_properties(text: str, name: str) -> Iterator[Setting]:
-    """Each property with its file and line; comments, continued lines and escapes as Java has them."""
-    lines = enumerate(text.splitlines(), 1)
-    for number, line in lines:
-        logical = line.lstrip()
-        if not logical or logical[0] in "#!":
-            continue
-        while _continues(logical):
-            _, following = next(lines, (0, ""))
-            logical = logical[:-1] + following.lstrip()
-        match = _SEPARATOR.match(logical)
-        if match is not None:
-            yield Setting(_unescaped(match[1]), _unescaped(match[2]), f"{name} line {number}")
-
-
-def _continues(line: str) -> bool:
-    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
-
-
-def _unescaped(text: str) -> str:
-    def replace(match: re.Match[str]) -> str:
-        if match[1]:
-            return chr(int(match[1], 16))
-        return _ESCAPES.get(match[2], match[2])
-
-    return re.sub(r"\\(?:u([0-9A-Fa-f]{4})|(.))", replace, text)

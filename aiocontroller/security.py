@@ -14,8 +14,9 @@ from typing import Any
 
 import msgspec
 
-from aiocontroller.config import Config, ConfigError, Secret
+from aiocontroller.config import Config, ConfigError
 from aiocontroller.core.ids import Endpoint
+from aiocontroller.property_values import Secret
 from aiocontroller.wire.scram import DIGESTS
 
 PLAIN = "PLAIN"

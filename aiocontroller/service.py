@@ -34,7 +34,7 @@ from aiocontroller.net.real import real_world
 from aiocontroller.server import http
 from aiocontroller.server.commands import Commands
 from aiocontroller.server.controller_apis import PRELOADED
-from aiocontroller.server.kafka_listener import KafkaListener
+from aiocontroller.server.socket_server import SocketServer
 from aiocontroller.wire import cold
 from aiocontroller.zookeeper.client import SessionEvent
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
@@ -100,7 +100,7 @@ class Service:
         self._allow_session_expiry = allow_session_expiry
         self._tasks: anyio.abc.TaskGroup | None = None
         self._listeners: list[Listener] = []
-        self._kafka: KafkaListener | None = None
+        self._kafka: SocketServer | None = None
         self._http: http.HttpServer | None = None
         self.shell = ControllerShell(
             config, world, self.zk, self.queue, self.metrics, self.journal, self._new_channels, self._own_endpoints
@@ -157,7 +157,7 @@ class Service:
 
     async def _open(self, tasks: anyio.abc.TaskGroup) -> None:
         config = self.config
-        kafka = self._kafka = KafkaListener(self.shell, tasks)
+        kafka = self._kafka = SocketServer(self.shell, tasks)
         for listener in config.listeners:
             how = self.shell.security.server(listener)
             serving = await self.world.network.serve(

@@ -16,13 +16,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from aiocontroller.config import parse_listeners
 from aiocontroller.controller.failover import on_controller_failover, on_controller_resignation
 from aiocontroller.controller.heartbeats import Heartbeats
 from aiocontroller.controller.reasons_against import reasons_of_brokers, reasons_of_the_cluster
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.ids import Endpoint
+from aiocontroller.property_values import parse_listeners
 from aiocontroller.zookeeper.znodes import SOFTWARE, BadZNode, ControllerZNode
 
 log = logging.getLogger(__name__)

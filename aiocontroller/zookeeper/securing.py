@@ -9,9 +9,10 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 
-from aiocontroller.config import Config, ConfigError, Secret
+from aiocontroller.config import Config, ConfigError
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import World
+from aiocontroller.property_values import Secret
 from aiocontroller.zookeeper.acls import kafka_acl
 from aiocontroller.zookeeper.client import ZooKeeperClient
 

@@ -14,10 +14,10 @@ from aiocontroller.config import (
     ConfigError,
     environment_name,
     load_config,
-    parse_properties,
-    split_host_port,
 )
 from aiocontroller.core.ids import Endpoint
+from aiocontroller.properties_file import parse_properties
+from aiocontroller.property_values import split_host_port
 
 
 def test_every_property_has_its_field_and_every_field_its_property() -> None:

@@ -7,8 +7,9 @@ import pytest
 from aiozk import exc
 
 from aiocontroller.cli.finding import connected
-from aiocontroller.config import Config, Secret
+from aiocontroller.config import Config
 from aiocontroller.net.ports import World
+from aiocontroller.property_values import Secret
 from aiocontroller.zookeeper.securing import zookeeper_client
 
 

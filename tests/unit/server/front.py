@@ -18,7 +18,7 @@ from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.net.simulated import SimulatedNetwork, simulated_world
 from aiocontroller.security import Security
-from aiocontroller.server.kafka_listener import KafkaListener
+from aiocontroller.server.socket_server import SocketServer
 from aiocontroller.wire.apis import ApiKey, VersionRange
 from aiocontroller.wire.frames import FrameReader, decode_response_header, request_frame
 
@@ -122,7 +122,7 @@ class Front:
             last_offered={},
         )
         self.shell = shell
-        self.listener = KafkaListener(shell, tasks)
+        self.listener = SocketServer(shell, tasks)
         self.upstreams: list[Upstream] = []
         self.port = 0
 

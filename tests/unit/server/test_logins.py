@@ -15,7 +15,7 @@ from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.security import Security
 from aiocontroller.server.controller_apis import SERVED
-from aiocontroller.server.kafka_listener import principal_of
+from aiocontroller.server.kafka_channel import principal_of
 from aiocontroller.wire import admin_messages, cold, messages, sasl_messages
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.frames import encode_request_header

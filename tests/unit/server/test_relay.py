@@ -6,7 +6,7 @@ import pytest
 
 from aiocontroller.server.controller_apis import OFFERED
 from aiocontroller.server.kafka_apis import NEVER_RELAYED
-from aiocontroller.server.kafka_listener import MAX_OUTSTANDING
+from aiocontroller.server.kafka_channel import MAX_OUTSTANDING
 from aiocontroller.wire import messages
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.frames import request_frame

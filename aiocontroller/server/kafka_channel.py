@@ -1,4 +1,4 @@
-"""Where brokers and clients find the controller: their connections, and their logins (Kafka's ``SocketServer``).
+"""One connection of a broker or client: frames, login, answers in order (Kafka's ``KafkaChannel``).
 
 A connection may have several requests outstanding; answers leave in the order of the requests, as Kafka's protocol
 demands.  What a request asks for is not looked at here (``kafka_apis``).
@@ -14,17 +14,12 @@ import logging
 from collections import deque
 from collections.abc import Mapping
 from struct import Struct
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-import anyio.abc
-
-from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.controller.user_scram_credentials import sanitized
-from aiocontroller.core.errors import AioControllerError, KafkaErrorCode
+from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Endpoint
-from aiocontroller.security import ANONYMOUS, ListenerSecurity
+from aiocontroller.security import ANONYMOUS
 from aiocontroller.server.controller_apis import OFFERED
-from aiocontroller.server.kafka_apis import KafkaApis
 from aiocontroller.server.relay import Relay
 from aiocontroller.server.request import KafkaRequest, RequestContext
 from aiocontroller.server.sasl import SaslError, SaslLogin
@@ -38,8 +33,9 @@ from aiocontroller.wire.frames import (
     response_frame,
 )
 from aiocontroller.wire.messages import encode_api_versions_response
-from aiocontroller.wire.scram import ScramCredential, parse_credential
-from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
+
+if TYPE_CHECKING:
+    from aiocontroller.server.socket_server import SocketServer
 
 log = logging.getLogger(__name__)
 
@@ -48,53 +44,8 @@ OF_A_LOGIN: dict[int, VersionRange] = {
     ApiKey.SASL_AUTHENTICATE: VersionRange(0, 2),
 }
 _REQUEST_START = Struct(">hhi")
-PLAIN_ENDPOINT = Endpoint("PLAINTEXT", "", 0)
 MAX_OUTSTANDING = 64
 """Requests of one connection that wait for their answers before it is no longer read."""
-
-
-class KafkaListener:
-    """Makes the protocol objects of its connections; ``tasks`` own what they start."""
-
-    def __init__(self, shell: ControllerShell, tasks: anyio.abc.TaskGroup) -> None:
-        self.shell = shell
-        self.tasks = tasks
-        self.apis = KafkaApis(shell)
-        self.connections: dict[KafkaConnection, None] = {}
-        """Those that are open, in the order in which they came."""
-
-    def connection(self, at: Endpoint = PLAIN_ENDPOINT) -> KafkaConnection:
-        """For one that comes to our listener ``at``."""
-        return KafkaConnection(self, at)
-
-    def close(self) -> None:
-        """End the connections that exist; what was answered still leaves."""
-        for connection in list(self.connections):
-            connection.close()
-
-    def login(self, security: ListenerSecurity) -> SaslLogin | None:
-        if not security.mechanisms:
-            return None
-        return SaslLogin(security, self._credential, f"{self.shell.world.random.randrange(1 << 128):x}")
-
-    async def _credential(self, user: str, mechanism: str) -> ScramCredential | None:
-        try:
-            configs = await AdminZkClient(self.shell.zk).get_entity_configs("users", sanitized(user))
-            return parse_credential(configs[mechanism]) if mechanism in configs else None
-        except AioControllerError as error:
-            log.warning("No SCRAM credential of user %r: %s", user, error)
-            return None
-
-    def upstream(self, at: Endpoint) -> Endpoint | None:
-        """A live broker under the same listener (its answers name addresses for it), another one each time."""
-        context = self.shell.context
-        brokers = [b for b in context.brokers.values() if b.id in context.live]
-        if self.shell.channels is None:
-            brokers = self.shell.last_brokers
-        if not brokers:
-            return None
-        broker = brokers[self.shell.world.random.randrange(len(brokers))]
-        return broker.endpoint(at.listener) or self.shell.endpoint_of(broker)
 
 
 class Slot:
@@ -109,12 +60,12 @@ class Slot:
         self.frame: list[bytes] | None = None
 
 
-class KafkaConnection(asyncio.Protocol):
-    def __init__(self, listener: KafkaListener, at: Endpoint) -> None:
-        self._listener = listener
+class KafkaChannel(asyncio.Protocol):
+    def __init__(self, server: SocketServer, at: Endpoint) -> None:
+        self._server = server
         self._at = at
-        self._security = listener.shell.security.server(at)
-        self._login = listener.login(self._security)
+        self._security = server.shell.security.server(at)
+        self._login = server.login(self._security)
         self._logging_in = False
         self._certified: str | None = None
         """The principal that the client's certificate names."""
@@ -133,10 +84,10 @@ class KafkaConnection(asyncio.Protocol):
         self._peer, self._host = str(peer), str(peer[0]) if peer else ""
         if self._security.wants_certificates:
             self._certified = principal_of(transport.get_extra_info("peercert"))
-        self._listener.connections[self] = None
+        self._server.connections[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._listener.connections.pop(self, None)
+        self._server.connections.pop(self, None)
         self._transport = None
         self._slots.clear()
         if self._relay is not None:
@@ -157,7 +108,7 @@ class KafkaConnection(asyncio.Protocol):
         if len(self._slots) >= MAX_OUTSTANDING and self._transport is not None:
             self._transport.pause_reading()
         if api == ApiKey.API_VERSIONS:
-            offered = dict(self._listener.apis.offered())
+            offered = dict(self._server.apis.offered())
             if self._login is not None:
                 offered |= OF_A_LOGIN
             answered = version if version in range(OFFERED[api].max + 1) else 0
@@ -165,7 +116,7 @@ class KafkaConnection(asyncio.Protocol):
         elif self._login is not None and self._login.principal is None:
             self._log_in(slot, frame, self._login)
         else:
-            self._listener.apis.handle(self._kafka_request(slot, frame))
+            self._server.apis.handle(self._kafka_request(slot, frame))
 
     def _kafka_request(self, slot: Slot, frame: bytes) -> KafkaRequest:
         header, body = decode_request_header(frame)
@@ -206,7 +157,7 @@ class KafkaConnection(asyncio.Protocol):
         else:
             token = sasl_messages.decode_authenticate_request(slot.version, body)
             self._logging_in = True
-            self._listener.tasks.start_soon(self._authenticate, slot, login, token, name="login")
+            self._server.tasks.start_soon(self._authenticate, slot, login, token, name="login")
 
     async def _authenticate(self, slot: Slot, login: SaslLogin, token: bytes) -> None:
         code, message, answer = KafkaErrorCode.NONE, None, b""
@@ -230,12 +181,12 @@ class KafkaConnection(asyncio.Protocol):
 
     def _pass_on(self, slot: Slot, frame: bytes) -> None:
         if self._relay is None:
-            endpoint = self._listener.upstream(self._at)
+            endpoint = self._server.upstream(self._at)
             if endpoint is None:
                 raise FrameError(f"{api_name(slot.api)} version {slot.version} is not served here, nor by a broker now")
-            shell = self._listener.shell
+            shell = self._server.shell
             self._relay = Relay(shell.world, shell.security, self._relay_answered, self.close)
-            self._listener.tasks.start_soon(self._relay.connect, endpoint, name="relay")
+            self._server.tasks.start_soon(self._relay.connect, endpoint, name="relay")
         self._relayed.append(slot)
         self._relay.forward(frame)
 

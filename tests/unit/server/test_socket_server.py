@@ -12,7 +12,7 @@ from aiocontroller.core.alter_partition import AlterPartitionResult
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
 from aiocontroller.server.controller_apis import OFFERED
-from aiocontroller.server.kafka_listener import MAX_OUTSTANDING
+from aiocontroller.server.kafka_channel import MAX_OUTSTANDING
 from aiocontroller.wire import alter_partition, messages
 from aiocontroller.wire.apis import ApiKey, VersionRange
 from aiocontroller.wire.frames import decode_response_header, request_frame
