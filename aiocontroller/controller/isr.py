@@ -11,6 +11,7 @@ from aiocontroller.controller.brokers import on_replicas_become_offline
 from aiocontroller.controller.leadership_writes import journal_isrs, names, read_states_again
 from aiocontroller.controller.reassignment import drop_strangers, maybe_complete_reassignment
 from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.controller.state_changes import trigger_online_partition_state_change
 from aiocontroller.core.alter_partition import (
     AlterPartitionResult,
     Verdict,
@@ -200,6 +201,8 @@ async def isr_change_notification(shell: ControllerShell, event: IsrChangeNotifi
         await shell.send_update_metadata(shell.context.brokers, found)
         await maybe_complete_reassignment(shell, found)
         await drop_strangers(shell, {pid: strangers(shell.context, pid, table.isr(pid)) for pid in found})
+        if not shell.context.table.not_online.keys().isdisjoint(found):
+            await trigger_online_partition_state_change(shell)  # the replica that can lead may have come into sync
     await shell.zk.delete_isr_change_notifications(names, fence=shell.context.epoch_zk_version)
 
 

@@ -88,6 +88,7 @@ HANDLERS: dict[type[ev.Event], Handler] = {
     ev.UncleanLeaderElectionEnable: unclean_elections.unclean_leader_election_enable,
     ev.TopicUncleanLeaderElectionEnable: unclean_elections.topic_unclean_leader_election_enable,
     ev.AutoPreferredReplicaLeaderElection: leader_elections.auto_preferred_replica_leader_election,
+    ev.OfflinePartitionsSweep: leader_elections.offline_partitions_sweep,
     ev.ControlledShutdown: controlled_shutdown.controlled_shutdown,
     ev.SuspectsChange: suspicions.suspects_change,
     ev.StaleRegistration: fast_bounce.remove_stale_registration,

@@ -6,12 +6,16 @@ import logging
 from collections.abc import Iterable
 
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.controller.state_changes import handle_partition_state_changes
+from aiocontroller.controller.state_changes import (
+    handle_partition_state_changes,
+    trigger_online_partition_state_change,
+)
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import (
     AutoPreferredReplicaLeaderElection,
     ElectionType,
+    OfflinePartitionsSweep,
     ReplicaLeaderElection,
     ZkPreferredReplicaElection,
 )
@@ -124,3 +128,8 @@ async def auto_preferred_replica_leader_election(
             await handle_partition_state_changes(shell, pids, PartitionState.OnlinePartition, Strategy.PREFERRED)
     finally:
         schedule_auto_leader_rebalance(shell)
+
+
+async def offline_partitions_sweep(shell: ControllerShell, event: OfflinePartitionsSweep) -> None:
+    """Elect wherever ZooKeeper shows a live replica in sync; whatever stays offline is looked at again later."""
+    await trigger_online_partition_state_change(shell)

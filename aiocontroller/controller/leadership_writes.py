@@ -56,6 +56,9 @@ class Change(ABC):
     async def decide(self, pids: Sequence[int]) -> Planned:
         """Reads the context and changes nothing in it: an earlier step may be on its way still."""
 
+    async def reconsider(self) -> None:  # noqa: B027  # most changes have nothing to reconsider
+        """Called when nothing is undecided and nothing on its way: make undecided again what memory decided wrongly."""
+
 
 Step = list[tuple[Change, Sequence[int]]]
 """What is written at a time: pids of one change, or of several where there are few."""
@@ -100,6 +103,10 @@ async def carry_out(shell: ControllerShell, *changes: Change) -> None:
 
     for _attempt in range(MAX_ATTEMPTS):
         steps = _steps(changes)
+        if not steps:
+            for change in changes:
+                await change.reconsider()
+            steps = _steps(changes)
         if not steps:
             return
         await overlapped(steps, begin, finish)

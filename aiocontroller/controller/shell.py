@@ -72,6 +72,8 @@ class ControllerShell:
         """The brokers that lived when a term ended and what they serve, for clients that are slow to hear of it."""
         self.leaving = False
         """The role is about to be given back: brokers are told of no controller among them."""
+        self.reported_offline: frozenset[int] = frozenset()
+        """pids that the log said to have no leader, so that a sweep does not say so again."""
         self._deletion_waiters: dict[str, list[Callable[[str], None]]] = {}
         self.unclean_default = config.unclean_leader_election_enable
         """``unclean.leader.election.enable`` of the cluster: configured, or changed while it runs."""
@@ -101,6 +103,7 @@ class ControllerShell:
             self.channels.shutdown()
             self.channels = None
         self._requests = None
+        self.reported_offline = frozenset()
         self._deletion_waiters.clear()
         self.context = ControllerContext()
 

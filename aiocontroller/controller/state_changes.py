@@ -22,7 +22,14 @@ from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core import replica_state_machine as rsm
 from aiocontroller.core.decisions import Decisions, commit
-from aiocontroller.core.election import NEVER_UNCLEAN, Strategy, UncleanPolicy, without_online_isr
+from aiocontroller.core.election import (
+    NEVER_UNCLEAN,
+    Strategy,
+    UncleanPolicy,
+    with_online_replica,
+    without_online_isr,
+)
+from aiocontroller.core.events import OfflinePartitionsSweep
 from aiocontroller.core.partitions import NO_ISR
 from aiocontroller.core.request_batch import RequestBatch
 from aiocontroller.core.states import PartitionState, ReplicaState
@@ -32,6 +39,11 @@ log = logging.getLogger(__name__)
 
 CHUNK = 20_000
 """Partitions at a time, so that no pass holds the loop for long."""
+
+
+SWEEP_S = 5.0
+"""How often partitions without a leader are looked at again while a replica of theirs is online."""
+SWEEP = "offline partitions sweep"
 
 
 class ElectionResult(NamedTuple):
@@ -170,6 +182,9 @@ class Elections(Change):
         self._strategy = strategy
         self._batch = batch
         self._force_unclean = force_unclean
+        self._hopeless: list[int] = []
+        """What memory says that no replica can lead, and ZooKeeper has not been asked about."""
+        self._read_again: set[int] = set()
 
     async def decide(self, pids: Sequence[int]) -> Planned:
         shell, strategy = self._shell, self._strategy
@@ -178,6 +193,7 @@ class Elections(Change):
             shell.context, pids, strategy, unclean, recovery_supported=shell.config.leader_recovery_supported
         )
         self.failed.update(dict.fromkeys(elections.failed, f"the {strategy.value} finds none"))
+        self._hopeless += elections.failed
         unclean_pids = {pid for pid, outcome in zip(decisions.pids, elections.outcomes, strict=True) if outcome.unclean}
         for _ in unclean_pids:
             shell.unclean_elections.mark()
@@ -190,10 +206,32 @@ class Elections(Change):
 
         return Planned(decisions, tell)
 
+    async def reconsider(self) -> None:
+        """Read once more what ZooKeeper holds before concluding that no replica can lead (Kafka always reads first).
+
+        Brokers of an inter.broker.protocol.version below 2.7 write ISRs themselves, so a replica that memory takes to
+        be out of sync may be in sync.  A partition none of whose replicas is online cannot gain from it.
+        """
+        table = self._shell.context.table
+        hopeless, self._hopeless = self._hopeless, []
+        pids = [pid for pid in with_online_replica(self._shell.context, hopeless) if pid not in self._read_again]
+        self._read_again.update(pids)
+        versions = {pid: table.partition_epoch[pid] for pid in pids}
+        unread = await read_states_again(self._shell, pids)
+        changed = [pid for pid in pids if pid not in unread and table.partition_epoch[pid] != versions[pid]]
+        for pid in changed:
+            del self.failed[pid]
+        self.failed |= unread
+        self.undecided = [*self.undecided, *changed]
+
     def result(self) -> ElectionResult:
         if self.failed:
             some = list(self.failed)
-            log.warning("No leader elected for %s: %s", self._shell.sample(some), self.failed[some[0]])
+            level = logging.DEBUG if self._shell.reported_offline.issuperset(some) else logging.WARNING
+            log.log(level, "No leader elected for %s: %s", self._shell.sample(some), self.failed[some[0]])
+            self._shell.reported_offline = frozenset(some)
+            if self._strategy is Strategy.OFFLINE and with_online_replica(self._shell.context, some):
+                self._shell.queue.schedule(SWEEP, SWEEP_S, OfflinePartitionsSweep())
         return ElectionResult(self.done, self.failed)
 
 

@@ -183,6 +183,18 @@ def without_online_isr(context: ControllerContext, pids: Sequence[int]) -> list[
     return found
 
 
+def with_online_replica(context: ControllerContext, pids: Iterable[int]) -> list[int]:
+    """The partitions with leadership that have an online replica, in sync or not."""
+    table, live = context.table, context.live
+    return [
+        pid
+        for pid in pids
+        if table.isr_of[pid] != NO_ISR
+        and not live.isdisjoint(table.replicas(pid))
+        and any(context.is_replica_online(pid, replica) for replica in table.replicas(pid))
+    ]
+
+
 def recovery_state_after(outcome: Outcome, current: int, recovery_supported: bool) -> int:
     """RECOVERING after an unclean election where brokers know the state (inter.broker.protocol.version >= 3.2)."""
     return RECOVERING if outcome.unclean and recovery_supported else current

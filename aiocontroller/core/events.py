@@ -356,6 +356,12 @@ class AutoPreferredReplicaLeaderElection(Signal, frozen=True, gc=False):
     state = ControllerState.AutoLeaderBalance
 
 
+class OfflinePartitionsSweep(Signal, frozen=True, gc=False):
+    """Time to look again at partitions that have no leader, though a replica of theirs is online."""
+
+    state = ControllerState.AutoLeaderBalance
+
+
 # -- delegation tokens -------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,82 @@
+"""Leaders of inter.broker.protocol.version < 2.7 write ISRs themselves, so memory may be older than ZooKeeper."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from aiocontroller.controller import state_changes
+from aiocontroller.core.events import BrokerChange
+from aiocontroller.net.ports import World
+from aiocontroller.service import Service
+from tests.integration.controller.harness import Cluster, held, idle, running, until
+
+
+@pytest.fixture
+async def cluster(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
+    async with running(world, zk_connect) as cluster:
+        for broker in (1, 2):
+            await cluster.add_broker(broker)
+        yield cluster
+
+
+async def expanded_unnoticed(cluster: Cluster) -> Service:
+    """Broker 2 died and came back; broker 1 took it into the ISR, in ZooKeeper only."""
+    service = await cluster.add_controller(inter_broker_protocol_version="2.6")
+    await cluster.create_topic("t", {0: [1, 2]})
+    await cluster.until_leaders("t", [1])
+    await cluster.stop_broker(2)
+    await cluster.until_state("t", 1, (1,))
+    await cluster.add_broker(2)
+    await until(lambda: 2 in service.shell.context.live)
+    await idle(service)
+    await cluster.write_state("t", msgspec.structs.replace(await cluster.state("t"), isr=(1, 2)))
+    assert service.shell.context.table.isr(0) == (1,)
+    return service
+
+
+async def test_live_replica_that_only_zookeeper_knows_to_be_in_sync_leads(cluster: Cluster) -> None:
+    await expanded_unnoticed(cluster)
+    await cluster.stop_broker(1)
+    await cluster.until_state("t", 2, (2,))
+
+
+async def test_isr_that_grows_while_the_election_goes_on_is_swept_up(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader's last write reaches ZooKeeper after the election has looked, and no notification follows it."""
+    monkeypatch.setattr(state_changes, "SWEEP_S", 0.2)
+    service = await cluster.add_controller(inter_broker_protocol_version="2.6")
+    await cluster.create_topic("t", {0: [1, 2]})
+    await cluster.until_leaders("t", [1])
+    await cluster.stop_broker(2)
+    await cluster.until_state("t", 1, (1,))
+    await cluster.add_broker(2)
+    await until(lambda: 2 in service.shell.context.live)
+    await idle(service)
+    await cluster.stop_broker(1)
+    state = await cluster.until_state("t", -1, (1,))
+    await cluster.write_state("t", msgspec.structs.replace(state, isr=(1, 2)))
+    await cluster.until_state("t", 2, (2,))
+
+
+async def test_notification_of_an_offline_partition_elects(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_changes, "SWEEP_S", 1000.0)
+    service = await expanded_unnoticed(cluster)
+    state = await cluster.state("t")
+    await cluster.write_state("t", msgspec.structs.replace(state, isr=(1,)))
+    entered, release = held(monkeypatch, BrokerChange)
+    release.set()
+    await cluster.stop_broker(1)
+    state = await cluster.until_state("t", -1, (1,))
+    assert entered.is_set()
+    await idle(service)
+    await cluster.write_state("t", msgspec.structs.replace(state, isr=(1, 2)))
+    await cluster.client.create(
+        "/isr_change_notification/isr_change_",
+        data=msgspec.json.encode({"version": 1, "partitions": [{"topic": "t", "partition": 0}]}),
+        sequential=True,
+    )
+    await cluster.until_state("t", 2, (2,))
