@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
+from aiocontroller.authorizer.authorizer import AllowAll, Authorizer
 from aiocontroller.config import Config
 from aiocontroller.controller.broker_requests import BrokerRequestSender
 from aiocontroller.controller.channel_manager import ControllerChannelManager
@@ -63,6 +64,7 @@ class ControllerShell:
         self.journal = journal
         self.own_endpoints = own_endpoints
         self.security = Security(config)
+        self.authorizer: Authorizer = AllowAll()
         self._new_channels = new_channels
         self.context = ControllerContext()
         self.channels: ControllerChannelManager | None = None

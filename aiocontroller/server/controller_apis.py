@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import (
     AllocateProducerIds,
@@ -24,10 +26,14 @@ from aiocontroller.core.events import (
     TopicResult,
     UpdateFeatures,
 )
+from aiocontroller.server.apis import Api, Apis
+from aiocontroller.server.request import KafkaRequest, RequestContext
 from aiocontroller.wire import admin_messages, messages, topic_messages
 from aiocontroller.wire.alter_partition import decode_alter_partition_request, encode_alter_partition_response
-from aiocontroller.wire.apis import ApiKey, VersionRange
+from aiocontroller.wire.apis import ApiKey, VersionRange, api_name
 from aiocontroller.wire.errors import FrameError
+
+log = logging.getLogger(__name__)
 
 
 class ControllerApi(NamedTuple):
@@ -205,10 +211,40 @@ SERVED: dict[int, ControllerApi] = {
     ),
 }
 
+OF_BROKERS = frozenset({ApiKey.ALTER_PARTITION, ApiKey.ALLOCATE_PRODUCER_IDS, ApiKey.CONTROLLED_SHUTDOWN})
+
 PRELOADED = (ApiKey.API_VERSIONS, ApiKey.CONTROLLED_SHUTDOWN, ApiKey.ALLOCATE_PRODUCER_IDS)
 """What goes through the cold codec; loading it takes long enough to be done before the first request."""
 
-OFFERED: dict[int, VersionRange] = {
-    ApiKey.API_VERSIONS: VersionRange(0, 4),
-    **{api: served.versions for api, served in SERVED.items()},
-}
+
+def apis(shell: ControllerShell) -> Apis:
+    return {key: Api(served.versions, _submission(shell, served)) for key, served in SERVED.items()}
+
+
+def _submission(shell: ControllerShell, served: ControllerApi) -> Callable[[KafkaRequest], None]:
+    def submit(request: KafkaRequest) -> None:
+        context = request.context
+
+        def answer(result: Any) -> None:
+            request.respond(served.encode(context.version, result))
+
+        event = served.event(context.version, request.body, Reply(answer))
+        if _may(shell, context):
+            shell.queue.append(event)
+        else:
+            log.warning(
+                "%s is no super user: %s from %s refused", context.principal, api_name(context.api), context.host
+            )
+            event.reply.answer(KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+    return submit
+
+
+def _may(shell: ControllerShell, context: RequestContext) -> bool:
+    """Where brokers have an authorizer, what we do as ourselves only super users may ask for.
+
+    Brokers on a listener without authentication are nobody in particular, to brokers too.
+    """
+    if shell.security.trusts(context.principal):
+        return True
+    return context.api in OF_BROKERS and not shell.security.server(context.listener).authenticated

@@ -1,108 +1,88 @@
-"""What each request asks for, and who answers it (Kafka's ``KafkaApis``).
+"""Who answers which request (Kafka's ``KafkaApis``): a registry of APIs, and one dispatch.
 
-The requests that only the active controller answers become events; what clients ask of each node for itself is answered
-for ourselves (``own_answers``); the rest is relayed to a broker.
+Each family of APIs has a file of its own and registers its handlers here.  What no handler answers is relayed to a
+broker, or refused.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+import anyio
+import anyio.abc
+
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import Reply, Request
-from aiocontroller.server.controller_apis import OFFERED, SERVED, ControllerApi
-from aiocontroller.server.own_answers import ANSWERED_FOR_ITSELF, own_answer
-from aiocontroller.server.request import KafkaRequest, RequestContext
+from aiocontroller.server import controller_apis, own_answers
+from aiocontroller.server.apis import HANDLER_TIMEOUT_S, Api, Apis
+from aiocontroller.server.relay_rule import relay_or_refuse, relayed
+from aiocontroller.server.request import KafkaRequest
 from aiocontroller.wire.apis import ApiKey, VersionRange, api_name, check_supported
+from aiocontroller.wire.errors import FrameError
 
 log = logging.getLogger(__name__)
 
-NEVER_RELAYED = frozenset(
-    {
-        ApiKey.LEADER_AND_ISR,
-        ApiKey.STOP_REPLICA,
-        ApiKey.UPDATE_METADATA,
-        ApiKey.CONTROLLED_SHUTDOWN,
-        ApiKey.ALTER_PARTITION,
-        ApiKey.ENVELOPE,
-        ApiKey.ALLOCATE_PRODUCER_IDS,
-        ApiKey.SASL_HANDSHAKE,
-        ApiKey.SASL_AUTHENTICATE,
-    }
+MAX_RUNNING = 64
+"""Handlers that run as tasks at one time; more wait, at most one for each connection."""
+
+FAMILIES: tuple[Callable[[ControllerShell], Apis], ...] = (
+    controller_apis.apis,
+    own_answers.apis,
 )
-"""What only controllers and brokers say to each other, and what concerns this connection alone."""
-OF_BROKERS = frozenset({ApiKey.ALTER_PARTITION, ApiKey.ALLOCATE_PRODUCER_IDS, ApiKey.CONTROLLED_SHUTDOWN})
 
 
 class KafkaApis:
-    def __init__(self, shell: ControllerShell) -> None:
+    """``tasks`` own the handlers that have to wait."""
+
+    def __init__(self, shell: ControllerShell, tasks: anyio.abc.TaskGroup) -> None:
         self.shell = shell
+        self._tasks = tasks
+        self._running = anyio.CapacityLimiter(MAX_RUNNING)
+        self._apis: dict[int, Api] = {}
+        for family in FAMILIES:
+            apis = family(shell)
+            assert self._apis.keys().isdisjoint(apis), "an API has one handler"
+            self._apis.update(apis)
 
     def offered(self) -> Mapping[int, VersionRange]:
-        """What ApiVersions tells: what is served here, and what a broker offers that may be relayed to it."""
-        return {**self._relayed(), **OFFERED}
+        """What ApiVersions tells: what is answered here, and what a broker offers that may be relayed to it."""
+        answered = {api: each.versions for api, each in self._apis.items()}
+        return {**relayed(self.shell), ApiKey.API_VERSIONS: VersionRange(0, 4), **answered}
 
     def handle(self, request: KafkaRequest) -> None:
         """FrameError and UnsupportedApiError cost the sender its connection."""
         context = request.context
-        if context.api in SERVED:
-            check_supported(context.api, context.version, OFFERED)
-            self._submit(request, SERVED[context.api])
-        elif (own := self._own_answer(request)) is not None:
-            request.respond(own)
-        else:
-            self._pass_on(request)
+        api = self._apis.get(context.api)
+        if api is None:
+            relay_or_refuse(self.shell, request)
+            return
+        check_supported(context.api, context.version, {context.api: api.versions})
+        try:
+            waiting = api.handle(request)
+        except FrameError:
+            raise
+        except Exception as error:
+            _failed(request, error)
+            return
+        if waiting is not None:
+            self._tasks.start_soon(self._run, request, waiting, name=api_name(context.api))
 
-    def _relayed(self) -> Mapping[int, VersionRange]:
-        """What a broker offers that may be passed on to it; nothing while none could be reached.
+    async def _run(self, request: KafkaRequest, handler: Coroutine[Any, Any, None]) -> None:
+        try:
+            async with self._running:
+                with anyio.fail_after(HANDLER_TIMEOUT_S):
+                    await handler
+        except FrameError as error:
+            request.refuse(str(error))
+        except Exception as error:
+            _failed(request, error)
+        finally:
+            handler.close()  # it never began, if its turn never came
 
-        Out of office it is what was last known: clients that have not heard of a successor still come here.
-        """
-        channels = self.shell.channels
-        offered = channels.offered() if channels is not None else self.shell.last_offered
-        return {api: versions for api, versions in offered.items() if api not in NEVER_RELAYED}
 
-    def _may(self, context: RequestContext) -> bool:
-        """Where brokers have an authorizer, what we do as ourselves only super users may ask for.
-
-        Brokers on a listener without authentication are nobody in particular, to brokers too; and what is relayed from
-        there comes to a broker as nobody again, which authorizes it.  What is relayed from elsewhere comes as *us*.
-        """
-        if self.shell.security.trusts(context.principal):
-            return True
-        authenticates = self.shell.security.server(context.listener).authenticated
-        return not authenticates and (context.api in OF_BROKERS or context.api not in SERVED)
-
-    def _own_answer(self, request: KafkaRequest) -> bytes | None:
-        if request.context.api not in ANSWERED_FOR_ITSELF:
-            return None
-        return own_answer(request.context.api, request.context.version, request.body, self.shell.id)
-
-    def _pass_on(self, request: KafkaRequest) -> None:
-        context = request.context
-        if context.api in NEVER_RELAYED:
-            request.refuse(f"{api_name(context.api)} version {context.version} is not served here")
-        elif not self._may(context):
-            request.refuse(
-                f"{api_name(context.api)}: {context.principal} is no super user, and would pass for this one"
-            )
-        else:
-            request.relay()
-
-    def _submit(self, request: KafkaRequest, api: ControllerApi) -> None:
-        context = request.context
-
-        def answer(result: Any) -> None:
-            request.respond(api.encode(context.version, result))
-
-        event: Request = api.event(context.version, request.body, Reply(answer))
-        if self._may(context):
-            self.shell.queue.append(event)
-        else:
-            log.warning(
-                "%s is no super user: %s from %s refused", context.principal, api_name(context.api), context.host
-            )
-            event.reply.answer(KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+def _failed(request: KafkaRequest, error: Exception) -> None:
+    context = request.context
+    name = api_name(context.api)
+    log.error("%s version %d from %s could not be answered", name, context.version, context.host, exc_info=error)
+    request.refuse(f"{name} could not be answered")

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, cast
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.security import ANONYMOUS
-from aiocontroller.server.controller_apis import OFFERED
 from aiocontroller.server.relay import Relay
 from aiocontroller.server.request import KafkaRequest, RequestContext
 from aiocontroller.server.sasl import SaslError, SaslLogin
@@ -111,7 +110,7 @@ class KafkaChannel(asyncio.Protocol):
             offered = dict(self._server.apis.offered())
             if self._login is not None:
                 offered |= OF_A_LOGIN
-            answered = version if version in range(OFFERED[api].max + 1) else 0
+            answered = version if version in range(offered[api].max + 1) else 0
             self._answer(slot, answered, encode_api_versions_response(version, offered))
         elif self._login is not None and self._login.principal is None:
             self._log_in(slot, frame, self._login)

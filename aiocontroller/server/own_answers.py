@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.server.apis import Apis, all_versions, respond
+from aiocontroller.server.relay_rule import relay_or_refuse
+from aiocontroller.server.request import KafkaRequest
 from aiocontroller.wire import cold
-from aiocontroller.wire.apis import SUPPORTED, ApiKey, check_supported
+from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.primitives import Buffer
 
 NO_LOG_DIR = "(none: this node is the controller and keeps no logs)"
@@ -25,14 +29,18 @@ NO_SETTINGS = "this node is the controller and no broker: it takes no dynamic se
 Fields = dict[str, Any]
 
 
-def own_answer(api: int, version: int, body: Buffer, own_id: int) -> bytes | None:
-    """The answer's body; None for what any broker may answer."""
-    make = _ANSWERS.get(api)
-    if make is None:
-        return None
-    check_supported(api, version, SUPPORTED)
-    fields = make(version, body, own_id)
-    return None if fields is None else cold.encode_response(api, version, cold.response(api, version, **fields))
+def apis(shell: ControllerShell) -> Apis:
+    def answering(make: Callable[[int, Buffer, int], Fields | None]) -> Callable[[KafkaRequest], None]:
+        def answer(request: KafkaRequest) -> None:
+            fields = make(request.context.version, request.body, shell.id)
+            if fields is None:
+                relay_or_refuse(shell, request)
+            else:
+                respond(request, fields)
+
+        return answer
+
+    return {api: all_versions(api, answering(make)) for api, make in _ANSWERS.items()}
 
 
 def _nothing(version: int, body: Buffer, own_id: int) -> Fields:
@@ -63,11 +71,10 @@ def _own_configs_altered(version: int, body: Buffer, own_id: int) -> Fields | No
     return {"responses": [result] * len(asked)}
 
 
-_ANSWERS: dict[int, Callable[[int, Buffer, int], Fields | None]] = {
+_ANSWERS: dict[ApiKey, Callable[[int, Buffer, int], Fields | None]] = {
     ApiKey.LIST_GROUPS: _nothing,
     ApiKey.LIST_TRANSACTIONS: _nothing,
     ApiKey.DESCRIBE_LOG_DIRS: _log_dirs,
     ApiKey.DESCRIBE_CONFIGS: _own_configs,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _own_configs_altered,
 }
-ANSWERED_FOR_ITSELF = frozenset(_ANSWERS)

@@ -28,7 +28,7 @@ class SocketServer:
     def __init__(self, shell: ControllerShell, tasks: anyio.abc.TaskGroup) -> None:
         self.shell = shell
         self.tasks = tasks
-        self.apis = KafkaApis(shell)
+        self.apis = KafkaApis(shell, tasks)
         self.connections: dict[KafkaChannel, None] = {}
         """Those that are open, in the order in which they came."""
 

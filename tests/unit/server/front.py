@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
+from aiocontroller.authorizer.authorizer import AllowAll
 from aiocontroller.config import Config
 from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.core.context import ControllerContext
@@ -117,7 +118,9 @@ class Front:
             context=self.context,
             channels=SimpleNamespace(offered=lambda: self.offered),
             endpoint_of=lambda broker: broker.endpoints[0],
+            config=Config(),
             security=Security(Config()),
+            authorizer=AllowAll(),
             last_brokers=[],
             last_offered={},
         )

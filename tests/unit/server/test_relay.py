@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from aiocontroller.server.controller_apis import OFFERED
-from aiocontroller.server.kafka_apis import NEVER_RELAYED
+from aiocontroller.server.controller_apis import SERVED
 from aiocontroller.server.kafka_channel import MAX_OUTSTANDING
+from aiocontroller.server.relay_rule import NEVER_RELAYED
 from aiocontroller.wire import messages
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.frames import request_frame
@@ -121,7 +121,7 @@ async def test_upstream_that_answers_unasked_or_talks_nonsense_costs_both_connec
         assert any("found a length of -1 bytes" in line for line in lines)
 
 
-@pytest.mark.parametrize("api", sorted(NEVER_RELAYED - OFFERED.keys()), ids=lambda api: api.name)
+@pytest.mark.parametrize("api", sorted(NEVER_RELAYED - SERVED.keys()), ids=lambda api: api.name)
 @virtual_time
 async def test_what_only_controllers_may_say_is_never_relayed(api: ApiKey) -> None:
     """Not even over a relay that is open already."""

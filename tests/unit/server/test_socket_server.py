@@ -11,7 +11,6 @@ from aiocontroller.core import events as ev
 from aiocontroller.core.alter_partition import AlterPartitionResult
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
-from aiocontroller.server.controller_apis import OFFERED
 from aiocontroller.server.kafka_channel import MAX_OUTSTANDING
 from aiocontroller.wire import alter_partition, messages
 from aiocontroller.wire.apis import ApiKey, VersionRange
@@ -34,7 +33,7 @@ async def test_api_versions_tells_what_is_served(version: int) -> None:
         await settle()
         answer = messages.decode_api_versions_response(version, client.answer(ApiKey.API_VERSIONS, version))
         assert answer.error_code == 0
-        assert answer.versions == OFFERED
+        assert answer.versions == it.listener.apis.offered()
 
 
 @pytest.mark.parametrize("version", [5, 99, 32767, -1])
@@ -50,19 +49,20 @@ async def test_api_versions_of_an_unknown_version_is_answered_in_the_oldest_layo
         assert client.correlation_ids() == [5]
         answer = messages.decode_api_versions_response(0, client.frames[0][4:])
         assert answer.error_code == KafkaErrorCode.UNSUPPORTED_VERSION == 35
-        assert answer.versions == OFFERED
+        assert answer.versions == it.listener.apis.offered()
         assert not client.closed, "the client may go on with a version that it was told"
 
 
 @virtual_time
 async def test_api_versions_holds_what_brokers_offer_but_nothing_between_controllers_and_brokers() -> None:
     async with front() as it:
+        own = it.listener.apis.offered()
         await it.broker()
         client = await it.connect()
         client.request(ApiKey.API_VERSIONS, 0)
         await settle()
         answer = messages.decode_api_versions_response(0, client.answer(ApiKey.API_VERSIONS, 0))
-        assert answer.versions == {**OFFERED, ApiKey.METADATA: VersionRange(0, 12)}
+        assert answer.versions == {**own, ApiKey.METADATA: VersionRange(0, 12)}
 
 
 # -- order and round trips ---------------------------------------------------------------------------------------------

@@ -1,0 +1,52 @@
+"""What a family of APIs registers: for each API key the versions it answers, and the function that answers.
+
+A family is a module with a function ``apis(shell)``; ``kafka_apis`` calls them all and dispatches.  A handler is either
+a plain function, for what is answered from memory, or a coroutine function, for what has to wait (for ZooKeeper, for
+a timer, or for a long answer to be made in slices).  Coroutines run as tasks of the listener.
+
+A handler takes one of the request's ways out.  What it raises instead concerns that request alone:
+ * FrameError (the request cannot be understood) closes the connection it came by, with a log line;
+ * TimeoutError, raised when a coroutine takes longer than ``HANDLER_TIMEOUT_S``, and whatever else it raises, is
+   answered with an error if the API has a form for one, else closes the connection too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, NamedTuple
+
+from aiocontroller.server.request import KafkaRequest
+from aiocontroller.wire import cold
+from aiocontroller.wire.apis import SUPPORTED, ApiKey, VersionRange
+
+HANDLER_TIMEOUT_S = 25.0
+"""Below the request time-out of clients (30 s), so that they hear from us and not from their own timer."""
+
+Handler = Callable[[KafkaRequest], Coroutine[Any, Any, None] | None]
+Fields = Mapping[str, Any]
+"""An answer as ``cold.response`` takes it: plain values by Kafka's field names in snake_case."""
+
+
+class Api(NamedTuple):
+    versions: VersionRange
+    handle: Handler
+
+
+Apis = Mapping[int, Api]
+"""By API key."""
+
+
+def all_versions(api: ApiKey, handle: Handler) -> Api:
+    """Every version that Kafka 3.9 has."""
+    return Api(SUPPORTED[api], handle)
+
+
+def decoded(request: KafkaRequest) -> Any:
+    """The request's body by kio's schema; FrameError when it cannot be understood."""
+    return cold.decode_request(request.context.api, request.context.version, request.body)
+
+
+def respond(request: KafkaRequest, fields: Fields) -> None:
+    """Answer by kio's schema, in the request's version; fields that this version lacks are left out."""
+    api, version = request.context.api, request.context.version
+    request.respond(cold.encode_response(api, version, cold.response(api, version, **fields)))

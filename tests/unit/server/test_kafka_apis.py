@@ -1,0 +1,102 @@
+"""The registry of APIs: one dispatch, handlers that wait, and handlers that fail."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+
+from aiocontroller.server import kafka_apis
+from aiocontroller.server.apis import HANDLER_TIMEOUT_S, Apis, Handler, all_versions
+from aiocontroller.server.request import KafkaRequest
+from aiocontroller.wire.apis import ApiKey
+from aiocontroller.wire.errors import FrameError
+from tests.unit.server.front import Front, front, settle, warnings
+from tests.virtual_time import virtual_time
+
+
+def use(it: Front, handlers: Mapping[ApiKey, Handler]) -> None:
+    apis: Apis = {api: all_versions(api, handler) for api, handler in handlers.items()}
+    it.listener.apis._apis.update(apis)
+
+
+@virtual_time
+async def test_handler_may_wait_and_holds_up_nobody_else() -> None:
+    async def slow(request: KafkaRequest) -> None:
+        await asyncio.sleep(10)
+        request.respond(b"slow")
+
+    async with front() as it:
+        use(it, {ApiKey.DESCRIBE_CLUSTER: slow, ApiKey.FIND_COORDINATOR: lambda request: request.respond(b"fast")})
+        first, second = await it.connect(), await it.connect()
+        first.request(ApiKey.DESCRIBE_CLUSTER, 0)
+        second.request(ApiKey.FIND_COORDINATOR, 0)
+        await settle()
+        assert second.answer(ApiKey.FIND_COORDINATOR, 0) == b"fast"
+        assert not first.frames
+        await asyncio.sleep(10)
+        assert first.answer(ApiKey.DESCRIBE_CLUSTER, 0) == b"slow"
+
+
+@pytest.mark.parametrize("error", [ValueError("a bug"), FrameError("rubbish"), TimeoutError()])
+@pytest.mark.parametrize("waits", [True, False])
+@virtual_time
+async def test_handler_that_fails_costs_one_connection(
+    error: Exception, waits: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail_later(request: KafkaRequest) -> None:
+        await asyncio.sleep(0.1)
+        raise error
+
+    def fail(request: KafkaRequest) -> None:
+        raise error
+
+    async with front() as it:
+        use(it, {ApiKey.WRITE_TXN_MARKERS: fail_later if waits else fail})
+        first, second = await it.connect(), await it.connect()
+        first.request(ApiKey.WRITE_TXN_MARKERS, 0)
+        await settle()
+        assert first.closed
+        assert warnings(caplog)
+        second.request(ApiKey.API_VERSIONS, 0)
+        await settle()
+        assert second.frames
+
+
+@virtual_time
+async def test_handler_that_waits_for_ever_is_given_up() -> None:
+    async def forever(request: KafkaRequest) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    async with front() as it:
+        use(it, {ApiKey.DESCRIBE_CLUSTER: forever})
+        client = await it.connect()
+        client.request(ApiKey.DESCRIBE_CLUSTER, 0)
+        await settle()
+        assert not client.closed
+        await asyncio.sleep(HANDLER_TIMEOUT_S)
+        assert client.closed
+
+
+@virtual_time
+async def test_handlers_that_run_at_one_time_are_bounded() -> None:
+    running: list[KafkaRequest] = []
+    most = 0
+
+    async def slow(request: KafkaRequest) -> None:
+        nonlocal most
+        running.append(request)
+        most = max(most, len(running))
+        await asyncio.sleep(1)
+        running.remove(request)
+        request.respond(b"")
+
+    async with front() as it:
+        use(it, {ApiKey.DESCRIBE_CLUSTER: slow})
+        clients = [await it.connect() for _ in range(kafka_apis.MAX_RUNNING + 5)]
+        for client in clients:
+            client.request(ApiKey.DESCRIBE_CLUSTER, 0)
+        await asyncio.sleep(5)
+        assert most == kafka_apis.MAX_RUNNING
+        assert all(client.frames for client in clients)
