@@ -176,6 +176,10 @@ def _convert(kafka_type: str, value: Any) -> Any:
             from datetime import timedelta
 
             return timedelta(milliseconds=value)
+        case "datetime_i64" if isinstance(value, int):
+            from datetime import UTC, datetime, timedelta
+
+            return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=value)
         case "bool":
             return bool(value)
         case "bytes" | "records" if value == 0:
@@ -258,6 +262,19 @@ def _long_milliseconds(cursor: Cursor, name: str) -> Any:
     return _convert("timedelta_i64", cursor.int64(name))
 
 
+def _timestamp(cursor: Cursor, name: str) -> Any:
+    at_ms = cursor.int64(name)
+    try:
+        return _convert("datetime_i64", at_ms)
+    except OverflowError:
+        raise cursor.error(name, at_ms, "milliseconds since 1970, before the year 10000") from None
+
+
+def _nullable_timestamp(cursor: Cursor, name: str) -> Any:
+    at = _timestamp(cursor, name)
+    return None if at == _convert("datetime_i64", -1) else at
+
+
 _PRIMITIVES: dict[str, Callable[[Cursor, str], Any]] = {
     "int8": Cursor.int8,
     "int16": Cursor.int16,
@@ -278,6 +295,8 @@ _STRINGS = {
     ("bytes", True): Cursor.nullable_bytes,
     ("records", False): Cursor.bytes,
     ("records", True): Cursor.nullable_bytes,
+    ("datetime_i64", False): _timestamp,
+    ("datetime_i64", True): _nullable_timestamp,
 }
 
 

@@ -34,6 +34,9 @@ APIS = [
     ApiKey.UPDATE_FEATURES,
     ApiKey.DESCRIBE_CLUSTER,
     ApiKey.ALLOCATE_PRODUCER_IDS,
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_TRANSACTIONS,
 ]
 MESSAGES = [
     (api, version, kind)
@@ -54,6 +57,8 @@ _VALUES: dict[str, st.SearchStrategy[Any]] = {
     "uuid": st.uuids(),
     "error_code": st.sampled_from([-1, 0, 3, 41, 107]),
     "timedelta_i32": st.integers(0, 2**31 - 1),
+    "timedelta_i64": st.integers(0, 2**41),
+    "datetime_i64": st.integers(0, 2**41),
 }
 
 
@@ -132,6 +137,18 @@ def test_plain_values_become_what_the_schema_wants() -> None:
     (topic,) = made.topics
     assert (topic.error_code, topic.topic_id, topic.is_internal, topic.partitions) == (3, UUID(int=1), True, ())
     assert (made.controller_id, made.cluster_id, made.brokers) == (-1, None, ())
+
+
+def test_a_time_that_a_broker_does_not_know_is_none_and_a_late_one_a_frame_error() -> None:
+    answer = cold.response(ApiKey.PRODUCE, 3, responses=[{"name": "t", "partition_responses": [{"index": 0}]}])
+    body = cold.encode_response(ApiKey.PRODUCE, 3, answer)
+    assert cold.decode_response(ApiKey.PRODUCE, 3, body).responses[0].partition_responses[0].log_append_time is None
+    token = cold.encode_response(ApiKey.RENEW_DELEGATION_TOKEN, 0, cold.response(ApiKey.RENEW_DELEGATION_TOKEN, 0))
+    none = token[:2] + b"\xff" * 8 + token[10:]
+    assert cold.decode_response(ApiKey.RENEW_DELEGATION_TOKEN, 0, none).expiry_timestamp.timestamp() == -0.001
+    late = token[:2] + (1 << 62).to_bytes(8, "big") + token[10:]
+    with pytest.raises(FrameError, match="expiry_timestamp: found 4611686018427387904, expected milliseconds"):
+        cold.decode_response(ApiKey.RENEW_DELEGATION_TOKEN, 0, late)
 
 
 def test_the_zero_id_is_none() -> None:
