@@ -258,8 +258,12 @@ def _milliseconds(cursor: Cursor, name: str) -> Any:
     return _convert("timedelta_i32", cursor.int32(name))
 
 
+_LONGEST_MS = 999_999_999 * 86_400_000
+"""What Python's ``timedelta`` holds: 2.7 million years, which is as good as any longer time that a client may name."""
+
+
 def _long_milliseconds(cursor: Cursor, name: str) -> Any:
-    return _convert("timedelta_i64", cursor.int64(name))
+    return _convert("timedelta_i64", max(-_LONGEST_MS, min(cursor.int64(name), _LONGEST_MS)))
 
 
 def _timestamp(cursor: Cursor, name: str) -> Any:

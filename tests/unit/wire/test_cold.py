@@ -151,6 +151,13 @@ def test_a_time_that_a_broker_does_not_know_is_none_and_a_late_one_a_frame_error
         cold.decode_response(ApiKey.RENEW_DELEGATION_TOKEN, 0, late)
 
 
+@pytest.mark.parametrize("period_ms", [(1 << 63) - 1, -(1 << 63)])
+def test_a_time_too_long_for_python_is_the_longest_there_is(period_ms: int) -> None:
+    body = b"\x00\x00\x00\x00" + period_ms.to_bytes(8, "big", signed=True)
+    read = cold.decode_request(ApiKey.RENEW_DELEGATION_TOKEN, 0, body)
+    assert abs(read.renew_period) == timedelta(days=999_999_999)
+
+
 def test_the_zero_id_is_none() -> None:
     made = cold.response(ApiKey.METADATA, 12, topics=[{"name": "t", "topic_id": bytes(16)}])
     assert made.topics[0].topic_id is None
