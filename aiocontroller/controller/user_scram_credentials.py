@@ -6,13 +6,13 @@ What is refused for one of a user's changes is refused for all of that user's; o
 from __future__ import annotations
 
 from collections import Counter
-from urllib.parse import quote
 
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import AlterUserScramCredentials, ScramUpsertion
 from aiocontroller.wire.scram import MAX_ITERATIONS, MECHANISMS, MIN_ITERATIONS, credential
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
+from aiocontroller.zookeeper.paths import sanitize
 from aiocontroller.zookeeper.topic_rules import TopicError
 
 Answer = tuple[KafkaErrorCode, str]
@@ -48,8 +48,8 @@ def _refusal(user: str, changes: list[tuple[int, ScramUpsertion | None]]) -> Ans
 
 async def _change(admin: AdminZkClient, user: str, changes: list[tuple[int, ScramUpsertion | None]]) -> Answer:
     """Into the user's configuration, which holds its quotas too."""
-    try:
-        configs = await admin.get_entity_configs("users", sanitized(user))
+
+    def change(configs: dict[str, str]) -> dict[str, str]:
         for number, upsertion in changes:
             mechanism = MECHANISMS[number]
             if upsertion is not None:
@@ -57,13 +57,13 @@ async def _change(admin: AdminZkClient, user: str, changes: list[tuple[int, Scra
                     credential(mechanism.digest, upsertion.salt, upsertion.salted_password, upsertion.iterations)
                 )
             elif configs.pop(mechanism.name, None) is None:
-                return KafkaErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
-        await admin.change_entity_configs("users", sanitized(user), configs)
+                raise TopicError(
+                    KafkaErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
+                )
+        return configs
+
+    try:
+        await admin.update_entity_configs("users", sanitize(user), change)
     except TopicError as error:
         return error.code, str(error)
     return KafkaErrorCode.NONE, ""
-
-
-def sanitized(user: str) -> str:
-    """A name as znodes and metrics have it (Kafka's ``Sanitizer``)."""
-    return quote(user, safe="")

@@ -7,7 +7,6 @@ import logging
 import anyio.abc
 
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.controller.user_scram_credentials import sanitized
 from aiocontroller.core.errors import AioControllerError
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.security import ListenerSecurity
@@ -16,6 +15,7 @@ from aiocontroller.server.kafka_channel import KafkaChannel
 from aiocontroller.server.sasl import SaslLogin
 from aiocontroller.wire.scram import ScramCredential, parse_credential
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
+from aiocontroller.zookeeper.paths import sanitize
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class SocketServer:
 
     async def _credential(self, user: str, mechanism: str) -> ScramCredential | None:
         try:
-            configs = await AdminZkClient(self.shell.zk).get_entity_configs("users", sanitized(user))
+            configs = await AdminZkClient(self.shell.zk).get_entity_configs("users", sanitize(user))
             return parse_credential(configs[mechanism]) if mechanism in configs else None
         except AioControllerError as error:
             log.warning("No SCRAM credential of user %r: %s", user, error)

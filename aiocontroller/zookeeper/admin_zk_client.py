@@ -15,31 +15,36 @@ Departures from Kafka.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from aiocontroller.core.errors import ControllerMovedError, KafkaErrorCode
 from aiocontroller.core.ids import NO_TOPIC_ID, LeaderAndIsr, ReplicaAssignment, TopicAssignment
 from aiocontroller.zookeeper import cluster_znodes, paths, znodes
-from aiocontroller.zookeeper.codec import Check, Create, Op, SetData
+from aiocontroller.zookeeper.codec import Check, Create, Delete, Op, SetData
 from aiocontroller.zookeeper.errors import Code, MaybeAppliedError, NotSentError
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+from aiocontroller.zookeeper.topic_configs import check_topic_configs
 from aiocontroller.zookeeper.topic_rules import (
     TopicError,
     check_assignment,
-    check_topic_configs,
     check_topic_name,
     collides,
     has_collision_chars,
 )
+from aiocontroller.zookeeper.writes import WriteOp
 from aiocontroller.zookeeper.znode_access import MAX_ATTEMPTS, ZNodeAccess, error_at, parent_of
 from aiocontroller.zookeeper.znode_json import BadZNode
 from aiocontroller.zookeeper.znodes import ControllerZNode
 
 __all__ = ["AdminZkClient", "PartitionDescription", "TopicDescription", "TopicError"]
 
+log = logging.getLogger(__name__)
 _E = KafkaErrorCode
+_VANISHING = frozenset({"users", "clients", "ips"})
+"""Entities of which nothing stays when they have no configuration any more."""
 
 
 class PartitionDescription(msgspec.Struct, frozen=True):
@@ -194,15 +199,15 @@ class AdminZkClient:
     async def alter_topic_configs(self, topic: str, changes: Mapping[str, str | None]) -> dict[str, str]:
         """Set each name to its value, or back to the default (None); returns the topic's configuration now."""
         check_topic_name(topic)
-        configs = await self.get_entity_configs("topics", topic)
-        for name in sorted(changes):
-            value = changes[name]
-            if value is None:
-                configs.pop(name, None)
-            else:
-                configs[name] = value
-        await self.change_topic_configs(topic, configs)
-        return configs
+        if not await self._znodes.exists(paths.topic(topic)):
+            raise _unknown(topic)
+
+        def change(configs: dict[str, str]) -> dict[str, str]:
+            changed = {name: value for name, value in {**configs, **changes}.items() if value is not None}
+            check_topic_configs(topic, changed)
+            return changed
+
+        return await self.update_entity_configs("topics", topic, change)
 
     async def change_topic_configs(self, topic: str, configs: Mapping[str, str]) -> None:
         """Replace the topic's whole configuration and tell the brokers."""
@@ -221,13 +226,98 @@ class AdminZkClient:
         await self._set_or_create_configs(entity_type, entity_name, configs)
         await self.zk.create_config_change_notification(f"{entity_type}/{entity_name}")
 
+    async def update_entity_configs(
+        self, entity_type: str, entity_name: str, change: Callable[[dict[str, str]], dict[str, str]]
+    ) -> dict[str, str]:
+        """Change an entity's configuration by what it is, and tell the brokers; returns what it is now.
+
+        Nobody's change is lost: ``change`` is asked anew when somebody else wrote in between, and a TopicError that it
+        raises leaves everything.  What has nothing left of users, clients and addresses goes, as with Kafka's tools.
+        """
+        path = paths.config_entity(entity_type, entity_name)
+        for _ in range(MAX_ATTEMPTS):
+            reads = await self._znodes.read(path)
+            configs = change(_decoded(path, None if reads is None else reads.data[0]))
+            version = None if reads is None else reads.version[0]
+            if await self._replace(entity_type, path, configs, version):
+                await self.zk.create_config_change_notification(f"{entity_type}/{entity_name}")
+                return configs
+        raise TopicError(_E.INVALID_REQUEST, f"{path} is being rewritten all the time")
+
+    async def _replace(self, entity_type: str, path: str, configs: dict[str, str], version: int | None) -> bool:
+        """Whether it was written: not if the znode is no longer at ``version`` (None: if it is there)."""
+        data = cluster_znodes.encode_config(configs)
+        if not configs and entity_type in _VANISHING:
+            if version is None or await self._remove(path, version):
+                return True
+            return bool(await self._try(SetData(path, data, version)) == 0)
+        if version is not None:
+            return bool(await self._try(SetData(path, data, version)) == 0)
+        code = await self._try(Create(path, data))
+        if code == Code.NO_NODE:
+            await self._znodes.create_paths([parent_of(path)])
+        return code == 0
+
+    async def _remove(self, path: str, version: int) -> bool:
+        """Of a user's client, the user too, if nothing else is known of it."""
+        if await self._try(Delete(path, version)):
+            return False
+        user, clients, _ = path.partition("/clients/")
+        if clients and await self._try(Delete(f"{user}/clients")) == 0:
+            reads = await self._znodes.read(user)
+            if reads is not None and not _decoded(user, reads.data[0]):
+                await self._try(Delete(user, reads.version[0]))
+        return True
+
+    async def _try(self, op: WriteOp) -> int:
+        """0, or why this write was not applied; what others' writes cannot explain is raised."""
+        checks = await self._checks()
+        try:
+            results = await self.zk.client.multi([*checks, op])
+        except (NotSentError, MaybeAppliedError):
+            await self.zk.client.sync("/")
+            return Code.BAD_VERSION  # to be looked at again
+        if self.fence is not None and results[0].code not in (0, Code.RUNTIME_INCONSISTENCY):
+            raise ControllerMovedError(f"{paths.CONTROLLER_EPOCH} is no longer at version {self.fence}")
+        code = next((r.code for r in results if r.code not in (0, Code.RUNTIME_INCONSISTENCY)), 0)
+        if code not in (0, Code.NO_NODE, Code.NODE_EXISTS, Code.BAD_VERSION, Code.NOT_EMPTY):
+            raise error_at(op.path, code)
+        return code
+
     async def get_entity_configs(self, entity_type: str, entity_name: str) -> dict[str, str]:
         """{} when there is none; TopicError (INVALID_CONFIG) when it cannot be read."""
         path = paths.config_entity(entity_type, entity_name)
         reads = await self._znodes.read(path)
-        found = cluster_znodes.decode_config(path, None if reads is None else reads.data[0])
-        if isinstance(found, BadZNode):
-            raise TopicError(_E.INVALID_CONFIG, str(found))
+        return _decoded(path, None if reads is None else reads.data[0])
+
+    async def get_all_entity_configs(self, entity_type: str) -> dict[str, dict[str, str]]:
+        """Of every entity of a type, by its sanitized name, sorted; what cannot be read is left out."""
+        return await self._configs_of(entity_type, await self._znodes.children(paths.config_entities(entity_type)))
+
+    async def get_all_user_client_configs(self) -> dict[str, dict[str, str]]:
+        """Of every client of a user, by ``USER/clients/CLIENT``, sanitized, sorted."""
+        users = await self._znodes.children(paths.config_entities("users"))
+        parents = [paths.config_entity("users", f"{user}/clients") for user in users]
+        children = await self.zk.client.children_many(parents)
+        names = [
+            f"{user}/clients/{client}"
+            for user, clients in zip(users, children.names, strict=True)
+            for client in clients or ()
+        ]
+        return await self._configs_of("users", names)
+
+    async def _configs_of(self, entity_type: str, names: Sequence[str]) -> dict[str, dict[str, str]]:
+        bad: list[BadZNode] = []
+        by_path = {paths.config_entity(entity_type, name): name for name in names}
+        found: dict[str, dict[str, str]] = {}
+        for path, data in await self._znodes.read_present(list(by_path), bad):
+            configs = cluster_znodes.decode_config(path, data)
+            if isinstance(configs, BadZNode):
+                bad.append(configs)
+            else:
+                found[by_path[path]] = configs
+        for each in bad:
+            log.warning("Left out %s: found %s, expected %s", each.path, each.found, each.expected)
         return found
 
     async def _set_or_create_configs(self, entity_type: str, entity_name: str, configs: Mapping[str, str]) -> None:
@@ -275,6 +365,13 @@ class AdminZkClient:
         if not read.found:
             raise _unknown(topic)
         return read.found[0]
+
+
+def _decoded(path: str, data: bytes | None) -> dict[str, str]:
+    found = cluster_znodes.decode_config(path, data)
+    if isinstance(found, BadZNode):
+        raise TopicError(_E.INVALID_CONFIG, str(found))
+    return found
 
 
 def _unknown(topic: str) -> TopicError:

@@ -212,6 +212,30 @@ async def test_damaged_configs_are_not_written_over_by_an_alteration(zk: KafkaZk
     await refused(E.INVALID_CONFIG, admin.alter_topic_configs("t", {"flush.ms": "1"}), "/config/topics/t is unreadable")
 
 
+async def test_alterations_at_once_lose_nothing(zk: KafkaZkClient) -> None:
+    """Each reads and writes the whole configuration; the last one must not win."""
+
+    def setting(name: str):
+        return lambda configs: {**configs, name: "1"}
+
+    await asyncio.gather(*(AdminZkClient(zk).update_entity_configs("users", "u", setting(f"k{i}")) for i in range(12)))
+    assert await AdminZkClient(zk).get_entity_configs("users", "u") == {f"k{i}": "1" for i in range(12)}
+    assert len(await zk.get_all_config_changes(watch=False)) == 12
+
+
+async def test_what_is_left_of_users_and_clients_goes(zk: KafkaZkClient, admin: AdminZkClient) -> None:
+    for entity, name in (("users", "u"), ("users", "u/clients/c"), ("users", "v/clients/c"), ("ips", "1.2.3.4")):
+        await admin.update_entity_configs(entity, name, lambda configs: {"a": "1"})
+    assert await admin.get_all_user_client_configs() == {"u/clients/c": {"a": "1"}, "v/clients/c": {"a": "1"}}
+    assert await admin.get_all_entity_configs("users") == {"u": {"a": "1"}, "v": {}}
+    for entity, name in (("users", "v/clients/c"), ("users", "u"), ("ips", "1.2.3.4")):
+        await admin.update_entity_configs(entity, name, lambda configs: {})
+    assert await admin.get_all_entity_configs("users") == {"u": {}}, "its client is still there"
+    await admin.update_entity_configs("users", "u/clients/c", lambda configs: {})
+    assert await admin.get_all_entity_configs("users") == {}
+    assert await admin.get_all_entity_configs("ips") == {}
+
+
 async def test_lost_reply_to_a_config_write(zk: KafkaZkClient, admin: AdminZkClient) -> None:
     multi = zk.client.multi
 

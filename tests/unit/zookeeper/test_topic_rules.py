@@ -1,13 +1,11 @@
-"""What Kafka's admin tools accept and refuse: names, assignments, configuration."""
+"""What Kafka's admin tools accept and refuse: names and assignments."""
 
 import pytest
 
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.zookeeper.topic_rules import (
-    TOPIC_CONFIGS,
     TopicError,
     check_assignment,
-    check_topic_configs,
     check_topic_name,
     collides,
     has_collision_chars,
@@ -58,56 +56,3 @@ def test_bad_assignments(assignment, first, says):
     with pytest.raises(TopicError) as caught:
         check_assignment("t", assignment, first_partition=first)
     assert says in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "name, values",
-    [
-        ("cleanup.policy", ["compact", "delete", "compact,delete", " compact , delete", ""]),
-        ("compression.type", ["zstd", "producer"]),
-        ("compression.gzip.level", ["-1", "1", "9"]),
-        ("retention.ms", ["-1", "9223372036854775807", " 5 "]),
-        ("retention.bytes", ["-5"]),
-        ("min.insync.replicas", ["1", "+2"]),
-        ("min.cleanable.dirty.ratio", ["0", "0.5", "1"]),
-        ("unclean.leader.election.enable", ["true", "FALSE"]),
-        ("leader.replication.throttled.replicas", ["", "*", "0:1,2:30"]),
-        ("message.timestamp.type", ["CreateTime"]),
-    ],
-)
-def test_good_values(name, values):
-    for value in values:
-        check_topic_configs("t", {name: value})
-
-
-@pytest.mark.parametrize(
-    "name, values",
-    [
-        ("cleanup.policy", ["shred", "delete,"]),
-        ("compression.type", ["ZSTD", ""]),
-        ("compression.gzip.level", ["0", "10"]),
-        ("retention.ms", ["-2", "9223372036854775808", "1e3", "", "1_0", "soon"]),
-        ("min.insync.replicas", ["0", "2147483648"]),
-        ("min.cleanable.dirty.ratio", ["1.1", "x", "nan"]),
-        ("unclean.leader.election.enable", ["1", "yes"]),
-        ("leader.replication.throttled.replicas", ["1", "1:x", "*,1:1"]),
-        ("message.timestamp.type", ["createtime"]),
-        ("no.such.config", ["1"]),
-    ],
-)
-def test_bad_values(name, values):
-    for value in values:
-        with pytest.raises(TopicError, match="Topic 't'") as caught:
-            check_topic_configs("t", {name: value})
-        assert caught.value.code == KafkaErrorCode.INVALID_CONFIG
-        assert name in str(caught.value)
-
-
-def test_lags_must_not_cross():
-    check_topic_configs("t", {"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "5"})
-    with pytest.raises(TopicError, match="more than"):
-        check_topic_configs("t", {"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"})
-
-
-def test_the_table_is_in_order():
-    assert list(TOPIC_CONFIGS) == sorted(TOPIC_CONFIGS)

@@ -1,0 +1,389 @@
+"""The brokers' dynamic settings: which there are, what each may be, and which of several values counts.
+
+Source: Kafka 3.9, ``DynamicBrokerConfig.scala``, ``DynamicConfig.scala``, ``KafkaConfig.scala`` and what they collect.
+Only what is set for all brokers at once (``/config/brokers/<default>``) is checked here: what is set for one broker is
+that broker's to check.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+import msgspec
+
+from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.zookeeper.config_def import (
+    LONG_MIN,
+    ConfigType,
+    Rule,
+    anything,
+    boolean,
+    decimal,
+    int_from,
+    long_from,
+    one_of,
+    ratio,
+    some_of,
+    whole,
+)
+from aiocontroller.zookeeper.topic_rules import TopicError
+
+BOOLEAN, STRING, INT, SHORT, LONG = (
+    ConfigType.BOOLEAN,
+    ConfigType.STRING,
+    ConfigType.INT,
+    ConfigType.SHORT,
+    ConfigType.LONG,
+)
+DOUBLE, LIST, CLASS, PASSWORD = ConfigType.DOUBLE, ConfigType.LIST, ConfigType.CLASS, ConfigType.PASSWORD
+
+
+def _retention_ms(value: str) -> str | None:
+    return "a whole number of milliseconds that is not 0" if long_from(LONG_MIN)(value) or int(value) == 0 else None
+
+
+DYNAMIC_CONFIGS: dict[str, tuple[ConfigType, Rule]] = {
+    "advertised.listeners": (STRING, anything),
+    "background.threads": (INT, int_from(1)),
+    "compression.gzip.level": (INT, whole(1, 9, also=-1)),
+    "compression.lz4.level": (INT, whole(1, 17)),
+    "compression.type": (STRING, one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
+    "compression.zstd.level": (INT, whole(-131072, 22)),
+    "follower.replication.throttled.rate": (LONG, long_from(0)),
+    "leader.replication.throttled.rate": (LONG, long_from(0)),
+    "listener.security.protocol.map": (STRING, anything),
+    "listeners": (STRING, anything),
+    "log.cleaner.backoff.ms": (LONG, long_from(0)),
+    "log.cleaner.dedupe.buffer.size": (LONG, long_from(LONG_MIN)),
+    "log.cleaner.delete.retention.ms": (LONG, long_from(0)),
+    "log.cleaner.io.buffer.load.factor": (DOUBLE, decimal),
+    "log.cleaner.io.buffer.size": (INT, int_from(0)),
+    "log.cleaner.io.max.bytes.per.second": (DOUBLE, decimal),
+    "log.cleaner.max.compaction.lag.ms": (LONG, long_from(1)),
+    "log.cleaner.min.cleanable.ratio": (DOUBLE, ratio),
+    "log.cleaner.min.compaction.lag.ms": (LONG, long_from(0)),
+    "log.cleaner.threads": (INT, int_from(1)),
+    "log.cleanup.policy": (LIST, some_of("compact", "delete")),
+    "log.flush.interval.messages": (LONG, long_from(1)),
+    "log.flush.interval.ms": (LONG, long_from(LONG_MIN)),
+    "log.index.interval.bytes": (INT, int_from(0)),
+    "log.index.size.max.bytes": (INT, int_from(4)),
+    "log.local.retention.bytes": (LONG, long_from(-2)),
+    "log.local.retention.ms": (LONG, long_from(-2)),
+    "log.message.downconversion.enable": (BOOLEAN, boolean),
+    "log.message.timestamp.after.max.ms": (LONG, long_from(0)),
+    "log.message.timestamp.before.max.ms": (LONG, long_from(0)),
+    "log.message.timestamp.difference.max.ms": (LONG, long_from(0)),
+    "log.message.timestamp.type": (STRING, one_of("CreateTime", "LogAppendTime")),
+    "log.preallocate": (BOOLEAN, boolean),
+    "log.retention.bytes": (LONG, long_from(LONG_MIN)),
+    "log.retention.ms": (LONG, _retention_ms),
+    "log.roll.jitter.ms": (LONG, long_from(0)),
+    "log.roll.ms": (LONG, long_from(1)),
+    "log.segment.bytes": (INT, int_from(14)),
+    "log.segment.delete.delay.ms": (LONG, long_from(0)),
+    "max.connection.creation.rate": (INT, int_from(0)),
+    "max.connections": (INT, int_from(0)),
+    "max.connections.per.ip": (INT, int_from(0)),
+    "max.connections.per.ip.overrides": (STRING, anything),
+    "message.max.bytes": (INT, int_from(0)),
+    "metric.reporters": (LIST, anything),
+    "min.insync.replicas": (INT, int_from(1)),
+    "num.io.threads": (INT, int_from(1)),
+    "num.network.threads": (INT, int_from(1)),
+    "num.recovery.threads.per.data.dir": (INT, int_from(1)),
+    "num.replica.fetchers": (INT, int_from(1)),
+    "principal.builder.class": (CLASS, anything),
+    "producer.id.expiration.ms": (INT, int_from(1)),
+    "remote.fetch.max.wait.ms": (INT, int_from(1)),
+    "remote.log.index.file.cache.total.size.bytes": (LONG, long_from(1)),
+    "remote.log.manager.copy.max.bytes.per.second": (LONG, long_from(1)),
+    "remote.log.manager.fetch.max.bytes.per.second": (LONG, long_from(1)),
+    "replica.alter.log.dirs.io.max.bytes.per.second": (LONG, long_from(0)),
+    "sasl.enabled.mechanisms": (LIST, anything),
+    "sasl.jaas.config": (PASSWORD, anything),
+    "sasl.kerberos.kinit.cmd": (STRING, anything),
+    "sasl.kerberos.min.time.before.relogin": (LONG, long_from(LONG_MIN)),
+    "sasl.kerberos.principal.to.local.rules": (LIST, anything),
+    "sasl.kerberos.service.name": (STRING, anything),
+    "sasl.kerberos.ticket.renew.jitter": (DOUBLE, decimal),
+    "sasl.kerberos.ticket.renew.window.factor": (DOUBLE, decimal),
+    "sasl.login.refresh.buffer.seconds": (SHORT, whole(-(2**15), 2**15 - 1)),
+    "sasl.login.refresh.min.period.seconds": (SHORT, whole(-(2**15), 2**15 - 1)),
+    "sasl.login.refresh.window.factor": (DOUBLE, decimal),
+    "sasl.login.refresh.window.jitter": (DOUBLE, decimal),
+    "sasl.mechanism.inter.broker.protocol": (STRING, anything),
+    "ssl.cipher.suites": (LIST, anything),
+    "ssl.client.auth": (STRING, one_of("required", "requested", "none")),
+    "ssl.enabled.protocols": (LIST, anything),
+    "ssl.endpoint.identification.algorithm": (STRING, anything),
+    "ssl.engine.factory.class": (CLASS, anything),
+    "ssl.key.password": (PASSWORD, anything),
+    "ssl.keymanager.algorithm": (STRING, anything),
+    "ssl.keystore.certificate.chain": (PASSWORD, anything),
+    "ssl.keystore.key": (PASSWORD, anything),
+    "ssl.keystore.location": (STRING, anything),
+    "ssl.keystore.password": (PASSWORD, anything),
+    "ssl.keystore.type": (STRING, anything),
+    "ssl.protocol": (STRING, anything),
+    "ssl.provider": (STRING, anything),
+    "ssl.secure.random.implementation": (STRING, anything),
+    "ssl.trustmanager.algorithm": (STRING, anything),
+    "ssl.truststore.certificates": (PASSWORD, anything),
+    "ssl.truststore.location": (STRING, anything),
+    "ssl.truststore.password": (PASSWORD, anything),
+    "ssl.truststore.type": (STRING, anything),
+    "transaction.partition.verification.enable": (BOOLEAN, boolean),
+    "unclean.leader.election.enable": (BOOLEAN, boolean),
+}
+"""What can be changed while brokers run."""
+
+QUOTAS = (
+    "follower.replication.throttled.rate",
+    "leader.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+)
+"""Among them, what brokers cannot be given in their files: DescribeConfigs tells it as read-only."""
+
+STATIC_CONFIGS = frozenset(
+    """
+alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
+alter.log.dirs.replication.quota.window.size.seconds authorizer.class.name auto.create.topics.enable
+auto.include.jmx.reporter auto.leader.rebalance.enable broker.heartbeat.interval.ms broker.id
+broker.id.generation.enable broker.rack broker.session.timeout.ms client.quota.callback.class
+connection.failed.authentication.delay.ms connections.max.idle.ms connections.max.reauth.ms
+control.plane.listener.name controlled.shutdown.enable controlled.shutdown.max.retries
+controlled.shutdown.retry.backoff.ms controller.listener.names controller.quorum.append.linger.ms
+controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms
+controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms
+controller.quorum.voters controller.quota.window.num controller.quota.window.size.seconds
+controller.socket.timeout.ms create.topic.policy.class.name default.replication.factor
+delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms delegation.token.master.key
+delegation.token.max.lifetime.ms delegation.token.secret.key delete.records.purgatory.purge.interval.requests
+delete.topic.enable early.start.listeners eligible.leader.replicas.enable fetch.max.bytes
+fetch.purgatory.purge.interval.requests group.consumer.assignors group.consumer.heartbeat.interval.ms
+group.consumer.max.heartbeat.interval.ms group.consumer.max.session.timeout.ms group.consumer.max.size
+group.consumer.migration.policy group.consumer.min.heartbeat.interval.ms group.consumer.min.session.timeout.ms
+group.consumer.session.timeout.ms group.coordinator.append.linger.ms group.coordinator.new.enable
+group.coordinator.rebalance.protocols group.coordinator.threads group.initial.rebalance.delay.ms
+group.max.session.timeout.ms group.max.size group.min.session.timeout.ms group.share.delivery.count.limit
+group.share.enable group.share.heartbeat.interval.ms group.share.max.groups group.share.max.heartbeat.interval.ms
+group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms group.share.max.size
+group.share.min.heartbeat.interval.ms group.share.min.record.lock.duration.ms group.share.min.session.timeout.ms
+group.share.partition.max.record.locks group.share.record.lock.duration.ms group.share.session.timeout.ms
+initial.broker.registration.timeout.ms inter.broker.listener.name inter.broker.protocol.version
+kafka.metrics.polling.interval.secs kafka.metrics.reporters leader.imbalance.check.interval.seconds
+leader.imbalance.per.broker.percentage log.cleaner.enable log.dir log.dir.failure.timeout.ms log.dirs
+log.flush.offset.checkpoint.interval.ms log.flush.scheduler.interval.ms
+log.flush.start.offset.checkpoint.interval.ms log.initial.task.delay.ms log.message.format.version
+log.retention.check.interval.ms log.retention.hours log.retention.minutes log.roll.hours log.roll.jitter.hours
+max.incremental.fetch.session.cache.slots max.request.partition.size.limit metadata.log.dir
+metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes
+metadata.log.segment.min.bytes metadata.log.segment.ms metadata.max.idle.interval.ms metadata.max.retention.bytes
+metadata.max.retention.ms metrics.num.samples metrics.recording.level metrics.sample.window.ms node.id
+num.partitions num.replica.alter.log.dirs.threads offset.metadata.max.bytes offsets.commit.required.acks
+offsets.commit.timeout.ms offsets.load.buffer.size offsets.retention.check.interval.ms offsets.retention.minutes
+offsets.topic.compression.codec offsets.topic.num.partitions offsets.topic.replication.factor
+offsets.topic.segment.bytes password.encoder.cipher.algorithm password.encoder.iterations
+password.encoder.key.length password.encoder.keyfactory.algorithm password.encoder.old.secret
+password.encoder.secret process.roles producer.id.expiration.check.interval.ms
+producer.purgatory.purge.interval.requests queued.max.request.bytes queued.max.requests quota.window.num
+quota.window.size.seconds remote.log.manager.copier.thread.pool.size remote.log.manager.copy.quota.window.num
+remote.log.manager.copy.quota.window.size.seconds remote.log.manager.expiration.thread.pool.size
+remote.log.manager.fetch.quota.window.num remote.log.manager.fetch.quota.window.size.seconds
+remote.log.manager.task.interval.ms remote.log.manager.task.retry.backoff.max.ms
+remote.log.manager.task.retry.backoff.ms remote.log.manager.task.retry.jitter remote.log.manager.thread.pool.size
+remote.log.metadata.custom.metadata.max.bytes remote.log.metadata.manager.class.name
+remote.log.metadata.manager.class.path remote.log.metadata.manager.impl.prefix
+remote.log.metadata.manager.listener.name remote.log.reader.max.pending.tasks remote.log.reader.threads
+remote.log.storage.manager.class.name remote.log.storage.manager.class.path remote.log.storage.manager.impl.prefix
+remote.log.storage.system.enable replica.fetch.backoff.ms replica.fetch.max.bytes replica.fetch.min.bytes
+replica.fetch.response.max.bytes replica.fetch.wait.max.ms replica.high.watermark.checkpoint.interval.ms
+replica.lag.time.max.ms replica.selector.class replica.socket.receive.buffer.bytes replica.socket.timeout.ms
+replication.quota.window.num replication.quota.window.size.seconds request.timeout.ms reserved.broker.max.id
+sasl.client.callback.handler.class sasl.login.callback.handler.class sasl.login.class sasl.login.connect.timeout.ms
+sasl.login.read.timeout.ms sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms
+sasl.mechanism.controller.protocol sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience
+sasl.oauthbearer.expected.issuer sasl.oauthbearer.jwks.endpoint.refresh.ms
+sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.ms
+sasl.oauthbearer.jwks.endpoint.url sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
+sasl.oauthbearer.token.endpoint.url sasl.server.callback.handler.class sasl.server.max.receive.size
+security.inter.broker.protocol security.providers server.max.startup.time.ms socket.connection.setup.timeout.max.ms
+socket.connection.setup.timeout.ms socket.listen.backlog.size socket.receive.buffer.bytes socket.request.max.bytes
+socket.send.buffer.bytes ssl.allow.dn.changes ssl.allow.san.changes ssl.principal.mapping.rules telemetry.max.bytes
+transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
+transaction.remove.expired.transaction.cleanup.interval.ms transaction.state.log.load.buffer.size
+transaction.state.log.min.isr transaction.state.log.num.partitions transaction.state.log.replication.factor
+transaction.state.log.segment.bytes transactional.id.expiration.ms unclean.leader.election.interval.ms
+unstable.api.versions.enable unstable.feature.versions.enable zookeeper.clientCnxnSocket zookeeper.connect
+zookeeper.connection.timeout.ms zookeeper.max.in.flight.requests zookeeper.metadata.migration.enable
+zookeeper.metadata.migration.min.batch.size zookeeper.session.timeout.ms zookeeper.set.acl
+zookeeper.ssl.cipher.suites zookeeper.ssl.client.enable zookeeper.ssl.crl.enable zookeeper.ssl.enabled.protocols
+zookeeper.ssl.endpoint.identification.algorithm zookeeper.ssl.keystore.location zookeeper.ssl.keystore.password
+zookeeper.ssl.keystore.type zookeeper.ssl.ocsp.enable zookeeper.ssl.protocol zookeeper.ssl.truststore.location
+zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type
+""".split()
+)
+"""What brokers read when they start, and never again."""
+
+# -- which value counts ------------------------------------------------------------------------------------------------
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from, by the numbers that DescribeConfigs tells."""
+
+    TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    CLIENT_METRICS_CONFIG = 7
+
+
+class Synonym(NamedTuple):
+    """One of the values that a setting has, or would have without those before it."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+_GROUPS = (
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+)
+_GROUP_OF = {name: group for group in _GROUPS for name in group} | {
+    "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms")
+}
+"""Settings that mean the same; the first that is set counts."""
+
+
+class BrokerConfigs(msgspec.Struct, frozen=True):
+    """What a broker reads that has no dynamic settings of its own, as this node would be; later sources count less."""
+
+    dynamic_default: Mapping[str, str] = {}
+    static: Mapping[str, str] = {}
+    defaults: Mapping[str, str | None] = {}
+
+    def effective(self, names: Sequence[str]) -> tuple[str, str] | None:
+        """(name, value) that counts of settings which mean the same; None when none is known."""
+        for level in (self.dynamic_default, self.static, self.defaults):
+            for name in names:
+                value = level.get(name)
+                if value is not None:
+                    return name, value
+        return None
+
+    def synonyms(self, name: str) -> list[Synonym]:
+        """The values of a setting and of those that mean the same, from the one that counts on."""
+        names = _GROUP_OF.get(name, (name,))
+        levels: tuple[tuple[Mapping[str, str | None], ConfigSource], ...] = (
+            (dict(self.dynamic_default), ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (dict(self.static), ConfigSource.STATIC_BROKER_CONFIG),
+            (self.defaults, ConfigSource.DEFAULT_CONFIG),
+        )
+        found = [Synonym(each, level[each], source) for level, source in levels for each in names if each in level]
+        first = next((i for i, synonym in enumerate(found) if synonym.name == name), len(found))
+        return found[first:]
+
+
+# -- what may be set for all brokers -----------------------------------------------------------------------------------
+
+_LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]*\.(.*)")
+_SECURITY = frozenset(
+    """ssl.key.password ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password
+    ssl.keystore.type ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
+    ssl.truststore.type""".split()
+)
+"""To be set for one listener of one broker."""
+_OF_ALL_LISTENERS = frozenset({"max.connections", "max.connection.creation.rate", "num.network.threads"})
+_OF_ONE_BROKER = _SECURITY | {
+    name
+    for name in DYNAMIC_CONFIGS
+    if name in ("advertised.listeners", "listeners", "listener.security.protocol.map", "principal.builder.class")
+    or name.startswith(("ssl.", "sasl."))
+}
+_PASSWORDS = tuple(name for name, (kind, _) in DYNAMIC_CONFIGS.items() if kind is PASSWORD)
+_THREADS = frozenset(
+    """background.threads log.cleaner.threads num.io.threads num.network.threads num.recovery.threads.per.data.dir
+    num.replica.fetchers""".split()
+)
+THREAD_COUNTS = tuple(sorted(_THREADS))
+
+
+def base_name(name: str) -> str:
+    """Without the listener that it is for."""
+    match = _LISTENER_PREFIX.fullmatch(name)
+    return name if match is None else match[1]
+
+
+def type_of(name: str) -> ConfigType:
+    known = DYNAMIC_CONFIGS.get(name) or DYNAMIC_CONFIGS.get(base_name(name))
+    return ConfigType.UNKNOWN if known is None else known[0]
+
+
+def is_password(name: str) -> bool:
+    return name.endswith(_PASSWORDS)
+
+
+def _cannot_be_read(name: str, value: str) -> str | None:
+    known = DYNAMIC_CONFIGS.get(base_name(name))
+    return None if known is None else known[1](value)
+
+
+def read_by_all(configs: Mapping[str, str]) -> dict[str, str]:
+    """What brokers take of ``/config/brokers/<default>``: whatever else stands there is passed over."""
+    return {
+        name: value
+        for name, value in configs.items()
+        if _misplaced(name) is None and _cannot_be_read(name, value) is None and not is_password(name)
+    }
+
+
+def _misplaced(name: str) -> str | None:
+    if name in STATIC_CONFIGS:
+        return "cannot be changed while brokers run"
+    if name in _SECURITY:
+        return "can be set only for one listener, by the listener's prefix"
+    base = base_name(name)
+    if name in _OF_ONE_BROKER or (base != name and base not in _OF_ALL_LISTENERS):
+        return "can be set only for one broker, not for all"
+    return None
+
+
+def check_default_configs(configs: Mapping[str, str], before: BrokerConfigs) -> None:
+    """INVALID_REQUEST unless all brokers can take these settings in place of those that they have ``before``."""
+    for name in sorted(configs):
+        misplaced = _misplaced(name)
+        if misplaced is not None:
+            raise _refused(f"{name} {misplaced}")
+        expected = _cannot_be_read(name, configs[name])
+        if expected is not None:
+            raise _refused(f"{name} is {configs[name][:300]!r}, expected {expected}")
+    for name in sorted(_THREADS & configs.keys()):
+        now = before.effective((name,))
+        if now is not None and not int(now[1]) // 2 <= int(configs[name]) <= int(now[1]) * 2:
+            raise _refused(f"{name} is {configs[name]!r}, expected half to twice the {now[1]} that it is now")
+    after = msgspec.structs.replace(before, dynamic_default=dict(configs))
+    for retention, local in (
+        (_GROUPS[2], "log.local.retention.ms"),
+        (("log.retention.bytes",), "log.local.retention.bytes"),
+    ):
+        _check_local_retention(after, retention, local)
+
+
+def _check_local_retention(after: BrokerConfigs, names: Sequence[str], local_name: str) -> None:
+    retention, local = after.effective(names), after.effective((local_name,))
+    if retention is None or local is None or int(local[1]) == -2 or int(retention[1]) < 0:
+        return
+    unit_ms = {"hours": 3_600_000, "minutes": 60_000}.get(retention[0].rpartition(".")[2], 1)
+    if int(local[1]) == -1 or int(local[1]) > int(retention[1]) * unit_ms:
+        raise _refused(f"{local_name} ({local[1]}) is more than {retention[0]} ({retention[1]})")
+
+
+def _refused(message: str) -> TopicError:
+    return TopicError(KafkaErrorCode.INVALID_REQUEST, message)

@@ -1,0 +1,147 @@
+"""What a setting may be: types, rules and Java's way to write values (Kafka's ``ConfigDef``).  Pure functions.
+
+A value is text, as znodes and requests have it.  ``text_of`` is how brokers show it once they have read it: without
+spaces around it, ``true`` for ``TRUE``, ``1.0E-4`` for ``0.0001``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from enum import IntEnum
+from typing import NamedTuple
+
+Rule = Callable[[str], str | None]
+"""What was expected of a value, or None when it is that."""
+
+INT_MAX, LONG_MIN, LONG_MAX = 2**31 - 1, -(2**63), 2**63 - 1
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?[dDfF]?")
+_LIST_SEPARATOR = re.compile(r"\s*,\s*")
+
+
+class ConfigType(IntEnum):
+    """The types that DescribeConfigs tells, by their numbers on the wire."""
+
+    UNKNOWN = 0
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class ConfigKey(NamedTuple):
+    """One setting.  ``default`` is Kafka's; ``synonyms`` are the brokers' settings that stand in for a topic's, the
+    first of them by the name under which DescribeConfigs tells them."""
+
+    type: ConfigType
+    default: str | None
+    rule: Rule
+    synonyms: tuple[str, ...] = ()
+
+
+# -- rules -------------------------------------------------------------------------------------------------------------
+
+
+def whole(low: int, high: int, *, also: int | None = None) -> Rule:
+    def rule(value: str) -> str | None:
+        text = value.strip()
+        if _NUMBER.fullmatch(text) and (low <= int(text) <= high or int(text) == also):
+            return None
+        return f"a whole number from {low} to {high}" + (f" or {also}" if also is not None else "")
+
+    return rule
+
+
+def int_from(low: int) -> Rule:
+    return whole(low, INT_MAX)
+
+
+def long_from(low: int) -> Rule:
+    return whole(low, LONG_MAX)
+
+
+def decimal(value: str) -> str | None:
+    return None if _DECIMAL.fullmatch(value.strip()) else "a number"
+
+
+def ratio(value: str) -> str | None:
+    return None if decimal(value) is None and 0 <= _float(value) <= 1 else "a number from 0 to 1"
+
+
+def boolean(value: str) -> str | None:
+    return None if value.strip().lower() in ("true", "false") else "true or false"
+
+
+def one_of(*names: str) -> Rule:
+    return lambda value: None if value in names else f"one of {', '.join(names)}"
+
+
+def some_of(*names: str) -> Rule:
+    def rule(value: str) -> str | None:
+        return None if all(name in names for name in elements(value)) else f"a list of {', '.join(names)}"
+
+    return rule
+
+
+def throttled_replicas(value: str) -> str | None:
+    given = elements(value)
+    if given == ["*"] or all(re.fullmatch(r"[0-9]+:[0-9]+", part) for part in given):
+        return None
+    return "* or a list of partition:broker"
+
+
+_RELEASES = re.compile(r"(0\.(8\.[0-2]|9\.0|10\.[0-2]|11\.0)|1\.[01]|2\.[0-8]|3\.[0-9]|4\.0)(\.[0-9]+)*(-IV[0-9])?")
+
+
+def release(value: str) -> str | None:
+    return None if _RELEASES.fullmatch(value) else "a version of Kafka such as 2.8 or 3.0-IV1"
+
+
+def anything(_value: str) -> str | None:
+    return None
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+
+
+def elements(value: str) -> list[str]:
+    """Of a list; an empty text has none, an empty place between commas is an empty element."""
+    text = value.strip()
+    return _LIST_SEPARATOR.split(text) if text else []
+
+
+def text_of(kind: ConfigType, value: str) -> str:
+    """A value as a broker shows it; one that no broker could read is shown as it is."""
+    text = value.strip()
+    if kind is ConfigType.BOOLEAN:
+        return text.lower() if boolean(text) is None else value
+    if kind in (ConfigType.INT, ConfigType.LONG, ConfigType.SHORT):
+        return str(int(text)) if _NUMBER.fullmatch(text) else value
+    if kind is ConfigType.DOUBLE:
+        return java_double(_float(text)) if decimal(text) is None else value
+    if kind is ConfigType.LIST:
+        return ",".join(elements(value))
+    return value
+
+
+def _float(text: str) -> float:
+    return float(text.strip().rstrip("dDfF"))
+
+
+def java_double(number: float) -> str:
+    """As ``Double.toString`` writes it: plain from 0.001 to 10,000,000, else ``1.0E-4``."""
+    if number in (float("inf"), float("-inf")):
+        return "Infinity" if number > 0 else "-Infinity"
+    if number == 0 or 1e-3 <= abs(number) < 1e7:
+        return repr(number)
+    sign, digits, exponent = Decimal(repr(number)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    text = "".join(map(str, digits))
+    return f"{'-' if sign else ''}{text[0]}.{text[1:] or '0'}E{exponent + len(text) - 1}"
