@@ -1,0 +1,101 @@
+"""ACLs as values: who has which permission on what, in the words in which Kafka writes them.
+
+Source: Kafka 3.9, ``AclEntry``, ``SecurityUtils``, ``ResourcePattern`` and ``ResourcePatternFilter``.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple, TypeVar
+
+from aiocontroller.authorizer.authorizer import AclOperation, AclPermissionType, PatternType, ResourceType
+
+WILDCARD = "*"
+"""The name of the literal pattern that matches every resource, and the host that matches every host."""
+WILDCARD_PRINCIPAL = "User:*"
+
+Named = TypeVar("Named", bound=IntEnum)
+
+
+class ResourcePattern(NamedTuple):
+    resource: ResourceType
+    name: str
+    pattern: PatternType = PatternType.LITERAL
+
+    def __str__(self) -> str:
+        return f"{pascal_case(self.resource)}:{self.pattern.name}:{self.name}"
+
+
+class AccessControlEntry(NamedTuple):
+    principal: str
+    host: str
+    operation: AclOperation
+    permission: AclPermissionType
+
+
+class AclBinding(NamedTuple):
+    pattern: ResourcePattern
+    entry: AccessControlEntry
+
+
+class AclBindingFilter(NamedTuple):
+    """Which bindings are meant: None, ANY (of an enum) and MATCH are not one value but several."""
+
+    resource: ResourceType
+    name: str | None
+    pattern: PatternType
+    principal: str | None
+    host: str | None
+    operation: AclOperation
+    permission: AclPermissionType
+
+    @property
+    def names_a_resource(self) -> bool:
+        """It can be told from it alone which patterns it matches: ``patterns``."""
+        return (
+            self.resource not in (ResourceType.ANY, ResourceType.UNKNOWN)
+            and self.name is not None
+            and self.pattern in (PatternType.LITERAL, PatternType.PREFIXED, PatternType.ANY)
+        )
+
+    def patterns(self) -> list[ResourcePattern]:
+        assert self.names_a_resource and self.name is not None
+        kinds = (PatternType.LITERAL, PatternType.PREFIXED) if self.pattern == PatternType.ANY else (self.pattern,)
+        return [ResourcePattern(self.resource, self.name, kind) for kind in kinds]
+
+    def matches_pattern(self, pattern: ResourcePattern) -> bool:
+        if self.resource not in (ResourceType.ANY, pattern.resource):
+            return False
+        if self.pattern not in (PatternType.ANY, PatternType.MATCH, pattern.pattern):
+            return False
+        if self.name is None:
+            return True
+        if self.pattern in (PatternType.ANY, pattern.pattern):
+            return self.name == pattern.name
+        if pattern.pattern == PatternType.LITERAL:  # this one has MATCH: what would apply to a resource of the name
+            return pattern.name in (self.name, WILDCARD)
+        return pattern.pattern == PatternType.PREFIXED and self.name.startswith(pattern.name)
+
+    def matches_entry(self, entry: AccessControlEntry) -> bool:
+        return (
+            self.principal in (None, entry.principal)
+            and self.host in (None, entry.host)
+            and self.operation in (AclOperation.ANY, entry.operation)
+            and self.permission in (AclPermissionType.ANY, entry.permission)
+        )
+
+
+def pascal_case(value: IntEnum) -> str:
+    """``TRANSACTIONAL_ID`` -> ``TransactionalId``: how znodes and their paths name it."""
+    return "".join(word.capitalize() for word in value.name.split("_"))
+
+
+def named(kind: type[Named], text: str) -> Named:
+    """By its name as Kafka writes it, or in any case without underscores; UNKNOWN (0) for another."""
+    folded = text.upper()
+    return next((value for value in kind if pascal_case(value).upper() == folded), kind(0))
+
+
+def is_principal(text: str) -> bool:
+    """It has the form ``Type:name``."""
+    return ":" in text

@@ -1,0 +1,272 @@
+"""Who a client is, as brokers name it: from the subject of its certificate, by ``ssl.principal.mapping.rules``.
+
+Source: Kafka 3.9, ``DefaultKafkaPrincipalBuilder`` and ``SslPrincipalMapper``; the subject is written as Java's
+``X500Principal.getName()`` writes it (RFC 2253), since ACLs and ``super.users`` hold that text.  It is read from the
+certificate's DER: Python's own view of it does not tell which kind of string a part is.
+
+Rules are Java's regular expressions.  What Python's would read differently is refused (PrincipalError) rather than
+understood as something else.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from aiocontroller.core.errors import BadInputError
+
+USER = "User"
+
+
+class PrincipalError(BadInputError):
+    """A rule that cannot be read, a certificate that cannot, or a subject that no rule names."""
+
+
+# -- the subject's name ------------------------------------------------------------------------------------------------
+
+_KEYWORDS = {
+    "2.5.4.3": "CN",
+    "2.5.4.6": "C",
+    "2.5.4.7": "L",
+    "2.5.4.8": "ST",
+    "2.5.4.9": "STREET",
+    "2.5.4.10": "O",
+    "2.5.4.11": "OU",
+    "0.9.2342.19200300.100.1.1": "UID",
+    "0.9.2342.19200300.100.1.25": "DC",
+}
+"""What RFC 2253 has a keyword for; any other attribute is told by its number, its value in hexadecimal."""
+_STRINGS = frozenset((12, 19, 20, 22, 27, 28, 30))
+"""UTF8, Printable, T61, IA5, General, Universal and BMPString: Java takes the bytes of all of them for UTF-8."""
+_SEQUENCE, _VERSION, _OID = 0x30, 0xA0, 0x06
+
+
+class _Element(NamedTuple):
+    tag: int
+    content: bytes
+    whole: bytes
+
+
+def distinguished_name(certificate: bytes) -> str:
+    """The subject of a DER certificate, as Java writes it: the last part first."""
+    try:
+        [signed, *_] = _elements(_only(certificate).content)
+        fields = [each for each in _elements(signed.content) if each.tag != _VERSION]
+        subject = fields[4]  # after serial number, signature algorithm, issuer and validity
+    except (IndexError, ValueError) as error:
+        raise PrincipalError(f"found no subject in a certificate of {len(certificate)} bytes ({error})") from None
+    return name_of(subject.whole)
+
+
+def name_of(name: bytes) -> str:
+    """A DER ``Name``."""
+    try:
+        parts = [
+            "+".join(_attribute(attribute) for attribute in _elements(rdn.content))
+            for rdn in _elements(_only(name).content)
+        ]
+    except (IndexError, ValueError) as error:
+        raise PrincipalError(f"found a name of {len(name)} bytes that is no X.500 name ({error})") from None
+    return ",".join(reversed(parts))
+
+
+def _attribute(attribute: _Element) -> str:
+    kind, value = _elements(attribute.content)
+    if kind.tag != _OID:
+        raise ValueError(f"an attribute of type {kind.tag:#x}")
+    oid = _dotted(kind.content)
+    keyword = _KEYWORDS.get(oid)
+    if keyword is None or value.tag not in _STRINGS:
+        return f"{keyword or oid}=#{value.whole.hex()}"
+    return f"{keyword}={_escaped(value.content.decode('utf-8', 'replace'))}"
+
+
+def _escaped(text: str) -> str:
+    escaped = re.sub(r'[,=+<>#;"\\]', r"\\\g<0>", text).replace("\0", "\\00")
+    inner = escaped.strip(" \r")
+    if not inner:
+        return "".join(f"\\{c}" for c in escaped)
+    lead = escaped.index(inner)
+    before, after = escaped[:lead], escaped[lead + len(inner) :]
+    return "".join(f"\\{c}" for c in before) + inner + "".join(f"\\{c}" for c in after)
+
+
+def _dotted(content: bytes) -> str:
+    numbers, number = [], 0
+    for byte in content:
+        number = number << 7 | byte & 0x7F
+        if not byte & 0x80:
+            numbers.append(number)
+            number = 0
+    first = min(numbers[0] // 40, 2)
+    return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:])))
+
+
+def _only(data: bytes) -> _Element:
+    [element] = _elements(data)
+    if element.tag != _SEQUENCE:
+        raise ValueError(f"type {element.tag:#x}")
+    return element
+
+
+def _elements(data: bytes) -> list[_Element]:
+    return list(_each(data))
+
+
+def _each(data: bytes) -> Iterator[_Element]:
+    at = 0
+    while at < len(data):
+        start, tag, length = at, data[at], data[at + 1]
+        at += 2
+        if length & 0x80:
+            size = length & 0x7F
+            if not 1 <= size <= 4:
+                raise ValueError(f"a length of {size} bytes")
+            length = int.from_bytes(data[at : at + size], "big")
+            at += size
+        if at + length > len(data):
+            raise ValueError(f"{at + length - len(data)} bytes are missing")
+        yield _Element(tag, data[at : at + length], data[start : at + length])
+        at += length
+
+
+# -- mapping rules -----------------------------------------------------------------------------------------------------
+
+_RULE = r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?).*?|(.*?)"
+_SPLITTER = re.compile(rf"\s*({_RULE})\s*(,\s*|$)", re.ASCII)
+_PARSER = re.compile(_RULE, re.ASCII)
+_FOREIGN = re.compile(
+    r"(?<!\\)(?:\\\\)*(?P<what>\\[pPQEGXRhHvVZzNk]|\(\?(?!i?[:)])[a-zA-Z-]+[:)]|\(\?[P#(]|&&|\[(?:\\.|[^\]\\])*\[)"
+)
+"""Classes of characters by name or within each other, quotation, flags: not Python's, or other ones."""
+_LINE_ENDS = re.compile("[\r\x85\u2028\u2029]")
+"""Where Java's dot stops and Python's does not."""
+
+
+class _Rule(NamedTuple):
+    pattern: re.Pattern[str] | None
+    """None: ``DEFAULT``, which takes the name as it is."""
+    replacement: str = ""
+    case: str = ""
+
+    def apply(self, name: str) -> str | None:
+        if self.pattern is None:
+            return name
+        if _LINE_ENDS.search(name):
+            raise PrincipalError(f"found a line end within {name!r}, expected a name on one line")
+        if self.pattern.fullmatch(name) is None:
+            return None
+        result = self.pattern.sub(lambda match: _replaced(match, self.replacement), name)
+        return {"L": result.lower, "U": result.upper}.get(self.case, lambda: result)()
+
+
+class SslPrincipalMapper:
+    """``RULE:pattern/replacement/[LU]`` and ``DEFAULT``, separated by commas: the first that matches names the user."""
+
+    def __init__(self, rules: str = "DEFAULT") -> None:
+        self.rules = rules
+        split = [match[1] for match in _SPLITTER.finditer(rules.strip())]
+        self._rules = [rule for text in split if (rule := _parse(text)) is not None]
+
+    def get_name(self, distinguished_name: str) -> str:
+        for rule in self._rules:
+            name = rule.apply(distinguished_name)
+            if name is not None:
+                return name
+        raise PrincipalError(f"no rule of ssl.principal.mapping.rules matches {distinguished_name!r}: {self.rules}")
+
+    def principal_of(self, certificate: bytes) -> str:
+        """``User:…`` for a DER certificate."""
+        return f"{USER}:{self.get_name(distinguished_name(certificate))}"
+
+
+def _parse(text: str) -> _Rule | None:
+    match = _PARSER.match(text)
+    if match is None or match.end() != len(text):
+        raise PrincipalError(f"rule {text!r} is no DEFAULT and no RULE:pattern/replacement/[LU]")
+    default, pattern, replacement, case, _ = match.groups()
+    if default is not None:
+        return _Rule(None)
+    return None if pattern is None else _rule(pattern, replacement, case)
+
+
+def _rule(pattern: str, replacement: str, case: str) -> _Rule:
+    foreign = _FOREIGN.search(pattern)
+    if foreign is not None:
+        raise PrincipalError(f"rule pattern {pattern!r}: {foreign['what']!r} means something in Java and not here")
+    try:
+        # Java's classes are ASCII, and so is what it takes for the same letter
+        compiled = re.compile(re.sub(r"\(\?<(?=[A-Za-z])", "(?P<", pattern), re.ASCII)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise PrincipalError(f"rule pattern {pattern!r} is no regular expression: {error}") from None
+    replacement = _with_literal_references(replacement, compiled.groups)
+    _check_replacement(replacement, compiled)
+    return _Rule(compiled, replacement, case)
+
+
+def _with_literal_references(replacement: str, groups: int) -> str:
+    """``$9`` where there is no such group is text; places are counted as Kafka does, in the text before it changes."""
+    if not groups:
+        return replacement
+    value = replacement
+    for match in re.finditer(r"\$([0-9]+)", replacement):
+        if match[1].startswith("0"):
+            continue
+        index = int(match[1])
+        while index > groups and index >= 10:
+            index //= 10
+        if index > groups:
+            value = value[: match.start()] + "\\" + value[match.start() :]
+    return value
+
+
+_REFERENCE = re.compile(r"\\(.)|\$\{([A-Za-z][A-Za-z0-9]*)\}|\$([0-9]+)|([\\$])", re.DOTALL | re.ASCII)
+
+
+def _check_replacement(replacement: str, pattern: re.Pattern[str]) -> None:
+    for match in _REFERENCE.finditer(replacement):
+        _, name, number, bare = match.groups()
+        if bare or (name and name not in pattern.groupindex) or (number and int(number[0]) > pattern.groups):
+            raise PrincipalError(
+                f"rule replacement {replacement!r}: {match[0]!r} is no group of {pattern.pattern!r} "
+                f"({pattern.groups} groups)"
+            )
+
+
+def _replaced(found: re.Match[str], replacement: str) -> str:
+    def expand(match: re.Match[str]) -> str:
+        literal, name, number, _ = match.groups()
+        if literal:
+            return literal
+        if name:
+            return found[name] or ""
+        digits = 1  # as many as still name a group
+        while digits < len(number) and int(number[: digits + 1]) <= found.re.groups:
+            digits += 1
+        return (found[int(number[:digits])] or "") + number[digits:]
+
+    return _REFERENCE.sub(expand, replacement)
+
+
+def parse_principals(text: str) -> tuple[str, ...]:
+    """``Type:name``, separated by semicolons (``super.users``); ValueError for one without a type."""
+    found = tuple(part.strip() for part in text.split(";") if part.strip())
+    if not all(":" in each for each in found):
+        raise ValueError(text)
+    return found
+
+
+def java_address(host: str) -> str:
+    """An IP address as ``InetAddress.getHostAddress`` writes it, which is what the hosts of ACLs are compared with."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    scope = f"%{address.scope_id}" if address.scope_id else ""
+    return ":".join(f"{(int(address) >> shift) & 0xFFFF:x}" for shift in range(112, -16, -16)) + scope
