@@ -263,7 +263,8 @@ class ZooKeeperClient(ZKClient):
     async def all_children_number(self, path: str) -> int:
         """Number of all descendants."""
         payload = await self._ask(codec.pack_int(codec.GET_ALL_CHILDREN_NUMBER) + codec.ustring(self._full(path)))
-        return int(codec.unpack_int(payload, 0)[0])
+        with codec.reading("the number of descendants", payload):
+            return int(codec.unpack_int(payload, 0)[0])
 
     async def _ask(self, body: bytes) -> bytes:
         [(code, payload)] = await self._session.exchange([body], retry=True)
@@ -315,7 +316,7 @@ class ZooKeeperClient(ZKClient):
         [(code, payload)] = await self._session.exchange([check], retry=True)
         if code != OK and not payload:
             raise response_error(code)
-        return codec.parse_multi(payload)[0].code == OK
+        return [result.code for result in codec.parse_multi(payload)] == [OK]
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
         """One atomic multi as it is, never repeated; NotSentError, MaybeAppliedError.

@@ -4,14 +4,18 @@ Every number is big-endian.  A *body* is opcode + payload; the connection puts l
 multiRead) is a row of (type int, done bool, err int) headers, each followed by the operation or its result, ended by
 (-1, true, -1).  aiozk's ``Part`` classes build one object per number (23 to 58 times slower, measured), so they serve
 single operations only.
+
+Every ``parse_…`` raises BadReplyError for bytes that end too early, and for nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from operator import add
 from struct import Struct
+from struct import error as struct_error
 from typing import Any
 
 import msgspec
@@ -41,6 +45,9 @@ READ_OPCODES = frozenset(
 
 WATCH_XID, PING_XID, AUTH_XID = -1, -2, -4
 EPHEMERAL, SEQUENTIAL = 1, 2
+
+MAX_DATA_BYTES = 1_040_000
+"""Of one znode: leaves room for the path and the multi below ``jute.maxbuffer``, of which servers have 1,048,575."""
 
 STAT_SIZE = 68
 STAT_MZXID, STAT_VERSION, STAT_OWNER, STAT_CHILDREN, STAT_PZXID = 8, 32, 44, 56, 60
@@ -127,6 +134,15 @@ def text(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
 
 
+@contextmanager
+def reading(subject: str, payload: bytes) -> Iterator[None]:
+    """BadReplyError where the bytes of ``subject`` end before what they announce."""
+    try:
+        yield
+    except (struct_error, IndexError) as error:
+        raise BadReplyError(f"{subject} has {len(payload)} bytes and ends too early") from error
+
+
 def encode_acl(acl: Sequence[Any]) -> bytes:
     """A vector of aiozk ACLs."""
     parts = [pack_int(len(acl))]
@@ -209,7 +225,12 @@ def multi(encoded_ops: Sequence[bytes]) -> bytes:
 def parse_stat(payload: bytes, offset: int) -> Any:
     """An aiozk ``Stat``; its own parser takes eleven Struct objects."""
     stat = Stat.__new__(Stat)
-    stat.__dict__.update(zip(_STAT_NAMES, _STAT.unpack_from(payload, offset), strict=True))
+    try:
+        stat.__dict__.update(zip(_STAT_NAMES, _STAT.unpack_from(payload, offset), strict=True))
+    except struct_error as error:
+        raise BadReplyError(
+            f"an answer has {len(payload)} bytes, expected a Stat of {STAT_SIZE} from byte {offset} on"
+        ) from error
     return stat
 
 
@@ -220,6 +241,13 @@ def parse_multi_read(
 
     Returns the offset behind the multi's end.
     """
+    with reading(f"the answer to a multiRead of {count}", payload):
+        return _parse_multi_read(payload, count, datas, versions, codes, stats)
+
+
+def _parse_multi_read(
+    payload: bytes, count: int, datas: list[bytes | None], versions: list[int], codes: list[int], stats: list[int]
+) -> int:
     head, unpack_version = _OP_AND_LENGTH.unpack_from, _INT.unpack_from
     add_data, add_version, add_stat = datas.append, versions.append, stats.append
     at, base = 0, len(codes)
@@ -261,7 +289,8 @@ def parse_set_results(payload: bytes, first: int, count: int) -> list[int] | Non
 
 def parse_multi(payload: bytes) -> list[OpResult]:
     """All results of a multi, whatever they are."""
-    return list(_results(payload))
+    with reading("the answer to a multi", payload):
+        return list(_results(payload))
 
 
 def _results(payload: bytes) -> Iterator[OpResult]:
@@ -278,7 +307,7 @@ def _results(payload: bytes) -> Iterator[OpResult]:
             yield OpResult(0, parse_stat(payload, at))
             at += STAT_SIZE
         elif kind in (CREATE, CREATE2):
-            length = unpack_int(payload, at)[0]
+            length = max(unpack_int(payload, at)[0], 0)
             path = text(payload[at + 4 : at + 4 + length])
             at += 4 + length
             yield OpResult(0, parse_stat(payload, at) if kind == CREATE2 else None, path)
@@ -291,13 +320,16 @@ def _results(payload: bytes) -> Iterator[OpResult]:
 
 def parse_strings(payload: bytes, at: int = 0) -> tuple[list[str], int]:
     """A vector of strings, and the offset behind it."""
-    count = unpack_int(payload, at)[0]
-    at += 4
     found = []
-    for _ in range(count):
-        end = at + 4 + unpack_int(payload, at)[0]
-        found.append(text(payload[at + 4 : end]))
-        at = end
+    with reading("a vector of strings", payload):
+        count = unpack_int(payload, at)[0]
+        at += 4
+        for _ in range(count):
+            end = at + 4 + max(unpack_int(payload, at)[0], 0)
+            found.append(text(payload[at + 4 : end]))
+            at = end
+    if at > len(payload):
+        raise BadReplyError(f"a vector of strings has {len(payload)} bytes, expected {at}")
     return found, at
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import functools
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from struct import error as struct_error
 from typing import Any
 
 from aiocontroller.zookeeper import codec
@@ -84,10 +83,7 @@ class Reads:
         """Append the results of one multiRead."""
         self._starts.append(len(self.code))
         self._payloads.append(payload)
-        try:
-            end = codec.parse_multi_read(payload, count, self.data, self.version, self.code, self._at)
-        except struct_error:
-            end = -1
+        end = codec.parse_multi_read(payload, count, self.data, self.version, self.code, self._at)
         if end != len(payload):
             raise BadReplyError(f"the answer to a multiRead of {count} has {len(payload)} bytes and ends elsewhere")
 
@@ -275,12 +271,8 @@ class BulkReader:
         self.znodes_read += len(paths)
         for start in sorted(found):
             for code, payload in found[start]:
-                try:
+                with codec.reading(f"the answer to an operation {opcode}", payload):
                     add(code, payload)
-                except (struct_error, IndexError, UnicodeDecodeError) as error:
-                    raise BadReplyError(
-                        f"the answer to an operation {opcode} has {len(payload)} bytes, which end too early"
-                    ) from error
 
 
 def _fitting(raw: Sequence[bytes]) -> int:

@@ -23,11 +23,20 @@ MaybeAppliedError.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from struct import error as struct_error
 
 from aiocontroller.core.errors import BadInputError, ControllerMovedError
 from aiocontroller.zookeeper import codec
-from aiocontroller.zookeeper.codec import BAD_VERSION, NO_NODE, NODE_EXISTS, OK, Create, Delete, OpResult, SetData
+from aiocontroller.zookeeper.codec import (
+    BAD_VERSION,
+    MAX_DATA_BYTES,
+    NO_NODE,
+    NODE_EXISTS,
+    OK,
+    Create,
+    Delete,
+    OpResult,
+    SetData,
+)
 from aiocontroller.zookeeper.errors import (
     BadReplyError,
     Code,
@@ -44,9 +53,6 @@ MAX_OPS = 500
 MAX_BYTES = 400_000
 WINDOW = 8
 MAX_LOST = 20
-MAX_DATA_BYTES = 1_040_000
-"""Leaves room for the path and the multi below ``jute.maxbuffer``; checked before anything of a call is sent."""
-
 WriteOp = Create | SetData | Delete
 
 
@@ -198,7 +204,7 @@ class BulkWriter:
         if lost:
             await self._resolve_lost(batch, generation)
         elif payload or code != OK:
-            await self._resolve_conflict(batch, code, _parse(payload) if payload else [], fence, generation)
+            await self._resolve_conflict(batch, code, codec.parse_multi(payload) if payload else [], fence, generation)
         await self._write_batch(batch, fence, generation)
 
     # -- any operation -------------------------------------------------------------------------------------------------
@@ -238,7 +244,7 @@ class BulkWriter:
                 if self._session.closed:
                     raise
                 continue
-            await self._resolve_conflict(batch, code, _parse(payload) if payload else [], fence, generation)
+            await self._resolve_conflict(batch, code, codec.parse_multi(payload) if payload else [], fence, generation)
 
     def _encode(self, batch: _Batch, fence: tuple[str, int] | None) -> bytes:
         encoded = [codec.check_op(*fence)] if fence is not None else []
@@ -316,13 +322,6 @@ class BulkWriter:
 
     async def _read(self, batch: _Batch, which: Sequence[int], generation: int) -> Reads:
         return await self._reader.read_raw([batch.raw[i] for i in which], generation)
-
-
-def _parse(payload: bytes) -> list[OpResult]:
-    try:
-        return codec.parse_multi(payload)
-    except (struct_error, IndexError, UnicodeDecodeError) as error:
-        raise BadReplyError(f"the answer to a multi has {len(payload)} bytes and ends too early") from error
 
 
 def _too_large(path: str, data: bytes) -> RequestTooLargeError:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+
 import pytest
 from aiozk import protocol
 from aiozk.protocol.stat import Stat
@@ -110,6 +113,46 @@ def test_a_reply_that_ends_too_early_is_named(items: list[bytes | int | None], d
     end = data.draw(st.integers(0, len(reply) - 10))
     with pytest.raises(BadReplyError):
         Reads().parse(reply[:end], len(items))
+
+
+MULTI_REPLY = (
+    codec._RESULT.pack(codec.SET_DATA, False, 0)
+    + STAT
+    + codec._RESULT.pack(codec.CREATE2, False, 0)
+    + codec.ustring("/a")
+    + STAT
+    + codec._RESULT.pack(-1, False, -101)
+    + codec.pack_int(-101)
+    + codec._END_OF_MULTI
+)
+STRINGS = codec.pack_int(2) + codec.ustring("a") + codec.ustring("bc")
+WHOLE = [
+    (lambda payload: codec.parse_stat(payload, 0), STAT),
+    (codec.parse_multi, MULTI_REPLY),
+    (codec.parse_strings, STRINGS),
+    (codec.decode_connect_reply, codec._CONNECT_REPLY.pack(0, 1000, 7, 0)),
+]
+
+
+@pytest.mark.parametrize("parse, whole", WHOLE)
+def test_whatever_is_cut_short_is_a_bad_reply(parse: Callable[[bytes], object], whole: bytes) -> None:
+    parse(whole)
+    for end in range(len(whole)):
+        with pytest.raises(BadReplyError, match=str(end)):
+            parse(whole[:end])
+
+
+@pytest.mark.parametrize("parse", [codec.parse_strings, codec.parse_multi])
+@given(st.binary(max_size=120))
+def test_rubbish_is_a_bad_reply_or_something(parse: Callable[[bytes], object], payload: bytes) -> None:
+    with suppress(BadReplyError):
+        parse(payload)
+
+
+def test_strings_of_negative_length_end_where_the_bytes_do() -> None:
+    """They would go back in the payload, two thousand million times."""
+    with pytest.raises(BadReplyError, match="ends too early"):
+        codec.parse_strings(codec.pack_int(2**31 - 1) + codec.pack_int(-4))
 
 
 def test_failed_multi_names_its_culprit() -> None:
