@@ -58,6 +58,7 @@ def create(
         assignment = given
         if assignment is None:
             brokers = await admin.get_broker_metadatas()
+            check_count(name, brokers, partitions, replication_factor)
             assignment = place_topic(brokers, partitions, replication_factor, _chance())
         await admin.create_topic(name, assignment, new_topic_id(), key_values(configs, "--config"))
         return assignment
@@ -179,6 +180,13 @@ def place_topic(
     )
 
 
+def check_count(topic: str, brokers: Sequence[tuple[int, str | None]], partitions: int, factor: int) -> None:
+    """TopicError where so many partitions do not fit into a topic's znode, before they are placed."""
+    from aiocontroller.zookeeper.topic_rules import check_partition_count
+
+    check_partition_count(topic, partitions, min(factor, len(brokers)), [broker for broker, _ in brokers])
+
+
 def new_topic_id() -> bytes:
     """By chance; none that a command line would take for an option, as in Kafka."""
     while base64.urlsafe_b64encode(topic_id := uuid.uuid4().bytes).startswith(b"-"):
@@ -213,6 +221,7 @@ async def _expand(admin: AdminZkClient, name: str, partitions: int) -> None:
     if partitions <= len(present) or 0 not in present:
         raise BadInputError(f"topic {name} has {len(present)} partitions; found {partitions}, expected more than that")
     brokers = await admin.get_broker_metadatas()
+    check_count(name, brokers, partitions, len(present[0]))
     start = start_index_of_new_partitions(brokers, present[0][0])
     added = assign_replicas_to_brokers(
         brokers,

@@ -82,7 +82,9 @@ def up(
             param_hint="--replication-factor",
         )
     from aiocontroller.cluster.supervisor import ClusterOptions
+    from aiocontroller.zookeeper.topic_rules import check_partition_count
 
+    check_partition_count("topic-0", partitions, replication_factor or min(3, brokers), range(1, brokers + 1))
     options = ClusterOptions(
         data_dir=data.resolve(),
         brokers=brokers,

@@ -15,36 +15,52 @@ Departures from Kafka.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from aiocontroller.core.errors import ControllerMovedError, KafkaErrorCode
 from aiocontroller.core.ids import NO_TOPIC_ID, LeaderAndIsr, ReplicaAssignment, TopicAssignment
 from aiocontroller.zookeeper import cluster_znodes, paths, znodes
-from aiocontroller.zookeeper.codec import Check, Create, Delete, Op, SetData
+from aiocontroller.zookeeper.codec import MAX_DATA_BYTES, Check, Create, Delete, Op, SetData
 from aiocontroller.zookeeper.errors import Code, MaybeAppliedError, NotSentError
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+from aiocontroller.zookeeper.overlap import in_window
 from aiocontroller.zookeeper.topic_configs import check_topic_configs
 from aiocontroller.zookeeper.topic_rules import (
     TopicError,
     check_assignment,
     check_topic_name,
-    collides,
+    check_topic_znode,
     has_collision_chars,
+    without_collision_chars,
 )
 from aiocontroller.zookeeper.writes import WriteOp
-from aiocontroller.zookeeper.znode_access import MAX_ATTEMPTS, ZNodeAccess, error_at, parent_of
+from aiocontroller.zookeeper.znode_access import MAX_ATTEMPTS, ZNodeAccess, answered, error_at, parent_of
 from aiocontroller.zookeeper.znode_json import BadZNode
 from aiocontroller.zookeeper.znodes import ControllerZNode
 
-__all__ = ["AdminZkClient", "PartitionDescription", "TopicDescription", "TopicError"]
+__all__ = ["AdminZkClient", "PartitionDescription", "TopicDescription", "TopicError", "TopicToCreate"]
 
 log = logging.getLogger(__name__)
 _E = KafkaErrorCode
 _VANISHING = frozenset({"users", "clients", "ips"})
 """Entities of which nothing stays when they have no configuration any more."""
+
+CONFIGS_AT_ONCE = 8
+TOPICS_AT_ONCE = 20
+"""Looked at before others may run."""
+
+
+class TopicToCreate(msgspec.Struct, frozen=True):
+    topic: str
+    assignment: Mapping[int, Sequence[int]]
+    """Replicas by partition, preferred leader first."""
+    configs: Mapping[str, str] = {}
+    topic_id: bytes = NO_TOPIC_ID
 
 
 class PartitionDescription(msgspec.Struct, frozen=True):
@@ -83,25 +99,57 @@ class AdminZkClient:
         brokers, _ = await self.zk.get_all_brokers_in_cluster(watch=False)
         return [(broker.id, broker.rack if rack_aware else None) for broker in brokers]
 
-    async def check_create_topic(
-        self, topic: str, assignment: Mapping[int, Sequence[int]], configs: Mapping[str, str] | None = None
-    ) -> None:
-        """Everything that would make ``create_topic`` refuse, without creating (Kafka's validateOnly)."""
-        check_topic_name(topic)
-        if await self._znodes.exists(paths.delete_topics_topic(topic)):
-            raise TopicError(_E.TOPIC_ALREADY_EXISTS, f"Topic {topic!r} is marked for deletion")
-        if await self._znodes.exists(paths.topic(topic)):
-            raise TopicError(_E.TOPIC_ALREADY_EXISTS, f"Topic {topic!r} already exists")
-        if has_collision_chars(topic):
-            colliding = [t for t in await self.list_topics() if t != topic and collides(topic, t)]
-            if colliding:
-                raise TopicError(
-                    _E.INVALID_TOPIC_EXCEPTION,
-                    f"Topic {topic!r} collides with {', '.join(map(repr, colliding))}: "
-                    "metrics do not tell '.' and '_' apart",
-                )
-        check_assignment(topic, assignment)
-        check_topic_configs(topic, configs or {})
+    async def check_create_topics(self, wanted: Iterable[TopicToCreate]) -> dict[str, TopicError]:
+        """Everything that would make ``create_topics`` refuse, by topic, without creating (Kafka's validateOnly).
+
+        Names come once each; of two that collide with each other the later one is refused.
+        """
+        refused: dict[str, TopicError] = {}
+        named = [each for each in wanted if not _refuses(refused, each.topic, check_topic_name, each.topic)]
+        marked = await self._znodes.present([paths.delete_topics_topic(each.topic) for each in named])
+        present = await self._znodes.present([paths.topic(each.topic) for each in named])
+        taken: dict[str, list[str]] = {}
+        if any(has_collision_chars(each.topic) for each in named):
+            for topic in await self.list_topics():
+                taken.setdefault(without_collision_chars(topic), []).append(topic)
+        for number, (each, is_marked, is_present) in enumerate(zip(named, marked, present, strict=True)):
+            if number % TOPICS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            colliding = [] if is_present else taken.get(without_collision_chars(each.topic), [])
+            if not _refuses(refused, each.topic, _check_topic, each, is_marked, is_present, colliding):
+                taken.setdefault(without_collision_chars(each.topic), []).append(each.topic)
+        return refused
+
+    async def create_topics(self, wanted: Sequence[TopicToCreate]) -> dict[str, TopicError]:
+        """Create them all; returns why those that were not created were not.
+
+        Those without a ``topic_id`` get one from the controller (as when Kafka's old tools made topics).
+        """
+        refused = await self.check_create_topics(wanted)
+        fitting = [each for each in wanted if each.topic not in refused]
+        await self._write_configs(fitting, refused)
+        left = [each for each in fitting if each.topic not in refused]
+        codes = await self._znodes.create_many(
+            [(paths.topic(each.topic), _topic_znode(each)) for each in left], self.fence
+        )
+        for each, code in zip(left, codes, strict=True):
+            if code == Code.NODE_EXISTS:
+                refused[each.topic] = TopicError(_E.TOPIC_ALREADY_EXISTS, f"Topic {each.topic!r} already exists")
+            elif code:
+                refused[each.topic] = TopicError(_E.UNKNOWN_SERVER_ERROR, answered(paths.topic(each.topic), code))
+        return refused
+
+    async def _write_configs(self, wanted: Sequence[TopicToCreate], refused: dict[str, TopicError]) -> None:
+        left = iter(wanted)
+
+        async def work() -> None:
+            for each in left:
+                try:
+                    await self._set_or_create_configs("topics", each.topic, each.configs)
+                except TopicError as error:
+                    refused[each.topic] = error
+
+        await in_window(min(CONFIGS_AT_ONCE, len(wanted)), work)
 
     async def create_topic(
         self,
@@ -110,16 +158,9 @@ class AdminZkClient:
         topic_id: bytes = NO_TOPIC_ID,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """Replicas by partition, preferred leader first; TopicError if it cannot be.
-
-        Without a ``topic_id`` the controller gives one (as when Kafka's old tools made topics).
-        """
-        await self.check_create_topic(topic, assignment, configs)
-        await self._set_or_create_configs("topics", topic, configs or {})
-        partitions = {n: ReplicaAssignment(tuple(assignment[n])) for n in sorted(assignment)}
-        data = znodes.encode_topic(TopicAssignment(topic, topic_id, partitions))
-        if not await self._znodes.create(paths.topic(topic), data, self.fence):
-            raise TopicError(_E.TOPIC_ALREADY_EXISTS, f"Topic {topic!r} already exists")
+        """Replicas by partition, preferred leader first; TopicError if it cannot be."""
+        for error in (await self.create_topics([TopicToCreate(topic, assignment, configs or {}, topic_id)])).values():
+            raise error
 
     async def add_partitions(self, topic: str, assignment: Mapping[int, Sequence[int]]) -> None:
         """Add the partitions that follow the present ones, with as many replicas as partition 0 has."""
@@ -128,7 +169,9 @@ class AdminZkClient:
             self._check_expansion(present, assignment)
             added = {n: ReplicaAssignment(tuple(assignment[n])) for n in sorted(assignment)}
             grown = msgspec.structs.replace(present, partitions={**present.partitions, **added})
-            op = SetData(paths.topic(topic), znodes.encode_topic(grown), present.version)
+            data = znodes.encode_topic(grown)
+            check_topic_znode(topic, data, len(grown.partitions), has_id=grown.topic_id != NO_TOPIC_ID)
+            op = SetData(paths.topic(topic), data, present.version)
             if await self._znodes.write(op, self.fence):
                 return
         raise TopicError(_E.REASSIGNMENT_IN_PROGRESS, f"Topic {topic!r} is being rewritten all the time")
@@ -156,10 +199,25 @@ class AdminZkClient:
 
     async def delete_topic(self, topic: str) -> None:
         """Ask for the topic's deletion; the controller does it."""
-        if not await self._znodes.exists(paths.topic(topic)):
-            raise _unknown(topic)
-        if not await self._znodes.create(paths.delete_topics_topic(topic), None, self.fence):
-            raise TopicError(_E.TOPIC_ALREADY_EXISTS, f"Topic {topic!r} is already marked for deletion")
+        for error in (await self.delete_topics([topic])).values():
+            raise error
+
+    async def delete_topics(self, topics: Sequence[str]) -> dict[str, TopicError]:
+        """Ask for the deletion of them all; returns why those that are not marked for it now are not."""
+        refused: dict[str, TopicError] = {}
+        topics = list(dict.fromkeys(topics))
+        present = await self._znodes.present([paths.topic(topic) for topic in topics])
+        found = [topic for topic, is_present in zip(topics, present, strict=True) if is_present]
+        refused |= {topic: _unknown(topic) for topic, there in zip(topics, present, strict=True) if not there}
+        codes = await self._znodes.create_many(
+            [(paths.delete_topics_topic(topic), None) for topic in found], self.fence
+        )
+        for topic, code in zip(found, codes, strict=True):
+            if code == Code.NODE_EXISTS:
+                refused[topic] = TopicError(_E.TOPIC_ALREADY_EXISTS, f"Topic {topic!r} is already marked for deletion")
+            elif code:
+                refused[topic] = TopicError(_E.UNKNOWN_SERVER_ERROR, answered(paths.delete_topics_topic(topic), code))
+        return refused
 
     async def describe_topics(
         self, topics: Sequence[str] | None = None
@@ -235,6 +293,7 @@ class AdminZkClient:
         raises leaves everything.  What has nothing left of users, clients and addresses goes, as with Kafka's tools.
         """
         path = paths.config_entity(entity_type, entity_name)
+        _check_config_size(path)
         for _ in range(MAX_ATTEMPTS):
             reads = await self._znodes.read(path)
             configs = change(_decoded(path, None if reads is None else reads.data[0]))
@@ -247,6 +306,7 @@ class AdminZkClient:
     async def _replace(self, entity_type: str, path: str, configs: dict[str, str], version: int | None) -> bool:
         """Whether it was written: not if the znode is no longer at ``version`` (None: if it is there)."""
         data = cluster_znodes.encode_config(configs)
+        _check_config_size(path, data)
         if not configs and entity_type in _VANISHING:
             if version is None or await self._remove(path, version):
                 return True
@@ -287,6 +347,7 @@ class AdminZkClient:
     async def get_entity_configs(self, entity_type: str, entity_name: str) -> dict[str, str]:
         """{} when there is none; TopicError (INVALID_CONFIG) when it cannot be read."""
         path = paths.config_entity(entity_type, entity_name)
+        _check_config_size(path)
         reads = await self._znodes.read(path)
         return _decoded(path, None if reads is None else reads.data[0])
 
@@ -323,6 +384,7 @@ class AdminZkClient:
     async def _set_or_create_configs(self, entity_type: str, entity_name: str, configs: Mapping[str, str]) -> None:
         """The last writer wins, so a lost reply is answered by writing again."""
         path, data = paths.config_entity(entity_type, entity_name), cluster_znodes.encode_config(configs)
+        _check_config_size(path, data)
         for _ in range(MAX_ATTEMPTS):
             present = await self._znodes.exists(path)
             op = SetData(path, data) if present else Create(path, data)
@@ -367,11 +429,50 @@ class AdminZkClient:
         return read.found[0]
 
 
+def _check_config_size(path: str, data: bytes = b"") -> None:
+    if len(path) + len(data) > MAX_DATA_BYTES:
+        raise TopicError(
+            _E.INVALID_CONFIG,
+            f"{path[:100]}: the configuration would have {len(data)} bytes and its path {len(path)}, expected "
+            f"{MAX_DATA_BYTES} together at most",
+        )
+
+
 def _decoded(path: str, data: bytes | None) -> dict[str, str]:
     found = cluster_znodes.decode_config(path, data)
     if isinstance(found, BadZNode):
         raise TopicError(_E.INVALID_CONFIG, str(found))
     return found
+
+
+def _refuses(refused: dict[str, TopicError], topic: str, check: Callable[..., None], *subject: Any) -> bool:
+    """Whether the check refuses the topic, which is noted then."""
+    try:
+        check(*subject)
+    except TopicError as error:
+        refused[topic] = error
+    return topic in refused
+
+
+def _check_topic(wanted: TopicToCreate, marked: bool, present: bool, colliding: Sequence[str]) -> None:
+    topic = wanted.topic
+    if marked:
+        raise TopicError(_E.TOPIC_ALREADY_EXISTS, f"Topic {topic!r} is marked for deletion")
+    if present:
+        raise TopicError(_E.TOPIC_ALREADY_EXISTS, f"Topic {topic!r} already exists")
+    if colliding:
+        raise TopicError(
+            _E.INVALID_TOPIC_EXCEPTION,
+            f"Topic {topic!r} collides with {', '.join(map(repr, colliding))}: metrics do not tell '.' and '_' apart",
+        )
+    check_assignment(topic, wanted.assignment)
+    check_topic_configs(topic, wanted.configs)
+    check_topic_znode(topic, _topic_znode(wanted), len(wanted.assignment), has_id=wanted.topic_id != NO_TOPIC_ID)
+
+
+def _topic_znode(wanted: TopicToCreate) -> bytes:
+    partitions = {n: ReplicaAssignment(tuple(wanted.assignment[n])) for n in sorted(wanted.assignment)}
+    return znodes.encode_topic(TopicAssignment(wanted.topic, wanted.topic_id, partitions))
 
 
 def _unknown(topic: str) -> TopicError:

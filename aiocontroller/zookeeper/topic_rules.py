@@ -7,12 +7,15 @@ Source: Kafka 3.9, ``Topic.java`` and ``AdminZkClient.scala`` (``validateTopicCr
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from aiocontroller.core.errors import BadInputError, KafkaErrorCode
 from aiocontroller.core.ids import MAX_PARTITIONS_PER_TOPIC
+from aiocontroller.zookeeper.codec import MAX_DATA_BYTES
 
 MAX_TOPIC_NAME_LENGTH = 249
+MAX_MESSAGE_LENGTH = 1000
+"""Characters of what a client is told: it may quote what the client has sent, and answers are bounded."""
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -20,7 +23,7 @@ class TopicError(BadInputError):
     """An admin request that cannot be granted; ``code`` is what an admin client is told."""
 
     def __init__(self, code: KafkaErrorCode, message: str) -> None:
-        super().__init__(message)
+        super().__init__(message if len(message) <= MAX_MESSAGE_LENGTH else f"{message[:MAX_MESSAGE_LENGTH]}…")
         self.code = code
 
 
@@ -47,9 +50,9 @@ def has_collision_chars(name: str) -> bool:
     return "." in name or "_" in name
 
 
-def collides(name: str, other: str) -> bool:
-    """Equal but for '.' and '_', which metrics do not tell apart."""
-    return name.replace(".", "_") == other.replace(".", "_")
+def without_collision_chars(name: str) -> str:
+    """As metrics have it, which do not tell '.' and '_' apart: two topics collide where these are equal."""
+    return name.replace(".", "_")
 
 
 # -- assignments ------------------------------------------------------------------------------------------------------
@@ -60,9 +63,9 @@ def _check_replicas(topic: str, partition: int, replicas: Sequence[int]) -> None
     if not replicas:
         wrong = "has no replicas"
     elif len(set(replicas)) != len(replicas):
-        wrong = f"names a broker twice: {list(replicas)}"
+        wrong = f"names a broker twice: {list(replicas[:20])}"
     elif min(replicas) < 0:
-        wrong = f"names an impossible broker: {list(replicas)}"
+        wrong = f"names an impossible broker: {min(replicas)}"
     if wrong is not None:
         raise TopicError(
             KafkaErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Assignment of topic {topic!r}: partition {partition} {wrong}"
@@ -94,4 +97,60 @@ def check_assignment(topic: str, assignment: Mapping[int, Sequence[int]], *, fir
         raise TopicError(
             KafkaErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"Assignment of topic {topic!r} has partitions with {factors} replicas, expected equally many everywhere",
+        )
+
+
+# -- what fits into a topic's znode -----------------------------------------------------------------------------------
+
+_TOPIC_ID_BYTES = len(',"topic_id":"0123456789abcdefABCDEF"')
+_EMPTY_TOPIC_BYTES = len('{"removing_replicas":{},"partitions":{},"adding_replicas":{},"version":3}') + _TOPIC_ID_BYTES
+
+
+def topic_znode_bytes_at_least(partitions: int, replication_factor: int, id_digits: int = 1) -> int:
+    """Bytes that the znode of such a topic has at least, by counts alone; broker ids have ``id_digits`` or more."""
+    numbers, low, digits = 0, 0, 1
+    while low < partitions:
+        high = min(10**digits, partitions)
+        numbers += (high - low) * digits
+        low, digits = high, digits + 1
+    each = len('"":[],') + replication_factor * (id_digits + len(",")) - len(",")
+    return _EMPTY_TOPIC_BYTES + numbers + partitions * each - len(",")
+
+
+def most_partitions(replication_factor: int, id_digits: int = 1) -> int:
+    """The largest count whose znode may fit."""
+    low, high = 0, MAX_PARTITIONS_PER_TOPIC
+    while low < high:
+        middle = (low + high + 1) // 2
+        if topic_znode_bytes_at_least(middle, replication_factor, id_digits) <= MAX_DATA_BYTES:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def check_partition_count(topic: str, partitions: int, replication_factor: int, brokers: Iterable[int] = ()) -> None:
+    """INVALID_PARTITIONS unless the znode of a topic with so many partitions in all may fit into ZooKeeper.
+
+    Before anything is computed that grows with them.  Counts below one are the placement's to refuse.
+    """
+    digits = min((len(str(broker)) for broker in brokers), default=1)
+    replication_factor = max(replication_factor, 1)
+    least = topic_znode_bytes_at_least(max(partitions, 1), replication_factor, digits)
+    if least > MAX_DATA_BYTES:
+        raise TopicError(
+            KafkaErrorCode.INVALID_PARTITIONS,
+            f"Topic {topic!r}: found {partitions} partitions with {replication_factor} replicas each, expected "
+            f"{most_partitions(replication_factor, digits)} at most: its znode would have {least} bytes or more, "
+            f"{MAX_DATA_BYTES} fit",
+        )
+
+
+def check_topic_znode(topic: str, data: bytes, partitions: int, *, has_id: bool = True) -> None:
+    """INVALID_PARTITIONS if the znode is too large; one without a topic id gets one later."""
+    size = len(data) + (0 if has_id else _TOPIC_ID_BYTES)
+    if size > MAX_DATA_BYTES:
+        raise TopicError(
+            KafkaErrorCode.INVALID_PARTITIONS,
+            f"Topic {topic!r}: the znode of its {partitions} partitions would have {size} bytes, {MAX_DATA_BYTES} fit",
         )

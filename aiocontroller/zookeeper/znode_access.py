@@ -19,7 +19,7 @@ MAX_ATTEMPTS = 20
 """Rounds of a read-and-write that somebody else keeps getting in front of."""
 
 
-def _answer(path: str, code: int) -> str:
+def answered(path: str, code: int) -> str:
     name = Code(code).name if code in Code.__members__.values() else "an unknown code"
     return f"{path}: ZooKeeper answered {name} ({code})"
 
@@ -27,13 +27,13 @@ def _answer(path: str, code: int) -> str:
 def error_at(path: str, code: int) -> Exception:
     """aiozk's exception for the server's code; it prints no more than its own name, so the path is a note on it."""
     error = response_error(code)
-    error.add_note(_answer(path, code))
+    error.add_note(answered(path, code))
     return error
 
 
 def refused(path: str, code: int) -> BadZNode | None:
     """What the server would not show (NoAuth, mostly), as a bad znode; None for code 0."""
-    return BadZNode(path, _answer(path, code), "a znode that we may read") if code else None
+    return BadZNode(path, answered(path, code), "a znode that we may read") if code else None
 
 
 def parent_of(path: str) -> str:
@@ -77,6 +77,14 @@ class ZNodeAccess:
             raise error_at(path, code)
         return code == 0
 
+    async def present(self, paths: Sequence[str]) -> list[bool]:
+        """Whether there is a znode at each path."""
+        codes = (await self._client.exists_many(paths)).code
+        for path, code in zip(paths, codes, strict=True):
+            if code not in (0, Code.NO_NODE):
+                raise error_at(path, code)
+        return [code == 0 for code in codes]
+
     async def read_present(self, paths: Sequence[str], bad: list[BadZNode]) -> list[tuple[str, bytes | None]]:
         """(path, data) of those that are there; what the server refuses to show goes to ``bad``."""
         reads = await self._client.get_many(paths)
@@ -107,6 +115,18 @@ class ZNodeAccess:
                 raise error_at(path, code)
             await self.create_paths([parent_of(path)])
         raise error_at(path, Code.NO_NODE)
+
+    async def create_many(self, znodes: Sequence[tuple[str, bytes | None]], fence: int | None) -> list[int]:
+        """The server's code for each (path, data), NODE_EXISTS among them; a missing parent is made."""
+        ops = [Create(path, data) for path, data in znodes]
+        codes = (await self._client.write_many(ops, fence=fence)).code
+        orphans = [at for at, code in enumerate(codes) if code == Code.NO_NODE]
+        if orphans:
+            await self.create_paths([parent_of(ops[at].path) for at in orphans])
+            again = (await self._client.write_many([ops[at] for at in orphans], fence=fence)).code
+            for at, code in zip(orphans, again, strict=True):
+                codes[at] = code
+        return codes
 
     async def create_paths(self, wanted: Sequence[str]) -> None:
         """Persistent znodes without data, and their parents, where they are missing."""

@@ -82,7 +82,6 @@ def test_a_given_assignment_is_taken(zk_connect: str, kazoo: KazooClient) -> Non
     assert get(kazoo, "/brokers/topics/t")["partitions"] == {"0": [3, 1], "1": [1, 2]}
 
 
-@pytest.mark.usefixtures("kazoo")
 @pytest.mark.parametrize(
     "arguments,code,words",
     [
@@ -95,11 +94,15 @@ def test_a_given_assignment_is_taken(zk_connect: str, kazoo: KazooClient) -> Non
         (("describe", "none"), 1, "no such topic: none"),
         (("alter", "none", "--partitions", "3"), 1, "no such topic: none"),
         (("alter", "none"), 2, "nothing to alter"),
+        (("create", "t", "--partitions", "100000000"), 1, "found 100000000 partitions with 1 replicas each, expected"),
+        (("create", "t", "--partitions", "100000000", "--replication-factor", "1000000000"), 1, "partitions"),
+        (("alter", "small", "--partitions", "100000000"), 1, "found 100000000 partitions"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(
-    zk_connect: str, arguments: tuple[str, ...], code: int, words: str
+    zk_connect: str, kazoo: KazooClient, arguments: tuple[str, ...], code: int, words: str
 ) -> None:
+    kazoo.create("/brokers/topics/small", b'{"version":1,"partitions":{"0":[1]}}', makepath=True)
     done = aiocontroller("topics", *arguments, "--zookeeper", zk_connect, code=code)
     assert words in done.stderr
     assert done.stdout == ""

@@ -12,7 +12,7 @@ from aiocontroller.core.errors import ControllerMovedError, KafkaErrorCode
 from aiocontroller.core.ids import NO_TOPIC_ID, Broker, Endpoint, LeaderAndIsr, ReplicaAssignment
 from aiocontroller.core.replica_placement import assign_replicas_to_brokers
 from aiocontroller.net.ports import World
-from aiocontroller.zookeeper.admin_zk_client import AdminZkClient, PartitionDescription, TopicError
+from aiocontroller.zookeeper.admin_zk_client import AdminZkClient, PartitionDescription, TopicError, TopicToCreate
 from aiocontroller.zookeeper.client import Create, SetData, ZooKeeperClient
 from aiocontroller.zookeeper.errors import MaybeAppliedError
 from aiocontroller.zookeeper.kafka_zk_client import BrokerInfo, Change, KafkaZkClient
@@ -97,7 +97,7 @@ async def test_what_cannot_be_created(zk: KafkaZkClient, admin: AdminZkClient) -
     await refused(E.INVALID_REPLICA_ASSIGNMENT, admin.create_topic("t", {0: (1,), 1: (1, 2)}))
     await refused(E.INVALID_REPLICA_ASSIGNMENT, admin.create_topic("t", {1: (1,)}))
     await refused(E.INVALID_CONFIG, admin.create_topic("t", one, configs={"no.such": "1"}))
-    await admin.check_create_topic("t", one)
+    assert await admin.check_create_topics([TopicToCreate("t", one)]) == {}
     assert await zk.client.all_children_number("/") == before
 
 

@@ -1,0 +1,166 @@
+"""What is too much is refused before it is begun, with Kafka's error code, the limit and the value."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from aiocontroller.core import events as ev
+from aiocontroller.core.errors import KafkaErrorCode as Code
+from aiocontroller.core.events import NewPartitions, NewTopic, Reply, TopicResult
+from aiocontroller.net.ports import World
+from aiocontroller.service import Service
+from tests.integration.controller.harness import Cluster, idle, journal_of, running
+
+MANY = 2_000_000_000
+
+
+@pytest.fixture
+async def cluster(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
+    async with running(world, zk_connect) as cluster:
+        for broker in (1, 2, 3):
+            await cluster.add_broker(broker)
+        yield cluster
+
+
+@pytest.fixture
+async def service(cluster: Cluster) -> AsyncIterator[Service]:
+    """In office, and after the test still in the same term, without a fault."""
+    service = await cluster.add_controller()
+    await cluster.active()
+    await idle(service)
+    yield service
+    await idle(service)
+    assert service.controller.election.active
+    assert service.shell.context.epoch == 1
+    assert journal_of(service).of_kind("fault") == []
+
+
+async def ask(service: Service, event: Callable[[Reply], ev.Request]) -> Any:
+    answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    service.queue.append(event(Reply(answer.set_result)))
+    return await asyncio.wait_for(answer, 30)
+
+
+async def create(
+    service: Service, *topics: NewTopic, validate_only: bool = False, timeout_ms: int = 10_000
+) -> dict[str, TopicResult]:
+    found: dict[str, TopicResult] = await ask(
+        service,
+        lambda reply: ev.CreateTopics(topics=topics, timeout_ms=timeout_ms, validate_only=validate_only, reply=reply),
+    )
+    return found
+
+
+async def grow(service: Service, *topics: NewPartitions, validate_only: bool = False) -> dict[str, TopicResult]:
+    found: dict[str, TopicResult] = await ask(
+        service,
+        lambda reply: ev.CreatePartitions(topics=topics, timeout_ms=10_000, validate_only=validate_only, reply=reply),
+    )
+    return found
+
+
+def topic(name: str, partitions: int = 1, factor: int = 1, **given: Any) -> NewTopic:
+    return NewTopic(name, partitions, factor, given.get("assignment", {}), given.get("configs", {}))
+
+
+# -- finding 1 ---------------------------------------------------------------------------------------------------------
+
+
+async def test_topic_that_is_too_large_for_its_znode_is_refused(cluster: Cluster, service: Service) -> None:
+    result = (await create(service, topic("t", 100_000, 2)))["t"]
+    assert result.error_code == Code.INVALID_PARTITIONS
+    for word in ("found 100000 partitions with 2 replicas each", "expected 7", "1040000 fit"):
+        assert word in result.message
+    given = dict.fromkeys(range(80000), (1, 2, 3))
+    result = (await create(service, topic("t", -1, -1, assignment=given)))["t"]
+    assert result.error_code == Code.INVALID_PARTITIONS
+    assert "80000 partitions would have 1" in result.message
+    assert await cluster.zk.get_all_topics_in_cluster(watch=False) == []
+    assert await cluster.zk.get_topic_configs(["t"]) == {"t": {}}
+    assert (await create(service, topic("t")))["t"].error_code == Code.NONE
+
+
+async def test_topic_cannot_outgrow_its_znode(cluster: Cluster, service: Service) -> None:
+    await create(service, topic("t"))
+    result = (await grow(service, NewPartitions("t", 100_000, None)))["t"]
+    assert result.error_code == Code.INVALID_PARTITIONS
+    assert "found 100000 partitions" in result.message
+    given = tuple((1,) for _ in range(90_000))
+    result = (await grow(service, NewPartitions("t", 90_001, given)))["t"]
+    assert result.error_code == Code.INVALID_PARTITIONS
+    assert "90001 partitions" in result.message
+    assert len((await cluster.zk.get_topic_assignments(["t"], watch=False)).found[0].partitions) == 1
+
+
+# -- finding 2 ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("validate_only", [True, False])
+async def test_counts_are_refused_before_anything_is_computed(
+    cluster: Cluster, service: Service, validate_only: bool
+) -> None:
+    """A placement of so many partitions would take the memory of the machine."""
+    await create(service, topic("there"))
+    found = await create(service, topic("t", MANY), topic("u", 2**31 - 1, 3), validate_only=validate_only)
+    assert {result.error_code for result in found.values()} == {Code.INVALID_PARTITIONS}
+    assert "found 2000000000 partitions" in found["t"].message
+    grown = await grow(service, NewPartitions("there", MANY, None), validate_only=validate_only)
+    assert grown["there"].error_code == Code.INVALID_PARTITIONS
+
+
+async def test_many_topics_of_one_request_are_bounded_together(cluster: Cluster, service: Service) -> None:
+    found = await create(service, *(topic(f"t{n}", 60_000, 1) for n in range(50)), validate_only=True)
+    assert {r.error_code for r in found.values()} == {Code.POLICY_VIOLATION}
+    assert found["t0"].message == "found 3000000 partitions in one request, expected 100000 at most"
+    found = await create(service, *(topic(f"t{n}") for n in range(10_001)))
+    assert {r.error_code for r in found.values()} == {Code.POLICY_VIOLATION}
+    assert found["t0"].message == "found 10001 topics in one request, expected 10000 at most"
+    grown = await grow(service, *(NewPartitions(f"t{n}", 2, None) for n in range(10_001)))
+    assert {r.error_code for r in grown.values()} == {Code.POLICY_VIOLATION}
+    assert await cluster.zk.get_all_topics_in_cluster(watch=False) == []
+
+
+async def test_topics_that_stand_twice_in_a_request_are_refused(cluster: Cluster, service: Service) -> None:
+    """In one pass: counting each name among all others would be quadratic."""
+    found = await create(service, *(topic(name) for name in ["t"] * 40_000 + ["u"] + ["v"] * 2))
+    assert {name: r.error_code for name, r in found.items()} == {
+        "t": Code.INVALID_REQUEST,
+        "u": Code.POLICY_VIOLATION,
+        "v": Code.INVALID_REQUEST,
+    }
+    found = await create(service, topic("t"), topic("u"), topic("t"))
+    assert {name: r.error_code for name, r in found.items()} == {"t": Code.INVALID_REQUEST, "u": Code.NONE}
+    grown = await grow(service, NewPartitions("u", 2, None), NewPartitions("u", 3, None))
+    assert grown["u"].error_code == Code.INVALID_REQUEST
+    assert await cluster.zk.get_all_topics_in_cluster(watch=False) == ["u"]
+
+
+async def test_topics_of_a_request_that_collide_with_each_other(cluster: Cluster, service: Service) -> None:
+    found = await create(service, topic("a.b"), topic("a_b"), topic("c"))
+    assert {n: r.error_code for n, r in found.items()} == {"a.b": 0, "a_b": Code.INVALID_TOPIC_EXCEPTION, "c": 0}
+
+
+@pytest.mark.parametrize("timeout_ms", [-(2**31), -1, 0, 2**31 - 1])
+async def test_whatever_the_timeout_the_request_is_answered(
+    cluster: Cluster, service: Service, timeout_ms: int
+) -> None:
+    (code,) = {r.error_code for r in (await create(service, topic("t"), timeout_ms=timeout_ms)).values()}
+    assert code in ((Code.NONE,) if timeout_ms > 0 else (Code.NONE, Code.REQUEST_TIMED_OUT))
+    gone = await ask(service, lambda r: ev.DeleteTopics(topics=("nobody",), timeout_ms=timeout_ms, reply=r))
+    assert gone["nobody"].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_many_deletions_are_marked_in_bulk(cluster: Cluster, service: Service) -> None:
+    names = [f"t{n}" for n in range(1_000)]
+    await create(service, *(topic(name) for name in names))
+    asked = (*names, *(f"none{n}" for n in range(20_000)), "t0")
+    known = service.shell.context.table.topic_by_name["t1"].id
+    found = await ask(service, lambda r: ev.DeleteTopics(topics=(*asked, known), timeout_ms=0, reply=r))
+    assert len(found) == 21_001
+    assert found[known].error_code == Code.INVALID_REQUEST
+    assert found["t0"].error_code in (Code.REQUEST_TIMED_OUT, Code.NONE)
+    assert found["none7"].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
