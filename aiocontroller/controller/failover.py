@@ -149,6 +149,7 @@ async def _send_epoch(shell: ControllerShell) -> None:
 
 async def _startup_partitions(shell: ControllerShell) -> None:
     context = shell.context
+    context.loaded = True
     psm.initialize_partition_states(context)
     await shell.breathe()
     shell.journal.append(

@@ -17,6 +17,8 @@ class ControllerContext:
         """This term's controller epoch; 0 when not in office."""
         self.epoch_zk_version = epoch_zk_version
         """Version of ``/controller_epoch`` won at election: the fence of every write."""
+        self.loaded = False
+        """All topics have been read: what is not in the table does not exist."""
         self.table = PartitionTable()
         self.brokers: dict[int, Broker] = {}
         """Every registered broker, also those shutting down, by id."""

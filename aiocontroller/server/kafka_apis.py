@@ -14,7 +14,7 @@ import anyio
 import anyio.abc
 
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.server import controller_apis, own_answers
+from aiocontroller.server import controller_apis, coordinator_apis, leader_apis, own_answers
 from aiocontroller.server.apis import HANDLER_TIMEOUT_S, Api, Apis
 from aiocontroller.server.relay_rule import relay_or_refuse, relayed
 from aiocontroller.server.request import KafkaRequest
@@ -28,6 +28,8 @@ MAX_RUNNING = 64
 
 FAMILIES: tuple[Callable[[ControllerShell], Apis], ...] = (
     controller_apis.apis,
+    coordinator_apis.apis,
+    leader_apis.apis,
     own_answers.apis,
 )
 

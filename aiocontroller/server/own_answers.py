@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from aiocontroller.authorizer.authorizer import AclOperation
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.server.apis import Apis, all_versions, respond
+from aiocontroller.server.apis import Apis, all_versions, decoded, respond
+from aiocontroller.server.permissions import Permissions
 from aiocontroller.server.relay_rule import relay_or_refuse
 from aiocontroller.server.request import KafkaRequest
 from aiocontroller.wire import cold
@@ -25,6 +27,19 @@ _BROKER = 4
 _DELETE = 1
 """What to do with a setting, in IncrementalAlterConfigs."""
 NO_SETTINGS = "this node is the controller and no broker: it takes no dynamic settings"
+
+TRANSACTION_STATES = frozenset(
+    {
+        "Empty",
+        "Ongoing",
+        "PrepareCommit",
+        "PrepareAbort",
+        "CompleteCommit",
+        "CompleteAbort",
+        "Dead",
+        "PrepareEpochFence",
+    }
+)
 
 Fields = dict[str, Any]
 
@@ -40,15 +55,43 @@ def apis(shell: ControllerShell) -> Apis:
 
         return answer
 
-    return {api: all_versions(api, answering(make)) for api, make in _ANSWERS.items()}
+    def permitted(make: Callable[[Permissions, Any], Fields]) -> Callable[[KafkaRequest], None]:
+        return lambda request: respond(request, make(Permissions(shell.authorizer, request.context), decoded(request)))
+
+    return {
+        **{api: all_versions(api, answering(make)) for api, make in _SETTINGS.items()},
+        **{api: all_versions(api, permitted(make)) for api, make in _PER_NODE.items()},
+    }
 
 
-def _nothing(version: int, body: Buffer, own_id: int) -> Fields:
+def _list_groups(permissions: Permissions, asked: Any) -> Fields:
     return {}
 
 
-def _log_dirs(version: int, body: Buffer, own_id: int) -> Fields:
+def _list_transactions(permissions: Permissions, asked: Any) -> Fields:
+    return {"unknown_state_filters": [name for name in asked.state_filters if name not in TRANSACTION_STATES]}
+
+
+def _describe_log_dirs(permissions: Permissions, asked: Any) -> Fields:
+    if not permissions.may_cluster(AclOperation.DESCRIBE):
+        return {"error_code": KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED}
     return {"results": [{"error_code": 0, "log_dir": NO_LOG_DIR, "topics": []}]}
+
+
+def _alter_replica_log_dirs(permissions: Permissions, asked: Any) -> Fields:
+    """The request has topics by directory, its answer directories by topic."""
+    allowed = permissions.may_cluster(AclOperation.ALTER)
+    code = KafkaErrorCode.LOG_DIR_NOT_FOUND if allowed else KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    found: dict[str, dict[int, None]] = {}
+    for directory in asked.dirs:
+        for topic in directory.topics:
+            found.setdefault(topic.name, {}).update(dict.fromkeys(topic.partitions))
+    return {
+        "results": [
+            {"topic_name": name, "partitions": [{"partition_index": n, "error_code": code} for n in partitions]}
+            for name, partitions in found.items()
+        ]
+    }
 
 
 def _own_configs(version: int, body: Buffer, own_id: int) -> Fields | None:
@@ -71,10 +114,13 @@ def _own_configs_altered(version: int, body: Buffer, own_id: int) -> Fields | No
     return {"responses": [result] * len(asked)}
 
 
-_ANSWERS: dict[ApiKey, Callable[[int, Buffer, int], Fields | None]] = {
-    ApiKey.LIST_GROUPS: _nothing,
-    ApiKey.LIST_TRANSACTIONS: _nothing,
-    ApiKey.DESCRIBE_LOG_DIRS: _log_dirs,
+_PER_NODE: dict[ApiKey, Callable[[Permissions, Any], Fields]] = {
+    ApiKey.LIST_GROUPS: _list_groups,
+    ApiKey.LIST_TRANSACTIONS: _list_transactions,
+    ApiKey.DESCRIBE_LOG_DIRS: _describe_log_dirs,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_replica_log_dirs,
+}
+_SETTINGS: dict[ApiKey, Callable[[int, Buffer, int], Fields | None]] = {
     ApiKey.DESCRIBE_CONFIGS: _own_configs,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _own_configs_altered,
 }

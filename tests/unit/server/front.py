@@ -16,7 +16,7 @@ from aiocontroller.authorizer.authorizer import AllowAll
 from aiocontroller.config import Config
 from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.core.context import ControllerContext
-from aiocontroller.core.ids import Broker, Endpoint
+from aiocontroller.core.ids import Broker, Endpoint, LeaderAndIsr, ReplicaAssignment
 from aiocontroller.net.simulated import SimulatedNetwork, simulated_world
 from aiocontroller.security import Security
 from aiocontroller.server.socket_server import SocketServer
@@ -110,6 +110,7 @@ class Front:
         self.world = simulated_world(self.network)
         self.queue = EventQueue(self.world.clock)
         self.context = ControllerContext(3, 3)
+        self.context.loaded = True
         self.offered: dict[int, VersionRange] = {}
         shell: Any = SimpleNamespace(
             id=1_000_001,
@@ -121,6 +122,7 @@ class Front:
             config=Config(),
             security=Security(Config()),
             authorizer=AllowAll(),
+            own_entry=self.own_entry,
             last_brokers=[],
             last_offered={},
         )
@@ -128,6 +130,17 @@ class Front:
         self.listener = SocketServer(shell, tasks)
         self.upstreams: list[Upstream] = []
         self.port = 0
+
+    def own_entry(self) -> Broker:
+        return Broker(self.shell.id, 0, (Endpoint("PLAINTEXT", "controller", 9090),))
+
+    def topic(self, name: str, *leaders: int, topic_id: bytes = TOPIC_ID) -> None:
+        """A topic with a partition for each leader, which is its only replica."""
+        table = self.context.table
+        topic = table.add_topic(name, topic_id)
+        for partition, leader in enumerate(leaders):
+            pid = table.add_partition(topic, partition, ReplicaAssignment((leader,)))
+            table.set_leadership(pid, LeaderAndIsr(leader, 5, (leader,), 3, 0))
 
     async def connect(self) -> Client:
         if not self.port:

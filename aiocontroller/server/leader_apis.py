@@ -1,0 +1,255 @@
+"""What clients ask of a partition's leader: this node leads none, and says so as a broker without the replica does.
+
+Each partition is looked at in Kafka's order: is its topic authorized, does it exist, and then NOT_LEADER_OR_FOLLOWER.
+Source: ``KafkaApis`` and ``ReplicaManager`` of Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Any
+
+from aiocontroller.authorizer.authorizer import AclOperation, ResourceType
+from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.ids import NO_TOPIC_ID
+from aiocontroller.server.apis import Apis, Fields, all_versions, decoded, respond
+from aiocontroller.server.cluster_view import INTERNAL_TOPICS, ClusterView, cluster_view
+from aiocontroller.server.error_answers import LEVELS, mirrored, refusal
+from aiocontroller.server.permissions import Permissions
+from aiocontroller.server.request import KafkaRequest
+from aiocontroller.wire.apis import ApiKey
+from aiocontroller.zookeeper.topic_rules import TopicError, check_topic_name
+
+ADMIN_CLIENT_ID = "__admin_client"
+"""Who produces under this name may produce to internal topics."""
+_BATCH = Struct(">16xb4xh")
+"""Of a record batch: its magic and its attributes."""
+_TRANSACTIONAL = 0x10
+ACKS = (-1, 0, 1)
+NO_SESSION = 0
+SESSIONLESS = (0, -1)
+"""Epochs of a fetch that names all its partitions."""
+LATEST_TIMESTAMP, EARLIEST_TIMESTAMP = -1, -2
+_OLDEST_VERSION_OF_TIMESTAMP = {EARLIEST_TIMESTAMP: 1, LATEST_TIMESTAMP: 1, -3: 7, -4: 8, -5: 9}
+"""Negative timestamps are questions: earliest, latest, of the greatest timestamp, earliest local, latest tiered."""
+
+Partitioned = Callable[[ControllerShell, KafkaRequest, Any], Fields | None]
+
+
+def apis(shell: ControllerShell) -> Apis:
+    def answering(answer: Partitioned) -> Callable[[KafkaRequest], None]:
+        def handle(request: KafkaRequest) -> None:
+            fields = answer(shell, request, decoded(request))
+            if fields is not None:
+                respond(request, fields)
+
+        return handle
+
+    return {api: all_versions(api, answering(answer)) for api, answer in _ANSWERS.items()}
+
+
+def _not_led(view: ClusterView, name: str, partition: int) -> KafkaErrorCode:
+    """As ``ReplicaManager.getPartitionOrError`` where no partition has a replica."""
+    if view.contains(name, partition):
+        return KafkaErrorCode.NOT_LEADER_OR_FOLLOWER
+    return KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _authorized(
+    shell: ControllerShell, request: KafkaRequest, operation: AclOperation, topics: list[str]
+) -> Callable[[str, int], KafkaErrorCode]:
+    """(topic, partition) -> what to say of it."""
+    view = cluster_view(shell)
+    allowed = Permissions(shell.authorizer, request.context).of_topics(operation, topics)
+
+    def judge(name: str, partition: int) -> KafkaErrorCode:
+        return _not_led(view, name, partition) if name in allowed else KafkaErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    return judge
+
+
+class Leaders:
+    """The leaders that an answer names, and where they are (KIP-951)."""
+
+    def __init__(self, shell: ControllerShell, request: KafkaRequest) -> None:
+        self._view = cluster_view(shell)
+        self._nodes = self._view.nodes(request.context.listener)
+        self._named: dict[int, None] = {}
+
+    def current(self, name: str, partition: int) -> Fields:
+        leader, epoch = self._view.leader(name, partition)
+        if leader in self._nodes:
+            self._named[leader] = None
+        return {"leader_id": leader, "leader_epoch": epoch}
+
+    def endpoints(self) -> list[Fields]:
+        found = [self._nodes[leader] for leader in self._named]
+        return [{"node_id": n.id, "host": n.host, "port": n.port, "rack": n.rack} for n in found]
+
+
+# -- Produce -----------------------------------------------------------------------------------------------------------
+
+
+def _produce(shell: ControllerShell, request: KafkaRequest, asked: Any) -> Fields | None:
+    """A producer that waits for no answer sees its connection end, and asks for metadata."""
+    if asked.acks == 0:
+        request.refuse("PRODUCE(0) without acknowledgement: no partition is led here")
+        return None
+    permissions = Permissions(shell.authorizer, request.context)
+    transactional_id = getattr(asked, "transactional_id", None)
+    if _is_transactional(asked) and not (
+        transactional_id is not None
+        and permissions.may(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+    ):
+        return refusal(request, asked, KafkaErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    judge = _authorized(shell, request, AclOperation.WRITE, [topic.name for topic in asked.topic_data])
+    leaders = Leaders(shell, request) if request.context.version >= 10 else None
+    of_admin = request.context.client_id == ADMIN_CLIENT_ID
+
+    def fill(topic: Any, partition: Any) -> Fields:
+        code = judge(topic.name, partition.index)
+        if code == KafkaErrorCode.NOT_LEADER_OR_FOLLOWER:
+            if asked.acks not in ACKS:
+                code = KafkaErrorCode.INVALID_REQUIRED_ACKS
+            elif topic.name in INTERNAL_TOPICS and not of_admin:
+                code = KafkaErrorCode.INVALID_TOPIC_EXCEPTION
+            elif leaders is not None:
+                return {"error_code": code, "current_leader": leaders.current(topic.name, partition.index)}
+        return {"error_code": code}
+
+    fields = mirrored(LEVELS[ApiKey.PRODUCE], asked, fill)
+    return fields if leaders is None else fields | {"node_endpoints": leaders.endpoints()}
+
+
+def _is_transactional(asked: Any) -> bool:
+    for topic in asked.topic_data:
+        for partition in topic.partition_data:
+            records = partition.records or b""
+            if len(records) >= _BATCH.size:
+                magic, attributes = _BATCH.unpack_from(records)
+                if magic >= 2 and attributes & _TRANSACTIONAL:
+                    return True
+    return False
+
+
+# -- Fetch -------------------------------------------------------------------------------------------------------------
+
+
+def _fetch(shell: ControllerShell, request: KafkaRequest, asked: Any) -> Fields:
+    """No session is ever begun here: its id is 0, as a broker answers whose cache of sessions is full."""
+    version = request.context.version
+    if getattr(asked, "session_epoch", -1) not in SESSIONLESS:
+        return {"error_code": KafkaErrorCode.FETCH_SESSION_ID_NOT_FOUND, "session_id": NO_SESSION}
+    view = cluster_view(shell)
+    names = {id(topic): _name(view, topic) for topic in asked.topics}
+    judge = _readable(shell, request, asked, [name for name in names.values() if name is not None])
+    leaders = Leaders(shell, request) if version >= 16 else None
+
+    def fill(topic: Any, partition: Any) -> Fields:
+        name = names[id(topic)]
+        code = KafkaErrorCode.UNKNOWN_TOPIC_ID if name is None else judge(name, partition.partition)
+        if leaders is not None and name is not None and code == KafkaErrorCode.NOT_LEADER_OR_FOLLOWER:
+            return {"error_code": code, "current_leader": leaders.current(name, partition.partition)}
+        return {"error_code": code}
+
+    fields = mirrored(LEVELS[ApiKey.FETCH], asked, fill)
+    return fields if leaders is None else fields | {"node_endpoints": leaders.endpoints()}
+
+
+def _name(view: ClusterView, topic: Any) -> str | None:
+    """From version 13 on a topic is asked for by its id."""
+    if hasattr(topic, "topic"):
+        return str(topic.topic)
+    found = view.topic_of_id(NO_TOPIC_ID if topic.topic_id is None else topic.topic_id.bytes)
+    return None if found is None else found.name
+
+
+def _readable(
+    shell: ControllerShell, request: KafkaRequest, asked: Any, names: list[str]
+) -> Callable[[str, int], KafkaErrorCode]:
+    """Followers act for the cluster, consumers read topics."""
+    replica = asked.replica_state.replica_id if hasattr(asked, "replica_state") else asked.replica_id
+    if replica < 0:
+        return _authorized(shell, request, AclOperation.READ, names)
+    if not Permissions(shell.authorizer, request.context).may_cluster(AclOperation.CLUSTER_ACTION):
+        return lambda name, partition: KafkaErrorCode.TOPIC_AUTHORIZATION_FAILED
+    view = cluster_view(shell)
+    return lambda name, partition: _not_led(view, name, partition)
+
+
+# -- offsets and the rest ----------------------------------------------------------------------------------------------
+
+
+def _list_offsets(shell: ControllerShell, request: KafkaRequest, asked: Any) -> Fields:
+    version = request.context.version
+    judge = _authorized(shell, request, AclOperation.DESCRIBE, [topic.name for topic in asked.topics])
+    seen: set[tuple[str, int]] = set()
+    twice: set[tuple[str, int]] = set()
+    for topic in asked.topics:
+        for partition in topic.partitions:
+            key = topic.name, partition.partition_index
+            (twice if key in seen else seen).add(key)
+
+    def fill(topic: Any, partition: Any) -> KafkaErrorCode:
+        code = judge(topic.name, partition.partition_index)
+        if code == KafkaErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            return code
+        if version > 0 and (topic.name, partition.partition_index) in twice:
+            return KafkaErrorCode.INVALID_REQUEST
+        return code if _is_known(version, partition.timestamp) else KafkaErrorCode.UNSUPPORTED_VERSION
+
+    return mirrored(LEVELS[ApiKey.LIST_OFFSETS], asked, fill)
+
+
+def _is_known(version: int, timestamp: int) -> bool:
+    if version == 0:
+        return timestamp >= EARLIEST_TIMESTAMP
+    return timestamp >= 0 or version >= _OLDEST_VERSION_OF_TIMESTAMP.get(timestamp, version + 1)
+
+
+def _offset_for_leader_epoch(shell: ControllerShell, request: KafkaRequest, asked: Any) -> Fields:
+    """For followers by the cluster, for consumers by the topic."""
+    view = cluster_view(shell)
+    if Permissions(shell.authorizer, request.context).may_cluster(AclOperation.CLUSTER_ACTION):
+        judge: Callable[[str, int], KafkaErrorCode] = lambda name, partition: _not_led(view, name, partition)  # noqa: E731
+    else:
+        judge = _authorized(shell, request, AclOperation.DESCRIBE, [topic.topic for topic in asked.topics])
+    level = LEVELS[ApiKey.OFFSET_FOR_LEADER_EPOCH]
+    return mirrored(level, asked, lambda topic, partition: judge(topic.topic, partition.partition))
+
+
+def _delete_records(shell: ControllerShell, request: KafkaRequest, asked: Any) -> Fields:
+    judge = _authorized(shell, request, AclOperation.DELETE, [topic.name for topic in asked.topics])
+
+    def fill(topic: Any, partition: Any) -> KafkaErrorCode:
+        code = judge(topic.name, partition.partition_index)
+        if code == KafkaErrorCode.NOT_LEADER_OR_FOLLOWER and topic.name in INTERNAL_TOPICS:
+            return KafkaErrorCode.INVALID_TOPIC_EXCEPTION
+        return code
+
+    return mirrored(LEVELS[ApiKey.DELETE_RECORDS], asked, fill)
+
+
+def _describe_producers(shell: ControllerShell, request: KafkaRequest, asked: Any) -> Fields:
+    judge = _authorized(shell, request, AclOperation.READ, [topic.name for topic in asked.topics])
+
+    def fill(topic: Any, partition: int) -> Fields:
+        try:
+            check_topic_name(topic.name)
+        except TopicError as error:
+            return {"error_code": KafkaErrorCode.INVALID_TOPIC_EXCEPTION, "error_message": str(error)}
+        return {"error_code": judge(topic.name, partition)}
+
+    return mirrored(LEVELS[ApiKey.DESCRIBE_PRODUCERS], asked, fill)
+
+
+_ANSWERS: dict[ApiKey, Partitioned] = {
+    ApiKey.PRODUCE: _produce,
+    ApiKey.FETCH: _fetch,
+    ApiKey.LIST_OFFSETS: _list_offsets,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
+    ApiKey.DELETE_RECORDS: _delete_records,
+    ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
+}

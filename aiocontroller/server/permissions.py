@@ -1,0 +1,58 @@
+"""What the sender of a request may do: the checks that Kafka's ``AuthHelper`` makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aiocontroller.authorizer.authorizer import CLUSTER_NAME, AclOperation, Authorizer, ResourceType
+from aiocontroller.server.request import RequestContext
+
+_SUPPORTED: dict[ResourceType, tuple[AclOperation, ...]] = {
+    ResourceType.TOPIC: (
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.CREATE,
+        AclOperation.DESCRIBE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    ),
+    ResourceType.CLUSTER: (
+        AclOperation.CREATE,
+        AclOperation.CLUSTER_ACTION,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+        AclOperation.IDEMPOTENT_WRITE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+    ),
+}
+"""The operations that a resource knows, as ``AclEntry.supportedOperations`` lists them."""
+
+OPERATIONS_UNKNOWN = -(1 << 31)
+"""In place of authorized operations that nobody asked for."""
+
+
+class Permissions:
+    def __init__(self, authorizer: Authorizer, context: RequestContext) -> None:
+        self._authorizer = authorizer
+        self._who = (context.principal, context.host)
+
+    def may(self, operation: AclOperation, resource: ResourceType, name: str) -> bool:
+        return self._authorizer.authorize(*self._who, operation, resource, name)
+
+    def may_cluster(self, operation: AclOperation) -> bool:
+        return self.may(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def may_any(self, operation: AclOperation, resource: ResourceType) -> bool:
+        """Whether there is any resource of this type to which the sender may do this."""
+        return self._authorizer.authorize_by_resource_type(*self._who, operation, resource)
+
+    def of_topics(self, operation: AclOperation, names: Iterable[str]) -> set[str]:
+        """Those of the topics to which the sender may do this; each is looked at once."""
+        return {name for name in dict.fromkeys(names) if self.may(operation, ResourceType.TOPIC, name)}
+
+    def operations(self, resource: ResourceType, name: str) -> int:
+        """What the sender may do to it: a bit for each operation's code."""
+        return sum(1 << operation for operation in _SUPPORTED[resource] if self.may(operation, resource, name))
