@@ -9,7 +9,13 @@ from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.net.ports import Listener, World
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
-from aiocontroller.wire.frames import FrameReader, decode_request_header, response_frame
+from aiocontroller.wire.frames import (
+    FrameError,
+    FrameReader,
+    UnsupportedApiError,
+    decode_request_header,
+    response_frame,
+)
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.znodes import BrokerInfo
@@ -146,9 +152,18 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        try:
+            self._take(data)
+        except (FrameError, UnsupportedApiError):
+            self.close()  # as Kafka's brokers do
+
+    def _take(self, data: bytes) -> None:
         for frame in self._reader.feed(data):
             header, body = decode_request_header(frame)
             api = ApiKey(header.api_key)
+            if api not in self._broker.served:
+                self.close()
+                return
             request = cold.decode_request(api, header.api_version, body)
             if api is not ApiKey.API_VERSIONS:
                 self._broker.received.append(Received(api, header.api_version, request))
