@@ -280,7 +280,8 @@ class BrokerConfigs(msgspec.Struct, frozen=True):
 
     def synonyms(self, name: str) -> list[Synonym]:
         """The values of a setting and of those that mean the same, from the one that counts on."""
-        names = _GROUP_OF.get(name, (name,))
+        base = base_name(name)
+        names = _GROUP_OF.get(name, (name,)) if base == name else (name, base)
         levels: tuple[tuple[Mapping[str, str | None], ConfigSource], ...] = (
             (dict(self.dynamic_default), ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
             (dict(self.static), ConfigSource.STATIC_BROKER_CONFIG),

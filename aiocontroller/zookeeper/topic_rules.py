@@ -45,6 +45,14 @@ def check_topic_name(name: str) -> None:
         raise TopicError(KafkaErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name {name[:300]!r} is invalid: {reason}")
 
 
+def is_topic_name(name: str) -> bool:
+    try:
+        check_topic_name(name)
+    except TopicError:
+        return False
+    return True
+
+
 def has_collision_chars(name: str) -> bool:
     """Whether the name's metrics could be another topic's."""
     return "." in name or "_" in name

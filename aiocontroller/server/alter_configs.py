@@ -1,0 +1,236 @@
+"""AlterConfigs and IncrementalAlterConfigs (Kafka's ``ConfigAdminManager`` and ``ZkAdminManager``).
+
+Each resource of a request is changed or refused by itself.  As at a broker, a change is looked at before it is
+authorized where it is no topic's.  What is written is written as Kafka's tools write it; brokers hear of it by the
+notification, this controller too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from aiocontroller.authorizer.authorizer import CLUSTER_NAME, AclOperation, ResourceType
+from aiocontroller.controller.broker_defaults import ALTER_CONFIG_POLICY, BrokerDefaults
+from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.server.apis import decoded, respond
+from aiocontroller.server.describe_configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, TOPIC, invalid, node_id
+from aiocontroller.server.outcomes import Outcome, check_size, outcome_of
+from aiocontroller.server.request import KafkaRequest, RequestContext
+from aiocontroller.zookeeper import paths
+from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
+from aiocontroller.zookeeper.broker_configs import (
+    BrokerConfigs,
+    check_default_configs,
+    is_password,
+    read_by_all,
+    type_of,
+)
+from aiocontroller.zookeeper.config_def import ConfigType
+from aiocontroller.zookeeper.topic_configs import TOPIC_CONFIGS, check_topic_configs
+from aiocontroller.zookeeper.topic_rules import TopicError, is_topic_name
+
+log = logging.getLogger(__name__)
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+"""What to do with a setting."""
+NO_SETTINGS = "this node is the controller and no broker: it takes no dynamic settings"
+_E = KafkaErrorCode
+
+
+class ConfigOp(NamedTuple):
+    name: str
+    value: str | None
+    operation: int = SET
+
+
+class Alteration(NamedTuple):
+    """Of one resource.  Incremental ones change what is there, the others replace it."""
+
+    type: int
+    name: str
+    ops: Sequence[ConfigOp]
+    incremental: bool
+
+
+class AlterConfigs:
+    def __init__(self, shell: ControllerShell, defaults: BrokerDefaults) -> None:
+        self._shell = shell
+        self._defaults = defaults
+
+    async def replace(self, request: KafkaRequest) -> None:
+        """AlterConfigs."""
+        await self._alter(request, incremental=False)
+
+    async def change(self, request: KafkaRequest) -> None:
+        """IncrementalAlterConfigs."""
+        await self._alter(request, incremental=True)
+
+    async def _alter(self, request: KafkaRequest, *, incremental: bool) -> None:
+        check_size(request)
+        message = decoded(request)
+        alterations = [_alteration(each, incremental=incremental) for each in message.resources]
+        times = Counter((each.type, each.name) for each in alterations)
+        responses = []
+        for each in alterations:
+            if times[each.type, each.name] > 1:
+                outcome = Outcome(_E.INVALID_REQUEST, "Each resource must appear at most once.")
+            else:
+                outcome = await outcome_of(self._one(request.context, each, validate_only=message.validate_only))
+            responses.append(
+                {
+                    "error_code": outcome.code,
+                    "error_message": outcome.message,
+                    "resource_type": each.type,
+                    "resource_name": each.name,
+                }
+            )
+        respond(request, {"responses": responses})
+
+    async def _one(self, context: RequestContext, alteration: Alteration, *, validate_only: bool) -> None:
+        _check_ops(alteration)
+        if alteration.type == TOPIC:
+            self._authorize(context, ResourceType.TOPIC, alteration.name)
+            await self._alter_topic(alteration, validate_only=validate_only)
+        elif alteration.type == BROKER and not alteration.name:
+            await self._alter_all_brokers(context, alteration, validate_only=validate_only)
+        elif alteration.type == BROKER or (alteration.type == BROKER_LOGGER and alteration.incremental):
+            if alteration.type == BROKER_LOGGER:
+                self._authorize(context, ResourceType.CLUSTER, CLUSTER_NAME)
+            self._check_own(alteration)
+            if alteration.type == BROKER:
+                self._authorize(context, ResourceType.CLUSTER, CLUSTER_NAME)
+        elif alteration.type == CLIENT_METRICS:
+            raise invalid("Configurations of client metrics are only supported on KRaft clusters")
+        else:
+            raise invalid(f"Unknown resource type {alteration.type}")
+
+    def _authorize(self, context: RequestContext, resource: ResourceType, name: str) -> None:
+        authorizer = self._shell.authorizer
+        if authorizer.authorize(context.principal, context.host, AclOperation.ALTER_CONFIGS, resource, name):
+            return
+        topic = resource is ResourceType.TOPIC
+        code = _E.TOPIC_AUTHORIZATION_FAILED if topic else _E.CLUSTER_AUTHORIZATION_FAILED
+        raise TopicError(code, "Not authorized to alter these configurations.")
+
+    def _check_own(self, alteration: Alteration) -> None:
+        """This node has no settings, so there is nothing to change; nobody else's are changed here, as at a broker.
+
+        kafka-reassign-partitions --verify takes throttles off every node that metadata lists, so off this one too.
+        """
+        if node_id(alteration.name) != self._shell.id:
+            raise invalid(f"Unexpected broker id, expected {self._shell.id}, found {alteration.name[:100]!r}")
+        if any(op.operation != DELETE for op in alteration.ops):
+            raise invalid(NO_SETTINGS)
+
+    # -- topics ----------------------------------------------------------------------------------------------------
+
+    async def _alter_topic(self, alteration: Alteration, *, validate_only: bool) -> None:
+        topic = alteration.name
+        if not topic:
+            raise invalid("Default topic resources are not allowed.")
+        zk = self._shell.zk
+        if not is_topic_name(topic) or (await zk.client.exists_many([paths.topic(topic)])).code[0]:
+            raise TopicError(_E.UNKNOWN_TOPIC_OR_PARTITION, f"The topic {topic!r} does not exist.")
+        brokers = await self._brokers()
+
+        def change(configs: dict[str, str]) -> dict[str, str]:
+            changed = altered(configs, alteration)
+            check_topic_configs(topic, changed, brokers)
+            return changed
+
+        admin = AdminZkClient(zk)
+        if validate_only:
+            change(await admin.get_entity_configs("topics", topic) if alteration.incremental else {})
+        else:
+            await admin.update_entity_configs("topics", topic, change)
+            log.info("Configuration of topic %s altered: %s", topic, ", ".join(op.name for op in alteration.ops))
+
+    async def _brokers(self) -> BrokerConfigs:
+        """What brokers have, of whom one at least has said whether somebody else decides on alterations."""
+        brokers = await self._defaults.current()
+        if not self._defaults.known:
+            raise TopicError(_E.REQUEST_TIMED_OUT, f"No broker tells its settings, among them {ALTER_CONFIG_POLICY}")
+        policy = brokers.effective((ALTER_CONFIG_POLICY,))
+        if policy is not None and policy[1]:
+            raise TopicError(
+                _E.POLICY_VIOLATION, f"{policy[1]} decides on alterations, and runs in brokers only: ask one of them"
+            )
+        return brokers
+
+    # -- all brokers -----------------------------------------------------------------------------------------------
+
+    async def _alter_all_brokers(self, context: RequestContext, alteration: Alteration, *, validate_only: bool) -> None:
+        """INVALID_REQUEST comes before the authorization, as at a broker."""
+        before = await self._defaults.current()
+
+        def change(configs: dict[str, str]) -> dict[str, str]:
+            changed = altered(read_by_all(configs), alteration)
+            check_default_configs(changed, before)
+            passwords = sorted(filter(is_password, changed))
+            if passwords:
+                raise TopicError(_E.INVALID_CONFIG, f"{passwords[0]} is a password, which only one broker can be given")
+            return changed
+
+        admin = AdminZkClient(self._shell.zk)
+        change(await admin.get_entity_configs("brokers", paths.DEFAULT_ENTITY))
+        self._authorize(context, ResourceType.CLUSTER, CLUSTER_NAME)
+        await self._brokers()
+        if not validate_only:
+            await admin.update_entity_configs("brokers", paths.DEFAULT_ENTITY, change)
+            log.info("Configuration of all brokers altered: %s", ", ".join(op.name for op in alteration.ops))
+
+
+def _alteration(resource: Any, *, incremental: bool) -> Alteration:
+    ops = [ConfigOp(c.name, c.value, c.config_operation if incremental else SET) for c in resource.configs]
+    return Alteration(resource.resource_type, resource.resource_name, ops, incremental)
+
+
+def _check_ops(alteration: Alteration) -> None:
+    names = [op.name for op in alteration.ops]
+    if len(set(names)) != len(names):
+        raise invalid("Error due to duplicate config keys")
+    null = [op.name for op in alteration.ops if op.value is None and op.operation != DELETE]
+    if null:
+        raise invalid(f"Null value not supported for: {', '.join(null)}")
+    unknown = next((op.operation for op in alteration.ops if op.operation not in (SET, DELETE, APPEND, SUBTRACT)), None)
+    if unknown is not None:
+        raise invalid(f"Unknown operation {unknown}")
+
+
+def altered(configs: Mapping[str, str], alteration: Alteration) -> dict[str, str]:
+    """What becomes of a configuration; INVALID_CONFIG where a value is no list that could become longer or shorter."""
+    changed = dict(configs) if alteration.incremental else {}
+    for name, value, operation in alteration.ops:
+        if operation == DELETE:
+            changed.pop(name, None)
+        elif operation == SET:
+            changed[name] = value or ""
+        else:
+            elements = [each for each in changed.get(name, _list_default(alteration.type, name)).split(",") if each]
+            given = (value or "").split(",")
+            if operation == APPEND:
+                elements += [each for each in given if each not in elements]
+            else:
+                for each in given:
+                    if each in elements:
+                        elements.remove(each)
+            changed[name] = ",".join(elements)
+    return changed
+
+
+_LIST_DEFAULTS = {"log.cleanup.policy": "delete"}
+
+
+def _list_default(resource: int, name: str) -> str:
+    """What a list holds that was never set."""
+    key = TOPIC_CONFIGS.get(name) if resource == TOPIC else None
+    kind = key.type if key is not None else type_of(name) if resource == BROKER else ConfigType.UNKNOWN
+    if kind is ConfigType.UNKNOWN:
+        raise TopicError(_E.INVALID_CONFIG, f"Unknown config name: {name[:300]!r}")
+    if kind is not ConfigType.LIST:
+        raise TopicError(_E.INVALID_CONFIG, f"{name} is no list: nothing can be appended to it or subtracted from it")
+    return (key.default or "") if key is not None else _LIST_DEFAULTS.get(name, "")

@@ -1,0 +1,229 @@
+"""DescribeConfigs: the settings of topics and of all brokers, as one more broker tells them (Kafka's ``ConfigHelper``).
+
+What a topic was not given is what a broker without dynamic settings of its own has.  This node itself has no settings,
+and no other node's are told here, as no broker tells another's.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping
+
+import anyio.lowlevel
+from aiozk import exc
+
+from aiocontroller.authorizer.authorizer import CLUSTER_NAME, AclOperation, ResourceType
+from aiocontroller.controller.broker_defaults import BrokerDefaults
+from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.server.outcomes import Outcome, check_size, refused
+from aiocontroller.server.request import KafkaRequest
+from aiocontroller.wire.config_messages import (
+    ConfigEntry,
+    DescribeConfigsRequest,
+    ResourceAsked,
+    ResourceDescribed,
+    decode_describe_configs_request,
+    encode_config_entry,
+    encode_describe_configs_response,
+    encode_described,
+)
+from aiocontroller.zookeeper import paths
+from aiocontroller.zookeeper.broker_configs import (
+    DYNAMIC_CONFIGS,
+    QUOTAS,
+    BrokerConfigs,
+    ConfigSource,
+    type_of,
+)
+from aiocontroller.zookeeper.config_def import ConfigType, text_of
+from aiocontroller.zookeeper.topic_configs import TOPIC_CONFIGS, topic_default
+from aiocontroller.zookeeper.topic_rules import TopicError, check_topic_name
+
+log = logging.getLogger(__name__)
+
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
+"""Kafka's ``ConfigResource.Type``."""
+MAX_QUESTION_BYTES = 2 << 20
+MAX_ANSWER_BYTES = 100 << 20
+"""Of a question that names many topics."""
+_TOPICS_A_TURN = 500
+_E = KafkaErrorCode
+_SENSITIVE = (ConfigType.UNKNOWN, ConfigType.PASSWORD)
+
+
+def invalid(message: str) -> TopicError:
+    return TopicError(_E.INVALID_REQUEST, message)
+
+
+def node_id(text: str) -> int:
+    """INVALID_REQUEST for what is no number."""
+    if not re.fullmatch(r"[+-]?[0-9]{1,10}", text):
+        raise invalid(f"Node id must be an integer, found {text[:100]!r}")
+    return int(text)
+
+
+class DescribeConfigs:
+    def __init__(self, shell: ControllerShell, defaults: BrokerDefaults) -> None:
+        self._shell = shell
+        self._defaults = defaults
+
+    async def handle(self, request: KafkaRequest) -> None:
+        check_size(request, MAX_QUESTION_BYTES)
+        version = request.context.version
+        asked = decode_describe_configs_request(version, request.body)
+        unknown = next(
+            (r for r in asked.resources if r.type not in (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS)), None
+        )
+        if unknown is not None:
+            outcome = Outcome(_E.INVALID_REQUEST, f"Unexpected resource type {unknown.type}")
+            results = [_refusal(each, outcome) for each in asked.resources]
+        else:
+            try:
+                results = await self._described(request, version, asked)
+            except exc.ZKError as error:
+                log.error("ZooKeeper did not tell configurations", exc_info=error)
+                results = [_refusal(each, Outcome(_E.UNKNOWN_SERVER_ERROR)) for each in asked.resources]
+        if sum(len(entry) for result in results for entry in result.entries) > MAX_ANSWER_BYTES:
+            found = f"An answer about {len(results)} resources would have more than {MAX_ANSWER_BYTES} bytes"
+            results = [_refusal(each, Outcome(_E.INVALID_REQUEST, found)) for each in asked.resources]
+        request.respond(encode_describe_configs_response(version, [encode_described(version, r) for r in results]))
+
+    async def _described(
+        self, request: KafkaRequest, version: int, asked: DescribeConfigsRequest
+    ) -> list[ResourceDescribed]:
+        """Those that the client may see, then the others."""
+        context, authorizer = request.context, self._shell.authorizer
+        allowed: list[ResourceAsked] = []
+        forbidden: list[ResourceAsked] = []
+        for each in asked.resources:
+            resource = (ResourceType.TOPIC, each.name) if each.type == TOPIC else (ResourceType.CLUSTER, CLUSTER_NAME)
+            may = authorizer.authorize(context.principal, context.host, AclOperation.DESCRIBE_CONFIGS, *resource)
+            (allowed if may else forbidden).append(each)
+        of_brokers = any(each.type == TOPIC or (each.type == BROKER and not each.name) for each in allowed)
+        brokers = await self._defaults.current() if of_brokers else BrokerConfigs()
+        entries = _Entries(version, brokers, with_synonyms=asked.include_synonyms)
+        topics = await self._topics([each.name for each in allowed if each.type == TOPIC])
+        described = []
+        for n, each in enumerate(allowed):
+            if n % _TOPICS_A_TURN == 0:
+                await anyio.lowlevel.checkpoint()
+            described.append(self._one(each, topics, entries))
+        for each in forbidden:
+            code = _E.TOPIC_AUTHORIZATION_FAILED if each.type == TOPIC else _E.CLUSTER_AUTHORIZATION_FAILED
+            described.append(_refusal(each, Outcome(code, "Not authorized to describe these configurations.")))
+        return described
+
+    async def _topics(self, names: list[str]) -> dict[str, dict[str, str] | TopicError]:
+        """What each topic was given; those that are not there are left out."""
+        found: dict[str, dict[str, str] | TopicError] = {}
+        legal = []
+        for name in dict.fromkeys(names):
+            try:
+                check_topic_name(name)
+                legal.append(name)
+            except TopicError as error:
+                found[name] = error
+        if not legal:
+            return found
+        exists = await self._shell.zk.client.exists_many([paths.topic(name) for name in legal])
+        present = [name for name, code in zip(legal, exists.code, strict=True) if code == 0]
+        configs = await self._shell.zk.get_topic_configs(present)
+        unreadable = {bad.path: bad for bad in configs.bad}
+        for name in present:
+            bad = unreadable.get(paths.config_entity("topics", name))
+            found[name] = configs[name] if bad is None else TopicError(_E.INVALID_CONFIG, str(bad))
+        return found
+
+    def _one(
+        self, asked: ResourceAsked, topics: Mapping[str, dict[str, str] | TopicError], entries: _Entries
+    ) -> ResourceDescribed:
+        try:
+            if asked.type == TOPIC:
+                configs = topics.get(asked.name)
+                if configs is None:
+                    return _refusal(asked, Outcome(_E.UNKNOWN_TOPIC_OR_PARTITION))
+                if isinstance(configs, TopicError):
+                    raise configs
+                return ResourceDescribed(asked.type, asked.name, entries=entries.of_topic(configs, asked.keys))
+            if asked.type == CLIENT_METRICS:
+                raise invalid("Configurations of client metrics are only supported on KRaft clusters")
+            if not asked.name and asked.type == BROKER:
+                return ResourceDescribed(asked.type, asked.name, entries=entries.of_all_brokers(asked.keys))
+            if not asked.name or node_id(asked.name) != self._shell.id:
+                raise invalid(f"Unexpected broker id, expected {self._shell.id}, found {asked.name[:100]!r}")
+            return ResourceDescribed(asked.type, asked.name)  # this node has no settings, and no loggers to set
+        except TopicError as error:
+            return _refusal(asked, refused(error))
+
+
+def _refusal(asked: ResourceAsked, outcome: Outcome) -> ResourceDescribed:
+    return ResourceDescribed(asked.type, asked.name, outcome.code, outcome.message)
+
+
+class _Entries:
+    """The entries of one answer; what topics were not given is encoded once for all of them."""
+
+    def __init__(self, version: int, brokers: BrokerConfigs, *, with_synonyms: bool) -> None:
+        self._version = version
+        self._brokers = brokers
+        self._with_synonyms = with_synonyms
+        self._synonyms = {name: brokers.synonyms(key.synonyms[0]) if key.synonyms else [] for name, key in _TABLE}
+        self._defaults: dict[str, bytes] = {}
+
+    def of_topic(self, configs: Mapping[str, str], keys: frozenset[str] | None) -> list[bytes]:
+        names = [*TOPIC_CONFIGS, *(name for name in sorted(configs) if name not in TOPIC_CONFIGS)]
+        return [
+            self._given(name, configs[name]) if name in configs else self._default(name)
+            for name in names
+            if keys is None or name in keys
+        ]
+
+    def _default(self, name: str) -> bytes:
+        known = self._defaults.get(name)
+        if known is None:
+            synonyms = self._synonyms[name]
+            source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
+            entry = ConfigEntry(name, topic_default(name, self._brokers), source, TOPIC_CONFIGS[name].type)
+            known = self._defaults[name] = self._encoded(entry._replace(synonyms=synonyms))
+        return known
+
+    def _given(self, name: str, value: str) -> bytes:
+        """A setting that nobody knows may be a password."""
+        key = TOPIC_CONFIGS.get(name)
+        kind = ConfigType.UNKNOWN if key is None else key.type
+        shown = None if key is None else text_of(kind, value)
+        synonyms = [(name, shown, ConfigSource.TOPIC_CONFIG), *self._synonyms.get(name, [])]
+        return self._encoded(
+            ConfigEntry(name, shown, ConfigSource.TOPIC_CONFIG, kind, sensitive=key is None, synonyms=synonyms)
+        )
+
+    def of_all_brokers(self, keys: frozenset[str] | None) -> list[bytes]:
+        return [
+            self._encoded(entry)
+            for entry in _dynamic_defaults(self._brokers.dynamic_default)
+            if keys is None or entry.name in keys
+        ]
+
+    def _encoded(self, entry: ConfigEntry) -> bytes:
+        return encode_config_entry(self._version, entry if self._with_synonyms else entry._replace(synonyms=()))
+
+
+_TABLE = tuple(TOPIC_CONFIGS.items())
+
+
+def _dynamic_defaults(configs: Mapping[str, str]) -> Iterator[ConfigEntry]:
+    only_these = BrokerConfigs(dynamic_default=configs)
+    for name in sorted(configs):
+        kind = type_of(name)
+        sensitive = kind in _SENSITIVE
+        yield ConfigEntry(
+            name,
+            None if sensitive else configs[name],
+            ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
+            kind,
+            read_only=name not in DYNAMIC_CONFIGS or name in QUOTAS,
+            sensitive=sensitive,
+            synonyms=[s._replace(value=None) if sensitive else s for s in only_these.synonyms(name)],
+        )
