@@ -39,10 +39,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help=f"how many random scenarios: {_SEEDS} with -m differential, {_SEEDS_IN_CI} without, unless this says it",
     )
     group.addoption("--seed", type=int, default=1, metavar="S", help="the first of them (default 1)")
+    parser.getgroup("authorization", "a real broker against aiocontroller").addoption(
+        "--authorization-report", metavar="FILE", help="where to write what differs and is not explained"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     line = "differential: plays scenarios on Kafka's own controller and on ours; all of them with -m differential"
+    config.addinivalue_line("markers", line)
+    line = "authorization: asks real brokers and aiocontroller the same; the whole table with -m authorization"
     config.addinivalue_line("markers", line)
 
 

@@ -1,0 +1,153 @@
+"""Two answers as plain values, what may differ by nature taken out, and where they differ."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from aiocontroller.wire import cold
+from aiocontroller.wire.apis import SUPPORTED
+from aiocontroller.wire.errors import FrameError
+from tests.authorization.asking import Cell
+from tests.authorization.client import Outcome
+
+IDENTITIES = (
+    "name", "topic", "topic_name", "topic_id", "partition_index", "partition", "index", "partition_id", "group_id",
+    "group", "transactional_id", "resource_type", "resource_name", "node_id", "id_", "key", "user", "api_key",
+    "principal", "host", "operation", "permission_type", "pattern_type", "resource_pattern_type", "mechanism",
+    "entity_type", "entity_name", "broker_id", "feature", "listener",
+)  # fmt: skip
+"""Fields that say which element of an array one is."""
+BY_NATURE = {
+    "throttle_time": "by the node's load",
+    "issue_timestamp": "the clock",
+    "expiry_timestamp": "the clock",
+    "max_timestamp": "the clock",
+    "token_id": "chance",
+    "hmac": "chance",
+    "producer_id": "a block of ids that each node takes for itself",
+    "producer_id_start": "the next block",
+    "total_bytes": "the disk",
+    "usable_bytes": "the disk",
+}
+"""Not compared but for whether there is a value (none, -1, empty), and why."""
+TEXTS = ("error_message",)
+"""For people: compared is whether there is one."""
+UNORDERED = frozenset(
+    """
+    responses topics brokers coordinators groups results resources acls configs synonyms api_keys entries entity
+    results_by_topic replica_election_results tokens renewers matching_acls transaction_states partitions
+    partition_responses filter_results finalized_features supported_features entries values credential_infos
+    partition_errors topic_states errors""".split()
+)
+"""Arrays that Kafka fills from hash maps, or sorts as it likes."""
+
+
+class Difference(NamedTuple):
+    """``field`` with the identities of array elements, ``kind`` without."""
+
+    field: str
+    kafka: str
+    ours: str
+
+    @property
+    def kind(self) -> str:
+        return re.sub(r"\[[^\]]*\]", "[]", self.field)
+
+
+def differences(api: int, kafka_cell: Cell, kafka: Outcome, our_cell: Cell, ours: Outcome) -> list[Difference]:
+    theirs, own = plain(api, kafka_cell, kafka), plain(api, our_cell, ours)
+    return [Difference(*found) for found in _compare("", theirs, own)]
+
+
+def plain(api: int, cell: Cell, outcome: Outcome) -> Any:
+    """A mapping of the answer's fields, or a word when there was none."""
+    if outcome.what != "answered":
+        return f"({outcome.what})"
+    if api not in SUPPORTED:
+        return f"(answered {len(outcome.body)} bytes)"
+    version = cell.version
+    try:
+        return _plain(cold.decode_response(api, version, outcome.body), cell, "")
+    except FrameError as error:
+        try:
+            # Kafka answers ApiVersions of a version that it does not know in the oldest form
+            return {"in the oldest form": _plain(cold.decode_response(api, 0, outcome.body), cell, "")}
+        except FrameError:
+            return f"(garbled: {error})"
+
+
+def _plain(value: Any, cell: Cell, name: str) -> Any:
+    if name in BY_NATURE:
+        return "(given)" if _given(value) else "(none)"
+    if name in TEXTS:
+        return "(text)" if value else "(none)"
+    if dataclasses.is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name), cell, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple):
+        return [_plain(each, cell, "") for each in value]
+    if isinstance(value, str):
+        return "(own id)" if name == "resource_name" and value == str(cell.node_id) else value.replace(cell.fresh, "zz")
+    if isinstance(value, UUID):
+        names = [name for name, known in cell.topic_ids.items() if known == value.bytes]
+        return f"id of {names[0]}".replace(cell.fresh, "zz") if names else "some id"
+    if isinstance(value, timedelta):
+        return round(value.total_seconds() * 1000)
+    if isinstance(value, datetime):
+        return "(given)" if _given(value) else "(none)"
+    if name == "error_code" and hasattr(value, "name"):
+        return f"{value.name}({int(value)})"
+    return value
+
+
+def _given(value: Any) -> bool:
+    if isinstance(value, datetime):
+        return value.timestamp() > 0
+    return value not in (None, -1, "", b"") and value != timedelta()
+
+
+def _compare(at: str, kafka: Any, ours: Any) -> Iterator[tuple[str, str, str]]:
+    if isinstance(kafka, dict) and isinstance(ours, dict):
+        for name in dict.fromkeys((*kafka, *ours)):
+            yield from _compare(f"{at}.{name}" if at else name, kafka.get(name, "(absent)"), ours.get(name, "(absent)"))
+    elif isinstance(kafka, list) and isinstance(ours, list):
+        yield from _compare_arrays(at, kafka, ours)
+    elif kafka != ours:
+        yield at, _short(kafka), _short(ours)
+
+
+def _compare_arrays(at: str, kafka: list[Any], ours: list[Any]) -> Iterator[tuple[str, str, str]]:
+    unordered = at.rpartition(".")[2] in UNORDERED
+    if unordered:
+        kafka, ours = sorted(kafka, key=str), sorted(ours, key=str)
+    theirs, own = _by_identity(kafka), _by_identity(ours)
+    for identity, value in theirs.items():
+        if identity in own:
+            yield from _compare(f"{at}[{identity}]", value, own[identity])
+        else:
+            yield f"{at}[{identity}]", _short(value), "(missing)"
+    for identity, value in own.items():
+        if identity not in theirs:
+            yield f"{at}[{identity}]", "(missing)", _short(value)
+    if not unordered and set(theirs) == set(own) and list(theirs) != list(own):
+        yield f"{at} (order)", _short(list(theirs)), _short(list(own))
+
+
+def _by_identity(values: list[Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for value in values:
+        parts = [f"{value[name]}" for name in IDENTITIES if name in value] if isinstance(value, dict) else [str(value)]
+        identity = " ".join(parts) or "#"
+        while identity in found:
+            identity += "+"
+        found[identity] = value
+    return found
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 160 else f"{text[:157]}…"

@@ -1,0 +1,80 @@
+"""The stage, started once, and the table, played once, for all tests of this folder."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from aiocontroller.cluster.java import JavaMissingError, find_java
+from aiocontroller.cluster.real_kafka import kafka_missing
+from tests.authorization.principals import SHORT_WAYS, WAYS
+from tests.authorization.report import Verdict
+from tests.authorization.requests import ASKS
+from tests.authorization.stage import Stage
+from tests.authorization.table import Table
+
+VERDICT: pytest.StashKey[Verdict] = pytest.StashKey()
+
+
+def is_short(config: pytest.Config) -> bool:
+    return "authorization" not in config.getoption("-m")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Only where it is asked for, by its mark or by its folder, while there are differences that nobody explains."""
+    named = any("authorization" in argument for argument in config.args)
+    if named or not is_short(config):
+        return
+    ours = [item for item in items if item.get_closest_marker("authorization")]
+    items[:] = [item for item in items if item not in ours]
+    config.hook.pytest_deselected(items=ours)
+
+
+def only_apis(items: list[pytest.Item]) -> frozenset[int] | None:
+    """Those of the selected tests; None when one of them is about the whole table."""
+    here = [item for item in items if "verdict" in getattr(item, "fixturenames", ())]
+    apis = [getattr(item, "callspec", None) and item.callspec.params.get("api") for item in here]  # type: ignore[attr-defined]
+    return None if None in apis else frozenset(apis)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    """Before the takeover."""
+    missing = kafka_missing() or (None if shutil.which("openssl") else "no openssl to make certificates with")
+    if missing:
+        pytest.skip(missing)
+    try:
+        find_java()
+    except JavaMissingError as error:
+        pytest.skip(str(error))
+    folder: Path = tmp_path_factory.mktemp("authorization")
+    stage = Stage(folder)
+    try:
+        await stage.start()
+        yield stage
+    finally:
+        await stage.stop()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def verdict(stage: Stage, request: pytest.FixtureRequest) -> Verdict:
+    """The whole table, played and judged; the stage is ours afterwards."""
+    short = is_short(request.config)
+    table = Table(stage, ASKS, SHORT_WAYS if short else WAYS, short, only_apis(request.session.items))
+    await table.play()
+    found = request.config.stash[VERDICT] = Verdict(table, short)
+    report = request.config.getoption("--authorization-report")
+    if report:
+        Path(report).write_text(found.dump())
+    return found
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    found = config.stash.get(VERDICT, None)
+    if found is not None:
+        terminalreporter.section("A real broker and aiocontroller")
+        terminalreporter.write_line(found.summary())

@@ -1,0 +1,93 @@
+"""What a person reads: the size of the table, what differs grouped by API and field, and what explains it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+
+from tests.authorization.allowances import ALLOWANCES, Allowance, explain
+from tests.authorization.asking import name_of
+from tests.authorization.compare import BY_NATURE
+from tests.authorization.table import Found, Table
+
+EXAMPLES = 4
+
+
+class Verdict:
+    """A table, judged."""
+
+    def __init__(self, table: Table, short: bool) -> None:
+        self.table = table
+        self.short = short
+        self.explained: Counter[Allowance] = Counter()
+        self.unexplained: list[Found] = []
+        for found in table.found:
+            allowance = explain(found)
+            if allowance is None:
+                self.unexplained.append(found)
+            else:
+                self.explained[allowance] += 1
+
+    @property
+    def unused(self) -> list[Allowance]:
+        """Explanations of what does not differ, or no longer."""
+        if not self.table.whole:
+            return []
+        return [each for each in ALLOWANCES if not self.explained[each] and not (self.short and each.only_in_full)]
+
+    def summary(self) -> str:
+        cells = len({found.place.number for found in self.table.found})
+        lines = [
+            f"{self.table}",
+            f"{len(self.table.found)} differences in {cells} cells: {self.explained.total()} explained by "
+            f"{len(self.explained)} of {len(ALLOWANCES)} explanations, {len(self.unexplained)} unexplained",
+        ]
+        lines += [f"  {count:5} x {allowance}" for allowance, count in self.explained.most_common()]
+        lines += [f"  unused: {allowance}" for allowance in self.unused]
+        return "\n".join(lines)
+
+    def dump(self) -> str:
+        """All that is not explained, for those who build."""
+        by_api = unexplained_by_api(self.unexplained)
+        worst = sorted(by_api.items(), key=lambda each: -len(each[1]))
+        lines = [self.summary(), "", "not compared: " + "; ".join(f"{k} ({why})" for k, why in BY_NATURE.items()), ""]
+        lines += [f"{len(found):6} {name_of(api)}" for api, found in worst]
+        for api, found in by_api.items():
+            lines += ["", f"== {name_of(api)} ({api}): {len(found)}", *of_api(found)]
+        return "\n".join(lines) + "\n"
+
+
+def unexplained_by_api(unexplained: Iterable[Found]) -> Mapping[int, list[Found]]:
+    by_api: dict[int, list[Found]] = defaultdict(list)
+    for found in unexplained:
+        by_api[found.place.ask.api].append(found)
+    return dict(sorted(by_api.items()))
+
+
+def of_api(unexplained: Iterable[Found]) -> list[str]:
+    """By request, field and values: in which versions, for whom, with examples."""
+    groups: dict[tuple[str, str, str, str], list[Found]] = defaultdict(list)
+    for found in unexplained:
+        difference = found.difference
+        groups[str(found.place.ask), difference.kind, difference.kafka, difference.ours].append(found)
+    lines = []
+    for (request, kind, kafka, ours), members in groups.items():
+        lines.append(f"{request}: {kind or 'whole answer'}: Kafka {kafka} ≠ ours {ours}   ({len(members)})")
+        versions = ", ".join(str(v) for v in sorted({found.place.version for found in members}))
+        lines.append(f"    versions {versions}; {_ways(members)}")
+        where = list(dict.fromkeys(found.difference.field for found in members))
+        if where != [kind]:
+            more = f" … {len(where) - EXAMPLES} more" if len(where) > EXAMPLES else ""
+            lines.append(f"    at {', '.join(where[:EXAMPLES])}{more}")
+    return lines
+
+
+def _ways(members: Iterable[Found]) -> str:
+    """``allow (SSL, MTLS), none (SSL)``."""
+    listeners: dict[str, list[str]] = defaultdict(list)
+    for found in members:
+        way = found.place.way
+        at = f"{way.listener}/{way.proof}" if way.listener.startswith("SASL") else way.listener
+        if at not in listeners[way.who]:
+            listeners[way.who].append(at)
+    return ", ".join(f"{who} ({', '.join(at)})" for who, at in listeners.items())
