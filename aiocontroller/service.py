@@ -173,6 +173,7 @@ class Service:
         self.client.on_session = self._on_session
         bound_ms = config.zookeeper_connection_timeout_ms
         await self.client.start(bound_ms / 1000 if bound_ms else None)
+        self.controller.guard.start(tasks)
         log.info("Connected to ZooKeeper at %s, session 0x%x", config.zookeeper_connect, self.client.session_id)
 
     async def _watch_loop_lag(self) -> None:
@@ -191,7 +192,7 @@ class Service:
             config.aiocontroller_http_host,
             config.aiocontroller_http_port,
             metrics=self.metrics,
-            ready=lambda: self.client.connected,
+            ready=self._ready,
             alive=lambda: True,
             status=self.controller.status,
             debug=self._debug_handlers(),
@@ -199,6 +200,10 @@ class Service:
             token=self.token,
         )
         self.http_port = self._http.port
+
+    def _ready(self) -> tuple[bool, str]:
+        found = self.controller.readiness()
+        return found.ready, str(found)
 
     async def _close(self) -> None:
         for listener in self._listeners:

@@ -25,7 +25,10 @@ SERVED = {
     ApiKey.LEADER_AND_ISR: (0, 7),
     ApiKey.UPDATE_METADATA: (0, 8),
     ApiKey.STOP_REPLICA: (0, 4),
+    ApiKey.DESCRIBE_CONFIGS: (0, 4),
 }
+SURVEYED = frozenset({ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CONFIGS})
+"""What controllers ask beside their work, at times of their own: not recorded."""
 
 
 class Received(NamedTuple):
@@ -47,6 +50,10 @@ class RecordingBroker:
         """(topic, partition) -> error code in LeaderAndIsr answers."""
         self.stop_replica_errors: list[int] = []
         """Error codes for all partitions of the next StopReplica answers, one request each."""
+        self.settings: dict[str, str | None] = {"authorizer.class.name": ""}
+        """What it says of itself."""
+        self.settings_error = 0
+        """The code with which it answers DescribeConfigs."""
         self.unanswered: set[ApiKey] = set()
         """Requests of these kinds are taken and never answered."""
         self.client = ZooKeeperClient(zookeeper, world=world, session_timeout_s=6.0)
@@ -112,8 +119,16 @@ class RecordingBroker:
                     for p in t.partition_states
                 ]
                 return _encode(api, version, error_code=0, partition_errors=errors)
+            case ApiKey.DESCRIBE_CONFIGS:
+                return self._describe_configs(version, request)
             case _:
                 return _encode(api, version, error_code=0)
+
+    def _describe_configs(self, version: int, request: Any) -> bytes:
+        (asked,) = request.resources
+        configs = [{"name": n, "value": self.settings[n]} for n in asked.configuration_keys if n in self.settings]
+        result = {"resource_type": asked.resource_type, "resource_name": asked.resource_name, "configs": configs}
+        return _encode(ApiKey.DESCRIBE_CONFIGS, version, results=[{"error_code": self.settings_error, **result}])
 
     def _leader_and_isr(self, version: int, request: Any) -> bytes:
         if version < 5:
@@ -165,7 +180,7 @@ class _Connection(asyncio.Protocol):
                 self.close()
                 return
             request = cold.decode_request(api, header.api_version, body)
-            if api is not ApiKey.API_VERSIONS:
+            if api not in SURVEYED:
                 self._broker.received.append(Received(api, header.api_version, request))
             if api in self._broker.unanswered:
                 continue

@@ -1,6 +1,7 @@
-"""What a simulated broker answers, where the answer may be long: LeaderAndIsr, StopReplica, Metadata.
+"""What a simulated broker answers, where the answer may be long: LeaderAndIsr, StopReplica, Metadata; and its settings.
 
-Written by hand for the same reason as ``broker_requests``: 100,000 partitions in pieces, not in one breath.
+The long ones are written by hand for the same reason as ``broker_requests``: 100,000 partitions in pieces, not in one
+breath.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from aiocontroller.cluster.broker_requests import STEP, PartitionState, Steps
 from aiocontroller.cluster.metadata_cache import CachedTopic, MetadataCache
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import NO_LEADER, NO_TOPIC_ID
+from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey, is_flexible
 from aiocontroller.wire.primitives import (
     INT16,
     INT32,
     NO_TAGS,
+    Buffer,
     array_length,
     int32_array,
     nullable_string,
@@ -25,6 +28,19 @@ from aiocontroller.wire.primitives import (
 
 LEADER_NOT_AVAILABLE = 5
 REPLICA_NOT_AVAILABLE = 9
+SETTINGS: Mapping[str, str | None] = {
+    "authorizer.class.name": "",
+    "control.plane.listener.name": None,
+    "default.replication.factor": "1",
+    "inter.broker.listener.name": None,
+    "num.partitions": "1",
+    "principal.builder.class": "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+    "security.inter.broker.protocol": "PLAINTEXT",
+    "ssl.principal.mapping.rules": "DEFAULT",
+}
+"""What a simulated broker says of itself: Kafka's defaults, of what controllers ask for."""
+_BROKER = 4
+"""Kafka's ``ConfigResource.Type``."""
 _NO_OPERATIONS = INT32.pack(-(1 << 31))
 _INDEX_ERROR = Struct(">ih")
 
@@ -67,6 +83,25 @@ def encode_stop_replica_response(version: int, error_code: int, codes: Sequence[
 
 def encode_update_metadata_response(version: int, error_code: int) -> list[bytes]:
     return [INT16.pack(error_code) + (NO_TAGS if is_flexible(ApiKey.UPDATE_METADATA, version) else b"")]
+
+
+def encode_describe_configs_response(version: int, body: Buffer, broker_id: int) -> bytes:
+    """Of this broker's own settings; INVALID_REQUEST for whatever else is asked for."""
+    results = []
+    for asked in cold.decode_request(ApiKey.DESCRIBE_CONFIGS, version, body).resources:
+        names = SETTINGS if asked.configuration_keys is None else asked.configuration_keys
+        own = (asked.resource_type, asked.resource_name) == (_BROKER, str(broker_id))
+        configs = [{"name": name, "value": SETTINGS[name]} for name in names if own and name in SETTINGS]
+        results.append(
+            {
+                "error_code": 0 if own else KafkaErrorCode.INVALID_REQUEST,
+                "resource_type": asked.resource_type,
+                "resource_name": asked.resource_name,
+                "configs": configs,
+            }
+        )
+    message = cold.response(ApiKey.DESCRIBE_CONFIGS, version, results=results)
+    return cold.encode_response(ApiKey.DESCRIBE_CONFIGS, version, message)
 
 
 class MetadataQuery:

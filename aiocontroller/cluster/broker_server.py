@@ -36,6 +36,7 @@ from aiocontroller.cluster.broker_requests import (
 )
 from aiocontroller.cluster.broker_responses import (
     MetadataQuery,
+    encode_describe_configs_response,
     encode_leader_and_isr_response,
     encode_metadata_response,
     encode_stop_replica_response,
@@ -67,6 +68,7 @@ OFFERED: dict[ApiKey, VersionRange] = {
         ApiKey.STOP_REPLICA,
         ApiKey.UPDATE_METADATA,
         ApiKey.API_VERSIONS,
+        ApiKey.DESCRIBE_CONFIGS,
     )
 }
 _API = Struct(">hhh")
@@ -157,6 +159,8 @@ class BrokerServer:
         body = bytes(view)
         if api is ApiKey.API_VERSIONS:
             pieces = [_api_versions(version, KafkaErrorCode.NONE)]
+        elif api is ApiKey.DESCRIBE_CONFIGS:
+            pieces = [encode_describe_configs_response(version, body, self._replicas.broker_id)]
         elif api is ApiKey.METADATA:
             pieces = await self._answer_metadata(version, body)
         else:

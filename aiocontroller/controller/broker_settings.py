@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from aiocontroller.controller.broker_client import asking
+from aiocontroller.controller.broker_client import BrokerClient, asking
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.core.ids import Broker
+from aiocontroller.core.errors import AioControllerError, KafkaErrorCode
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.errors import FrameError
+from aiocontroller.wire.messages import ApiVersions
 from aiocontroller.wire.topic_messages import decode_describe_configs_response, encode_describe_broker_configs_request
 
 log = logging.getLogger(__name__)
@@ -20,23 +21,38 @@ ANSWER_WITHIN_S = 5.0
 _VERSION = 1
 
 
+class SettingsRefusedError(AioControllerError):
+    """A broker answers, and does not tell its settings; the message says why, with the broker as "it"."""
+
+
 async def broker_settings(shell: ControllerShell) -> dict[str, str]:
     """The settings of the first live broker that answers; ``DEFAULTS`` where it does not say."""
     for broker_id in sorted(shell.context.live):
         try:
-            found = await described(shell, shell.context.brokers[broker_id], DEFAULTS)
-        except (OSError, FrameError) as error:
+            async with asking(shell, shell.context.brokers[broker_id], ANSWER_WITHIN_S) as client:
+                found = await described(client, await client.api_versions(), broker_id, DEFAULTS)
+        except (OSError, FrameError, SettingsRefusedError) as error:
             log.warning("Broker %d does not tell its settings: %s", broker_id, error)
             continue
         return DEFAULTS | {name: value for name, value in found.items() if value is not None}
     return dict(DEFAULTS)
 
 
-async def described(shell: ControllerShell, broker: Broker, names: Iterable[str]) -> dict[str, str | None]:
-    """A broker's settings of these names; nothing from one that does not tell any.  OSError, FrameError."""
-    async with asking(shell, broker, ANSWER_WITHIN_S) as client:
-        versions = (await client.api_versions()).versions.get(ApiKey.DESCRIBE_CONFIGS)
-        if versions is None or not versions.min <= _VERSION <= versions.max:
-            return {}
-        body = encode_describe_broker_configs_request(_VERSION, broker.id, names)
-        return decode_describe_configs_response(_VERSION, await client.request(ApiKey.DESCRIBE_CONFIGS, _VERSION, body))
+async def described(
+    client: BrokerClient, offered: ApiVersions, broker: int, names: Iterable[str]
+) -> dict[str, str | None]:
+    """A broker's settings of these names, as far as it has them.  OSError, FrameError, SettingsRefusedError."""
+    versions = offered.versions.get(ApiKey.DESCRIBE_CONFIGS)
+    if versions is None or not versions.min <= _VERSION <= versions.max:
+        raise SettingsRefusedError("it does not offer DescribeConfigs")
+    body = encode_describe_broker_configs_request(_VERSION, broker, names)
+    code, settings = decode_describe_configs_response(
+        _VERSION, await client.request(ApiKey.DESCRIBE_CONFIGS, _VERSION, body)
+    )
+    if code == KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        raise SettingsRefusedError(
+            "it does not let us ask (DescribeConfigs: CLUSTER_AUTHORIZATION_FAILED), so it has one"
+        )
+    if code:
+        raise SettingsRefusedError(f"it answers DescribeConfigs with error {code}")
+    return settings

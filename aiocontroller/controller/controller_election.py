@@ -12,13 +12,12 @@ the two finds its fence gone at its next write.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
 import msgspec
 
 from aiocontroller.controller.failover import on_controller_failover, on_controller_resignation
+from aiocontroller.controller.guard import Guard, Permit
 from aiocontroller.controller.heartbeats import Heartbeats
-from aiocontroller.controller.reasons_against import reasons_of_brokers, reasons_of_the_cluster
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.ids import Endpoint
@@ -29,8 +28,9 @@ log = logging.getLogger(__name__)
 
 
 class ControllerElection:
-    def __init__(self, shell: ControllerShell) -> None:
+    def __init__(self, shell: ControllerShell, guard: Guard) -> None:
         self._shell = shell
+        self._guard = guard
         self.active = False
         self.since_us = 0
         """Wall time at which this term began; 0 when not in office."""
@@ -43,19 +43,32 @@ class ControllerElection:
         self.heartbeats: Heartbeats | None = None
         """Watches the holder while we stand by, where early detection of controllers is on."""
         self._watched: ControllerZNode | None = None
+        self._takes_over = False
+        """The policy ``takeover`` is still to be carried out: this process has not been in office yet."""
 
     async def startup(self) -> None:
         """Stand for election; with the policy ``takeover`` also against a broker's controller in office."""
+        self._takes_over = self._shell.config.aiocontroller_takeover_policy == "takeover"
+        await self.stand()
+
+    async def stand(self) -> None:
+        """Contend if nobody holds the role, or if we do without being in office; with ``observe`` only look.
+
+        The latter comes so: (1) the session ends while a handler is at work; ``Expire`` waits in the queue.  (2) The
+        handler's write is refused, so it steps down and wins anew, with the new session.  (3) ``Expire`` ends that
+        term, though not its session: ``/controller`` stays, and nobody else can be elected.
+        """
         holder = await self._look()
-        if self.active:
-            return  # a first session that expired at once: the next one was in the queue before this
-        if holder is not None and self._shell.config.aiocontroller_takeover_policy == "takeover":
+        if self._observes or self.active:
+            return  # in office: should the role have gone since the last look, its watch has told, and this comes again
+        if holder is None or self._is_ours(holder):
+            await self._contend(holder)
+        elif self._takes_over:
             await self._take_over(holder)
-        else:
-            await self.elect()
 
     async def take_over(self) -> list[str]:
         """Somebody asks for it: into office if nothing speaks against it; the reasons if something does."""
+        await self._guard.all_asked()
         holder = await self._look()
         if self.active:
             return []
@@ -68,32 +81,46 @@ class ControllerElection:
 
     async def _take_over(self, holder: ControllerZNode | None) -> list[str]:
         """Not from our own kind: a standby that is restarted would depose the one that it stands by for."""
-        if holder is not None and holder.software == SOFTWARE and not self._is_ours(holder):
+        if holder is None or self._is_ours(holder):
+            return await self._contend(holder)
+        if holder.software == SOFTWARE:
+            self._takes_over = False
             log.info("Controller %d is an aiocontroller already: standing by", holder.controller_id)
             return [f"controller {holder.controller_id} is an aiocontroller already: have it release the role first"]
-        reasons = await reasons_of_the_cluster(self._shell, holder) or await reasons_of_brokers(self._shell)
-        if not self._stays_out(reasons):
-            await self._win(takeover=holder is not None)
-        return reasons
+        return await self._contend(holder, deposing=holder)
 
-    def _stays_out(self, reasons: Sequence[str]) -> bool:
-        self.refusals = tuple(reasons)
-        for reason in reasons:
-            log.error("Not taking the role: %s", reason)
-        return bool(reasons)
+    async def _contend(
+        self, holder: ControllerZNode | None, *, deposing: ControllerZNode | None = None, session: int | None = None
+    ) -> list[str]:
+        """Win the role if nothing speaks against it, or the reasons; every way into office leads through here.
 
-    async def elect(self) -> None:
-        """Contend if nobody holds the role, or if we do without being in office; with ``observe`` only look.
-
-        The latter comes so: (1) the session ends while a handler is at work; ``Expire`` waits in the queue.  (2) The
-        handler's write is refused, so it steps down and wins anew, with the new session.  (3) ``Expire`` ends that
-        term, though not its session: ``/controller`` stays, and nobody else can be elected.
+        ``holder`` is replaced: it is ours, or a broker's that is ``deposing`` at work, or one of our kind that seems
+        to be dead, of this ``session``.
         """
+        found = await self._guard.permit(deposing=deposing)
+        if isinstance(found, Permit):
+            self.refusals = ()
+            self._takes_over = False
+            await self._win(found, takeover=holder is not None, deposing=session)
+            return []
+        for reason in found:
+            if reason.text not in self.refusals:
+                log.log(logging.INFO if reason.passing else logging.ERROR, "Not taking the role: %s", reason.text)
+        self.refusals = tuple(reason.text for reason in found)
+        if holder is not None and self._is_ours(holder):
+            await self._vacate()
+        return [reason.text for reason in found]
+
+    async def _vacate(self) -> None:
+        """``/controller`` is ours, and we are not to be in office: others may contend."""
+        epoch = await self._shell.zk.get_controller_epoch()
         holder = await self._look()
-        if self._observes or self.active:
-            return  # in office: should the role have gone since the last look, its watch has told, and this comes again
-        if holder is None or self._is_ours(holder):
-            await self._stand(takeover=holder is not None)
+        if epoch is None or holder is None or not self._is_ours(holder):
+            return
+        try:
+            await self._shell.zk.delete_controller(epoch[1])
+        except ControllerMovedError:
+            log.info("Another controller has taken over already")
 
     async def maybe_resign(self) -> None:
         """Look who has the role, which re-arms the watch; resign if it was ours and is no longer."""
@@ -111,7 +138,7 @@ class ControllerElection:
             await self._resign()
         holder = await self._look()
         if holder is None or self._is_ours(holder):
-            await self._stand(takeover=holder is not None)
+            await self._contend(holder)
 
     async def succeed(self) -> None:
         """The controller in office seems to be dead: do not wait until its session has expired."""
@@ -121,7 +148,7 @@ class ControllerElection:
             return
         holder = await self._look()
         if holder is None:
-            await self.elect()
+            await self.stand()
         elif holder.owner_session == suspicion.epoch:
             log.warning(
                 "Controller %d seems to be dead (%s, heard of %.3f s before): taking over",
@@ -130,7 +157,7 @@ class ControllerElection:
                 suspicion.quiet_s,
             )
             self._shell.journal.append("suspicion", event="alarm", state="controller", broker=holder.controller_id)
-            await self._stand(takeover=True, deposing=holder.owner_session)
+            await self._contend(holder, session=holder.owner_session)
 
     async def expire(self) -> None:
         """The session is over and ``/controller`` with it."""
@@ -192,10 +219,6 @@ class ControllerElection:
     def _is_ours(self, holder: ControllerZNode) -> bool:
         return holder.owner_session == self._shell.zk.client.session_id
 
-    async def _stand(self, *, takeover: bool, deposing: int | None = None) -> None:
-        if not self._stays_out(await reasons_of_the_cluster(self._shell, None)):
-            await self._win(takeover=takeover, deposing=deposing)
-
     @property
     def _observes(self) -> bool:
         return self.observing or self._shell.config.aiocontroller_takeover_policy == "observe"
@@ -225,7 +248,8 @@ class ControllerElection:
         host = f"[{own[0].host}]" if ":" in own[0].host else own[0].host
         return f"{own[0].listener}://{host}:{own[0].port}"
 
-    async def _win(self, *, takeover: bool, deposing: int | None = None) -> None:
+    async def _win(self, permit: Permit, *, takeover: bool, deposing: int | None) -> None:
+        """``permit`` is used up by this."""
         shell = self._shell
         try:
             epoch, epoch_zk_version = await shell.zk.register_controller_and_increment_controller_epoch(

@@ -38,6 +38,8 @@ from aiocontroller.controller import (
 from aiocontroller.controller.channel_manager import Response
 from aiocontroller.controller.controller_election import ControllerElection
 from aiocontroller.controller.event_queue import QueuedEvent
+from aiocontroller.controller.guard import Guard
+from aiocontroller.controller.readiness import Readiness, readiness
 from aiocontroller.controller.release import RoleRelease
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core import events as ev
@@ -141,7 +143,9 @@ class RecentEvent(msgspec.Struct, frozen=True):
 class KafkaController:
     def __init__(self, shell: ControllerShell) -> None:
         self.shell = shell
-        self.election = ControllerElection(shell)
+        self.guard = Guard(shell, lambda: shell.queue.append(ev.GuardChange()))
+        self.election = ControllerElection(shell, self.guard)
+        self.guard.holder = lambda: self.election.holder
         self._release = RoleRelease(shell, self.election)
         self.recent: deque[RecentEvent] = deque(maxlen=EVENTS_REMEMBERED)
         self.state = ev.ControllerState.Idle
@@ -160,6 +164,8 @@ class KafkaController:
 
     def _on_change(self, change: Change, name: str) -> None:
         signal = SIGNALS.get(change)
+        if change in (Change.BROKER_IDS, Change.BROKER):
+            self.guard.look_now()
         if signal is not None:
             self.shell.queue.append(signal(name))
 
@@ -167,6 +173,7 @@ class KafkaController:
         if event is SessionEvent.EXPIRED:
             self.shell.queue.clear_and_put(ev.Expire())
         elif event is SessionEvent.NEW_SESSION:
+            self.guard.look_now()
             self.shell.queue.append(ev.Reelect())
 
     def on_response(self, response: Response) -> None:
@@ -251,10 +258,12 @@ class KafkaController:
                 await self.election.maybe_resign()
                 if self.election.holder is None:
                     # Created and deleted again before the watch was armed anew: nobody else tells (Kafka stands by).
-                    await self.election.elect()
+                    await self.election.stand()
             case ev.Reelect():
                 await self.election.maybe_resign()
-                await self.election.elect()
+                await self.election.stand()
+            case ev.GuardChange():
+                await self._guard_change()
             case ev.ControllerSuspected():
                 await self.election.succeed()
             case ev.Expire():
@@ -275,6 +284,17 @@ class KafkaController:
                 await GATHERED[type(event)](self.shell, events)
             case _:
                 await HANDLERS[type(event)](self.shell, event)
+
+    async def _guard_change(self) -> None:
+        """Try again what was refused; give back what should not have been won."""
+        if not self.election.active:
+            await self.election.stand()
+            return
+        reasons = self.guard.reasons_to_resign
+        if reasons and not self._release.under_way:
+            for reason in reasons:
+                log.error("Giving the role back: %s", reason.text)
+            await self._release.begin(ev.Release(reply=ev.Reply(lambda _: None), for_good=False))
 
     @staticmethod
     def _refuse(event: ev.Event) -> None:
@@ -317,6 +337,9 @@ class KafkaController:
             RecentEvent(name, state.name, self.shell.world.clock.wall_time_us(), queue_us, processing_us, detail)
         )
 
+    def readiness(self) -> Readiness:
+        return readiness(self.shell, self.election, self.guard)
+
     def status(self) -> dict[str, Any]:
         """For people and programs; numbers of this term only."""
         shell, table = self.shell, self.shell.context.table
@@ -326,6 +349,8 @@ class KafkaController:
             "holder": None if self.election.holder is None else self.election.holder.controller_id,
             "observing": self.election.observing,
             "refusals": list(self.election.refusals),
+            "readiness": msgspec.structs.asdict(self.readiness()),
+            "unanswered_brokers": self.guard.survey.unanswered,
             "epoch": shell.context.epoch,
             "since_us": self.election.since_us,
             "live_brokers": sorted(shell.context.live),

@@ -38,11 +38,15 @@ class RoleRelease:
         self._began_s = self._hidden_s = 0.0
         self._epoch = 0
 
+    @property
+    def under_way(self) -> bool:
+        return self._asked is not None
+
     async def begin(self, event: Release) -> None:
         shell, election = self._shell, self._election
         if self._asked is not None:
             self._asked.reply.ensure(Released(0))
-        election.observing = True
+        election.observing = election.observing or event.for_good
         if not election.active:
             event.reply.answer(Released(0))
             return

@@ -15,6 +15,7 @@ from aiocontroller.config import Config
 from aiocontroller.controller.broker_requests import BrokerRequestSender
 from aiocontroller.controller.channel_manager import ControllerChannelManager
 from aiocontroller.controller.event_queue import EventQueue
+from aiocontroller.controller.refused_brokers import RefusedBrokers
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import Broker, Endpoint, TopicPartition
 from aiocontroller.core.request_batch import RequestBatch, Sent, leaders_first
@@ -82,6 +83,7 @@ class ControllerShell:
         self.config_changes_seen: set[str] = set()
         """Names of the change notifications that have been looked at; membership only."""
         self.bad_znodes = metrics.counter("aiocontroller", "ZooKeeper", "BadZNodes")
+        self.refused_brokers = RefusedBrokers(world.clock, metrics)
         self.alarms = metrics.counter("aiocontroller", "EarlyDetection", "Alarms")
         self.false_alarms = metrics.counter("aiocontroller", "EarlyDetection", "FalseAlarms")
         self.unclean_elections = metrics.meter("kafka.controller", "ControllerStats", "UncleanLeaderElectionsPerSec")

@@ -142,6 +142,14 @@ class Release(Request, frozen=True, gc=False, kw_only=True):
     """Somebody wants the role given back to the brokers.  Answered with a ``Released`` when it is."""
 
     state = ControllerState.ControllerChange
+    for_good: bool = True
+    """Not to be contended for again until somebody asks for it."""
+
+
+class GuardChange(Signal, frozen=True, gc=False):
+    """What speaks against being the controller has changed."""
+
+    state = ControllerState.ControllerChange
 
 
 class GoOnReleasing(Signal, frozen=True, gc=False):

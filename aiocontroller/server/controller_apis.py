@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -30,10 +29,8 @@ from aiocontroller.server.apis import Api, Apis
 from aiocontroller.server.request import KafkaRequest, RequestContext
 from aiocontroller.wire import admin_messages, messages, topic_messages
 from aiocontroller.wire.alter_partition import decode_alter_partition_request, encode_alter_partition_response
-from aiocontroller.wire.apis import ApiKey, VersionRange, api_name
+from aiocontroller.wire.apis import ApiKey, VersionRange
 from aiocontroller.wire.errors import FrameError
-
-log = logging.getLogger(__name__)
 
 
 class ControllerApi(NamedTuple):
@@ -232,9 +229,7 @@ def _submission(shell: ControllerShell, served: ControllerApi) -> Callable[[Kafk
         if _may(shell, context):
             shell.queue.append(event)
         else:
-            log.warning(
-                "%s is no super user: %s from %s refused", context.principal, api_name(context.api), context.host
-            )
+            shell.refused_brokers.note(ApiKey(context.api), context.principal, context.host, event, shell.context)
             event.reply.answer(KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
     return submit

@@ -1,7 +1,8 @@
 """HTTP for people and their tools: ``/metrics``, ``/healthz``, ``/readyz``, ``/status``, and what debugging adds.
 
-``/healthz`` answers 200 while the process can do its work, ``/readyz`` while it does it (active, or standing by in
-good order); otherwise 503.  All answers are made from what is in memory, so that a look never waits for the cluster.
+``/healthz`` answers 200 while the process can do its work, ``/readyz`` while it is the controller or could become it;
+otherwise 503 with the reasons, one a line.  All answers are made from what is in memory, so that a look never waits for
+the cluster.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ async def serve(
     port: int,
     *,
     metrics: Metrics,
-    ready: Callable[[], bool],
+    ready: Callable[[], tuple[bool, str]],
     status: Callable[[], Mapping[str, Any]],
     alive: Callable[[], bool] = lambda: True,
     debug: Mapping[str, DebugHandler] | None = None,
@@ -72,7 +73,7 @@ async def serve(
     application.router.add_get("/", _index(debug or {}))
     application.router.add_get("/metrics", _metrics(metrics))
     application.router.add_get("/healthz", _probe(alive))
-    application.router.add_get("/readyz", _probe(ready))
+    application.router.add_get("/readyz", _readiness(ready))
     application.router.add_get("/status", _status(status))
     for name, handler in sorted((debug or {}).items()):
         application.router.add_post(f"/debug/{name}", _debug(name, handler))
@@ -116,6 +117,14 @@ def _metrics(metrics: Metrics) -> _Handler:
 def _probe(holds: Callable[[], bool]) -> _Handler:
     async def handle(request: web.Request) -> web.Response:
         return web.Response(text="ok\n") if holds() else web.Response(text="not ok\n", status=503)
+
+    return handle
+
+
+def _readiness(ready: Callable[[], tuple[bool, str]]) -> _Handler:
+    async def handle(request: web.Request) -> web.Response:
+        holds, text = ready()
+        return web.Response(text=f"{text}\n", status=200 if holds else 503)
 
     return handle
 

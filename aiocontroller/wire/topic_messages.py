@@ -11,6 +11,7 @@ from aiocontroller.core.events import NewPartitions, NewTopic, TopicResult
 from aiocontroller.core.ids import NO_TOPIC_ID
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
+from aiocontroller.wire.errors import FrameError
 from aiocontroller.wire.primitives import Buffer
 
 TOPIC_AUTHORIZATION_FAILED = 29
@@ -116,10 +117,12 @@ def encode_describe_broker_configs_request(version: int, broker: int, names: Ite
     return cold.encode_request(ApiKey.DESCRIBE_CONFIGS, version, message)
 
 
-def decode_describe_configs_response(version: int, body: Buffer) -> dict[str, str | None]:
-    """All settings that came back without an error."""
-    message = cold.decode_response(ApiKey.DESCRIBE_CONFIGS, version, body)
-    return {c.name: c.value for result in message.results if not result.error_code for c in result.configs}
+def decode_describe_configs_response(version: int, body: Buffer) -> tuple[int, dict[str, str | None]]:
+    """(error code, settings), of the one resource that was asked for."""
+    results = cold.decode_response(ApiKey.DESCRIBE_CONFIGS, version, body).results
+    if len(results) != 1:
+        raise FrameError(f"DescribeConfigs: found {len(results)} results, expected one")
+    return int(results[0].error_code), {config.name: config.value for config in results[0].configs}
 
 
 _BROKER = 4

@@ -546,6 +546,10 @@ class KafkaZkClient:
         reads = await self._znodes.read(paths.MIGRATION, watch=False)
         return None if reads is None else cluster_znodes.decode_migration(reads.data[0])
 
+    async def acls_exist(self) -> bool:
+        """Whether ``/kafka-acl`` is there: an AclAuthorizer makes it when it starts."""
+        return await self._znodes.exists(paths.ACL)
+
 
 def _writes(codes: list[int], versions: list[int], largest: int = 0) -> Writes:
     writes = Writes(0)

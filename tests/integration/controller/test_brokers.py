@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from aiocontroller.controller.rules_of_office import ACL_AUTHORIZERS
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.net.ports import World
@@ -120,7 +121,8 @@ async def test_brokers_that_are_slow_to_listen_get_everything_when_they_do(world
         slow = cluster.brokers[2]
         port = slow.port
         slow.deafen()
-        service = await cluster.add_controller()
+        # without an authorizer of its own it would wait for the broker's word that it has none
+        service = await cluster.add_controller(authorizer_class_name=ACL_AUTHORIZERS[0])
         await cluster.create_topic("t", {0: [1, 2], 1: [2, 1]})
         await cluster.until_leaders("t", [1, 2])
         await until(lambda: cluster.brokers[1].of(ApiKey.LEADER_AND_ISR))
@@ -220,6 +222,8 @@ async def test_broker_whose_disk_was_repaired_starts_anew(cluster: Cluster) -> N
 
 
 async def test_endpoint_is_that_of_the_control_plane_listener(cluster: Cluster) -> None:
+    for each in cluster.brokers.values():
+        each.settings["control.plane.listener.name"] = "CONTROL"
     service = await cluster.add_controller(control_plane_listener_name="CONTROL")
     await until(lambda: len(service.shell.context.brokers) == 3)
     broker = service.shell.context.brokers[1]

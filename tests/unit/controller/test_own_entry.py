@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from aiocontroller.config import load_config
-from aiocontroller.controller.reasons_against import _reasons_of_listeners
+from aiocontroller.controller.rules_of_office import Answer, Cluster, Known, Us, reasons_against
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.metrics import Metrics
+from aiocontroller.net.simulated import SimulatedNetwork, simulated_world
+from aiocontroller.wire.apis import VersionRange
 
 US = 1_000_001
 
@@ -27,7 +29,14 @@ def shell(brokers: list[Broker], own: str = "PLAINTEXT://us:1", **properties: st
     config, _ = load_config(overrides=told)
     nothing: Any = None
     made = ControllerShell(
-        config, nothing, nothing, nothing, Metrics(), nothing, nothing, lambda: list(config.listeners)
+        config,
+        simulated_world(SimulatedNetwork()),
+        nothing,
+        nothing,
+        Metrics(),
+        nothing,
+        nothing,
+        lambda: list(config.listeners),
     )
     made.context = ControllerContext()
     made.context.add_brokers(brokers)
@@ -80,17 +89,23 @@ def test_who_leaves_is_nowhere() -> None:
     assert of.own_entry() is None
 
 
+def reasons(of: ControllerShell, brokers: list[Broker]) -> list[str]:
+    us = Us(of.id, of.config, of.own_endpoints())
+    known = Known({b.id: Answer(b.id, b.epoch, False, VersionRange(0, 7), {}) for b in brokers}, {})
+    return [reason.text for reason in reasons_against(us, Cluster(brokers), known)]
+
+
 def test_listeners_that_brokers_do_not_have_are_named() -> None:
     brokers = [broker(1, "A", "B")]
-    assert _reasons_of_listeners(shell(brokers), brokers) == [
+    assert reasons(shell(brokers), brokers) == [
         "inter.broker.listener.name is PLAINTEXT, and brokers have the listeners A, B: set it to theirs"
     ]
-    assert _reasons_of_listeners(shell(brokers, inter_broker_listener_name="B"), brokers) == []
+    assert reasons(shell(brokers, inter_broker_listener_name="B"), brokers) == []
 
 
 def test_protocols_that_brokers_do_not_speak_are_named() -> None:
     brokers = [broker(1, "SSL", protocol="SSL")]
-    (reason,) = _reasons_of_listeners(shell(brokers), brokers)
+    (reason,) = reasons(shell(brokers), brokers)
     assert reason.startswith("brokers speak SSL on their listener SSL, and ours, PLAINTEXT, speaks PLAINTEXT")
-    assert _reasons_of_listeners(shell(brokers, own="SSL://us:1"), brokers) == []
-    assert _reasons_of_listeners(shell([]), []) == []
+    assert reasons(shell(brokers, own="SSL://us:1"), brokers) == []
+    assert reasons(shell([]), []) == []

@@ -15,8 +15,10 @@ import pytest
 from aiocontroller.authorizer.authorizer import AllowAll
 from aiocontroller.config import Config
 from aiocontroller.controller.event_queue import EventQueue
+from aiocontroller.controller.refused_brokers import RefusedBrokers
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import Broker, Endpoint, LeaderAndIsr, ReplicaAssignment
+from aiocontroller.metrics import Metrics
 from aiocontroller.net.simulated import SimulatedNetwork, simulated_world
 from aiocontroller.security import Security
 from aiocontroller.server.socket_server import SocketServer
@@ -124,6 +126,7 @@ class Front:
             authorizer=AllowAll(),
             own_entry=self.own_entry,
             last_brokers=[],
+            refused_brokers=RefusedBrokers(self.world.clock, Metrics()),
             last_offered={},
         )
         self.shell = shell

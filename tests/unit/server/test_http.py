@@ -16,7 +16,8 @@ from aiocontroller.server.http import HttpServer, serve
 
 class Service:
     def __init__(self) -> None:
-        self.ready = self.alive = True
+        self.alive = True
+        self.ready = (True, "standing by")
         self.metrics = Metrics()
         self.status: dict[str, Any] = {"id": 1, "events": [{"event": "Startup"}]}
 
@@ -64,13 +65,23 @@ async def test_metrics(service: Service, http: aiohttp.ClientSession) -> None:
         assert "kafka_controller_kafkacontroller_activecontrollercount 1\n" in await answer.text()
 
 
-@pytest.mark.parametrize("page,attribute", [("/healthz", "alive"), ("/readyz", "ready")])
-async def test_probes(service: Service, http: aiohttp.ClientSession, page: str, attribute: str) -> None:
-    async with http.get(page) as answer:
+async def test_liveness(service: Service, http: aiohttp.ClientSession) -> None:
+    async with http.get("/healthz") as answer:
         assert (answer.status, await answer.text()) == (200, "ok\n")
-    setattr(service, attribute, False)
-    async with http.get(page) as answer:
+    service.alive = False
+    async with http.get("/healthz") as answer:
         assert (answer.status, await answer.text()) == (503, "not ok\n")
+
+
+async def test_readiness_says_what_it_is_or_why_not(service: Service, http: aiohttp.ClientSession) -> None:
+    async with http.get("/readyz") as answer:
+        assert (answer.status, await answer.text()) == (200, "standing by\n")
+    service.ready = False, "not able to stand by\nno session with ZooKeeper"
+    async with http.get("/readyz") as answer:
+        assert (answer.status, await answer.text()) == (
+            503,
+            "not able to stand by\nno session with ZooKeeper\n",
+        )
 
 
 async def test_status_is_json_whatever_it_holds(service: Service, http: aiohttp.ClientSession) -> None:
@@ -96,8 +107,9 @@ async def test_a_taken_port_is_an_error_that_names_it() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
+        ready = Service().ready
         with pytest.raises(OSError, match=str(port)):
-            await serve(real_world(), "127.0.0.1", port, metrics=Metrics(), ready=lambda: True, status=dict)
+            await serve(real_world(), "127.0.0.1", port, metrics=Metrics(), ready=lambda: ready, status=dict)
 
 
 async def test_closed_means_closed(server: HttpServer) -> None:

@@ -1,0 +1,45 @@
+"""Whether this process is the controller, or could become it; and why not.  What ``/readyz`` tells."""
+
+from __future__ import annotations
+
+import msgspec
+
+from aiocontroller.controller.controller_election import ControllerElection
+from aiocontroller.controller.guard import Guard
+from aiocontroller.controller.rules_of_office import Kind
+from aiocontroller.controller.shell import ControllerShell
+
+
+class Readiness(msgspec.Struct, frozen=True):
+    ready: bool
+    state: str
+    """``in office``, ``standing by``, or ``not able to stand by``."""
+    reasons: tuple[str, ...] = ()
+    """What is wrong; in office also what is not yet known and takes no readiness away."""
+
+    def __str__(self) -> str:
+        return "\n".join([self.state, *self.reasons])
+
+
+def readiness(shell: ControllerShell, election: ControllerElection, guard: Guard) -> Readiness:
+    """A broker that has not answered yet keeps this process out of office; in office it is shown, no more."""
+    connected = shell.zk.client.connected
+    if election.active:
+        wrong = [] if connected else ["no connection to ZooKeeper"]
+        wrong += [f"refused: {what}" for what in shell.refused_brokers.going_on()]
+        wrong += [reason.text for reason in guard.reasons if reason.kind is not Kind.UNANSWERED]
+        unknown = [reason.text for reason in guard.reasons if reason.kind is Kind.UNANSWERED]
+        return Readiness(not wrong, "in office", tuple(wrong + unknown))
+    reasons = ["no session with ZooKeeper"] if not connected else _against_standing_by(shell, election, guard)
+    return Readiness(not reasons, "not able to stand by" if reasons else "standing by", tuple(reasons))
+
+
+def _against_standing_by(shell: ControllerShell, election: ControllerElection, guard: Guard) -> list[str]:
+    reasons = [reason.text for reason in guard.reasons]
+    if election.observing:
+        reasons.append("the role was released: 'aiocontroller takeover' asks for it again")
+    elif shell.config.aiocontroller_takeover_policy == "observe":
+        reasons.append("aiocontroller.takeover.policy is observe: 'aiocontroller takeover' asks for the role")
+    if not guard.looked:
+        reasons.append("the cluster has not been looked at yet")
+    return reasons

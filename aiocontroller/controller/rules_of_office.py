@@ -1,0 +1,275 @@
+"""What speaks against being the controller of a cluster, in words for the operator.  Pure: nothing is asked here.
+
+The rules (docs/operating.md has them as a table) see what ZooKeeper holds (``Cluster``) and what brokers have said of
+themselves (``Answer``).  They are closed: where this controller has no authorizer, it needs to know that no broker has
+one, since it would lend its own rights to everybody who comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from aiocontroller.config import Config
+from aiocontroller.controller.shell import inter_broker_listener
+from aiocontroller.core.ids import Broker, Endpoint
+from aiocontroller.wire.apis import VersionRange
+from aiocontroller.zookeeper import paths
+from aiocontroller.zookeeper.znodes import BadZNode, ControllerZNode
+
+OLDEST_LEADER_AND_ISR = 2
+"""Kafka 2.2's: the first that carries a broker epoch, without which a restarted broker takes old requests for new."""
+ACL_AUTHORIZERS = ("kafka.security.authorizer.AclAuthorizer", "kafka.security.auth.SimpleAclAuthorizer")
+"""What is implemented here, from the same znodes."""
+
+
+class Kind(StrEnum):
+    """Of a reason; a label of metrics."""
+
+    KRAFT = "kraft"
+    MIGRATION = "migration"
+    ID = "id"
+    LISTENERS = "listeners"
+    VERSION = "version"
+    AUTHORIZER = "authorizer"
+    UNANSWERED = "unanswered"
+    UNREACHABLE = "unreachable"
+
+
+ENDS_A_TERM = frozenset({Kind.MIGRATION, Kind.AUTHORIZER})
+"""What is found in office and makes the role go back.  Other reasons are shown: whoever came next would meet them too,
+and a missing answer is mostly a broker that is about to die or to start."""
+
+
+NOT_ASKED = "it has not been asked yet"
+
+
+class Reason(NamedTuple):
+    kind: Kind
+    text: str
+
+    @property
+    def passing(self) -> bool:
+        """Nothing is wrong so far: this is how every start begins."""
+        return self.text.endswith(NOT_ASKED)
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What one registration of a broker said."""
+
+    broker: int
+    epoch: int
+    zk_migration_ready: bool
+    leader_and_isr: VersionRange | None
+    """None: it does not take this request."""
+    settings: Mapping[str, str | None]
+    """Those of ``settings_asked`` that it has; always with ``authorizer.class.name``."""
+
+    @property
+    def authorizer(self) -> str | None:
+        return self.settings.get("authorizer.class.name") or None
+
+
+class Cluster(msgspec.Struct, frozen=True):
+    """What ZooKeeper holds."""
+
+    brokers: Sequence[Broker] = ()
+    bad: Sequence[BadZNode] = ()
+    """Registrations that cannot be read."""
+    migration: bool = False
+    acls: bool = False
+    """``/kafka-acl`` exists: an AclAuthorizer makes it when it starts, and nothing removes it."""
+    holder: ControllerZNode | None = None
+
+
+class Us(NamedTuple):
+    """This controller, as the rules see it."""
+
+    id: int
+    config: Config
+    endpoints: Sequence[Endpoint]
+
+
+class Known(NamedTuple):
+    """What brokers have said, by broker id."""
+
+    answers: Mapping[int, Answer]
+    """The last one, be it of an earlier registration, or of a broker that is not registered any more."""
+    why_none: Mapping[int, str]
+    """Why the present registration has not answered."""
+
+    def present(self, cluster: Cluster) -> dict[int, Answer]:
+        """Answers of the registrations that are there now."""
+        found = ((broker, self.answers.get(broker.id)) for broker in cluster.brokers)
+        return {broker.id: answer for broker, answer in found if answer is not None and answer.epoch == broker.epoch}
+
+
+Rule = Callable[[Us, Cluster, Known], Iterator[Reason]]
+
+
+def reasons_against(us: Us, cluster: Cluster, known: Known) -> list[Reason]:
+    """None: nothing speaks against it.  Equal ones of several brokers are one."""
+    return list(dict.fromkeys(reason for rule in RULES for reason in rule(us, cluster, known)))
+
+
+def settings_asked(config: Config, brokers: Sequence[Broker]) -> tuple[str, ...]:
+    """What the rules need to know of a broker's configuration."""
+    return (
+        "authorizer.class.name",
+        "inter.broker.listener.name",
+        "security.inter.broker.protocol",
+        "control.plane.listener.name",
+    )
+
+
+def _in_migration(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
+    holder = cluster.holder
+    if holder is not None and holder.kraft_controller_epoch > 0:
+        yield Reason(
+            Kind.KRAFT,
+            f"controller {holder.controller_id} is KRaft's (kraftControllerEpoch {holder.kraft_controller_epoch}): "
+            "a cluster in migration is not taken over",
+        )
+    if cluster.migration:
+        yield Reason(Kind.MIGRATION, f"{paths.MIGRATION} exists: the cluster is being migrated to KRaft")
+    for answer in known.present(cluster).values():
+        if answer.zk_migration_ready:
+            yield Reason(
+                Kind.MIGRATION,
+                f"broker {answer.broker} is set up for migration to KRaft (zookeeper.metadata.migration.enable)",
+            )
+
+
+def _id_of_a_broker(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
+    namesake = next((broker for broker in cluster.brokers if broker.id == us.id), None)
+    if namesake is not None or any(znode.path == paths.broker_id(us.id) for znode in cluster.bad):
+        where = "" if namesake is None else " on " + ", ".join(f"{e.host}:{e.port}" for e in namesake.endpoints)
+        yield Reason(Kind.ID, f"aiocontroller.id {us.id} is the id of a broker{where}: choose one that none has")
+
+
+def _registered_listeners(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
+    """Brokers look for the controller on one listener, and speak on it as they do among each other."""
+    brokers = cluster.brokers
+    name = inter_broker_listener(us.config, brokers)
+    protocols = dict.fromkeys(e.security_protocol for b in brokers for e in b.endpoints if e.listener == name)
+    if brokers and not protocols:
+        found = ", ".join(dict.fromkeys(e.listener for b in brokers for e in b.endpoints))
+        yield Reason(
+            Kind.LISTENERS,
+            f"inter.broker.listener.name is {name}, and brokers have the listeners {found}: set it to theirs",
+        )
+        return
+    ours = next((e for e in us.endpoints if e.listener == name), us.endpoints[0] if us.endpoints else None)
+    if protocols and ours is not None and ours.security_protocol not in protocols:
+        theirs = " and ".join(protocols)
+        yield Reason(
+            Kind.LISTENERS,
+            f"brokers speak {theirs} on their listener {name}, and ours, {ours.listener}, speaks "
+            f"{ours.security_protocol}: set listeners and listener.security.protocol.map",
+        )
+
+
+def _configured_listeners(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
+    for answer in known.present(cluster).values():
+        told = answer.settings
+        listener = told.get("inter.broker.listener.name") or told.get("security.inter.broker.protocol")
+        ours = inter_broker_listener(us.config, cluster.brokers)
+        if listener and listener.upper() != ours:
+            yield Reason(
+                Kind.LISTENERS,
+                f"brokers talk to each other on listener {listener}: set inter.broker.listener.name, now {ours}",
+            )
+        control = told.get("control.plane.listener.name")
+        if (control or None) != us.config.control_plane_listener_name:
+            yield Reason(
+                Kind.LISTENERS, f"brokers have control.plane.listener.name {control or '(none)'}: set it so here"
+            )
+
+
+def _too_old(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
+    for answer in known.present(cluster).values():
+        offered = answer.leader_and_isr
+        if offered is None:
+            yield Reason(
+                Kind.VERSION,
+                f"broker {answer.broker} takes no LeaderAndIsr requests: Kafka 2.2 to 3.9 in ZooKeeper mode is needed",
+            )
+        elif offered.max < OLDEST_LEADER_AND_ISR:
+            yield Reason(
+                Kind.VERSION,
+                f"broker {answer.broker} is older than Kafka 2.2 (LeaderAndIsr {offered.max}): not supported",
+            )
+
+
+def _authorizers(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
+    """An authorizer that is not implemented here, or that we do not know that we should have."""
+    ours = us.config.authorizer_class_name
+    if ours is not None and ours not in ACL_AUTHORIZERS:
+        yield Reason(
+            Kind.AUTHORIZER,
+            f"authorizer.class.name is {ours}, which cannot run outside brokers: this controller implements "
+            f"{ACL_AUTHORIZERS[0]} only",
+        )
+    present = known.present(cluster)
+    # Where nobody can be asked, what was last heard counts, also of brokers that are gone.
+    for answer in (present or known.answers).values():
+        if answer.authorizer is not None and answer.authorizer not in ACL_AUTHORIZERS:
+            yield Reason(
+                Kind.AUTHORIZER,
+                f"brokers have an authorizer ({answer.authorizer}) that cannot run outside brokers: this controller "
+                f"implements {ACL_AUTHORIZERS[0]} only",
+            )
+        elif answer.authorizer is not None and ours is None:
+            yield Reason(
+                Kind.AUTHORIZER,
+                f"brokers have an authorizer ({answer.authorizer}): set authorizer.class.name and super.users, which "
+                "say who may ask this controller for what",
+            )
+
+
+def _answers_missing(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
+    """Without an authorizer of our own we have to know that no broker has one.
+
+    A broker that said so before it was restarted is believed until it says otherwise: else each restart would leave
+    the cluster without anybody who can be elected.  It is not believed where ``/kafka-acl`` says otherwise.
+    """
+    if us.config.authorizer_class_name is not None:
+        return
+    present = known.present(cluster)
+    silent = [broker for broker in cluster.brokers if broker.id not in present]
+    for broker in silent:
+        before = known.answers.get(broker.id)
+        if before is None or before.authorizer is not None or cluster.acls:
+            why = known.why_none.get(broker.id, NOT_ASKED)
+            yield Reason(Kind.UNANSWERED, f"broker {broker.id} has not said whether it has an authorizer: {why}")
+    if not present and cluster.bad:
+        yield Reason(Kind.UNANSWERED, f"{cluster.bad[0].path} cannot be read, and no other broker has said anything")
+    if cluster.acls and not cluster.brokers:
+        yield Reason(
+            Kind.UNANSWERED,
+            f"{paths.ACL} exists, so that brokers have or had an authorizer, and none is there to be asked: set "
+            "authorizer.class.name and super.users",
+        )
+
+
+RULES: tuple[Rule, ...] = (
+    _in_migration,
+    _id_of_a_broker,
+    _registered_listeners,
+    _configured_listeners,
+    _too_old,
+    _authorizers,
+    _answers_missing,
+)
+
+
+def reasons_against_deposing(cluster: Cluster, known: Known) -> list[Reason]:
+    """What speaks against taking the role from a broker that does its work, beside ``reasons_against``."""
+    if not cluster.brokers or known.present(cluster):
+        return []
+    first = cluster.brokers[0].id
+    why = known.why_none.get(first, NOT_ASKED)
+    return [Reason(Kind.UNREACHABLE, f"no broker can be reached: broker {first}: {why}")]

@@ -1,0 +1,129 @@
+"""Controllers, recording brokers and a modelled ZooKeeper on the network in memory: who gets into office, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from aiocontroller.chaos.zookeeper_model import ZooKeeperModel
+from aiocontroller.chaos.zookeeper_server import ZooKeeperServer
+from aiocontroller.config import Config
+from aiocontroller.core.events import Reply, TakeOver
+from aiocontroller.journal.journal import MemoryJournal
+from aiocontroller.net.ports import World
+from aiocontroller.net.simulated import Host, SimulatedClock, SimulatedNetwork, simulated_world
+from aiocontroller.service import Service
+from aiocontroller.zookeeper.client import ZooKeeperClient
+from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+from tests.recording_broker import RecordingBroker
+
+SESSION_MS = 6_000
+ACL_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
+
+
+class Stage:
+    def __init__(self) -> None:
+        self.network = SimulatedNetwork()
+        self.world = simulated_world(self.network)
+        self.zookeeper = ZooKeeperServer(self.world, ZooKeeperModel(tick_ms=500))
+        self.brokers: dict[int, RecordingBroker] = {}
+        self.hosts: dict[Service, Host] = {}
+        self._running: dict[Service, asyncio.Task[None]] = {}
+
+    async def start(self) -> None:
+        await self.zookeeper.start()
+        self.client = ZooKeeperClient(self.zookeeper.address, world=self.world, session_timeout_s=60)
+        await self.client.start(10.0)
+        self.zk = KafkaZkClient(self.client)
+        await self.zk.create_top_level_paths()
+
+    async def add_broker(self, broker_id: int, **settings: str | None) -> RecordingBroker:
+        """``settings`` by Kafka's names with underscores for dots."""
+        broker = self.brokers[broker_id] = RecordingBroker(self.world, self.zookeeper.address, broker_id)
+        broker.settings |= {name.replace("_", "."): value for name, value in settings.items()}
+        await broker.start()
+        return broker
+
+    async def kill_broker(self, broker_id: int) -> None:
+        await self.brokers.pop(broker_id).stop()
+
+    async def restart_broker(self, broker_id: int, **settings: str | None) -> RecordingBroker:
+        await self.kill_broker(broker_id)
+        return await self.add_broker(broker_id, **settings)
+
+    async def add_controller(self, **changes: Any) -> Service:
+        """It has looked at the cluster and asked its brokers before this returns."""
+        settings = {"zookeeper_connect": self.zookeeper.address, "zookeeper_session_timeout_ms": SESSION_MS}
+        config = msgspec.structs.replace(Config(), **(settings | changes))
+        host = self.network.host(f"controller {len(self.hosts)}")
+        world = World(host, SimulatedClock(host), self.world.random)
+        service = Service(config, world, journal=MemoryJournal(config.aiocontroller_id, world.clock), with_http=False)
+        self.hosts[service] = host
+        self._running[service] = asyncio.create_task(service.run())
+        await self.until(lambda: service.controller.guard.looked)
+        await self.sleep(1)
+        return service
+
+    def crash(self, service: Service) -> None:
+        """As SIGKILL: its listener refuses, its session is left to expire."""
+        self.network.crash(self.hosts[service])
+        self._running.pop(service).cancel()
+
+    async def broker_in_office(self, session: ZooKeeperClient | None = None) -> None:
+        await self.create("/controller", b'{"version":1,"brokerid":1,"timestamp":"0"}', ephemeral=session is not None)
+
+    async def create(self, path: str, data: bytes = b"{}", *, ephemeral: bool = False) -> None:
+        await self.client.create(path, data=data, ephemeral=ephemeral)
+
+    async def delete(self, path: str) -> None:
+        await self.client.delete(path, -1)
+
+    async def sleep(self, seconds: float) -> None:
+        await self.world.clock.sleep(seconds)
+
+    async def until(self, condition: Callable[[], Any], within_s: float = 60.0) -> Any:
+        deadline_s = self.world.clock.monotonic() + within_s
+        while not (found := condition()):
+            assert self.world.clock.monotonic() < deadline_s, f"not within {within_s} s of virtual time"
+            await self.sleep(0.01)
+        return found
+
+    async def close(self) -> None:
+        for service, task in self._running.items():
+            service.stop()
+            await task
+        for broker in self.brokers.values():
+            await broker.stop()
+        await self.client.close()
+        self.zookeeper.stop()
+
+
+@asynccontextmanager
+async def stage() -> AsyncIterator[Stage]:
+    made = Stage()
+    await made.start()
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+async def take_over(service: Service) -> list[str]:
+    """The command; the reasons why not."""
+    answer: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
+    service.queue.append(TakeOver(reply=Reply(answer.set_result)))
+    return await answer
+
+
+def in_office(service: Service) -> bool:
+    return service.controller.election.active
+
+
+def terms(service: Service) -> int:
+    """How often it was elected."""
+    assert isinstance(service.journal, MemoryJournal)
+    return len(service.journal.of_kind("elected"))

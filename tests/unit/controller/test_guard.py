@@ -1,0 +1,346 @@
+"""Every way into office leads past the guard; what speaks against it, and what follows when that comes or goes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from aiocontroller.controller.controller_election import ControllerElection
+from aiocontroller.service import Service
+from aiocontroller.wire.apis import ApiKey
+from tests.unit.controller.office import ACL_AUTHORIZER, Stage, in_office, stage, take_over, terms
+from tests.virtual_time import virtual_time
+
+Obstacle = Callable[[], Awaitable[None]]
+
+
+async def no_obstacle() -> None:
+    pass
+
+
+# -- every way into office: each makes the obstacle just before this process could be elected --------------------------
+
+
+async def start_at_a_vacancy(it: Stage, obstacle: Obstacle) -> Service:
+    await obstacle()
+    return await it.add_controller()
+
+
+async def start_with_the_policy_takeover(it: Stage, obstacle: Obstacle) -> Service:
+    await it.broker_in_office()
+    await obstacle()
+    return await it.add_controller(aiocontroller_takeover_policy="takeover")
+
+
+async def vacancy(it: Stage, obstacle: Obstacle) -> Service:
+    await it.broker_in_office()
+    service = await it.add_controller()
+    await obstacle()
+    await it.delete("/controller")
+    return service
+
+
+async def vacancy_before_the_watch_is_armed_again(it: Stage, obstacle: Obstacle) -> Service:
+    service = await vacancy(it, obstacle)
+    await it.broker_in_office()
+    await it.delete("/controller")
+    return service
+
+
+async def takeover_command(it: Stage, obstacle: Obstacle) -> Service:
+    await it.broker_in_office()
+    service = await it.add_controller()
+    await obstacle()
+    await take_over(service)
+    return service
+
+
+async def early_election(it: Stage, obstacle: Obstacle) -> Service:
+    first = await it.add_controller()
+    await it.until(lambda: in_office(first))
+    second = await it.add_controller(aiocontroller_id=1_000_002, aiocontroller_early_controller_detection="refused")
+    await it.until(lambda: second.controller.election.standing_by_for)
+    await obstacle()
+    it.crash(first)
+    await it.sleep(1.9)  # the session lives
+    return second
+
+
+async def refused_write(it: Stage, obstacle: Obstacle) -> Service:
+    service = await it.add_controller()
+    await it.until(lambda: in_office(service))
+    await obstacle()
+    await it.client.set_data("/controller_epoch", b"7", -1)
+    await it.create("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1]}}')
+    return service
+
+
+async def fault(it: Stage, obstacle: Obstacle) -> Service:
+    service = await it.add_controller()
+    await it.until(lambda: in_office(service))
+    await obstacle()
+    read = service.shell.zk.get_all_topics_in_cluster
+
+    async def broken(*, watch: bool) -> list[str]:
+        service.shell.zk.get_all_topics_in_cluster = read  # type: ignore[method-assign]
+        raise RuntimeError("a bug")
+
+    service.shell.zk.get_all_topics_in_cluster = broken  # type: ignore[method-assign]
+    await it.create("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1]}}')
+    return service
+
+
+WAYS = [
+    start_at_a_vacancy,
+    start_with_the_policy_takeover,
+    vacancy,
+    vacancy_before_the_watch_is_armed_again,
+    takeover_command,
+    early_election,
+    refused_write,
+    fault,
+]
+AGAIN = (refused_write, fault)
+"""These begin in office."""
+
+
+@pytest.mark.parametrize("way", WAYS)
+@virtual_time
+async def test_each_way_leads_into_office(way: Callable[[Stage, Obstacle], Awaitable[Service]]) -> None:
+    async with stage() as it:
+        await it.add_broker(1)
+        service = await way(it, no_obstacle)
+        await it.until(lambda: in_office(service) and terms(service) == 1 + (way in AGAIN), 5)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@virtual_time
+async def test_no_way_leads_past_the_guard_and_a_refused_role_is_tried_again(
+    way: Callable[[Stage, Obstacle], Awaitable[Service]],
+) -> None:
+    async with stage() as it:
+        await it.add_broker(1)
+        service = await way(it, lambda: it.create("/migration"))
+        before = int(way in AGAIN)
+        await it.sleep(20)
+        assert not in_office(service)
+        assert terms(service) == before
+        assert "/migration exists" in service.controller.election.refusals[0]
+        found = service.controller.readiness()
+        assert (found.ready, found.state) == (False, "not able to stand by")
+        await it.delete("/migration")
+        if way is takeover_command:  # was answered: nobody waits for it
+            await it.until(lambda: service.controller.readiness().state == "standing by", 5)
+        else:
+            await it.until(lambda: in_office(service), 5)
+            assert service.controller.readiness().state == "in office"
+        assert service.controller.readiness().ready
+
+
+def test_nothing_but_the_guard_makes_a_permit() -> None:
+    """``_win`` wants one, and one method calls it."""
+    assert "permit" in ControllerElection._win.__annotations__
+    callers = [
+        name
+        for name, each in vars(ControllerElection).items()
+        if callable(each) and "_win" in getattr(each, "__code__", no_obstacle.__code__).co_names
+    ]
+    assert callers == ["_contend"]
+
+
+# -- authorizers -------------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_vacancy_after_all_brokers_died_does_not_forget_their_authorizer() -> None:
+    """Finding 8: the takeover was refused; with both brokers killed, the vacancy was won."""
+    async with stage() as it:
+        for broker in (1, 2):
+            await it.add_broker(broker, authorizer_class_name="org.example.RangerAuthorizer")
+        await it.broker_in_office()
+        service = await it.add_controller()
+        (reason,) = await take_over(service)
+        assert "org.example.RangerAuthorizer" in reason
+        for broker in (1, 2):
+            await it.kill_broker(broker)
+        await it.delete("/controller")
+        await it.sleep(30)
+        assert not in_office(service)
+        assert "brokers have an authorizer" in service.controller.readiness().reasons[0]
+
+
+@virtual_time
+async def test_vacancy_without_brokers_is_left_where_acls_are() -> None:
+    """A process that has just started has asked nobody."""
+    async with stage() as it:
+        await it.create("/kafka-acl")
+        service = await it.add_controller()
+        await it.sleep(10)
+        assert not in_office(service)
+        assert "/kafka-acl exists" in service.controller.election.refusals[0]
+        await it.add_broker(1)  # has none: the znode is left from earlier
+        await it.until(lambda: in_office(service), 5)
+
+
+@virtual_time
+async def test_vacancy_without_brokers_and_acls_is_taken() -> None:
+    async with stage() as it:
+        service = await it.add_controller()
+        assert in_office(service)
+
+
+@virtual_time
+async def test_silent_broker_keeps_a_fresh_process_out_until_its_session_ends() -> None:
+    async with stage() as it:
+        await it.add_broker(1)
+        frozen = await it.add_broker(2)
+        frozen.unanswered.add(ApiKey.API_VERSIONS)
+        service = await it.add_controller()
+        await it.sleep(10)
+        assert not in_office(service)
+        assert service.controller.status()["unanswered_brokers"] == [2]
+        assert "broker 2 has not said" in service.controller.readiness().reasons[0]
+        await it.kill_broker(2)
+        await it.until(lambda: in_office(service), 5)
+
+
+@virtual_time
+async def test_silent_broker_keeps_nobody_out_who_knows_it_or_has_an_authorizer() -> None:
+    async with stage() as it:
+        await it.add_broker(1)
+        await it.broker_in_office()
+        known = await it.add_controller()
+        frozen = await it.restart_broker(1)
+        frozen.unanswered.add(ApiKey.API_VERSIONS)
+        await it.delete("/controller")
+        await it.until(lambda: in_office(known), 1)
+
+    async with stage() as it:
+        frozen = await it.add_broker(1)
+        frozen.unanswered.add(ApiKey.API_VERSIONS)
+        service = await it.add_controller(authorizer_class_name=ACL_AUTHORIZER)
+        assert in_office(service)
+
+
+@virtual_time
+async def test_broker_that_refuses_to_tell_its_settings_has_an_authorizer() -> None:
+    async with stage() as it:
+        broker = await it.add_broker(1)
+        broker.settings_error = 31
+        service = await it.add_controller()
+        await it.sleep(10)
+        assert not in_office(service)
+        assert "CLUSTER_AUTHORIZATION_FAILED" in service.controller.election.refusals[0]
+
+
+@virtual_time
+async def test_rolling_restart_that_switches_an_authorizer_on_ends_the_term_of_who_has_none() -> None:
+    async with stage() as it:
+        for broker in (1, 2):
+            await it.add_broker(broker)
+        service = await it.add_controller()
+        assert in_office(service)
+        await it.restart_broker(1, authorizer_class_name=ACL_AUTHORIZER)
+        await it.until(lambda: not in_office(service), 5)
+        assert await it.zk.get_controller(watch=False) is None
+        told = it.brokers[2].of(ApiKey.UPDATE_METADATA)[-1]
+        assert [live.id_ for live in told.live_brokers] == [1, 2]  # in order: the brokers hear that it goes
+        await it.sleep(20)
+        assert terms(service) == 1
+        await it.restart_broker(1)
+        await it.until(lambda: in_office(service), 5)  # the reason is gone
+
+
+@virtual_time
+async def test_broker_that_does_not_answer_in_office_is_shown_and_ends_no_term() -> None:
+    async with stage() as it:
+        await it.add_broker(1)
+        service = await it.add_controller()
+        broker = await it.add_broker(2)
+        broker.unanswered.add(ApiKey.API_VERSIONS)
+        await it.sleep(20)
+        assert in_office(service)
+        found = service.controller.readiness()
+        assert found.ready
+        assert "broker 2 has not said" in found.reasons[0]
+
+
+@virtual_time
+async def test_authorizer_that_runs_in_brokers_only_is_refused_on_both_sides() -> None:
+    async with stage() as it:
+        await it.add_broker(1, authorizer_class_name="org.example.Other")
+        service = await it.add_controller(authorizer_class_name=ACL_AUTHORIZER)
+        assert not in_office(service)
+        assert (
+            "brokers have an authorizer (org.example.Other) that cannot run"
+            in service.controller.readiness().reasons[0]
+        )
+    async with stage() as it:
+        service = await it.add_controller(authorizer_class_name="org.example.Other")
+        assert not in_office(service)
+        assert "authorizer.class.name is org.example.Other" in service.controller.readiness().reasons[0]
+
+
+# -- what it costs, what it says ---------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_election_waits_for_no_broker_whose_answer_is_known() -> None:
+    """Not even for one that has died since, without its session having ended."""
+    async with stage() as it:
+        for broker in (1, 2, 3):
+            await it.add_broker(broker)
+        await it.broker_in_office()
+        service = await it.add_controller()
+        for broker in it.brokers.values():
+            broker.unanswered.update((ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CONFIGS))
+        began_s = it.world.clock.monotonic()
+        await it.delete("/controller")
+        await it.until(lambda: in_office(service), 1)
+        assert it.world.clock.monotonic() - began_s < 0.05
+
+
+@virtual_time
+async def test_reasons_are_logged_when_they_come_and_not_again(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with stage() as it:
+        await it.add_broker(1)
+        await it.create("/migration")
+        service = await it.add_controller()
+        await it.sleep(60)
+        assert [r.getMessage() for r in caplog.records if "/migration" in r.getMessage()] == [
+            "This process cannot be the controller: /migration exists: the cluster is being migrated to KRaft",
+            "Not taking the role: /migration exists: the cluster is being migrated to KRaft",
+        ]
+        assert service.metrics.snapshot()['aiocontroller_guard_reasons{kind="migration"}'] == 1
+        assert service.metrics.snapshot()['aiocontroller_guard_refusals_total{kind="migration"}'] >= 1
+
+
+@virtual_time
+async def test_readiness_without_a_session_and_after_a_release() -> None:
+    async with stage() as it:
+        await it.broker_in_office()
+        service = await it.add_controller()
+        found = service.controller.readiness()
+        assert (found.ready, found.state, found.reasons) == (True, "standing by", ())
+        service.controller.election.observing = True
+        assert "the role was released" in service.controller.readiness().reasons[0]
+        assert not service.controller.readiness().ready
+        it.zookeeper.stop()
+        await it.sleep(10)
+        assert service.controller.readiness().reasons == ("no session with ZooKeeper",)
+        await it.zookeeper.start()
+
+
+@virtual_time
+async def test_process_that_only_looks_on_is_not_ready() -> None:
+    async with stage() as it:
+        await it.add_broker(1)
+        service = await it.add_controller(aiocontroller_takeover_policy="observe")
+        found = service.controller.readiness()
+        assert not found.ready
+        assert "aiocontroller.takeover.policy is observe" in found.reasons[0]
+        assert await take_over(service) == []
+        assert service.controller.readiness().state == "in office"

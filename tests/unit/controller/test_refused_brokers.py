@@ -1,0 +1,53 @@
+"""Requests of brokers that are refused: seldom in the log, a metric, and shown while they go on."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from aiocontroller.controller.refused_brokers import GOES_ON_S, RefusedBrokers
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.events import AlterPartitionReceived, CreateTopics, Reply
+from aiocontroller.core.ids import Broker
+from aiocontroller.metrics import Metrics
+from aiocontroller.net.simulated import SimulatedNetwork, simulated_world
+from aiocontroller.wire.apis import ApiKey
+from tests.virtual_time import virtual_time
+
+
+def alter_partition(broker: int, epoch: int) -> AlterPartitionReceived:
+    return AlterPartitionReceived(
+        broker=broker, broker_epoch=epoch, version=3, partitions=(), reply=Reply(lambda _: None)
+    )
+
+
+@virtual_time
+async def test_one_line_a_minute_a_metric_and_an_end(caplog: pytest.LogCaptureFixture) -> None:
+    """Finding 9: 20 lines a second, and nothing else that showed it."""
+    caplog.set_level(logging.WARNING)
+    world, metrics, context = simulated_world(SimulatedNetwork()), Metrics(), ControllerContext(1, 1)
+    context.add_brokers([Broker(1, 7, ())])
+    refused = RefusedBrokers(world.clock, metrics)
+    for _ in range(20 * 90):
+        refused.note(ApiKey.ALTER_PARTITION, "User:CN=b1", "10.0.0.1", alter_partition(1, 7), context)
+        await world.clock.sleep(0.05)
+    assert len(caplog.records) == 2
+    assert "ALTER_PARTITION(56) from User:CN=b1 (10.0.0.1) refused" in caplog.records[0].getMessage()
+    assert metrics.snapshot()['aiocontroller_authorizer_requestsrefused_total{api="alter_partition"}'] == 1800
+    assert metrics.snapshot()["aiocontroller_authorizer_brokersrefused"] == 1
+    assert refused.going_on() == ["ALTER_PARTITION of broker 1, which comes as User:CN=b1 from 10.0.0.1"]
+    await world.clock.sleep(GOES_ON_S + 1)
+    assert refused.going_on() == []
+
+
+@virtual_time
+async def test_others_who_are_refused_take_no_readiness_away() -> None:
+    world, context = simulated_world(SimulatedNetwork()), ControllerContext(1, 1)
+    context.add_brokers([Broker(1, 7, ())])
+    refused = RefusedBrokers(world.clock, Metrics())
+    topics = CreateTopics(topics=(), timeout_ms=1, validate_only=False, reply=Reply(lambda _: None))
+    refused.note(ApiKey.CREATE_TOPICS, "User:eve", "10.0.0.9", topics, context)
+    for broker, epoch in ((1, -1), (1, 6), (2, 7)):
+        refused.note(ApiKey.ALTER_PARTITION, "User:eve", "10.0.0.9", alter_partition(broker, epoch), context)
+    assert refused.going_on() == []
