@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from aiocontroller.authorizer.principals import parse_principals
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.properties_file import Setting, parse_properties
@@ -110,8 +111,14 @@ class Config(msgspec.Struct, frozen=True):
     sasl_mechanism_inter_broker_protocol: str = "GSSAPI"
     sasl_jaas_config: Secret | None = None
     authorizer_class_name: str | None = None
-    """That brokers have an authorizer; then only ``super.users`` may ask us for what a controller does."""
+    """That brokers have an authorizer; see ``security.authorizer_of``."""
+    authorizer_zookeeper_url: str | None = None
+    """Where the ACLs are, if not in the brokers' ZooKeeper."""
     super_users: tuple[str, ...] = ()
+    """``Type:name`` each; may do everything."""
+    allow_everyone_if_no_acl_found: bool = False
+    ssl_principal_mapping_rules: str = "DEFAULT"
+    principal_builder_class: str | None = None
     listener_overrides: Mapping[tuple[str, str], Any] = {}
     """``listener.name.<listener>.<property>`` by listener (lower case) and property."""
     inter_broker_protocol_version: str = "3.9"
@@ -258,7 +265,11 @@ PROPERTIES: dict[str, Kind] = {
     "sasl.mechanism.inter.broker.protocol": _TEXT,
     "sasl.jaas.config": _SECRET,
     "authorizer.class.name": Kind("a class, or nothing", lambda text: text or None),
-    "super.users": Kind("User:name, separated by semicolons", parse_names(";")),
+    "authorizer.zookeeper.url": _TEXT,
+    "allow.everyone.if.no.acl.found": _BOOL,
+    "ssl.principal.mapping.rules": Kind("rules, separated by commas", lambda text: text),
+    "principal.builder.class": Kind("a class, or nothing", lambda text: text or None),
+    "super.users": Kind("Type:name (User:alice), separated by semicolons", parse_principals),
     "inter.broker.protocol.version": Kind("a Kafka version such as 3.9 or 2.7-IV2", parse_protocol),
     "controller.socket.timeout.ms": _TIMEOUT_MS,
     "request.timeout.ms": _TIMEOUT_MS,
@@ -287,6 +298,7 @@ PROPERTIES: dict[str, Kind] = {
 
 _OF_LISTENERS = {key: kind for key, kind in PROPERTIES.items() if key.startswith("ssl.")} | {
     "sasl.enabled.mechanisms": PROPERTIES["sasl.enabled.mechanisms"],
+    "principal.builder.class": PROPERTIES["principal.builder.class"],
     **{f"{mechanism}sasl.jaas.config": _SECRET for mechanism in ("", "plain.", "scram-sha-256.", "scram-sha-512.")},
 }
 """What may stand behind ``listener.name.<listener>.``."""

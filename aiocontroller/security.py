@@ -14,6 +14,9 @@ from typing import Any
 
 import msgspec
 
+from aiocontroller.authorizer.acl_authorizer import AclAuthorizer
+from aiocontroller.authorizer.authorizer import AllowAll, Authorizer
+from aiocontroller.authorizer.principals import PrincipalError, SslPrincipalMapper
 from aiocontroller.config import Config, ConfigError
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.property_values import Secret
@@ -22,6 +25,9 @@ from aiocontroller.wire.scram import DIGESTS
 PLAIN = "PLAIN"
 MECHANISMS = (PLAIN, *DIGESTS)
 ANONYMOUS = "User:ANONYMOUS"
+ACL_AUTHORIZERS = ("kafka.security.authorizer.AclAuthorizer", "kafka.security.auth.SimpleAclAuthorizer")
+"""Kafka's own, and the name that its older releases have for it."""
+DEFAULT_PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 
 _JAAS_OPTION = re.compile(r'(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))')
 
@@ -41,15 +47,14 @@ class ListenerSecurity(msgspec.Struct, frozen=True):
     server_tls: ssl.SSLContext | None = None
     client_tls: ssl.SSLContext | None = None
     credentials: Credentials | None = None
+    principals: SslPrincipalMapper | None = None
+    """Where clients are known by their certificates, if they show one; on a listener with SASL they are not."""
 
     @property
     def authenticated(self) -> bool:
         """Whoever comes has proved who it is; with TLS, if it must show a certificate."""
-        return bool(self.mechanisms) or self.wants_certificates
-
-    @property
-    def wants_certificates(self) -> bool:
-        return self.server_tls is not None and self.server_tls.verify_mode is ssl.CERT_REQUIRED
+        certified = self.server_tls is not None and self.server_tls.verify_mode is ssl.CERT_REQUIRED
+        return bool(self.mechanisms) or certified
 
 
 class Security:
@@ -81,8 +86,13 @@ class Security:
 
     def _server(self, endpoint: Endpoint) -> ListenerSecurity:
         tls, sasl = needs(endpoint)
+        self._check_principal_builder(endpoint.listener)
         if not sasl:
-            return ListenerSecurity(server_tls=self._server_tls(endpoint.listener) if tls else None)
+            server_tls = self._server_tls(endpoint.listener, sasl=False) if tls else None
+            certificates = server_tls is not None and server_tls.verify_mode is not ssl.CERT_NONE
+            return ListenerSecurity(
+                server_tls=server_tls, principals=self._principals(endpoint.listener) if certificates else None
+            )
         offered = self._config.of_listener(endpoint.listener, "sasl.enabled.mechanisms")
         mechanisms = tuple(name for name in offered if name in MECHANISMS)
         if not mechanisms:
@@ -91,7 +101,7 @@ class Security:
                 f"expected one of {', '.join(MECHANISMS)} among them"
             )
         users = self._plain_users(endpoint.listener) if PLAIN in mechanisms else {}
-        return ListenerSecurity(mechanisms, users, self._server_tls(endpoint.listener) if tls else None)
+        return ListenerSecurity(mechanisms, users, self._server_tls(endpoint.listener, sasl=True) if tls else None)
 
     def _client(self, endpoint: Endpoint) -> ListenerSecurity:
         tls, sasl = needs(endpoint)
@@ -99,6 +109,27 @@ class Security:
             client_tls=self._client_tls(endpoint.listener) if tls else None,
             credentials=self._credentials(endpoint.listener) if sasl else None,
         )
+
+    # -- principals ------------------------------------------------------------------------------------------------
+
+    def _principals(self, listener: str) -> SslPrincipalMapper:
+        rules = self._config.of_listener(listener, "ssl.principal.mapping.rules")
+        try:
+            return SslPrincipalMapper(rules)
+        except PrincipalError as error:
+            raise ConfigError(
+                f"ssl.principal.mapping.rules: found {rules!r} ({error}), expected rules that both Java and this "
+                f"controller understand, since listener {listener} reads certificates"
+            ) from error
+
+    def _check_principal_builder(self, listener: str) -> None:
+        """A class of one's own can name clients otherwise than we would, and ACLs go by names."""
+        builder = self._config.of_listener(listener, "principal.builder.class")
+        if builder not in (None, DEFAULT_PRINCIPAL_BUILDER) and self._config.authorizer_class_name is not None:
+            raise ConfigError(
+                f"principal.builder.class: found {builder}, which cannot run outside brokers, expected nothing or "
+                f"{DEFAULT_PRINCIPAL_BUILDER}, since authorizer.class.name is set"
+            )
 
     # -- SASL ------------------------------------------------------------------------------------------------------
 
@@ -133,11 +164,13 @@ class Security:
 
     # -- TLS -------------------------------------------------------------------------------------------------------
 
-    def _server_tls(self, listener: str) -> ssl.SSLContext:
+    def _server_tls(self, listener: str, *, sasl: bool) -> ssl.SSLContext:
+        """With SASL only what is said of this listener asks for certificates, as in Kafka."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._own_certificate(context, listener, required=True)
-        wanted = self._config.of_listener(listener, "ssl.client.auth")
+        own = self._config.listener_overrides.get((listener.lower(), "ssl.client.auth"))
+        wanted = (own or "none") if sasl else self._config.of_listener(listener, "ssl.client.auth")
         if wanted != "none":
             context.verify_mode = ssl.CERT_REQUIRED if wanted == "required" else ssl.CERT_OPTIONAL
             self._trust(context, listener)
@@ -181,6 +214,36 @@ class Security:
                 f"(openssl pkcs12 makes one), since listener {listener} speaks TLS"
             )
         return path
+
+
+def authorizer_of(config: Config) -> Authorizer:
+    """What decides who may do what, as at brokers with the same properties.
+
+    With a class that cannot run here, or with its ACLs elsewhere (``unsupported_authorizer``), it never gets to know
+    any, and so allows super users only.
+    """
+    if config.authorizer_class_name is None:
+        return AllowAll()
+    return AclAuthorizer(config.super_users, allow_everyone_if_no_acl_found=config.allow_everyone_if_no_acl_found)
+
+
+def unsupported_authorizer(config: Config) -> str | None:
+    """Why who may do what cannot be known here, which is a reason against taking the role."""
+    name = config.authorizer_class_name
+    if name is None:
+        return None
+    if name not in ACL_AUTHORIZERS:
+        return (
+            f"authorizer.class.name is {name}, which cannot run outside brokers: this controller implements "
+            f"{ACL_AUTHORIZERS[0]} only"
+        )
+    elsewhere = config.authorizer_zookeeper_url
+    if elsewhere not in (None, config.zookeeper_connect):
+        return (
+            f"authorizer.zookeeper.url is {elsewhere}, and zookeeper.connect {config.zookeeper_connect}: ACLs in "
+            "another ZooKeeper are not read here"
+        )
+    return None
 
 
 def needs(endpoint: Endpoint) -> tuple[bool, bool]:

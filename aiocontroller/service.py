@@ -36,6 +36,7 @@ from aiocontroller.server.commands import Commands
 from aiocontroller.server.controller_apis import PRELOADED
 from aiocontroller.server.socket_server import SocketServer
 from aiocontroller.wire import cold
+from aiocontroller.zookeeper.acl_follower import AclFollower
 from aiocontroller.zookeeper.client import SessionEvent
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.securing import zookeeper_client
@@ -43,6 +44,7 @@ from aiocontroller.zookeeper.securing import zookeeper_client
 log = logging.getLogger(__name__)
 
 LAG_PROBE_S = 0.05
+ACLS_WITHIN_S = 10.0
 LEAVE_WITHIN_S = 15.0
 """What is being handled when SIGTERM comes may take long: loading a large cluster."""
 
@@ -102,6 +104,7 @@ class Service:
         self._listeners: list[Listener] = []
         self._kafka: SocketServer | None = None
         self._http: http.HttpServer | None = None
+        self._acls: AclFollower | None = None
         self.shell = ControllerShell(
             config, world, self.zk, self.queue, self.metrics, self.journal, self._new_channels, self._own_endpoints
         )
@@ -174,7 +177,18 @@ class Service:
         bound_ms = config.zookeeper_connection_timeout_ms
         await self.client.start(bound_ms / 1000 if bound_ms else None)
         self.controller.guard.start(tasks)
+        await self._follow_acls(tasks)
         log.info("Connected to ZooKeeper at %s, session 0x%x", config.zookeeper_connect, self.client.session_id)
+
+    async def _follow_acls(self, tasks: anyio.abc.TaskGroup) -> None:
+        """They are best known before there is a role: until then all but super users are refused."""
+        if self.shell.acls is None:
+            return
+        follower = self._acls = AclFollower(self.shell.acls, self.world, self.shell.bad_znodes.inc)
+        self.zk.on_acl_change = follower.wake
+        tasks.start_soon(follower.run, name="ACLs")
+        with anyio.move_on_after(ACLS_WITHIN_S):
+            await follower.loaded.wait()
 
     async def _watch_loop_lag(self) -> None:
         """How late the loop runs what is due: the longest step that anybody took is somewhere in it."""
@@ -220,6 +234,8 @@ class Service:
             logging.INFO if event is SessionEvent.CONNECTED else logging.WARNING, "ZooKeeper session: %s", event.name
         )
         self.journal.append("session", detail=event.name)
+        if self._acls is not None:
+            self._acls.on_session(event)
         self.controller.on_session(event)
 
     def _new_channels(self, shell: ControllerShell) -> ControllerChannelManager:

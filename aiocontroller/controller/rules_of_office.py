@@ -16,14 +16,13 @@ import msgspec
 from aiocontroller.config import Config
 from aiocontroller.controller.shell import inter_broker_listener
 from aiocontroller.core.ids import Broker, Endpoint
+from aiocontroller.security import ACL_AUTHORIZERS, unsupported_authorizer
 from aiocontroller.wire.apis import VersionRange
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.znodes import BadZNode, ControllerZNode
 
 OLDEST_LEADER_AND_ISR = 2
 """Kafka 2.2's: the first that carries a broker epoch, without which a restarted broker takes old requests for new."""
-ACL_AUTHORIZERS = ("kafka.security.authorizer.AclAuthorizer", "kafka.security.auth.SimpleAclAuthorizer")
-"""What is implemented here, from the same znodes."""
 
 
 class Kind(StrEnum):
@@ -207,12 +206,9 @@ def _too_old(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
 def _authorizers(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
     """An authorizer that is not implemented here, or that we do not know that we should have."""
     ours = us.config.authorizer_class_name
-    if ours is not None and ours not in ACL_AUTHORIZERS:
-        yield Reason(
-            Kind.AUTHORIZER,
-            f"authorizer.class.name is {ours}, which cannot run outside brokers: this controller implements "
-            f"{ACL_AUTHORIZERS[0]} only",
-        )
+    unsupported = unsupported_authorizer(us.config)
+    if unsupported is not None:
+        yield Reason(Kind.AUTHORIZER, unsupported)
     present = known.present(cluster)
     # Where nobody can be asked, what was last heard counts, also of brokers that are gone.
     for answer in (present or known.answers).values():

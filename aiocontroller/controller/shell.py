@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
-from aiocontroller.authorizer.authorizer import AllowAll, Authorizer
+from aiocontroller.authorizer.acl_authorizer import AclAuthorizer
+from aiocontroller.authorizer.authorizer import Authorizer
 from aiocontroller.config import Config
 from aiocontroller.controller.broker_requests import BrokerRequestSender
 from aiocontroller.controller.channel_manager import ControllerChannelManager
@@ -22,8 +23,9 @@ from aiocontroller.core.request_batch import RequestBatch, Sent, leaders_first
 from aiocontroller.journal.journal import Journal
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import World
-from aiocontroller.security import Security
+from aiocontroller.security import Security, authorizer_of, unsupported_authorizer
 from aiocontroller.wire.apis import VersionRange
+from aiocontroller.zookeeper.acl_store import AclStore
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.znodes import BadZNode
 
@@ -65,7 +67,11 @@ class ControllerShell:
         self.journal = journal
         self.own_endpoints = own_endpoints
         self.security = Security(config)
-        self.authorizer: Authorizer = AllowAll()
+        self.authorizer: Authorizer = authorizer_of(config)
+        self.acls: AclStore | None = None
+        """Where the authorizer's ACLs stand; None without an authorizer, or with one that cannot run here."""
+        if isinstance(self.authorizer, AclAuthorizer) and unsupported_authorizer(config) is None:
+            self.acls = AclStore(zk.client, world, self.authorizer)
         self._new_channels = new_channels
         self.context = ControllerContext()
         self.channels: ControllerChannelManager | None = None

@@ -456,6 +456,8 @@ class TopicResult(msgspec.Struct, frozen=True):
     topic_id: bytes = bytes(16)
     partitions: int = -1
     replication_factor: int = -1
+    config_error_code: int = 0
+    """Why the topic's partitions, replicas and configuration are not told, although it was created."""
 
 
 class CreateTopics(Request, frozen=True, gc=False, kw_only=True):

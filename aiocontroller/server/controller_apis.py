@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from aiocontroller.authorizer.authorizer import AclOperation
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import (
@@ -26,7 +27,14 @@ from aiocontroller.core.events import (
     UpdateFeatures,
 )
 from aiocontroller.server.apis import Api, Apis
-from aiocontroller.server.request import KafkaRequest, RequestContext
+from aiocontroller.server.controller_authorization import (
+    Check,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    on_cluster,
+)
+from aiocontroller.server.request import KafkaRequest
 from aiocontroller.wire import admin_messages, messages, topic_messages
 from aiocontroller.wire.alter_partition import decode_alter_partition_request, encode_alter_partition_response
 from aiocontroller.wire.apis import ApiKey, VersionRange
@@ -39,6 +47,8 @@ class ControllerApi(NamedTuple):
     """(version, body, reply) -> event; FrameError when the body cannot be understood."""
     encode: Callable[[int, Any], bytes]
     """(version, what the event was answered with) -> body."""
+    check: Check
+    """What the sender must be allowed."""
 
 
 def _alter_partition(version: int, body: bytes, reply: Reply) -> Request:
@@ -71,9 +81,12 @@ def _elect_leaders(version: int, body: bytes, reply: Reply) -> Request:
 
     def answer(result: Any) -> None:
         # An error that concerns all is told for each partition, as Kafka does: version 0 knows no other place for it.
-        if isinstance(result, KafkaErrorCode) and request.partitions is not None:
-            result = dict.fromkeys(request.partitions, (result, ""))
-        reply.answer(result)
+        code = result if result == KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED else KafkaErrorCode.NONE
+        if isinstance(result, KafkaErrorCode):
+            if request.partitions is None:
+                code = result
+            result = dict.fromkeys(request.partitions or (), (result, ""))
+        reply.answer((code, result))
 
     return ReplicaLeaderElection(partitions=request.partitions, election_type=election_type, reply=Reply(answer))
 
@@ -166,49 +179,72 @@ def _or_error(encode: Callable[..., bytes]) -> Callable[[int, Any], bytes]:
 
 SERVED: dict[int, ControllerApi] = {
     ApiKey.ALTER_PARTITION: ControllerApi(
-        VersionRange(0, 3), _alter_partition, _or_error(lambda v, code, *r: encode_alter_partition_response(v, code, r))
+        VersionRange(0, 3),
+        _alter_partition,
+        _or_error(lambda v, code, *r: encode_alter_partition_response(v, code, r)),
+        on_cluster(AclOperation.CLUSTER_ACTION),
     ),
     ApiKey.CONTROLLED_SHUTDOWN: ControllerApi(
         VersionRange(0, 3),
         _controlled_shutdown,
         _or_error(lambda v, code, *r: messages.encode_controlled_shutdown_response(v, code, r)),
+        on_cluster(AclOperation.CLUSTER_ACTION),
     ),
     ApiKey.ALLOCATE_PRODUCER_IDS: ControllerApi(
-        VersionRange(0, 0), _allocate_producer_ids, _or_error(messages.encode_allocate_producer_ids_response)
+        VersionRange(0, 0),
+        _allocate_producer_ids,
+        _or_error(messages.encode_allocate_producer_ids_response),
+        on_cluster(AclOperation.CLUSTER_ACTION),
     ),
     ApiKey.ELECT_LEADERS: ControllerApi(
-        VersionRange(0, 2), _elect_leaders, _dict_or_error(admin_messages.encode_elect_leaders_response)
+        VersionRange(0, 2),
+        _elect_leaders,
+        lambda version, result: admin_messages.encode_elect_leaders_response(version, *result),
+        on_cluster(AclOperation.ALTER),
     ),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: ControllerApi(
         VersionRange(0, 0),
         _alter_partition_reassignments,
         _dict_or_error(admin_messages.encode_alter_partition_reassignments_response),
+        on_cluster(AclOperation.ALTER),
     ),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: ControllerApi(
         VersionRange(0, 0),
         _list_partition_reassignments,
         _dict_or_error(admin_messages.encode_list_partition_reassignments_response),
+        on_cluster(AclOperation.DESCRIBE),
     ),
     ApiKey.CREATE_TOPICS: ControllerApi(
-        VersionRange(0, 7), _create_topics, topic_messages.encode_create_topics_response
+        VersionRange(0, 7),
+        _create_topics,
+        topic_messages.encode_create_topics_response,
+        create_topics,
     ),
     ApiKey.CREATE_PARTITIONS: ControllerApi(
-        VersionRange(0, 3), _create_partitions, topic_messages.encode_create_partitions_response
+        VersionRange(0, 3),
+        _create_partitions,
+        topic_messages.encode_create_partitions_response,
+        create_partitions,
     ),
     ApiKey.DELETE_TOPICS: ControllerApi(
-        VersionRange(0, 6), _delete_topics, topic_messages.encode_delete_topics_response
+        VersionRange(0, 6),
+        _delete_topics,
+        topic_messages.encode_delete_topics_response,
+        delete_topics,
     ),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ControllerApi(
         VersionRange(0, 0),
         _alter_user_scram_credentials,
         admin_messages.encode_alter_user_scram_credentials_response,
+        on_cluster(AclOperation.ALTER, office_first=True),
     ),
     ApiKey.UPDATE_FEATURES: ControllerApi(
-        VersionRange(0, 1), _update_features, _dict_or_error(admin_messages.encode_update_features_response)
+        VersionRange(0, 1),
+        _update_features,
+        _dict_or_error(admin_messages.encode_update_features_response),
+        on_cluster(AclOperation.ALTER),
     ),
 }
-
-OF_BROKERS = frozenset({ApiKey.ALTER_PARTITION, ApiKey.ALLOCATE_PRODUCER_IDS, ApiKey.CONTROLLED_SHUTDOWN})
 
 PRELOADED = (ApiKey.API_VERSIONS, ApiKey.CONTROLLED_SHUTDOWN, ApiKey.ALLOCATE_PRODUCER_IDS)
 """What goes through the cold codec; loading it takes long enough to be done before the first request."""
@@ -225,21 +261,8 @@ def _submission(shell: ControllerShell, served: ControllerApi) -> Callable[[Kafk
         def answer(result: Any) -> None:
             request.respond(served.encode(context.version, result))
 
-        event = served.event(context.version, request.body, Reply(answer))
-        if _may(shell, context):
+        event = served.check(shell, context, served.event(context.version, request.body, Reply(answer)))
+        if event is not None:
             shell.queue.append(event)
-        else:
-            shell.refused_brokers.note(ApiKey(context.api), context.principal, context.host, event, shell.context)
-            event.reply.answer(KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
     return submit
-
-
-def _may(shell: ControllerShell, context: RequestContext) -> bool:
-    """Where brokers have an authorizer, what we do as ourselves only super users may ask for.
-
-    Brokers on a listener without authentication are nobody in particular, to brokers too.
-    """
-    if shell.security.trusts(context.principal):
-        return True
-    return context.api in OF_BROKERS and not shell.security.server(context.listener).authenticated

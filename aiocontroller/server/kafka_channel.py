@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping
 from struct import Struct
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
+from aiocontroller.authorizer.principals import PrincipalError, SslPrincipalMapper, java_address
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.security import ANONYMOUS
@@ -80,10 +80,14 @@ class KafkaChannel(asyncio.Protocol):
         transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
         self._transport = transport
         peer = transport.get_extra_info("peername")
-        self._peer, self._host = str(peer), str(peer[0]) if peer else ""
-        if self._security.wants_certificates:
-            self._certified = principal_of(transport.get_extra_info("peercert"))
+        self._peer, self._host = str(peer), java_address(str(peer[0])) if peer else ""
         self._server.connections[self] = None
+        try:
+            self._certified = _principal_of(transport, self._security.principals)
+        except PrincipalError as error:
+            log.warning("Closing the connection from %s: %s", self._peer, error)
+            self._transport = None
+            transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.pop(self, None)
@@ -127,7 +131,7 @@ class KafkaChannel(asyncio.Protocol):
             principal=self._principal,
             host=self._host,
             listener=self._at,
-            authenticated=self._principal != ANONYMOUS,
+            authenticated=self._login is not None or self._certified is not None,
         )
 
         def refuse(reason: str) -> None:
@@ -215,19 +219,8 @@ class KafkaChannel(asyncio.Protocol):
             transport.resume_reading()
 
 
-_SHORT = {
-    "commonName": "CN",
-    "organizationalUnitName": "OU",
-    "organizationName": "O",
-    "localityName": "L",
-    "stateOrProvinceName": "ST",
-    "countryName": "C",
-}
-
-
-def principal_of(certificate: Mapping[str, Any] | None) -> str | None:
-    """``User:CN=…,OU=…``: the subject as Java writes it, the last part first; None without a certificate."""
-    if not certificate:
-        return None
-    parts = [f"{_SHORT.get(name, name)}={value}" for rdn in certificate.get("subject", ()) for name, value in rdn]
-    return "User:" + ",".join(reversed(parts))
+def _principal_of(transport: asyncio.Transport, principals: SslPrincipalMapper | None) -> str | None:
+    """By the certificate that was shown; PrincipalError where no rule names it."""
+    tls = transport.get_extra_info("ssl_object")
+    certificate = None if principals is None or tls is None else tls.getpeercert(binary_form=True)
+    return None if principals is None or not certificate else principals.principal_of(certificate)

@@ -19,7 +19,7 @@ class RequestContext(msgspec.Struct, frozen=True, kw_only=True):
     principal: str
     """``User:alice``; ``User:ANONYMOUS`` for a client that did not have to say who it is, or did not."""
     host: str
-    """The client's IP address."""
+    """The client's IP address, as Java writes it: ACLs are compared with that."""
     listener: Endpoint
     """The listener of ours that it came to."""
 

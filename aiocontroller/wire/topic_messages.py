@@ -14,8 +14,8 @@ from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.errors import FrameError
 from aiocontroller.wire.primitives import Buffer
 
-TOPIC_AUTHORIZATION_FAILED = 29
-"""What version 5 and later say of a topic's configuration that is not told."""
+CONFIG_NOT_TOLD = 29
+"""What version 5 and later say of a topic's configuration that is not told: TOPIC_AUTHORIZATION_FAILED."""
 
 
 class CreateTopicsRequest(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ def encode_create_topics_response(version: int, results: Mapping[str | bytes, To
             "topic_id": result.topic_id,
             "error_code": result.error_code,
             "error_message": result.message or None,
-            "topic_config_error_code": TOPIC_AUTHORIZATION_FAILED,
+            "topic_config_error_code": result.config_error_code or (0 if result.error_code else CONFIG_NOT_TOLD),
             "num_partitions": result.partitions,
             "replication_factor": result.replication_factor,
             "configs": None,

@@ -44,6 +44,7 @@ __all__ = [
     "TopicConfigs",
 ]
 
+_ACL_CHANGES = (paths.ACL_CHANGES, paths.EXTENDED_ACL_CHANGES)
 SLICE = 20_000
 """Partitions that are encoded or decoded in one go: some 10 ms."""
 YIELD_BYTES = 256 * 1024
@@ -76,25 +77,30 @@ class KafkaZkClient:
         self.client = client
         self._znodes = ZNodeAccess(client)
         self.on_change: Callable[[Change, str], None] | None = None
+        self.on_acl_change: Callable[[], None] | None = None
+        """ACLs are read by others than the handlers, in office and out of it."""
         self._broker_session: int | None = None
         client.on_watch = self._on_watch
 
     def _on_watch(self, kind: int, path: str) -> None:
+        if path in _ACL_CHANGES and self.on_acl_change is not None:
+            self.on_acl_change()
         change = translate(kind, path)
         if change is not None and self.on_change is not None:
             self.on_change(*change)
 
     def forget_watches(self) -> None:
-        """Stop hearing of changes until the next reads, as at a resignation; ``/controller`` stays watched.
+        """Stop hearing of changes until the next reads, as at a resignation; ``/controller`` and ACLs stay watched.
 
         What the server has armed may still be told once, so the one who listens has to know whether it wants it.
         """
         registry = self.client.session.registry
-        controller = self.client.normalize_path(paths.CONTROLLER)
-        kept = [table for table in (registry.data, registry.exist) if controller in table]
+        stay = [self.client.normalize_path(path) for path in (paths.CONTROLLER, *_ACL_CHANGES)]
+        tables = (registry.data, registry.exist, registry.child)
+        kept = [(table, path) for table in tables for path in stay if path in table]
         self.client.forget_watches()
-        for table in kept:
-            table[controller] = None
+        for table, path in kept:
+            table[path] = None
 
     # -- the controller --------------------------------------------------------------------------------------------
 

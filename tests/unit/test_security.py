@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
+import ssl
+import subprocess
+from pathlib import Path
+
 import pytest
 
+from aiocontroller.authorizer.acl_authorizer import AclAuthorizer
+from aiocontroller.authorizer.authorizer import AllowAll
 from aiocontroller.config import ConfigError, load_config
 from aiocontroller.core.ids import Endpoint
-from aiocontroller.security import Security, parse_jaas
+from aiocontroller.security import (
+    DEFAULT_PRINCIPAL_BUILDER,
+    Security,
+    authorizer_of,
+    parse_jaas,
+    unsupported_authorizer,
+)
 
 
 def security(**properties: str) -> Security:
@@ -98,13 +111,96 @@ def test_wildcard_address_is_nothing_to_tell_brokers() -> None:
         load_config(overrides={"listeners": "PLAINTEXT://:9092"})
 
 
-def test_super_users_are_separated_by_semicolons() -> None:
-    told = {"authorizer.class.name": "A", "super.users": "User:CN=a,O=b; User:root"}
-    trusts = Security(load_config(overrides=told)[0]).trusts
-    assert [trusts(p) for p in ("User:CN=a,O=b", "User:root", "User:CN=a", "User:ANONYMOUS")] == [
-        True,
-        True,
-        False,
-        False,
-    ]
-    assert Security(load_config()[0]).trusts("User:anybody")
+# -- who may do what ---------------------------------------------------------------------------------------------------
+
+ACL_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
+
+
+def test_authorizer_is_the_brokers() -> None:
+    assert isinstance(authorizer_of(load_config()[0]), AllowAll)
+    told = {
+        "authorizer.class.name": ACL_AUTHORIZER,
+        "super.users": "User:CN=a,O=b; User:root",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    found = authorizer_of(load_config(overrides=told)[0])
+    assert isinstance(found, AclAuthorizer)
+    assert found.super_users == {"User:CN=a,O=b", "User:root"}
+    assert found.allow_everyone_if_no_acl_found
+    assert not found.loaded
+
+
+def test_super_users_have_a_type() -> None:
+    with pytest.raises(ConfigError, match=r"super.users \(the command line\): found 'User:a;root', expected Type:name"):
+        load_config(overrides={"super.users": "User:a;root"})
+
+
+@pytest.mark.parametrize(
+    "told,reason",
+    [
+        ({}, None),
+        ({"authorizer.class.name": ""}, None),
+        ({"authorizer.class.name": ACL_AUTHORIZER}, None),
+        ({"authorizer.class.name": "kafka.security.auth.SimpleAclAuthorizer"}, None),
+        ({"authorizer.class.name": "com.acme.X"}, "authorizer.class.name is com.acme.X, which cannot run outside"),
+        (
+            {"authorizer.class.name": ACL_AUTHORIZER, "authorizer.zookeeper.url": "elsewhere:2181"},
+            "authorizer.zookeeper.url is elsewhere:2181, and zookeeper.connect 127.0.0.1:2181",
+        ),
+    ],
+)
+def test_authorizer_that_cannot_run_here_is_a_reason_against_the_role(told: dict[str, str], reason: str | None) -> None:
+    found = unsupported_authorizer(load_config(overrides=told)[0])
+    assert found == reason if reason is None or found is None else found.startswith(reason)
+
+
+def test_principal_builder_of_ones_own_is_refused_where_names_matter() -> None:
+    told = {"listener.name.internal.principal.builder.class": "com.acme.X"}
+    Security(load_config(overrides=told)[0]).server(listener("PLAINTEXT"))
+    told["authorizer.class.name"] = ACL_AUTHORIZER
+    with pytest.raises(ConfigError, match=r"principal.builder.class: found com.acme.X, which cannot run outside"):
+        Security(load_config(overrides=told)[0]).server(listener("PLAINTEXT"))
+    told["listener.name.internal.principal.builder.class"] = DEFAULT_PRINCIPAL_BUILDER
+    Security(load_config(overrides=told)[0]).server(listener("PLAINTEXT"))
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> dict[str, str]:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("no openssl to make certificates with")
+    command = f"{openssl} req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=me -keyout {tmp_path}/k -out {tmp_path}/c"
+    subprocess.run(command.split(), check=True, capture_output=True)
+    (tmp_path / "pem").write_bytes((tmp_path / "k").read_bytes() + (tmp_path / "c").read_bytes())
+    return {"ssl.keystore.location": str(tmp_path / "pem"), "ssl.truststore.location": str(tmp_path / "pem")}
+
+
+@pytest.mark.parametrize(
+    "protocol,key,read",
+    [
+        ("SSL", "ssl.client.auth", True),
+        ("SSL", "listener.name.internal.ssl.client.auth", True),
+        ("SASL_SSL", "ssl.client.auth", False),
+        ("SASL_SSL", "listener.name.internal.ssl.client.auth", False),
+        ("SSL", "listener.name.other.ssl.client.auth", False),
+    ],
+)
+@pytest.mark.parametrize("wanted", ["requested", "required"])
+def test_where_certificates_name_clients(
+    stores: dict[str, str], protocol: str, key: str, read: bool, wanted: str
+) -> None:
+    """With SASL the login does; there only what is said of the listener itself asks for certificates, as in Kafka."""
+    told = {"sasl.enabled.mechanisms": "SCRAM-SHA-256", key: wanted, **stores}
+    found = Security(load_config(overrides=told)[0]).server(listener(protocol))
+    assert (found.principals is not None) == read
+    assert found.server_tls is not None
+    asked = key == "listener.name.internal.ssl.client.auth" or read
+    assert (found.server_tls.verify_mode is not ssl.CERT_NONE) == asked
+
+
+def test_rules_that_cannot_be_read_are_named(stores: dict[str, str]) -> None:
+    told = {"ssl.client.auth": "requested", "ssl.principal.mapping.rules": "RULE:[/$1/", **stores}
+    with pytest.raises(ConfigError, match=r"ssl.principal.mapping.rules: found 'RULE:\[/\$1/' \(rule pattern '\['"):
+        Security(load_config(overrides=told)[0]).server(listener("SSL"))
+    del told["ssl.client.auth"]
+    Security(load_config(overrides=told)[0]).server(listener("SSL"))  # nobody is named by them

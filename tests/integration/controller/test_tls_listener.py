@@ -6,9 +6,12 @@ import shutil
 import ssl
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from aiocontroller.authorizer.acls import AccessControlEntry, ResourcePattern
+from aiocontroller.authorizer.authorizer import CLUSTER_NAME, AclOperation, AclPermissionType, ResourceType
 from aiocontroller.config import Config, load_config
 from aiocontroller.controller.connecting import connect_to_broker
 from aiocontroller.core.errors import KafkaErrorCode
@@ -40,36 +43,77 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def configured(stores: Path, name: str) -> Config:
+def configured(stores: Path, name: str | None, **more: str) -> Config:
     told = {
         "listeners": "SSL://127.0.0.1:0",
         "ssl.client.auth": "required",
-        "ssl.keystore.location": str(stores / f"{name}.pem"),
         "ssl.truststore.location": str(stores / "all.pem"),
         "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
         "super.users": "User:CN=root,O=Acme",
     }
-    return load_config(overrides=told)[0]
+    if name is not None:
+        told["ssl.keystore.location"] = str(stores / f"{name}.pem")
+    return load_config(overrides=told | more)[0]
 
 
-async def elect_all(world: World, stores: Path, name: str, service: Service) -> int:
-    """The error code of ElectLeaders, asked under this name's certificate."""
+def settings(config: Config) -> dict[str, Any]:
+    return {name: getattr(config, name) for name in Config.__struct_fields__ if not name.startswith("zookeeper")}
+
+
+async def elect_all(world: World, stores: Path, name: str | None, service: Service) -> int:
+    """The error code of ElectLeaders, asked under this name's certificate; None: without any."""
     at = Endpoint("SSL", "127.0.0.1", service.endpoints[0].port, "SSL")
     connection = await connect_to_broker(world, Security(configured(stores, name)), at, timeout_s=5)
     body = admin_messages.encode_elect_leaders_request(2, None)
-    frame = await connection.request([encode_request_header(ApiKey.ELECT_LEADERS, 2, 1, name), body])
+    frame = await connection.request([encode_request_header(ApiKey.ELECT_LEADERS, 2, 1, "me"), body])
     connection.close()
     _, answer = decode_response_header(ApiKey.ELECT_LEADERS, 2, frame)
     return admin_messages.decode_elect_leaders_response(2, answer).error_code
 
 
 async def test_certificates_say_who_comes(world: World, zk_connect: str, stores: Path) -> None:
-    ours = configured(stores, "root")
-    settings = {name: getattr(ours, name) for name in Config.__struct_fields__ if not name.startswith("zookeeper")}
     async with running(world, zk_connect) as cluster:
-        service = await cluster.add_controller(**settings)
+        service = await cluster.add_controller(**settings(configured(stores, "root")))
         await cluster.active()
         assert await elect_all(world, stores, "root", service) == 0
         assert await elect_all(world, stores, "alice", service) == KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        for unknown in ("stranger", None):
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                await elect_all(world, stores, unknown, service)
+
+
+async def test_certificates_are_read_where_they_are_only_requested(world: World, zk_connect: str, stores: Path) -> None:
+    """Finding 7: they were not, so a super user was refused; who shows none is ANONYMOUS, who may do what ACLs say."""
+    requested = configured(stores, "root", **{"ssl.client.auth": "requested"})
+    async with running(world, zk_connect) as cluster:
+        service = await cluster.add_controller(**settings(requested))
+        await cluster.active()
+        assert await elect_all(world, stores, "root", service) == 0
+        denied = KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        assert [await elect_all(world, stores, who, service) for who in ("alice", None)] == [denied] * 2
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await elect_all(world, stores, "stranger", service)
+        cluster_acls = ResourcePattern(ResourceType.CLUSTER, CLUSTER_NAME)
+        alter = AccessControlEntry("User:ANONYMOUS", "127.0.0.1", AclOperation.ALTER, AclPermissionType.ALLOW)
+        assert service.shell.acls is not None
+        await service.shell.acls.update(cluster_acls, lambda _: [alter])
+        assert [await elect_all(world, stores, who, service) for who in ("alice", None)] == [denied, 0]
+
+
+async def test_rules_name_who_comes(world: World, zk_connect: str, stores: Path) -> None:
+    """The listener's own rules, and who they do not name."""
+    mapped = configured(
+        stores,
+        "root",
+        **{
+            "listener.name.ssl.ssl.principal.mapping.rules": "RULE:^CN=(root|.*bob),.*$/$1/U",
+            "ssl.principal.mapping.rules": "DEFAULT",
+            "super.users": "User:ROOT",
+        },
+    )
+    async with running(world, zk_connect) as cluster:
+        service = await cluster.add_controller(**settings(mapped))
+        await cluster.active()
+        assert await elect_all(world, stores, "root", service) == 0
+        with pytest.raises(ConnectionError):
+            await elect_all(world, stores, "alice", service)

@@ -1,0 +1,202 @@
+"""Kafka's ACLs in ZooKeeper: who may do what with topics, groups and the cluster.  (For znodes see ``acls``.)
+
+Source: Kafka 3.9, ``ZkAclStore``, ``ZkAclChangeStore`` and ``AclAuthorizer.updateResourceAcls``.  Literal patterns are
+in ``/kafka-acl/<Type>/<name>``, prefixed ones in ``/kafka-acl-extended/prefixed/<Type>/<name>``.  Each change is told
+by a sequential znode in ``/kafka-acl-changes`` or ``/kafka-acl-extended-changes``.  Brokers delete those after 15
+minutes, and are left to do so.
+
+Departure from Kafka: a znode that is no JSON holds no ACLs there.  Here it is damaged, and denies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from aiocontroller.authorizer.acl_authorizer import AclAuthorizer
+from aiocontroller.authorizer.acls import AccessControlEntry, ResourcePattern, is_principal, named, pascal_case
+from aiocontroller.authorizer.authorizer import AclOperation, AclPermissionType, PatternType, ResourceType
+from aiocontroller.core.errors import AioControllerError
+from aiocontroller.net.ports import World
+from aiocontroller.zookeeper import cluster_znodes, paths
+from aiocontroller.zookeeper.client import ZooKeeperClient
+from aiocontroller.zookeeper.cluster_znodes import AclEntry
+from aiocontroller.zookeeper.codec import Delete, SetData
+from aiocontroller.zookeeper.errors import Code
+from aiocontroller.zookeeper.reads import Reads
+from aiocontroller.zookeeper.writes import WriteOp
+from aiocontroller.zookeeper.znode_access import ZNodeAccess, refused
+from aiocontroller.zookeeper.znode_json import BadZNode, bad
+
+log = logging.getLogger(__name__)
+
+CHANGES = (paths.ACL_CHANGES, paths.EXTENDED_ACL_CHANGES)
+MAX_UPDATE_RETRIES = 10
+RETRY_BACKOFF_S, RETRY_JITTER_S = 0.1, 0.05
+_ROOTS = {PatternType.LITERAL: paths.ACL, PatternType.PREFIXED: f"{paths.EXTENDED_ACL}/prefixed"}
+_TYPES = {pascal_case(kind): kind for kind in ResourceType if kind not in (ResourceType.UNKNOWN, ResourceType.ANY)}
+
+Entries = Sequence[AccessControlEntry]
+Change = Callable[[Entries], Entries]
+
+
+class AclUpdateError(AioControllerError):
+    """A pattern's ACLs could not be changed: they are damaged, or others change them all the time."""
+
+
+class VersionedAcls(NamedTuple):
+    entries: tuple[AccessControlEntry, ...]
+    version: int = -1
+    """Of the znode; -1 without one."""
+
+
+class AclStore:
+    """Reads, and changes, what the authorizer knows."""
+
+    def __init__(self, client: ZooKeeperClient, world: World, authorizer: AclAuthorizer) -> None:
+        self.authorizer = authorizer
+        self._client = client
+        self._znodes = ZNodeAccess(client)
+        self._world = world
+        self._lock = asyncio.Lock()
+        """Reading and telling the authorizer is one step, so that nothing older comes after something newer."""
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    async def load(self) -> list[BadZNode]:
+        """Tell the authorizer all that there is; what is damaged."""
+        async with self._lock:
+            patterns = [pattern for kind, root in _ROOTS.items() for pattern in await self._patterns(kind, root)]
+            reads = await self._client.get_many([_path(pattern) for pattern in patterns])
+            acls, damaged = {}, {}
+            for i, pattern in enumerate(patterns):
+                found = _decoded(pattern, reads, i)
+                if isinstance(found, BadZNode):
+                    damaged[pattern] = found
+                elif found.entries:
+                    acls[pattern] = found.entries
+            self.authorizer.replace(acls, {pattern: str(why) for pattern, why in damaged.items()})
+            return list(damaged.values())
+
+    async def refresh(self, patterns: Sequence[ResourcePattern]) -> list[BadZNode]:
+        """Tell the authorizer what these patterns' ACLs are now."""
+        async with self._lock:
+            reads = await self._client.get_many([_path(pattern) for pattern in patterns])
+            damaged = []
+            for i, pattern in enumerate(patterns):
+                found = _decoded(pattern, reads, i)
+                if isinstance(found, BadZNode):
+                    self.authorizer.damage(pattern, str(found))
+                    damaged.append(found)
+                else:
+                    self.authorizer.update(pattern, found.entries)
+            return damaged
+
+    async def changes(self) -> list[str]:
+        """Paths of the notifications that there are, oldest first of each kind; watches for more."""
+        return [f"{root}/{name}" for root in CHANGES for name in await self._znodes.children(root, watch=True)]
+
+    async def changed_patterns(self, notifications: Sequence[str]) -> tuple[list[ResourcePattern], list[BadZNode]]:
+        """Each pattern once."""
+        found: dict[ResourcePattern, None] = {}
+        damaged: list[BadZNode] = []
+        for path, data in await self._znodes.read_present(notifications, damaged):
+            told = cluster_znodes.decode_acl_change(path, data)
+            pattern = told if isinstance(told, BadZNode) else _pattern(path, data, *told)
+            if isinstance(pattern, BadZNode):
+                damaged.append(pattern)
+            else:
+                found[pattern] = None
+        return list(found), damaged
+
+    async def _patterns(self, kind: PatternType, root: str) -> list[ResourcePattern]:
+        types = await self._znodes.children(root, watch=False)
+        strange = [name for name in types if name not in _TYPES]
+        if strange:
+            log.warning("Ignoring %s below %s: no resource type", ", ".join(strange), root)
+        known = [name for name in types if name in _TYPES]
+        found = []
+        for name in known:
+            names = await self._znodes.children(f"{root}/{name}", watch=False)
+            found += [ResourcePattern(_TYPES[name], each, kind) for each in names]
+        return found
+
+    # -- changing --------------------------------------------------------------------------------------------------
+
+    async def update(self, pattern: ResourcePattern, change: Change) -> None:
+        """Write what ``change`` makes of a pattern's ACLs, tell the authorizer, then everybody else.
+
+        AclUpdateError; ``change`` may be called several times, when others change the same ones.
+        """
+        async with self._lock:
+            for attempt in range(MAX_UPDATE_RETRIES + 1):
+                if attempt:
+                    jitter_s = RETRY_JITTER_S * self._world.random.random()
+                    await self._world.clock.sleep(RETRY_BACKOFF_S + jitter_s)
+                present = _decoded(pattern, await self._client.get_many([_path(pattern)]), 0)
+                if isinstance(present, BadZNode):
+                    raise AclUpdateError(str(present))
+                entries = tuple(dict.fromkeys(change(present.entries)))
+                changed = set(entries) != set(present.entries)
+                if not changed or await self._write(pattern, entries, present.version):
+                    break
+            else:
+                raise AclUpdateError(f"{_path(pattern)} changed {MAX_UPDATE_RETRIES + 1} times in front of us")
+            self.authorizer.update(pattern, entries)
+        if changed:
+            log.info("Updated ACLs of %s", pattern)
+            await self._tell(pattern)
+
+    async def _write(self, pattern: ResourcePattern, entries: Entries, version: int) -> bool:
+        """Whether the znode was still at that version."""
+        path = _path(pattern)
+        data = cluster_znodes.encode_acls([_encoded(entry) for entry in entries])
+        if version < 0:
+            return await self._znodes.create(path, data, None)
+        op: WriteOp = SetData(path, data, version) if entries else Delete(path, version)
+        return await self._znodes.write(op, None)
+
+    async def _tell(self, pattern: ResourcePattern) -> None:
+        root = paths.ACL_CHANGES if pattern.pattern == PatternType.LITERAL else paths.EXTENDED_ACL_CHANGES
+        data = cluster_znodes.encode_acl_change(pattern.resource.name, pattern.name, pattern.pattern.name)
+        await self._znodes.create_sequential(f"{root}/{paths.ACL_CHANGE_PREFIX}", data)
+
+
+def _path(pattern: ResourcePattern) -> str:
+    return paths.acl(pattern.pattern.name, pascal_case(pattern.resource), pattern.name)
+
+
+def _decoded(pattern: ResourcePattern, reads: Reads, i: int) -> VersionedAcls | BadZNode:
+    path, code, data = _path(pattern), reads.code[i], reads.data[i]
+    if code == Code.NO_NODE:
+        return VersionedAcls(())
+    why = refused(path, code)
+    if why is not None:
+        return why
+    found = cluster_znodes.decode_acls(path, data)
+    if isinstance(found, BadZNode):
+        return found
+    entries = []
+    for each in found:
+        operation, permission = named(AclOperation, each.operation), named(AclPermissionType, each.permission_type)
+        if operation == AclOperation.ANY or permission == AclPermissionType.ANY:
+            return bad(path, data, "an operation and a permission type that are not Any")
+        if not is_principal(each.principal):
+            return bad(path, data, "principals of the form Type:name", each.principal)
+        entries.append(AccessControlEntry(each.principal, each.host, operation, permission))
+    return VersionedAcls(tuple(dict.fromkeys(entries)), reads.version[i])
+
+
+def _encoded(entry: AccessControlEntry) -> AclEntry:
+    return AclEntry(entry.principal, pascal_case(entry.permission), pascal_case(entry.operation), entry.host)
+
+
+def _pattern(path: str, data: bytes | None, resource: str, name: str, kind: str) -> ResourcePattern | BadZNode:
+    found_type = ResourceType.__members__.get(resource.upper())
+    found_kind = PatternType.__members__.get(kind.upper())
+    if found_type not in _TYPES.values() or found_kind not in _ROOTS or not name or "/" in name:
+        return bad(path, data, "a resource type, a name and a pattern type, LITERAL or PREFIXED")
+    assert found_type is not None and found_kind is not None
+    return ResourcePattern(found_type, name, found_kind)
