@@ -49,8 +49,10 @@ class Verdict:
     def dump(self) -> str:
         """All that is not explained, for those who build."""
         by_api = unexplained_by_api(self.unexplained)
+        unanswered = dict.fromkeys(f"{each.ask} v{each.version}" for each in self.table.unanswered)
         worst = sorted(by_api.items(), key=lambda each: -len(each[1]))
         lines = [self.summary(), "", "not compared: " + "; ".join(f"{k} ({why})" for k, why in BY_NATURE.items()), ""]
+        lines += ["closed by the broker, for some: " + ", ".join(unanswered), ""]
         lines += [f"{len(found):6} {name_of(api)}" for api, found in worst]
         for api, found in by_api.items():
             lines += ["", f"== {name_of(api)} ({api}): {len(found)}", *of_api(found)]

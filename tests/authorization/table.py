@@ -47,6 +47,8 @@ class Table:
         self.places: list[Place] = []
         self.found: list[Found] = []
         self.whole = only is None
+        self.unanswered: list[Place] = []
+        """To which the broker had no answer."""
         self._kafka: dict[Place, Outcome] = {}
         numbers = iter(range(1_000_000))
         for ask in (*asks, *_what_nobody_offers()):
@@ -119,6 +121,8 @@ class Table:
         return await side.ask(place.way, api, place.version, body, timeout_s)
 
     def _keep(self, place: Place, kafka: Outcome, ours: Outcome) -> None:
+        if kafka.what != "answered":
+            self.unanswered.append(place)
         cells = self._cell(place, ORACLE), self._cell(place, OUR_ID)
         found = differences(place.ask.api, cells[0], kafka, cells[1], ours)
         self.found += [Found(place, each) for each in found]
