@@ -64,12 +64,13 @@ class Answer(msgspec.Struct, frozen=True):
     zk_migration_ready: bool
     leader_and_isr: VersionRange | None
     """None: it does not take this request."""
-    settings: Mapping[str, str | None]
-    """Those of ``settings_asked`` that it has; always with ``authorizer.class.name``."""
+    settings: Mapping[str, str | None] | None
+    """Those of ``settings_asked`` that it has, always with ``authorizer.class.name``; None: it keeps them to itself,
+    and this controller has an authorizer."""
 
     @property
     def authorizer(self) -> str | None:
-        return self.settings.get("authorizer.class.name") or None
+        return (self.settings or {}).get("authorizer.class.name") or None
 
 
 class Cluster(msgspec.Struct, frozen=True):
@@ -174,6 +175,8 @@ def _registered_listeners(us: Us, cluster: Cluster, known: Known) -> Iterator[Re
 def _configured_listeners(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
     for answer in known.present(cluster).values():
         told = answer.settings
+        if told is None:
+            continue
         listener = told.get("inter.broker.listener.name") or told.get("security.inter.broker.protocol")
         ours = inter_broker_listener(us.config, cluster.brokers)
         if listener and listener.upper() != ours:

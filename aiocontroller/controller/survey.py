@@ -107,7 +107,13 @@ class BrokerSurvey:
             offered = await client.api_versions()
             leader_and_isr = offered.versions.get(ApiKey.LEADER_AND_ISR)
             names = settings_asked(shell.config, list(self._registered.values()))
-            settings = await described(client, offered, broker.id, names)
+            try:
+                settings = await described(client, offered, broker.id, names)
+            except SettingsRefusedError:
+                if shell.config.authorizer_class_name is None:
+                    raise
+                # Brokers need no right to each other's settings, so their principal, which is ours, may have none.
+                return Answer(broker.id, broker.epoch, offered.zk_migration_ready, leader_and_isr, None)
         if "authorizer.class.name" not in settings:
             raise SettingsRefusedError("it does not tell its authorizer.class.name")
         return Answer(broker.id, broker.epoch, offered.zk_migration_ready, leader_and_isr, settings)

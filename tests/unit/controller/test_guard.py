@@ -236,6 +236,19 @@ async def test_broker_that_refuses_to_tell_its_settings_has_an_authorizer() -> N
 
 
 @virtual_time
+async def test_brokers_whose_principal_has_cluster_action_only_are_taken_over_by_who_has_an_authorizer() -> None:
+    """DescribeConfigs needs a right of its own, which brokers do not need among each other."""
+    async with stage() as it:
+        broker = await it.add_broker(1)
+        broker.settings_error = 31
+        await it.broker_in_office()
+        service = await it.add_controller(authorizer_class_name=ACL_AUTHORIZER, control_plane_listener_name="CONTROL")
+        assert await take_over(service) == []
+        assert in_office(service)
+        assert service.controller.guard.reasons == ()
+
+
+@virtual_time
 async def test_rolling_restart_that_switches_an_authorizer_on_ends_the_term_of_who_has_none() -> None:
     async with stage() as it:
         for broker in (1, 2):
