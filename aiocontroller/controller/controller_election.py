@@ -15,7 +15,7 @@ import logging
 
 import msgspec
 
-from aiocontroller.controller.failover import on_controller_failover, on_controller_resignation
+from aiocontroller.controller.failover import on_controller_failover, on_controller_resignation, stop_hearing
 from aiocontroller.controller.guard import Guard, Permit
 from aiocontroller.controller.heartbeats import Heartbeats
 from aiocontroller.controller.shell import ControllerShell
@@ -40,6 +40,8 @@ class ControllerElection:
         """The role was released on request: not ours again until somebody asks for it."""
         self.refusals: tuple[str, ...] = ()
         """Why this process did not take the role when it could have."""
+        self.failure = ""
+        """Why the latest way into office ended before its time; empty when it did not."""
         self.heartbeats: Heartbeats | None = None
         """Watches the holder while we stand by, where early detection of controllers is on."""
         self._watched: ControllerZNode | None = None
@@ -176,6 +178,19 @@ class ControllerElection:
         except ControllerMovedError:
             log.info("Another controller has taken over already")
 
+    async def reload(self) -> None:
+        """Read the cluster anew in the same term, since memory may no longer be what ZooKeeper says.
+
+        ControllerMovedError where the role has gone.
+        """
+        shell = self._shell
+        epoch, fence = shell.context.epoch, shell.context.epoch_zk_version
+        await shell.zk.check_controller_epoch(fence=fence)
+        shell.faults.reloads.inc()
+        stop_hearing(shell)
+        shell.begin_term(epoch, fence, again=True)
+        await on_controller_failover(shell)
+
     async def shutdown(self) -> None:
         await self.trigger_controller_move()
 
@@ -270,6 +285,7 @@ class ControllerElection:
         shell.journal.append("elected", controller_epoch=epoch)
         await self._look()  # arms the watch
         await on_controller_failover(shell)
+        self.failure = ""
 
     async def _resign(self) -> None:
         self._shell.journal.append("resigned", controller_epoch=self._shell.context.epoch)

@@ -28,10 +28,11 @@ from aiocontroller.controller.state_changes import (
 from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core import replica_state_machine as rsm
 from aiocontroller.core.columns import take
-from aiocontroller.core.errors import ControllerMovedError
-from aiocontroller.core.events import ZkPreferredReplicaElection
+from aiocontroller.core.errors import AioControllerError, ControllerMovedError
+from aiocontroller.core.events import FailoverStep, ZkPreferredReplicaElection
 from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.core.states import ReplicaState
+from aiocontroller.zookeeper.errors import SessionExpiredError
 from aiocontroller.zookeeper.overlap import in_window
 from aiocontroller.zookeeper.znodes import BadZNode, PartitionStates
 
@@ -48,12 +49,18 @@ FIRST_GROUP = 100
 
 async def on_controller_resignation(shell: ControllerShell) -> None:
     """Leave nothing behind: no watch, no timer, no sender, no state."""
-    shell.zk.forget_watches()
-    shell.queue.cancel_all()
-    shell.queue.drop_responses()
+    stop_hearing(shell)
+    shell.faults.forget()
     epoch = shell.context.epoch
     shell.end_term()
     log.info("Resigned as the controller of epoch %d", epoch)
+
+
+def stop_hearing(shell: ControllerShell) -> None:
+    """Of watches, timers and brokers, as far as they concern what is in memory now."""
+    shell.zk.forget_watches()
+    shell.queue.cancel_all()
+    shell.queue.drop_responses()
 
 
 async def load_topics(shell: ControllerShell) -> None:
@@ -100,7 +107,7 @@ async def _outrank_earlier_controllers(shell: ControllerShell) -> None:
     """
     context = shell.context
     highest = max(context.table.controller_epoch, default=0)
-    if highest < context.epoch:
+    if highest < context.epoch or (shell.reloaded and highest == context.epoch):
         return
     log.error("Partitions bear controller epoch %d, and ours is only %d: raising it", highest, context.epoch)
     shell.journal.append("outranked", controller_epoch=highest)
@@ -213,15 +220,55 @@ FAILOVER: tuple[tuple[str, Callable[[ControllerShell], Awaitable[object]]], ...]
 """What a new controller does, in Kafka's order; ``docs/state-machines.md`` draws it from here."""
 
 
+POSTPONABLE = frozenset(
+    {
+        "elect leaders for New and Offline partitions",
+        "resume reassignments",
+        "resume topic deletions",
+        "carry out pending preferred elections",
+    }
+)
+"""What else has to be done can be done without these; one that fails must not keep a cluster without a controller."""
+
+
+class StepFailedError(AioControllerError):
+    """A step that can be postponed failed, and may have left memory half changed: load again, without it."""
+
+    def __init__(self, event: FailoverStep, error: Exception) -> None:
+        super().__init__(f"{event.step}: {error!r}")
+        self.event = event
+        self.error = error
+
+
+async def failover_step(shell: ControllerShell, event: FailoverStep) -> None:
+    """What was left out of the failover, once more."""
+    await dict(FAILOVER)[event.step](shell)
+
+
 async def on_controller_failover(shell: ControllerShell) -> None:
-    """Load the cluster and take charge.  The watches of every list are armed by the reads that fill the context."""
+    """Load the cluster and take charge.  The watches of every list are armed by the reads that fill the context.
+
+    Steps that failed before in this term are left out for now.
+    """
     clock = shell.world.clock
     for name, step in FAILOVER:
+        if name in POSTPONABLE and shell.faults.suspect(FailoverStep(name), ()):
+            log.error("Left out of the failover for now, since it failed: %s", name)
+            continue
         started_s = clock.monotonic()
-        await step(shell)
-        shell.journal.append("failover", event=name, duration_us=int((clock.monotonic() - started_s) * 1e6))
+        try:
+            await step(shell)
+        except (ControllerMovedError, SessionExpiredError):
+            raise
+        except Exception as error:
+            if name not in POSTPONABLE:
+                raise
+            raise StepFailedError(FailoverStep(name), error) from error
+        kind = "reload" if shell.reloaded else "failover"
+        shell.journal.append(kind, event=name, duration_us=int((clock.monotonic() - started_s) * 1e6))
     log.info(
-        "Ready to serve as the new controller with epoch %d: %d brokers, %d partitions",
+        "Ready to serve as the %s controller with epoch %d: %d brokers, %d partitions",
+        "reloaded" if shell.reloaded else "new",
         shell.context.epoch,
         len(shell.context.brokers),
         len(shell.context.table),

@@ -3,8 +3,10 @@
 Everything that may go wrong with an event ends here, in one place:
  * the role is gone (``ControllerMovedError``): resign, and look who has it;
  * the session is gone (``SessionExpiredError``): nothing to do, ``Expire`` is the next event;
- * anything else is a bug.  It costs a failover, never a silent divergence: recorded with its event, the role is given
-   back, and everybody contends again, this process too.  When that repeats, the process gives up with an error.
+ * anything else is a bug.  It costs a reload of the cluster in the same term, never the term and never a silent
+   divergence: what was asked is answered with UNKNOWN_SERVER_ERROR, and what keeps failing is set aside (``faults``);
+ * a bug on the way into office: the role is given back, and everybody contends again, this process too.  When that
+   repeats, the process gives up with an error: it cannot hold the role.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from aiocontroller.controller import (
     brokers,
     controlled_shutdown,
     delegation_tokens,
+    failover,
     fast_bounce,
     features,
     isr,
@@ -38,6 +41,8 @@ from aiocontroller.controller import (
 from aiocontroller.controller.channel_manager import Response
 from aiocontroller.controller.controller_election import ControllerElection
 from aiocontroller.controller.event_queue import QueuedEvent
+from aiocontroller.controller.failover import StepFailedError
+from aiocontroller.controller.faults import MAX_ERROR_LENGTH, name_of, refuse
 from aiocontroller.controller.guard import Guard
 from aiocontroller.controller.readiness import Readiness, readiness
 from aiocontroller.controller.release import RoleRelease
@@ -58,6 +63,9 @@ log = logging.getLogger(__name__)
 
 FAULTS_TO_GIVE_UP = 3
 FAULT_WINDOW_S = 60.0
+"""Of failed ways into office."""
+LONGEST_WAIT_S = 30.0
+"""Before the next of them."""
 MAX_DEPOSITIONS = 16
 """Terms that end one after the other before they have really begun."""
 EVENTS_REMEMBERED = 20
@@ -98,6 +106,7 @@ HANDLERS: dict[type[ev.Event], Handler] = {
     ev.AllocateProducerIds: producer_ids.allocate_producer_ids,
     ev.AlterUserScramCredentials: user_scram_credentials.alter_user_scram_credentials,
     ev.UpdateFeatures: features.update_features,
+    ev.FailoverStep: failover.failover_step,
 }
 """What only the active controller does; while standing by these events are dropped, requests among them refused."""
 
@@ -127,8 +136,26 @@ SIGNALS: dict[Change, Callable[[str], ev.Event]] = {
 """What a change in ZooKeeper puts into the queue."""
 
 
+OF_OFFICE = (
+    ev.Startup,
+    ev.ControllerChange,
+    ev.Reelect,
+    ev.ControllerSuspected,
+    ev.Expire,
+    ev.TakeOver,
+    ev.GoOnReleasing,
+    ev.GuardChange,
+    ev.ShutdownEventThread,
+)
+"""Events on the way into office and out of it: when one fails, there is no term to go on with."""
+
+
 class GivingUpError(AioControllerError):
-    """Handlers failed too often in too short a time: a bug that a failover does not cure."""
+    """This process came into office several times in a short time and could not load the cluster."""
+
+
+def _short(error: Exception) -> str:
+    return repr(error)[:MAX_ERROR_LENGTH]
 
 
 class RecentEvent(msgspec.Struct, frozen=True):
@@ -204,22 +231,33 @@ class KafkaController:
             await self._process(await self.shell.queue.get())
 
     async def _process(self, queued: QueuedEvent) -> None:
-        clock = self.shell.world.clock
         gathered = [queued]
         if type(queued.event) in GATHERED:
             gathered += self.shell.queue.take_more_like(queued.event, MAX_GATHERED - 1)
+        faults, brokers = self.shell.faults, self.shell.context.brokers
+        suspect = [one for one in gathered if faults.suspect(one.event, brokers)]
+        if len(suspect) < len(gathered):
+            await self._process_together([one for one in gathered if one not in suspect])
+        for one in suspect:
+            if faults.is_set_aside(one.event, self.shell.context.brokers):
+                faults.refuse(one.event)
+            else:
+                await self._process_together([one])
+
+    async def _process_together(self, gathered: Sequence[QueuedEvent]) -> None:
+        clock = self.shell.world.clock
         events = [one.event for one in gathered]
         started_s = clock.monotonic()
-        self.state = queued.event.state
+        self.state = events[0].state
         for one in gathered:
             self._queue_time.observe(started_s - one.enqueued_s)
         detail = ""
         try:
             await self._handle(events)
-        except Exception as error:
             for event in events:
-                self._refuse(event)
-            detail = await self._recover(events[0], error)
+                self.shell.faults.succeeded(event)
+        except Exception as error:
+            detail = await self._recover(events, error)
         finally:
             self.state = ev.ControllerState.Idle
         self._release.settle()
@@ -228,25 +266,29 @@ class KafkaController:
                 event.reply.ensure(KafkaErrorCode.UNKNOWN_SERVER_ERROR)
         self._account(gathered, started_s, clock.monotonic(), detail)
 
-    async def _recover(self, event: ev.Event, error: Exception) -> str:
+    async def _recover(self, events: Sequence[ev.Event], error: Exception) -> str:
         """Out of trouble, whatever meets us on the way; what it was, for the records.
 
         The next term, too, may be over before its failover is done, and its failover may have a bug.
         """
+        lost = isinstance(error, (SessionExpiredError, ControllerMovedError))
+        for event in events:
+            refuse(event, KafkaErrorCode.NOT_CONTROLLER if lost else KafkaErrorCode.UNKNOWN_SERVER_ERROR)
+        name = type(events[0]).__name__
         for _ in range(MAX_DEPOSITIONS):
             try:
                 if isinstance(error, SessionExpiredError):
                     return "session expired"  # Expire waits in the queue
                 if isinstance(error, ControllerMovedError):
-                    log.info("Controller moved while processing %s: %s", type(event).__name__, error)
+                    log.info("Controller moved while processing %s: %s", name, error)
                     await self.election.step_down()
                     return "controller moved"
-                await self._fault(event, error)
-                return f"fault: {error!r}"
+                await self._fault(events, error)
+                return f"fault: {_short(error)}"
             except GivingUpError:
                 raise
             except Exception as another:
-                error = another
+                error, events = another, ()
         raise GivingUpError(f"deposed {MAX_DEPOSITIONS} times on end, the last: {error!r}") from error
 
     async def _handle(self, events: Sequence[ev.Event]) -> None:
@@ -279,7 +321,7 @@ class KafkaController:
                 await self.election.shutdown()
             case _ if not self.election.active:
                 for refused in events:
-                    self._refuse(refused)
+                    refuse(refused, KafkaErrorCode.NOT_CONTROLLER)
             case _ if type(event) in GATHERED:
                 await GATHERED[type(event)](self.shell, events)
             case _:
@@ -296,24 +338,42 @@ class KafkaController:
                 log.error("Giving the role back: %s", reason.text)
             await self._release.begin(ev.Release(reply=ev.Reply(lambda _: None), for_good=False))
 
-    @staticmethod
-    def _refuse(event: ev.Event) -> None:
-        if isinstance(event, ev.Request):
-            event.preempt()
+    async def _fault(self, events: Sequence[ev.Event], error: Exception) -> None:
+        """``events`` failed; or, without any, the way into office or a reload."""
+        if isinstance(error, StepFailedError):
+            events, error = [error.event], error.error
+        name = name_of(events[0]) if events else "failover"
+        self.shell.journal.append("fault", event=name.partition(" ")[0], detail=_short(error))
+        if not events or isinstance(events[0], OF_OFFICE) or not self.election.active:
+            log.error("Bug while processing %s: giving the role back", name, exc_info=error)
+            await self._give_back(error)
+            return
+        log.error("Bug while processing %s: loading the cluster anew", name, exc_info=error)
+        faults, brokers = self.shell.faults, list(self.shell.context.brokers)
+        for event in events:
+            delay_s = faults.failed(event, error, brokers)
+            if delay_s:
+                log.error("%s is set aside for %.0f s", name_of(event), delay_s)
+        await self.election.reload()
+        faults.schedule_retries(self.shell.queue)
+        self._release.resume()
 
-    async def _fault(self, event: ev.Event, error: Exception) -> None:
+    async def _give_back(self, error: Exception) -> None:
+        """Resign, if we are in office, and contend again after a while, so that others may come first."""
         now_s = self.shell.world.clock.monotonic()
-        log.error("Bug while processing %s: giving the role back", event, exc_info=error)
-        self.shell.journal.append("fault", event=type(event).__name__, detail=repr(error))
+        self.shell.faults.failed_events.inc()
         self._faults.append(now_s)
         while self._faults[0] < now_s - FAULT_WINDOW_S:
             self._faults.popleft()
+        was_active = self.election.active
         await self.election.trigger_controller_move()
-        if len(self._faults) >= FAULTS_TO_GIVE_UP:
+        self.election.failure = f"the way into office failed: {_short(error)}"
+        if was_active and len(self._faults) >= FAULTS_TO_GIVE_UP:
             raise GivingUpError(
-                f"{len(self._faults)} faults within {FAULT_WINDOW_S:.0f} s, the last: {error!r}"
+                f"{len(self._faults)} faults within {FAULT_WINDOW_S:.0f} s on the way into office, the last: {error!r}"
             ) from error
-        self.shell.queue.append(ev.Reelect())
+        delay_s = min(2.0 ** (len(self._faults) - 1), LONGEST_WAIT_S)
+        self.shell.queue.schedule("contend again", delay_s, ev.Reelect())
 
     # -- what others see -------------------------------------------------------------------------------------------
 
@@ -358,6 +418,7 @@ class KafkaController:
             "standing_by_for": self.election.standing_by_for,
             "suspected": list(shell.context.suspected),
             "queue_size": len(shell.queue),
+            "set_aside": shell.faults.status(),
             "topics": len(table.topic_by_name),
             "partitions": len(table),
             "offline_partitions": self._offline_partitions(),

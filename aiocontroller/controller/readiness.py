@@ -36,6 +36,8 @@ def readiness(shell: ControllerShell, election: ControllerElection, guard: Guard
 
 def _against_standing_by(shell: ControllerShell, election: ControllerElection, guard: Guard) -> list[str]:
     reasons = [reason.text for reason in guard.reasons]
+    if election.failure:
+        reasons.append(election.failure)
     if election.observing:
         reasons.append("the role was released: 'aiocontroller takeover' asks for it again")
     elif shell.config.aiocontroller_takeover_policy == "observe":

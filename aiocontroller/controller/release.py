@@ -90,6 +90,11 @@ class RoleRelease:
         await self._election.trigger_controller_move()
         self._end(names)
 
+    def resume(self) -> None:
+        """The cluster was loaded anew, and what was scheduled is gone."""
+        if self._asked is not None:
+            self._shell.queue.append(GoOnReleasing())
+
     def settle(self) -> None:
         """Called after every event: the term may have ended otherwise meanwhile, with all that was scheduled."""
         if self._asked is not None and self._lost:

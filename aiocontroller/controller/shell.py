@@ -16,6 +16,7 @@ from aiocontroller.config import Config
 from aiocontroller.controller.broker_requests import BrokerRequestSender
 from aiocontroller.controller.channel_manager import ControllerChannelManager
 from aiocontroller.controller.event_queue import EventQueue
+from aiocontroller.controller.faults import Faults
 from aiocontroller.controller.refused_brokers import RefusedBrokers
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import Broker, Endpoint, TopicPartition
@@ -88,6 +89,9 @@ class ControllerShell:
         """``unclean.leader.election.enable`` of the cluster: configured, or changed while it runs."""
         self.config_changes_seen: set[str] = set()
         """Names of the change notifications that have been looked at; membership only."""
+        self.faults = Faults(world.clock.monotonic, metrics)
+        self.reloaded = False
+        """This term has begun before: partitions may bear its epoch already."""
         self.bad_znodes = metrics.counter("aiocontroller", "ZooKeeper", "BadZNodes")
         self.refused_brokers = RefusedBrokers(world.clock, metrics)
         self.alarms = metrics.counter("aiocontroller", "EarlyDetection", "Alarms")
@@ -96,10 +100,14 @@ class ControllerShell:
 
     # -- terms of office -------------------------------------------------------------------------------------------
 
-    def begin_term(self, epoch: int, epoch_zk_version: int) -> None:
-        """A new, empty context and new channels: nothing of an earlier term can be in them."""
+    def begin_term(self, epoch: int, epoch_zk_version: int, *, again: bool = False) -> None:
+        """A new, empty context and new channels: nothing of an earlier term can be in them.
+
+        ``again``: the term is the same, and begins anew.
+        """
         self.end_term()
         self.leaving = False
+        self.reloaded = again
         self.context = ControllerContext(epoch, epoch_zk_version)
         self.context.controllers = frozenset((self.id,))
         self.channels = self._new_channels(self)
@@ -108,7 +116,9 @@ class ControllerShell:
 
     def end_term(self) -> None:
         if self.channels is not None:
-            self.last_brokers = [self.context.brokers[broker] for broker in sorted(self.context.live)]
+            # A handler that failed may have left the two in disagreement.
+            brokers, live = self.context.brokers, self.context.live
+            self.last_brokers = [brokers[broker] for broker in sorted(brokers) if broker in live]
             self.last_offered = self.channels.offered()
             self.channels.shutdown()
             self.channels = None

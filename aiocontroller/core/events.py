@@ -2,7 +2,8 @@
 
 Three kinds.  A *signal* says that something changed and carries at most whose: its handler reads ZooKeeper again,
 which re-arms the watch, and while one waits an equal one is not queued.  A *request* carries a ``Reply`` and is always
-answered, with NOT_CONTROLLER when it is preempted.  A *response* brings what a broker answered.
+answered: with NOT_CONTROLLER when it is preempted, with UNKNOWN_SERVER_ERROR when its handler fails.  A *response*
+brings what a broker answered.
 """
 
 from __future__ import annotations
@@ -130,6 +131,13 @@ class ShutdownEventThread(Signal, frozen=True, gc=False):
     """The process ends; goes before everything that waits."""
 
     state = ControllerState.ControllerShutdown
+
+
+class FailoverStep(Signal, frozen=True, gc=False):
+    """A step of the failover that failed and was left out of it: to be made up for."""
+
+    state = ControllerState.ControllerChange
+    step: str
 
 
 class TakeOver(Request, frozen=True, gc=False, kw_only=True):

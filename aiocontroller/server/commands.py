@@ -51,6 +51,8 @@ class Commands:
         before = self._controller.election.holder
         was_active = self._controller.election.active
         reasons = await self._ask(lambda reply: TakeOver(reply=reply))
+        if reasons == KafkaErrorCode.UNKNOWN_SERVER_ERROR:
+            raise CommandRefusedError("it failed, for a reason that the log tells")
         if isinstance(reasons, KafkaErrorCode):
             raise CommandRefusedError("the ZooKeeper session ended meanwhile: try again")
         if reasons:

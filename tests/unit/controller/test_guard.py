@@ -77,14 +77,19 @@ async def refused_write(it: Stage, obstacle: Obstacle) -> Service:
     return service
 
 
-async def fault(it: Stage, obstacle: Obstacle) -> Service:
+async def failed_reload(it: Stage, obstacle: Obstacle) -> Service:
+    """A handler fails, and so does loading the cluster anew."""
     service = await it.add_controller()
     await it.until(lambda: in_office(service))
     await obstacle()
     read = service.shell.zk.get_all_topics_in_cluster
+    calls = 0
 
     async def broken(*, watch: bool) -> list[str]:
-        service.shell.zk.get_all_topics_in_cluster = read  # type: ignore[method-assign]
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            service.shell.zk.get_all_topics_in_cluster = read  # type: ignore[method-assign]
         raise RuntimeError("a bug")
 
     service.shell.zk.get_all_topics_in_cluster = broken  # type: ignore[method-assign]
@@ -100,9 +105,9 @@ WAYS = [
     takeover_command,
     early_election,
     refused_write,
-    fault,
+    failed_reload,
 ]
-AGAIN = (refused_write, fault)
+AGAIN = (refused_write, failed_reload)
 """These begin in office."""
 
 
