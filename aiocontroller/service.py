@@ -188,7 +188,7 @@ class Service:
         self.zk.on_acl_change = follower.wake
         tasks.start_soon(follower.run, name="ACLs")
         with anyio.move_on_after(ACLS_WITHIN_S):
-            await follower.loaded.wait()
+            await self.shell.acls.loaded.wait()
 
     async def _watch_loop_lag(self) -> None:
         """How late the loop runs what is due: the longest step that anybody took is somewhere in it."""

@@ -14,7 +14,7 @@ import anyio
 import anyio.abc
 
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.server import config_apis, controller_apis, coordinator_apis, leader_apis, own_answers
+from aiocontroller.server import acl_apis, config_apis, controller_apis, coordinator_apis, leader_apis, own_answers
 from aiocontroller.server.apis import HANDLER_TIMEOUT_S, Api, Apis
 from aiocontroller.server.relay_rule import relay_or_refuse, relayed
 from aiocontroller.server.request import KafkaRequest
@@ -32,6 +32,7 @@ FAMILIES: tuple[Callable[[ControllerShell], Apis], ...] = (
     leader_apis.apis,
     own_answers.apis,
     config_apis.apis,
+    acl_apis.apis,
 )
 
 

@@ -41,7 +41,6 @@ class AclFollower:
         """Notifications that were treated; membership only."""
         self._named: set[str] = set()
         """What was complained about and still holds; membership only."""
-        self.loaded = asyncio.Event()
 
     def wake(self) -> None:
         """There are new notifications."""
@@ -89,7 +88,6 @@ class AclFollower:
             self._named &= {str(each) for each in unreadable}
             self._name([*damaged, *unreadable])
             log.info("Loaded ACLs of %d resource patterns", len(self._store.authorizer))
-            self.loaded.set()
         self._seen = set(notifications)
 
     def _name(self, damaged: list[BadZNode]) -> None:

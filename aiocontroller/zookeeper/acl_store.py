@@ -60,6 +60,7 @@ class AclStore:
         self._client = client
         self._znodes = ZNodeAccess(client)
         self._world = world
+        self.loaded = asyncio.Event()
         self._lock = asyncio.Lock()
         """Reading and telling the authorizer is one step, so that nothing older comes after something newer."""
 
@@ -78,6 +79,7 @@ class AclStore:
                 elif found.entries:
                     acls[pattern] = found.entries
             self.authorizer.replace(acls, {pattern: str(why) for pattern, why in damaged.items()})
+            self.loaded.set()
             return list(damaged.values())
 
     async def refresh(self, patterns: Sequence[ResourcePattern]) -> list[BadZNode]:
