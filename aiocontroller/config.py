@@ -28,6 +28,7 @@ from aiocontroller.property_values import (
     Secret,
     parse_bool,
     parse_connect,
+    parse_counts,
     parse_digest_user,
     parse_endpoint_identification,
     parse_listeners,
@@ -44,6 +45,7 @@ from aiocontroller.property_values import (
 OWN_PREFIX = "aiocontroller."
 DEFAULT_CONTROLLER_ID = 1_000_001
 """Above ``reserved.broker.max.id`` (1000) and any id that brokers generate in practice."""
+MAX_INT = 2**31 - 1
 MAX_CONTROLLER_ID = 1_000_000_000
 """Java consumers give the connection to their coordinator the id 2**31 - 1 less the broker's."""
 
@@ -121,6 +123,31 @@ class Config(msgspec.Struct, frozen=True):
     principal_builder_class: str | None = None
     listener_overrides: Mapping[tuple[str, str], Any] = {}
     """``listener.name.<listener>.<property>`` by listener (lower case) and property."""
+    socket_request_max_bytes: int = 100 * 1024 * 1024
+    """A request's size; what is answered here may be less (``server.request_sizes``)."""
+    socket_listen_backlog_size: int = 50
+    max_connections: int = MAX_INT
+    """Of brokers and clients; at most what the operating system's limit of descriptors leaves."""
+    max_connections_per_ip: int = MAX_INT
+    max_connections_per_ip_overrides: Mapping[str, int] = {}
+    connections_max_idle_ms: int = 600_000
+    connection_failed_authentication_delay_ms: int = 100
+    sasl_server_max_receive_size: int = 512 * 1024
+    """A request's size before its sender has logged in."""
+    queued_max_request_bytes: int = -1
+    """Of all requests that are being received or answered; -1 is no limit in Kafka, and 256 MiB here."""
+    aiocontroller_queued_max_response_bytes: int = 256 * 1024 * 1024
+    """Of all answers that are not read."""
+    aiocontroller_queued_max_client_requests: int = 4
+    """In the event queue; see ``server.admission``."""
+    aiocontroller_login_timeout_ms: int = 10_000
+    """For TLS handshake and login together."""
+    aiocontroller_login_max_bytes: int = 16 * 1024 * 1024
+    """Of all requests before their senders have logged in."""
+    aiocontroller_request_receive_timeout_ms: int = 30_000
+    """From a request's first byte to its last."""
+    aiocontroller_response_send_timeout_ms: int = 30_000
+    """How long answers may wait to be read."""
     inter_broker_protocol_version: str = "3.9"
     controller_socket_timeout_ms: int = 30_000
     request_timeout_ms: int = 30_000
@@ -134,6 +161,11 @@ class Config(msgspec.Struct, frozen=True):
     aiocontroller_id: int = DEFAULT_CONTROLLER_ID
     aiocontroller_http_host: str = "127.0.0.1"
     aiocontroller_http_port: int = 0
+    aiocontroller_http_max_connections: int = 64
+    aiocontroller_http_max_request_bytes: int = 1024 * 1024
+    """A command's body."""
+    aiocontroller_http_timeout_ms: int = 10_000
+    """For each of a request's header, its body and the reading of its answer, and how long a connection may idle."""
     aiocontroller_journal_dir: str | None = None
     aiocontroller_takeover_policy: Literal["wait", "takeover", "observe"] = "wait"
     aiocontroller_release_linger_ms: int = 30_000
@@ -222,6 +254,7 @@ _TEXT = Kind("a name", parse_text)
 _LISTENER = Kind("a listener's name", lambda text: parse_text(text).upper())
 _LISTENERS = Kind("NAME://host:port, separated by commas, each name once", parse_listeners)
 _TIMEOUT_MS = _whole(1, unit="milliseconds")
+_MAX_BYTES = _whole(1, unit="bytes")
 _CONTROLLER_ID = Kind(
     f"a whole number, 0 to {MAX_CONTROLLER_ID}: clients number their own connections down from 2147483647",
     _whole(0, MAX_CONTROLLER_ID).parse,
@@ -270,6 +303,21 @@ PROPERTIES: dict[str, Kind] = {
     "ssl.principal.mapping.rules": Kind("rules, separated by commas", lambda text: text),
     "principal.builder.class": Kind("a class, or nothing", lambda text: text or None),
     "super.users": Kind("Type:name (User:alice), separated by semicolons", parse_principals),
+    "socket.request.max.bytes": _MAX_BYTES,
+    "socket.listen.backlog.size": _whole(1),
+    "max.connections": _whole(0),
+    "max.connections.per.ip": _whole(0),
+    "max.connections.per.ip.overrides": Kind("IP address:number, separated by commas", parse_counts),
+    "connections.max.idle.ms": _TIMEOUT_MS,
+    "connection.failed.authentication.delay.ms": _whole(0, unit="milliseconds"),
+    "sasl.server.max.receive.size": _MAX_BYTES,
+    "queued.max.request.bytes": Kind("a whole number of bytes, or -1", _whole(-1).parse),
+    "aiocontroller.queued.max.response.bytes": _MAX_BYTES,
+    "aiocontroller.queued.max.client.requests": _whole(1),
+    "aiocontroller.login.timeout.ms": _TIMEOUT_MS,
+    "aiocontroller.login.max.bytes": _MAX_BYTES,
+    "aiocontroller.request.receive.timeout.ms": _TIMEOUT_MS,
+    "aiocontroller.response.send.timeout.ms": _TIMEOUT_MS,
     "inter.broker.protocol.version": Kind("a Kafka version such as 3.9 or 2.7-IV2", parse_protocol),
     "controller.socket.timeout.ms": _TIMEOUT_MS,
     "request.timeout.ms": _TIMEOUT_MS,
@@ -283,6 +331,9 @@ PROPERTIES: dict[str, Kind] = {
     "aiocontroller.id": _CONTROLLER_ID,
     "aiocontroller.http.host": _TEXT,
     "aiocontroller.http.port": _whole(0, 65535),
+    "aiocontroller.http.max.connections": _whole(1),
+    "aiocontroller.http.max.request.bytes": _MAX_BYTES,
+    "aiocontroller.http.timeout.ms": _TIMEOUT_MS,
     "aiocontroller.journal.dir": _TEXT,
     "aiocontroller.release.linger.ms": _whole(0, unit="milliseconds"),
     "aiocontroller.takeover.policy": _one_of("wait", "takeover", "observe"),

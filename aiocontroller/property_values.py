@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable
 
@@ -100,6 +101,17 @@ def parse_protocol_map(text: str) -> dict[str, str]:
 
 def parse_names(separator: str) -> Callable[[str], tuple[str, ...]]:
     return lambda text: tuple(name.strip() for name in text.split(separator) if name.strip())
+
+
+def parse_counts(text: str) -> dict[str, int]:
+    """``10.0.0.1:200,[fe80::1]:50``: how many for each IP address."""
+    found = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        address, separator, count = pair.rpartition(":")
+        if not separator or not address or int(count) < 0:
+            raise ValueError(text)
+        found[str(ipaddress.ip_address(address.strip("[]")))] = int(count)
+    return found
 
 
 def parse_endpoint_identification(text: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import gc
 import logging
 import secrets
@@ -163,8 +162,13 @@ class Service:
         kafka = self._kafka = SocketServer(self.shell, tasks)
         for listener in config.listeners:
             how = self.shell.security.server(listener)
-            serving = await self.world.network.serve(
-                functools.partial(kafka.connection, listener), listener.host, listener.port, ssl=how.server_tls
+            serving = await self.world.network.serve_through(
+                kafka.gate(listener),
+                listener.host,
+                listener.port,
+                ssl=how.server_tls,
+                handshake_timeout_s=kafka.login_timeout_s,
+                backlog=config.socket_listen_backlog_size,
             )
             self._listeners.append(serving)
             self.endpoints.append(Endpoint(listener.listener, listener.host, serving.port, listener.security_protocol))

@@ -58,10 +58,11 @@ class Reply:
     ``callback`` gets the answer: the request's own result type, or a ``KafkaErrorCode`` that applies to all of it.
     """
 
-    __slots__ = ("_callback", "deferred")
+    __slots__ = ("_callback", "_watcher", "deferred")
 
     def __init__(self, callback: Callable[[Any], None]) -> None:
         self._callback: Callable[[Any], None] | None = callback
+        self._watcher: Callable[[], None] | None = None
         self.deferred = False
         """The answer comes after the event is done with; somebody holds a timer that makes sure of it."""
 
@@ -73,9 +74,17 @@ class Reply:
         assert self._callback is not None, "a request is answered once"
         callback, self._callback = self._callback, None
         callback(result)
+        if self._watcher is not None:
+            self._watcher()
 
     def defer(self) -> None:
         self.deferred = True
+        if self._watcher is not None:
+            self._watcher()
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Call back when the answer is deferred, and when it is given."""
+        self._watcher = watcher
 
     def ensure(self, result: Any) -> None:
         """Answer, unless that was done."""

@@ -13,6 +13,11 @@ from typing import Protocol, TypeVar
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
+HANDSHAKE_TIMEOUT_S = 60.0
+"""Of TLS, where nobody says otherwise."""
+BACKLOG = 100
+"""Connections that the operating system keeps until we take them."""
+
 
 class Timer(Protocol):
     def cancel(self) -> None: ...
@@ -47,6 +52,17 @@ class Listener(Protocol):
         """Stop accepting; connections that exist go on."""
 
 
+class Gate(Protocol):
+    """Decides which connections are taken, before anything is spent on them."""
+
+    def enter(self, address: str, abort: Callable[[], object]) -> asyncio.BaseProtocol | None:
+        """Somebody connects from an IP address: its protocol, or None, and it is hung up on at once.
+
+        ``abort`` hangs up while there is no transport yet (``connection_made`` comes after the TLS handshake).  The
+        protocol hears ``connection_lost`` even if it has not heard ``connection_made``.
+        """
+
+
 class Network(Protocol):
     async def connect(
         self,
@@ -66,7 +82,20 @@ class Network(Protocol):
         port: int,
         *,
         ssl: ssl_module.SSLContext | None = None,
-    ) -> Listener: ...
+    ) -> Listener:
+        """Listen, and take whoever comes; OSError when the address cannot be had."""
+
+    async def serve_through(
+        self,
+        gate: Gate,
+        host: str,
+        port: int,
+        *,
+        ssl: ssl_module.SSLContext | None = None,
+        handshake_timeout_s: float = HANDSHAKE_TIMEOUT_S,
+        backlog: int = BACKLOG,
+    ) -> Listener:
+        """Listen, and take those that the gate lets in."""
 
 
 class World:

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
 import random
+import socket
 import ssl as ssl_module
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
 
-from aiocontroller.net.ports import Listener, Timer, World
+from aiocontroller.net.complaints import Complaints
+from aiocontroller.net.ports import BACKLOG, HANDSHAKE_TIMEOUT_S, Gate, Listener, Timer, World
+
+log = logging.getLogger(__name__)
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+ACCEPT_AGAIN_S = 0.1
+"""How long connections are left waiting when there was no descriptor for one."""
 
 
 class RealClock:
@@ -28,16 +38,93 @@ class RealClock:
         await asyncio.sleep(delay_s)
 
 
+class OpenGate:
+    """Takes everybody."""
+
+    def __init__(self, protocol_factory: Callable[[], asyncio.BaseProtocol]) -> None:
+        self._protocol_factory = protocol_factory
+
+    def enter(self, address: str, abort: Callable[[], object]) -> asyncio.BaseProtocol | None:
+        return self._protocol_factory()
+
+
+class Tls(NamedTuple):
+    context: ssl_module.SSLContext
+    handshake_timeout_s: float
+
+
 class RealListener:
-    def __init__(self, server: asyncio.Server) -> None:
-        self._server = server
+    """Takes one connection per turn of the loop, and none while there is no descriptor for it: then they wait with the
+    operating system, and the loop does not spin."""
+
+    def __init__(self, sockets: Sequence[socket.socket], gate: Gate, tls: Tls | None) -> None:
+        self._sockets = sockets
+        self._port = int(sockets[0].getsockname()[1])
+        self._gate = gate
+        self._tls = tls
+        self._complaints = Complaints(log, RealClock())
+        self._tasks = {asyncio.create_task(self._accept(each)): None for each in sockets}
 
     @property
     def port(self) -> int:
-        return int(self._server.sockets[0].getsockname()[1])
+        return self._port
 
     def close(self) -> None:
-        self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        for each in self._sockets:
+            each.close()
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connected, peer = await loop.sock_accept(listening)
+            except OSError as error:
+                if error.errno in OUT_OF_DESCRIPTORS:
+                    self._complaints.warn("connections that wait", "No connection can be taken: %s", error)
+                    await asyncio.sleep(ACCEPT_AGAIN_S)
+                elif listening.fileno() < 0:
+                    return
+                else:
+                    await asyncio.sleep(0)
+                continue
+            self._enter(connected, str(peer[0]))
+            await asyncio.sleep(0)
+
+    def _enter(self, connected: socket.socket, address: str) -> None:
+        task: asyncio.Task[None] | None = None
+
+        def abort() -> None:
+            if task is not None:
+                task.cancel()
+
+        protocol = self._gate.enter(address, abort)
+        if protocol is None:
+            connected.close()
+            return
+        task = asyncio.create_task(self._open(connected, protocol))
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+
+    async def _open(self, connected: socket.socket, protocol: asyncio.BaseProtocol) -> None:
+        """Until the protocol has its transport."""
+        loop = asyncio.get_running_loop()
+        try:
+            connected.setblocking(False)
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is None:
+                await loop.connect_accepted_socket(lambda: protocol, connected)
+            else:
+                await loop.connect_accepted_socket(
+                    lambda: protocol,
+                    connected,
+                    ssl=self._tls.context,
+                    ssl_handshake_timeout=self._tls.handshake_timeout_s,
+                )
+        except (OSError, asyncio.CancelledError) as error:
+            connected.close()
+            protocol.connection_lost(error if isinstance(error, OSError) else None)
 
 
 class RealNetwork:
@@ -62,8 +149,45 @@ class RealNetwork:
         *,
         ssl: ssl_module.SSLContext | None = None,
     ) -> Listener:
-        loop = asyncio.get_running_loop()
-        return RealListener(await loop.create_server(protocol_factory, host, port, ssl=ssl))
+        return await self.serve_through(OpenGate(protocol_factory), host, port, ssl=ssl)
+
+    async def serve_through(
+        self,
+        gate: Gate,
+        host: str,
+        port: int,
+        *,
+        ssl: ssl_module.SSLContext | None = None,
+        handshake_timeout_s: float = HANDSHAKE_TIMEOUT_S,
+        backlog: int = BACKLOG,
+    ) -> Listener:
+        tls = None if ssl is None else Tls(ssl, handshake_timeout_s)
+        return RealListener(await _listen(host, port, backlog), gate, tls)
+
+
+async def _listen(host: str, port: int, backlog: int) -> list[socket.socket]:
+    """Sockets for every address of the host; an empty host is every interface."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    try:
+        for family, _, _, _, address in dict.fromkeys(found):
+            listening = socket.socket(family, socket.SOCK_STREAM)
+            sockets.append(listening)
+            listening.setblocking(False)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            try:
+                listening.bind(address)
+            except OSError as error:
+                raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from None
+            listening.listen(backlog)
+    except BaseException:
+        for each in sockets:
+            each.close()
+        raise
+    return sockets
 
 
 def real_world() -> World:

@@ -18,7 +18,7 @@ from functools import cached_property
 from heapq import heappop, heappush
 from typing import Any, TypeVar, cast
 
-from aiocontroller.net.ports import Listener, Timer, World
+from aiocontroller.net.ports import BACKLOG, HANDSHAKE_TIMEOUT_S, Gate, Listener, Timer, World
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 T = TypeVar("T")
@@ -28,6 +28,8 @@ EPOCH_US = 1_700_000_000_000_000
 """Wall time at the beginning of every simulated run."""
 
 
+WRITE_BUFFER_BYTES = 1 << 16
+"""What one end may write, and the other not read, before it is told to pause: asyncio's own high-water mark."""
 MIN_DELAY_S = 1e-6
 """What the shortest timer takes, so that a row of timers always moves the clock."""
 
@@ -205,8 +207,12 @@ class SimulatedTransport(asyncio.Transport):
         self.under_way: deque[bytes | None] = deque()
         self._closing = False
         self._paused = False
-        self._held: list[bytes | None] = []
+        self._held: deque[bytes | None] = deque()
         """Arrived while reading was paused; None is the end."""
+        self._held_bytes = 0
+        self._writes_too_much = False
+        """More than that has arrived at the other end and was not read."""
+        self._high, self._low = WRITE_BUFFER_BYTES, WRITE_BUFFER_BYTES // 4
         self.lag_s = 0.0
         """What each piece to this end takes longer than others."""
         self.last_due_s = 0.0
@@ -244,10 +250,9 @@ class SimulatedTransport(asyncio.Transport):
         self._paused = True
 
     def resume_reading(self) -> None:
-        self._paused = False
-        held, self._held = self._held, []
-        for data in held:
-            self.arrive(data)
+        if self._paused:
+            self._paused = False
+            asyncio.get_running_loop().call_soon(self._deliver)
 
     def is_reading(self) -> bool:
         return not self._paused
@@ -256,10 +261,12 @@ class SimulatedTransport(asyncio.Transport):
         return False
 
     def get_write_buffer_size(self) -> int:
-        return 0
+        """What the other end has not read though it arrived."""
+        return 0 if self._peer is None else self._peer._held_bytes
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        pass
+        self._high = WRITE_BUFFER_BYTES if high is None else high
+        self._low = self._high // 4 if low is None else low
 
     def due(self) -> None:
         """The next piece has travelled long enough; a host that stands still takes it when it wakes up."""
@@ -272,13 +279,36 @@ class SimulatedTransport(asyncio.Transport):
         """Called by the network when a piece, or the end, gets here."""
         if self._closing:
             return
-        if self._paused:
-            self._held.append(data)
+        if self._paused or self._held:
+            self._hold(data)
         elif data is not None:
             self._protocol.data_received(data)
         else:
             self._closing = True
             self._protocol.connection_lost(None)
+
+    def _hold(self, data: bytes | None) -> None:
+        before = self._held_bytes
+        self._held.append(data)
+        self._held_bytes += len(data or b"")
+        peer = self._peer
+        if peer is not None and not peer._closing and before <= peer._high < self._held_bytes:
+            peer._writes_too_much = True
+            peer._protocol.pause_writing()
+
+    def _deliver(self) -> None:
+        held, peer = self._held, self._peer
+        while held and not self._paused and not self._closing:
+            data = held.popleft()
+            self._held_bytes -= len(data or b"")
+            if data is not None:
+                self._protocol.data_received(data)
+            else:
+                self._closing = True
+                self._protocol.connection_lost(None)
+        if peer is not None and peer._writes_too_much and self._held_bytes <= peer._low and not peer._closing:
+            peer._writes_too_much = False
+            peer._protocol.resume_writing()
 
 
 class SimulatedListener:
@@ -339,7 +369,23 @@ class Host:
         *,
         ssl: ssl_module.SSLContext | None = None,
     ) -> Listener:
-        return self._network.serve_on(self, protocol_factory, port)
+        return self._network.serve_on(self, lambda address, abort: protocol_factory(), port)
+
+    async def serve_through(
+        self,
+        gate: Gate,
+        host: str,
+        port: int,
+        *,
+        ssl: ssl_module.SSLContext | None = None,
+        handshake_timeout_s: float = HANDSHAKE_TIMEOUT_S,
+        backlog: int = BACKLOG,
+    ) -> Listener:
+        return self._network.serve_on(self, gate.enter, port)
+
+
+Enter = Callable[[str, Callable[[], object]], asyncio.BaseProtocol | None]
+"""``Gate.enter``; a host's name stands for its address."""
 
 
 class SimulatedNetwork:
@@ -349,7 +395,7 @@ class SimulatedNetwork:
         """``delay_s`` for each piece, and whatever ``jitter_s`` adds to it."""
         self.delay_s = delay_s
         self._jitter_s = jitter_s
-        self.listeners: dict[int, tuple[Host, Callable[[], asyncio.BaseProtocol]]] = {}
+        self.listeners: dict[int, tuple[Host, Enter]] = {}
         self.connections: list[tuple[int, SimulatedTransport, SimulatedTransport]] = []
         """(port, client's end, server's end) of every connection that is open."""
         self._next_port = FIRST_FREE_PORT
@@ -377,6 +423,9 @@ class SimulatedNetwork:
     ) -> Listener:
         return await self._host.serve(protocol_factory, host, port, **options)
 
+    async def serve_through(self, gate: Gate, host: str, port: int, **options: Any) -> Listener:
+        return await self._host.serve_through(gate, host, port, **options)
+
     async def connect_from(
         self, host: Host, protocol_factory: Callable[[], P], address: str, port: int, timeout_s: float
     ) -> tuple[asyncio.Transport, P]:
@@ -387,10 +436,14 @@ class SimulatedNetwork:
             raise TimeoutError(f"{address}:{port} does not answer")
         if found is None or host.crashed:
             raise ConnectionRefusedError(f"nobody listens on {address}:{port}")
-        client, server = protocol_factory(), found[1]()
+        client, server = protocol_factory(), found[1](host.name, lambda: None)
         # aiohttp's and others' protocols are asyncio.Protocols in all but their declared class
         near = SimulatedTransport(self, host, cast(asyncio.Protocol, client), (address, port))
-        far = SimulatedTransport(self, found[0], cast(asyncio.Protocol, server), ("client", 0))
+        if server is None:
+            client.connection_made(near)
+            near.close()
+            return near, client
+        far = SimulatedTransport(self, found[0], cast(asyncio.Protocol, server), (host.name, 0))
         near._peer, far._peer = far, near
         self.connections = [c for c in self.connections if not (c[1].is_closing() and c[2].is_closing())]
         self.connections.append((port, near, far))
@@ -398,13 +451,13 @@ class SimulatedNetwork:
         client.connection_made(near)
         return near, client
 
-    def serve_on(self, host: Host, protocol_factory: Callable[[], asyncio.BaseProtocol], port: int) -> Listener:
+    def serve_on(self, host: Host, enter: Enter, port: int) -> Listener:
         if port == 0:
             port = self._next_port
             self._next_port += 1
         if port in self.listeners:
             raise OSError(f"port {port} is in use")
-        self.listeners[port] = (host, protocol_factory)
+        self.listeners[port] = (host, enter)
         return SimulatedListener(self, port)
 
     def _next_delay_s(self) -> float:

@@ -26,6 +26,7 @@ from aiocontroller.core.events import (
     TopicResult,
     UpdateFeatures,
 )
+from aiocontroller.server.admission import RequestAdmission
 from aiocontroller.server.apis import Api, Apis
 from aiocontroller.server.controller_authorization import (
     Check,
@@ -251,18 +252,22 @@ PRELOADED = (ApiKey.API_VERSIONS, ApiKey.CONTROLLED_SHUTDOWN, ApiKey.ALLOCATE_PR
 
 
 def apis(shell: ControllerShell) -> Apis:
-    return {key: Api(served.versions, _submission(shell, served)) for key, served in SERVED.items()}
+    admission = RequestAdmission(shell)
+    return {key: Api(served.versions, _submission(shell, served, admission)) for key, served in SERVED.items()}
 
 
-def _submission(shell: ControllerShell, served: ControllerApi) -> Callable[[KafkaRequest], None]:
+def _submission(
+    shell: ControllerShell, served: ControllerApi, admission: RequestAdmission
+) -> Callable[[KafkaRequest], None]:
     def submit(request: KafkaRequest) -> None:
         context = request.context
 
         def answer(result: Any) -> None:
             request.respond(served.encode(context.version, result))
 
-        event = served.check(shell, context, served.event(context.version, request.body, Reply(answer)))
-        if event is not None:
-            shell.queue.append(event)
+        admission.admit(
+            request,
+            lambda: served.check(shell, context, served.event(context.version, request.body, Reply(answer))),
+        )
 
     return submit

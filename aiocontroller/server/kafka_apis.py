@@ -54,6 +54,10 @@ class KafkaApis:
         answered = {api: each.versions for api, each in self._apis.items()}
         return {**relayed(self.shell), ApiKey.API_VERSIONS: VersionRange(0, 4), **answered}
 
+    def answers(self, api: int) -> bool:
+        """Here, and by no broker."""
+        return api in self._apis
+
     def handle(self, request: KafkaRequest) -> None:
         """FrameError and UnsupportedApiError cost the sender its connection."""
         context = request.context

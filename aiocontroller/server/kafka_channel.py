@@ -1,17 +1,19 @@
-"""One connection of a broker or client: frames, login, answers in order (Kafka's ``KafkaChannel``).
+"""One connection of a broker or client: frames, login, limits (Kafka's ``KafkaChannel``).
 
-A connection may have several requests outstanding; answers leave in the order of the requests, as Kafka's protocol
-demands.  What a request asks for is not looked at here (``kafka_apis``).
+One request is under way at a time, as in Kafka: what comes behind it stays unread until it is answered, so answers
+leave in the order of the requests.  Nothing is read either while answers are not read, while there is no memory for
+what is announced, and while it is the turn of others (``socket_server``).  What a request asks for is looked at
+elsewhere (``kafka_apis``).
 
 A frame that is too long, cut short, or of an API or version that was not offered ends its connection with a log line;
-the others do not notice.
+the others do not notice.  Whoever is silent, slow or does not read for too long is hung up on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, cast
 
@@ -19,18 +21,14 @@ from aiocontroller.authorizer.principals import PrincipalError, SslPrincipalMapp
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.security import ANONYMOUS
+from aiocontroller.server.memory_pool import SMALL_BYTES
 from aiocontroller.server.relay import Relay
 from aiocontroller.server.request import KafkaRequest, RequestContext
 from aiocontroller.server.sasl import SaslError, SaslLogin
 from aiocontroller.wire import sasl_messages
 from aiocontroller.wire.apis import ApiKey, VersionRange, api_name, check_supported
-from aiocontroller.wire.errors import UnsupportedApiError
-from aiocontroller.wire.frames import (
-    FrameError,
-    FrameReader,
-    decode_request_header,
-    response_frame,
-)
+from aiocontroller.wire.errors import FrameError, UnsupportedApiError
+from aiocontroller.wire.frames import FrameBuffer, decode_request_header, response_frame
 from aiocontroller.wire.messages import encode_api_versions_response
 
 if TYPE_CHECKING:
@@ -43,90 +41,290 @@ OF_A_LOGIN: dict[int, VersionRange] = {
     ApiKey.SASL_AUTHENTICATE: VersionRange(0, 2),
 }
 _REQUEST_START = Struct(">hhi")
-MAX_OUTSTANDING = 64
-"""Requests of one connection that wait for their answers before it is no longer read."""
-
-
-class Slot:
-    """The place of one answer in its connection's order."""
-
-    __slots__ = ("api", "correlation_id", "frame", "version")
-
-    def __init__(self, api: int, version: int, correlation_id: int) -> None:
-        self.api = api
-        self.version = version
-        self.correlation_id = correlation_id
-        self.frame: list[bytes] | None = None
 
 
 class KafkaChannel(asyncio.Protocol):
-    def __init__(self, server: SocketServer, at: Endpoint) -> None:
+    """``abort`` hangs up before there is a transport."""
+
+    def __init__(self, server: SocketServer, at: Endpoint, address: str, abort: Callable[[], object]) -> None:
+        self.address = address
+        """The peer's IP address."""
         self._server = server
         self._at = at
+        self._abort = abort
         self._security = server.shell.security.server(at)
-        self._login = server.login(self._security)
-        self._logging_in = False
+        self._login: SaslLogin | None = server.login(self._security)
         self._certified: str | None = None
         """The principal that the client's certificate names."""
-        self._reader = FrameReader()
-        self._slots: deque[Slot] = deque()
         self._transport: asyncio.Transport | None = None
-        self._peer, self._host = "?", ""
+        self._peer, self._host = address, java_address(address)
+        self._gone = self._closing = False
+
+        self._buffer = FrameBuffer(server.max_bytes)
+        self._request: KafkaRequest | None = None
+        self._serial = 0
+        """Of the request under way: an answer to another one is none."""
+        self._under_way = False
+        self._begun = False
+        """A frame has begun to come."""
+        self._checked = False
+        """Its header was looked at, and what it announces was taken from the pool."""
+        self._lacks_memory = False
+        self._pool = server.memory if self._login is None else server.login_memory
+        self._taken_bytes = 0
+        self._queued = False
+        """For its turn."""
+        self._unread = False
+        """Answers wait to be read by the client."""
+        self._paused = False
+        """We do not read."""
+
+        self.since_s = self._server.now()
+        """When what it does now began, …"""
+        self.deadline_s = self.since_s + server.login_timeout_s
+        """… and when it must be over."""
         self._relay: Relay | None = None
-        self._relayed: deque[Slot] = deque()
-        """Slots whose answers come from the broker behind the relay, in its order."""
+        self._relaying = False
+
+    @property
+    def listener(self) -> str:
+        return self._at.listener
+
+    # -- the connection --------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
         self._transport = transport
-        peer = transport.get_extra_info("peername")
-        self._peer, self._host = str(peer), java_address(str(peer[0])) if peer else ""
-        self._server.connections[self] = None
+        self._peer = str(transport.get_extra_info("peername"))
+        if self._gone:  # it had to make room
+            transport.abort()
+            return
         try:
             self._certified = _principal_of(transport, self._security.principals)
         except PrincipalError as error:
-            log.warning("Closing the connection from %s: %s", self._peer, error)
-            self._transport = None
-            transport.abort()
+            self.refuse(error)
+            return
+        if not self._before_login:
+            self._set_deadline(self._server.idle_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._server.connections.pop(self, None)
-        self._transport = None
-        self._slots.clear()
+        """Also when it was never made."""
+        if self._gone and self._transport is None:
+            return
+        self._gone, self._transport = True, None
+        self._server.forget(self)
+        self._free_memory()
+        request, self._request = self._request, None
+        if request is not None and request.when_gone is not None:
+            request.when_gone()
         if self._relay is not None:
             self._relay.close()
+            self._server.quotas.upstreams -= 1
 
-    def data_received(self, data: bytes) -> None:
-        try:
-            for frame in self._reader.feed(data):
-                self._request(frame)
-        except (FrameError, UnsupportedApiError) as error:
-            log.warning("Closing the connection from %s: %s", self._peer, error)
+    def pause_writing(self) -> None:
+        self._unread = True
+        self._set_deadline(self._server.send_timeout_s)
+        self._server.answers_unread(self, 0 if self._transport is None else self._transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        self._unread = False
+        self._server.answers_read(self)
+        if not self._under_way and not self._closing:
+            self._go_on()
+
+    def close(self) -> None:
+        """What was answered still leaves, if it is read; nothing is read or written from here on."""
+        if self._closing:
+            return
+        self._closing = True
+        self._set_deadline(self._server.send_timeout_s)
+        self._free_memory()
+        if self._transport is not None:
+            self._transport.close()  # uvloop raises for it when something is written later
+        else:
+            self._abort()
+
+    def evict(self) -> None:
+        """End at once, and free the descriptor."""
+        self._closing = True
+        if self._transport is not None:
+            self._transport.abort()
+        else:
+            self._gone = True
+            self._server.forget(self)
+            self._abort()
+
+    def refuse(self, reason: object) -> None:
+        if not self._closing:
+            self._server.complaints.warn("connections closed", "Closing the connection from %s: %s", self._peer, reason)
             self.close()
 
-    def _request(self, frame: bytes) -> None:
-        api, version, correlation_id = _REQUEST_START.unpack_from(frame) if len(frame) >= 8 else (-1, -1, -1)
-        slot = Slot(api, version, correlation_id)
-        self._slots.append(slot)
-        if len(self._slots) >= MAX_OUTSTANDING and self._transport is not None:
+    @property
+    def _before_login(self) -> bool:
+        return self._login is not None and self._login.principal is None
+
+    def _set_deadline(self, delay_s: float) -> None:
+        if self._before_login and not self._closing:
+            return  # a login has one for all of it
+        self.since_s = self._server.now()
+        self.deadline_s = self.since_s + delay_s
+
+    def too_late(self) -> None:
+        """The deadline has passed."""
+        if self._closing or self._unread:
+            reason = "answers are not read"
+        elif self._before_login:
+            reason = "no login" if self._transport is not None else "no TLS handshake"
+        elif self._begun and not self._under_way:
+            reason = f"a request that does not end: {len(self._buffer)} bytes of it have come"
+        else:
+            reason = ""  # idle: nothing is wrong
+        if reason:
+            self._server.complaints.warn(
+                "connections that took too long", "Closing the connection from %s: %s", self._peer, reason
+            )
+        self.evict()
+
+    @property
+    def is_receiving(self) -> bool:
+        """It holds memory for a frame that has not come whole."""
+        return bool(self._taken_bytes) and not self._under_way
+
+    # -- from bytes to a request -----------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        self._buffer.put(data)
+        if self._under_way or self._unread or self._queued or self._lacks_memory:
+            self._pause()
+        else:
+            self._receive()
+
+    def memory_is_free(self) -> None:
+        self._lacks_memory = False
+        self._checked = True
+        self._taken_bytes = self._buffer.size() or 0
+        self._set_deadline(self._server.receive_timeout_s)
+        self._go_on()
+
+    def take_turn(self) -> None:
+        """Called by the server, to which this was queued."""
+        self._queued = False
+        if not (self._closing or self._gone or self._under_way or self._unread or self._lacks_memory):
+            self._receive()
+
+    def _go_on(self) -> None:
+        """After something that it waited for."""
+        if len(self._buffer):
+            self._queue()
+        else:
+            self._resume()
+
+    def _queue(self) -> None:
+        self._pause()
+        if not self._queued:
+            self._queued = True
+            self._server.queue(self)
+
+    def _pause(self) -> None:
+        if not self._paused and self._transport is not None:
+            self._paused = True
             self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        if self._paused and self._transport is not None and not self._closing:
+            self._paused = False
+            self._transport.resume_reading()
+
+    def _receive(self) -> None:
+        """The next request, if it is there and it is our turn."""
+        try:
+            if not self._checked and not self._check():
+                return
+            if not self._buffer.is_whole:
+                self._resume()
+            elif self._server.may_work():
+                self._begun = self._checked = False
+                self._handle(self._buffer.take() or b"")
+            else:
+                self._queue()
+        except (FrameError, UnsupportedApiError) as error:
+            self.refuse(error)
+
+    def _check(self) -> bool:
+        """Whether the frame that is coming may be collected; FrameError when nobody would want it."""
+        size = self._buffer.size()
+        if not self._begun:
+            self._begun = True
+            self._set_deadline(self._server.receive_timeout_s)
+        if size is None:
+            self._resume()
+            return False
+        if self._before_login and size > self._server.login_max_bytes:
+            raise FrameError(f"frame before the login: found {size} bytes, expected {self._server.login_max_bytes}")
+        if size > SMALL_BYTES:
+            start = self._buffer.peek(SMALL_BYTES)
+            if start is None:
+                self._resume()
+                return False
+            self._check_large(size, start)
+            if not self._pool.take(self, size):
+                self._lacks_memory = True
+                self._set_deadline(self._server.idle_s)
+                self._pause()
+                return False
+            self._taken_bytes = size
+        self._checked = True
+        return True
+
+    def _check_large(self, size: int, start: bytes) -> None:
+        api, version, _ = _REQUEST_START.unpack_from(start)
+        if self._before_login:
+            check_supported(api, version, OF_A_LOGIN)
+            return
+        most = self._server.largest_request(api, start)
+        if size > most:
+            raise FrameError(f"{api_name(api)}: found a request of {size} bytes, expected at most {most}")
+
+    def _free_memory(self) -> None:
+        if self._lacks_memory:
+            self._lacks_memory = False
+            self._pool.forget(self)
+        taken, self._taken_bytes = self._taken_bytes, 0
+        if taken:
+            self._pool.give_back(taken)
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    def _handle(self, frame: bytes) -> None:
+        api, version, correlation_id = _REQUEST_START.unpack_from(frame) if len(frame) >= 8 else (-1, -1, -1)
+        self._serial += 1
+        self._under_way = True
+        self._server.begin(self)
+        self._set_deadline(self._server.idle_s)
         if api == ApiKey.API_VERSIONS:
             offered = dict(self._server.apis.offered())
             if self._login is not None:
                 offered |= OF_A_LOGIN
             answered = version if version in range(offered[api].max + 1) else 0
-            self._answer(slot, answered, encode_api_versions_response(version, offered))
+            self._answer(
+                self._serial,
+                response_frame(api, answered, correlation_id, encode_api_versions_response(version, offered)),
+            )
         elif self._login is not None and self._login.principal is None:
-            self._log_in(slot, frame, self._login)
+            self._log_in(api, version, correlation_id, frame, self._login)
         else:
-            self._server.apis.handle(self._kafka_request(slot, frame))
+            self._request = self._kafka_request(api, version, correlation_id, frame)
+            self._server.apis.handle(self._request)
 
-    def _kafka_request(self, slot: Slot, frame: bytes) -> KafkaRequest:
+    def _kafka_request(self, api: int, version: int, correlation_id: int, frame: bytes) -> KafkaRequest:
         header, body = decode_request_header(frame)
+        serial = self._serial
         context = RequestContext(
-            api=slot.api,
-            version=slot.version,
-            correlation_id=slot.correlation_id,
+            api=api,
+            version=version,
+            correlation_id=correlation_id,
             client_id=header.client_id,
             principal=self._principal,
             host=self._host,
@@ -135,46 +333,32 @@ class KafkaChannel(asyncio.Protocol):
         )
 
         def refuse(reason: str) -> None:
-            log.warning("Closing the connection from %s: %s", self._peer, reason)
-            self.close()
+            if serial == self._serial:
+                self.refuse(reason)
 
         return KafkaRequest(
             context,
             frame,
             bytes(body),
-            respond=lambda answer: self._answer(slot, slot.version, answer),
+            respond=lambda answer: self._answer(serial, response_frame(api, version, correlation_id, answer)),
             refuse=refuse,
-            relay=lambda: self._pass_on(slot, frame),
+            relay=lambda: self._pass_on(frame),
         )
 
-    def _log_in(self, slot: Slot, frame: bytes, login: SaslLogin) -> None:
-        _, body = decode_request_header(frame)
-        check_supported(slot.api, slot.version, OF_A_LOGIN)
-        if self._logging_in:
-            raise FrameError("a login goes one step after the other")
-        if slot.api == ApiKey.SASL_HANDSHAKE:
-            known = login.choose(sasl_messages.decode_handshake_request(slot.version, body))
-            code = KafkaErrorCode.NONE if known else KafkaErrorCode.UNSUPPORTED_SASL_MECHANISM
-            answer = sasl_messages.encode_handshake_response(slot.version, code, login.mechanisms)
-            self._answer(slot, slot.version, answer)
-        else:
-            token = sasl_messages.decode_authenticate_request(slot.version, body)
-            self._logging_in = True
-            self._server.tasks.start_soon(self._authenticate, slot, login, token, name="login")
-
-    async def _authenticate(self, slot: Slot, login: SaslLogin, token: bytes) -> None:
-        code, message, answer = KafkaErrorCode.NONE, None, b""
-        try:
-            answer = await login.take(token)
-        except SaslError as error:
-            log.warning("Login from %s refused: %s", self._peer, error)
-            code, message = KafkaErrorCode.SASL_AUTHENTICATION_FAILED, str(error)
-        self._logging_in = False
-        self._answer(
-            slot, slot.version, sasl_messages.encode_authenticate_response(slot.version, code, message, answer)
-        )
-        if code:
-            self.close()
+    def _answer(self, serial: int, pieces: list[bytes]) -> None:
+        """Answer the request under way, and go on to the next one."""
+        if serial != self._serial or not self._under_way:
+            return
+        self._under_way = False
+        self._request = None
+        self._free_memory()
+        if self._closing or self._transport is None:
+            return
+        self._server.end(self)
+        self._set_deadline(self._server.idle_s)
+        self._transport.writelines(pieces)
+        if not self._unread:
+            self._go_on()
 
     @property
     def _principal(self) -> str:
@@ -182,41 +366,67 @@ class KafkaChannel(asyncio.Protocol):
             return self._login.principal
         return self._certified or ANONYMOUS
 
-    def _pass_on(self, slot: Slot, frame: bytes) -> None:
+    # -- logins ----------------------------------------------------------------------------------------------------
+
+    def _log_in(self, api: int, version: int, correlation_id: int, frame: bytes, login: SaslLogin) -> None:
+        _, body = decode_request_header(frame)
+        check_supported(api, version, OF_A_LOGIN)
+        if api == ApiKey.SASL_HANDSHAKE:
+            known = login.choose(sasl_messages.decode_handshake_request(version, body))
+            code = KafkaErrorCode.NONE if known else KafkaErrorCode.UNSUPPORTED_SASL_MECHANISM
+            answer = sasl_messages.encode_handshake_response(version, code, login.mechanisms)
+            self._answer(self._serial, response_frame(api, version, correlation_id, answer))
+        else:
+            token = sasl_messages.decode_authenticate_request(version, body)
+
+            def answered(code: KafkaErrorCode, message: str | None, answer: bytes) -> None:
+                encoded = sasl_messages.encode_authenticate_response(version, code, message, answer)
+                self._answer(self._serial, response_frame(api, version, correlation_id, encoded))
+
+            self._server.tasks.start_soon(self._authenticate, login, token, answered, name="login")
+
+    async def _authenticate(
+        self, login: SaslLogin, token: bytes, answered: Callable[[KafkaErrorCode, str | None, bytes], None]
+    ) -> None:
+        try:
+            answer = await login.take(token)
+        except SaslError as error:
+            self._server.login_failed(self._peer, error)
+            message = str(error)
+
+            def fail() -> None:
+                answered(KafkaErrorCode.SASL_AUTHENTICATION_FAILED, message, b"")
+                self.close()
+
+            # As in Kafka: whoever tries passwords waits for each.
+            self._server.shell.world.clock.call_later(self._server.failed_login_delay_s, fail)
+            return
+        answered(KafkaErrorCode.NONE, None, answer)
+        if login.principal is not None:
+            self._pool = self._server.memory
+            self._server.login_succeeded()
+
+    # -- what a broker answers -------------------------------------------------------------------------------------
+
+    def _pass_on(self, frame: bytes) -> None:
         if self._relay is None:
             endpoint = self._server.upstream(self._at)
             if endpoint is None:
-                raise FrameError(f"{api_name(slot.api)} version {slot.version} is not served here, nor by a broker now")
+                api, version, _ = _REQUEST_START.unpack_from(frame)
+                raise FrameError(f"{api_name(api)} version {version} is not served here, nor by a broker now")
             shell = self._server.shell
+            self._server.quotas.make_room()
+            self._server.quotas.upstreams += 1
             self._relay = Relay(shell.world, shell.security, self._relay_answered, self.close)
             self._server.tasks.start_soon(self._relay.connect, endpoint, name="relay")
-        self._relayed.append(slot)
+        self._relaying = True
         self._relay.forward(frame)
 
     def _relay_answered(self, frame: bytes) -> None:
-        if not self._relayed:
+        if not self._relaying:
             raise FrameError("an answer that nobody waits for")
-        self._relayed.popleft().frame = [len(frame).to_bytes(4, "big"), frame]
-        self._flush()
-
-    def close(self) -> None:
-        """Nothing is written from here on: uvloop raises for it, in whoever has an answer."""
-        transport, self._transport = self._transport, None
-        if transport is not None:
-            transport.close()
-
-    def _answer(self, slot: Slot, version: int, body: bytes) -> None:
-        slot.frame = response_frame(slot.api, version, slot.correlation_id, body)
-        self._flush()
-
-    def _flush(self) -> None:
-        transport = self._transport
-        if transport is None:
-            return
-        while self._slots and self._slots[0].frame is not None:
-            transport.writelines(self._slots.popleft().frame or [])
-        if len(self._slots) < MAX_OUTSTANDING:
-            transport.resume_reading()
+        self._relaying = False
+        self._answer(self._serial, [len(frame).to_bytes(4, "big"), frame])
 
 
 def _principal_of(transport: asyncio.Transport, principals: SslPrincipalMapper | None) -> str | None:

@@ -33,7 +33,7 @@ class KafkaRequest:
     None of them blocks, and all may be called at any time, also when the connection is gone.
     """
 
-    __slots__ = ("body", "context", "frame", "refuse", "relay", "respond")
+    __slots__ = ("body", "context", "frame", "refuse", "relay", "respond", "when_gone")
 
     def __init__(
         self,
@@ -55,3 +55,5 @@ class KafkaRequest:
         """Close the connection, for a reason that the log tells."""
         self.relay = relay
         """Have a broker answer it, as nobody in particular."""
+        self.when_gone: Callable[[], object] | None = None
+        """Called when the connection ends first, if somebody sets it: nobody waits for the answer any more."""

@@ -1,18 +1,36 @@
-"""Where brokers and clients find the controller (Kafka's ``SocketServer``): its connections, and what they share."""
+"""Where brokers and clients find the controller (Kafka's ``SocketServer``): its connections, and what they share.
+
+What they share is bounded.
+ * Places: ``connection_quotas``.  Memory for what comes: ``memory_pool``; for answers that are not read: the connection
+   whose answers have waited for longest is closed when there is too much.
+ * Time: in one turn of the loop, requests are begun for ``TURN_S`` and no longer, and at most ``TURN_REQUESTS``.  The
+   connections that have more take turns.  So whatever they send, the loop comes round to the rest of the program.
+ * Every state of a connection has a deadline, and all are looked at once a second.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections import OrderedDict, deque
+from collections.abc import Callable
 
 import anyio.abc
 
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import AioControllerError
 from aiocontroller.core.ids import Endpoint
+from aiocontroller.net.complaints import Complaints
 from aiocontroller.security import ListenerSecurity
+from aiocontroller.server.admission import broker_of
+from aiocontroller.server.connection_quotas import ConnectionQuotas
 from aiocontroller.server.kafka_apis import KafkaApis
 from aiocontroller.server.kafka_channel import KafkaChannel
+from aiocontroller.server.memory_pool import MemoryPool
+from aiocontroller.server.request_sizes import largest_request
 from aiocontroller.server.sasl import SaslLogin
+from aiocontroller.wire.apis import api_name
+from aiocontroller.wire.errors import UnsupportedApiError
 from aiocontroller.wire.scram import ScramCredential, parse_credential
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from aiocontroller.zookeeper.paths import sanitize
@@ -20,39 +38,214 @@ from aiocontroller.zookeeper.paths import sanitize
 log = logging.getLogger(__name__)
 
 PLAIN_ENDPOINT = Endpoint("PLAINTEXT", "", 0)
+TURN_REQUESTS = 64
+TURN_S = 0.001
+SWEEP_S = 1.0
+QUEUED_BYTES = 256 * 1024 * 1024
+"""``queued.max.request.bytes`` where it is not set."""
+UNDER_PRESSURE_S = 5.0
+"""How long a frame may take to come while others wait for the memory that it holds."""
 
 
 class SocketServer:
-    """Makes the protocol objects of its connections; ``tasks`` own what they start."""
+    """Makes the protocol objects of its connections; ``tasks`` own what they start.
 
-    def __init__(self, shell: ControllerShell, tasks: anyio.abc.TaskGroup) -> None:
+    ``descriptors``: how many connections there may be because of the operating system's limit.
+    """
+
+    def __init__(
+        self,
+        shell: ControllerShell,
+        tasks: anyio.abc.TaskGroup,
+        descriptors: Callable[[], int] | None = None,
+    ) -> None:
         self.shell = shell
         self.tasks = tasks
         self.apis = KafkaApis(shell, tasks)
         self.connections: dict[KafkaChannel, None] = {}
         """Those that are open, in the order in which they came."""
+        config = shell.config
+        self.max_bytes = config.socket_request_max_bytes
+        self.login_max_bytes = min(config.sasl_server_max_receive_size, self.max_bytes)
+        self.login_timeout_s = config.aiocontroller_login_timeout_ms / 1000
+        self.idle_s = config.connections_max_idle_ms / 1000
+        self.receive_timeout_s = config.aiocontroller_request_receive_timeout_ms / 1000
+        self.send_timeout_s = config.aiocontroller_response_send_timeout_ms / 1000
+        self.failed_login_delay_s = config.connection_failed_authentication_delay_ms / 1000
+        queued = config.queued_max_request_bytes
+        self.memory = MemoryPool(max(queued if queued > 0 else QUEUED_BYTES, self.max_bytes))
+        self.login_memory = MemoryPool(max(config.aiocontroller_login_max_bytes, self.login_max_bytes))
+        most = config.max_connections
+        self.quotas = ConnectionQuotas(
+            (lambda: most) if descriptors is None else lambda: min(most, descriptors()),
+            config.max_connections_per_ip,
+            config.max_connections_per_ip_overrides,
+        )
+        self.complaints = Complaints(log, shell.world.clock)
+        self.now = shell.world.clock.monotonic
 
-    def connection(self, at: Endpoint = PLAIN_ENDPOINT) -> KafkaChannel:
-        """For one that comes to our listener ``at``."""
-        return KafkaChannel(self, at)
+        self._ready: deque[KafkaChannel] = deque()
+        """Have a request, and wait for their turn."""
+        self._turn = False
+        self._left = 0
+        self._turn_ends_s = 0.0
+        self._sweeping = False
+        self._unread: OrderedDict[KafkaChannel, int] = OrderedDict()
+        """Bytes of answers that the client does not read, the oldest first."""
+        self._unread_bytes = 0
+        self._max_unread_bytes = config.aiocontroller_queued_max_response_bytes
+        self._count()
+
+    # -- connections -----------------------------------------------------------------------------------------------
+
+    def gate(self, at: Endpoint) -> ListenerGate:
+        """To our listener ``at``."""
+        tags = {"listener": at.listener}
+        gauge = self.shell.metrics.gauge
+        gauge("kafka.server", "socket-server-metrics", "connection-count", lambda: self._at(at), tags=tags)
+        return ListenerGate(self, at)
+
+    def connection(
+        self, at: Endpoint = PLAIN_ENDPOINT, address: str = "", abort: Callable[[], object] = lambda: None
+    ) -> KafkaChannel:
+        """For one that comes to our listener ``at``, whoever it is."""
+        channel = KafkaChannel(self, at, address, abort)
+        self.connections[channel] = None
+        self.quotas.enter(channel)
+        if not self._sweeping:
+            self._sweeping = True
+            self.shell.world.clock.call_later(SWEEP_S, self._sweep)
+        return channel
+
+    def refusal(self, address: str) -> str | None:
+        return self.quotas.refusal(address)
+
+    def refused(self, address: str, at: Endpoint, why: str) -> None:
+        self._refused.inc()
+        self.complaints.warn("connections refused", "Refused a connection to %s from %s: %s", at.listener, address, why)
+
+    def forget(self, channel: KafkaChannel) -> None:
+        """It is gone; idempotent."""
+        self.connections.pop(channel, None)
+        self.quotas.leave(channel)
+        self.answers_read(channel)
 
     def close(self) -> None:
         """End the connections that exist; what was answered still leaves."""
         for connection in list(self.connections):
             connection.close()
 
+    def begin(self, channel: KafkaChannel) -> None:
+        """A request of it is under way."""
+        self.quotas.begin(channel)
+
+    def end(self, channel: KafkaChannel) -> None:
+        self.quotas.end(channel)
+
+    def _at(self, at: Endpoint) -> int:
+        return sum(channel.listener == at.listener for channel in self.connections)
+
+    def _sweep(self) -> None:
+        now_s = self.now()
+        late = [channel for channel in self.connections if channel.deadline_s <= now_s]
+        if self.memory.waiting or self.login_memory.waiting:
+            slow_s = now_s - UNDER_PRESSURE_S
+            late += [c for c in self.connections if c.is_receiving and c.since_s <= slow_s and c not in late]
+        for channel in late:
+            self._expired.inc()
+            channel.too_late()
+        if self.connections:
+            self.shell.world.clock.call_later(SWEEP_S, self._sweep)
+        else:
+            self._sweeping = False
+
+    # -- turns -----------------------------------------------------------------------------------------------------
+
+    def may_work(self) -> bool:
+        """Whether one more request may be begun in this turn of the loop."""
+        if not self._turn:
+            self._begin_turn()
+        elif self._left <= 0 or self.now() > self._turn_ends_s:
+            self._left = 0
+            return False
+        self._left -= 1
+        return True
+
+    def queue(self, channel: KafkaChannel) -> None:
+        """Let it go on when it is its turn."""
+        self._ready.append(channel)
+        if not self._turn:
+            self._begin_turn()
+
+    def _begin_turn(self) -> None:
+        self._turn, self._left, self._turn_ends_s = True, TURN_REQUESTS, self.now() + TURN_S
+        asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn = False
+        if not self._ready:
+            return
+        self._begin_turn()
+        for _ in range(len(self._ready)):
+            if self._left <= 0:
+                break
+            self._ready.popleft().take_turn()
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+
+    def answers_unread(self, channel: KafkaChannel, size_bytes: int) -> None:
+        """What it was answered waits in memory for it to be read."""
+        self._unread[channel] = size_bytes
+        self._unread_bytes += size_bytes
+        while self._unread_bytes > self._max_unread_bytes:
+            oldest = next(iter(self._unread))
+            self.complaints.warn(
+                "connections closed for unread answers",
+                "Closing a connection from %s: answers that are not read take %d bytes, expected at most %d",
+                oldest.address,
+                self._unread_bytes,
+                self._max_unread_bytes,
+            )
+            self.answers_read(oldest)
+            oldest.evict()
+
+    def answers_read(self, channel: KafkaChannel) -> None:
+        self._unread_bytes -= self._unread.pop(channel, 0)
+
+    def largest_request(self, api: int, start: bytes) -> int:
+        """In bytes, by its first ones; UnsupportedApiError when nobody answers it."""
+        if api not in self.apis.offered():
+            raise UnsupportedApiError(api, -1, f"{api_name(api)} is not served here")
+        return min(
+            self.max_bytes, largest_request(api, start, self._broker_of) if self.apis.answers(api) else self.max_bytes
+        )
+
+    def _broker_of(self, body: bytes) -> int | None:
+        return broker_of(self.shell.context, body)
+
+    # -- logins ----------------------------------------------------------------------------------------------------
+
     def login(self, security: ListenerSecurity) -> SaslLogin | None:
         if not security.mechanisms:
             return None
         return SaslLogin(security, self._credential, f"{self.shell.world.random.randrange(1 << 128):x}")
+
+    def login_succeeded(self) -> None:
+        self._logins.inc()
+
+    def login_failed(self, peer: str, why: Exception) -> None:
+        self._failed_logins.inc()
+        self.complaints.warn("logins refused", "Login from %s refused: %s", peer, why)
 
     async def _credential(self, user: str, mechanism: str) -> ScramCredential | None:
         try:
             configs = await AdminZkClient(self.shell.zk).get_entity_configs("users", sanitize(user))
             return parse_credential(configs[mechanism]) if mechanism in configs else None
         except AioControllerError as error:
-            log.warning("No SCRAM credential of user %r: %s", user, error)
+            self.complaints.warn("SCRAM credentials not found", "No SCRAM credential of user %r: %s", user, error)
             return None
+
+    # -- brokers ---------------------------------------------------------------------------------------------------
 
     def upstream(self, at: Endpoint) -> Endpoint | None:
         """A live broker under the same listener (its answers name addresses for it), another one each time."""
@@ -64,3 +257,42 @@ class SocketServer:
             return None
         broker = brokers[self.shell.world.random.randrange(len(brokers))]
         return broker.endpoint(at.listener) or self.shell.endpoint_of(broker)
+
+    # -- what others see -------------------------------------------------------------------------------------------
+
+    def _count(self) -> None:
+        """By Kafka's names where Kafka has them."""
+        metrics = self.shell.metrics
+        self._refused = metrics.counter("aiocontroller", "SocketServer", "RefusedConnections")
+        self._expired = metrics.counter("kafka.network", "SocketServer", "ExpiredConnectionsKilled")
+        self._logins = metrics.counter("kafka.server", "socket-server-metrics", "successful-authentication")
+        self._failed_logins = metrics.counter("kafka.server", "socket-server-metrics", "failed-authentication")
+        for name, source in {
+            "MemoryPoolUsed": lambda: self.memory.used_bytes,
+            "MemoryPoolAvailable": lambda: self.memory.size_bytes - self.memory.used_bytes,
+        }.items():
+            metrics.gauge("kafka.network", "SocketServer", name, source)
+        for name, source in {
+            "EvictedConnections": lambda: self.quotas.evicted,
+            "LoginMemoryUsed": lambda: self.login_memory.used_bytes,
+            "UnreadResponseBytes": lambda: self._unread_bytes,
+            "UnreadConnections": lambda: len(self._unread),
+            "ConnectionsWaitingForMemory": lambda: self.memory.waiting + self.login_memory.waiting,
+            "ConnectionsWaitingForTheirTurn": lambda: len(self._ready),
+        }.items():
+            metrics.gauge("aiocontroller", "SocketServer", name, source)
+
+
+class ListenerGate:
+    """Lets connections to one listener in (``net.ports.Gate``)."""
+
+    def __init__(self, server: SocketServer, at: Endpoint) -> None:
+        self._server = server
+        self._endpoint = at
+
+    def enter(self, address: str, abort: Callable[[], object]) -> KafkaChannel | None:
+        why = self._server.refusal(address)
+        if why is not None:
+            self._server.refused(address, self._endpoint, why)
+            return None
+        return self._server.connection(self._endpoint, address, abort)

@@ -4,8 +4,8 @@ A frame is an int32 length and that many bytes.  A request begins with API key, 
 client id (v1) and tagged fields (v2, flexible versions); an answer with the correlation id (v0) and tagged fields (v1).
 See ``apis`` for the exceptions.
 
-A frame is copied once at most: it is cut out of the chunk that brought it whole, or joined from the chunks that brought
-its pieces.  Memory grows with what arrived, never with what a length prefix announces.
+A frame is cut out of the chunk that brought it whole, or of a buffer in which its pieces were joined.  Memory grows
+with what arrived, never with what a length prefix announces.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from aiocontroller.wire.primitives import INT32, NO_TAGS, Buffer, Cursor, nullab
 
 __all__ = [
     "MAX_FRAME_BYTES",
+    "FrameBuffer",
     "FrameError",
     "FrameReader",
     "RequestHeader",
@@ -39,69 +40,97 @@ _REQUEST_START = Struct(">hhi")
 _PREFIX = 4
 
 
-class FrameReader:
-    """Cuts a stream into frames, however it is chopped up.  After an error it is of no more use."""
+class FrameBuffer:
+    """Cuts a stream into frames, however it is chopped up: ``put`` what came, ``take`` one frame at a time.
 
-    __slots__ = ("_max_bytes", "_missing", "_parts", "_prefix", "_subject")
+    After an error it is of no more use.
+    """
+
+    __slots__ = ("_at", "_data", "_max_bytes", "_subject")
 
     def __init__(self, max_bytes: int = MAX_FRAME_BYTES, subject: str = "frame") -> None:
         self._max_bytes = max_bytes
         self._subject = subject
-        self._prefix = b""
-        self._parts: list[bytes] = []
-        self._missing = -1
-        """Bytes of the current frame that have not come yet; -1 while its length is not known."""
+        self._data: bytes | bytearray = b""
+        self._at = 0
+        """Where the current frame begins, with its length prefix."""
+
+    def __len__(self) -> int:
+        """Bytes received and not taken, length prefixes included."""
+        return len(self._data) - self._at
+
+    def put(self, data: bytes) -> None:
+        if self._at == len(self._data):
+            self._data, self._at = data, 0
+            return
+        if isinstance(self._data, bytearray):
+            del self._data[: self._at]
+        else:
+            # pieces of one byte each, kept one by one, would take forty times their size
+            self._data = bytearray(memoryview(self._data)[self._at :])
+        self._at = 0
+        self._data += data
+
+    def size(self) -> int | None:
+        """What the current frame announces; None while its prefix has not come; FrameError when it cannot be."""
+        if len(self._data) - self._at < _PREFIX:
+            return None
+        length: int = INT32.unpack_from(self._data, self._at)[0]
+        if not 0 <= length <= self._max_bytes:
+            raise FrameError(f"{self._subject}: found a length of {length} bytes, expected 0 to {self._max_bytes}")
+        return length
+
+    def peek(self, count: int) -> bytes | None:
+        """The first bytes of the current frame; None while they have not come."""
+        start = self._at + _PREFIX
+        return bytes(self._data[start : start + count]) if len(self._data) >= start + count else None
 
     @property
-    def buffered_bytes(self) -> int:
-        """Received of a frame that is not complete yet."""
-        return len(self._prefix) + sum(map(len, self._parts))
+    def is_whole(self) -> bool:
+        """The current frame has come."""
+        size = self.size()
+        return size is not None and len(self) >= _PREFIX + size
+
+    def take(self) -> bytes | None:
+        """The next frame, without its length prefix; None while it has not come whole."""
+        length = self.size()
+        if length is None:
+            return None
+        start = self._at + _PREFIX
+        end = start + length
+        data = self._data
+        if end > len(data):
+            return None
+        if isinstance(data, bytearray):
+            with memoryview(data) as view:
+                frame = bytes(view[start:end])
+        else:
+            frame = data[start:end]
+        if end == len(data):
+            self._data, self._at = b"", 0
+        else:
+            self._at = end
+        return frame
+
+
+class FrameReader(FrameBuffer):
+    """The same for who takes all frames as they come."""
+
+    __slots__ = ()
 
     def feed(self, data: bytes) -> list[bytes]:
         """The frames that this piece completes, without their length prefixes.
 
         FrameError when a length is negative or above the limit; its ``frames`` are those completed before it.
         """
+        self.put(bytes(data))
         frames: list[bytes] = []
-        at, end = 0, len(data)
-        while at < end:
-            if self._missing < 0:
-                at = self._read_prefix(data, at, frames)
-                if self._missing < 0:
-                    continue  # an empty frame, or no more input
-            stop = at + self._missing
-            if stop > end:
-                self._parts.append(data[at:] if at else bytes(data))
-                self._missing = stop - end
-                break
-            piece = bytes(data[at:stop])
-            frames.append(b"".join((*self._parts, piece)) if self._parts else piece)
-            self._parts.clear()
-            self._missing = -1
-            at = stop
+        try:
+            while (frame := self.take()) is not None:
+                frames.append(frame)
+        except FrameError as error:
+            raise FrameError(str(error), tuple(frames)) from None
         return frames
-
-    def _read_prefix(self, data: bytes, at: int, frames: list[bytes]) -> int:
-        if not self._prefix and len(data) - at >= _PREFIX:
-            length = INT32.unpack_from(data, at)[0]
-            at += _PREFIX
-        else:
-            stop = at + _PREFIX - len(self._prefix)
-            self._prefix += data[at:stop]
-            at = min(stop, len(data))
-            if len(self._prefix) < _PREFIX:
-                return at
-            length = INT32.unpack(self._prefix)[0]
-            self._prefix = b""
-        if not 0 <= length <= self._max_bytes:
-            raise FrameError(
-                f"{self._subject}: found a length of {length} bytes, expected 0 to {self._max_bytes}", tuple(frames)
-            )
-        if length == 0:
-            frames.append(b"")
-        else:
-            self._missing = length
-        return at
 
 
 class RequestHeader(msgspec.Struct, frozen=True, gc=False):

@@ -126,6 +126,7 @@ async def test_end_that_arrives_while_paused_comes_after_the_data() -> None:
     await asyncio.sleep(1)
     assert pair.log[-1] == "client lost"
     server.transport.resume_reading()
+    await asyncio.sleep(0)
     assert [entry.split(" @")[0] for entry in pair.log[-2:]] == ["server data", "server lost"]
 
 
@@ -140,8 +141,10 @@ async def test_reader_that_pauses_again_on_the_first_piece_gets_one() -> None:
     await asyncio.sleep(1)
     server.after = end.pause_reading
     end.resume_reading()
+    await asyncio.sleep(0)
     assert server.received == b"a"
     end.resume_reading()
+    await asyncio.sleep(0)
     assert server.received == b"ab"
 
 

@@ -21,7 +21,7 @@ from aiocontroller.core.ids import Broker, Endpoint, LeaderAndIsr, ReplicaAssign
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.simulated import SimulatedNetwork, simulated_world
 from aiocontroller.security import Security
-from aiocontroller.server.socket_server import SocketServer
+from aiocontroller.server.socket_server import PLAIN_ENDPOINT, SocketServer
 from aiocontroller.wire.apis import ApiKey, VersionRange
 from aiocontroller.wire.frames import FrameReader, decode_response_header, request_frame
 
@@ -122,6 +122,7 @@ class Front:
             channels=SimpleNamespace(offered=lambda: self.offered),
             endpoint_of=lambda broker: broker.endpoints[0],
             config=Config(),
+            metrics=Metrics(),
             security=Security(Config()),
             authorizer=AllowAll(),
             own_entry=self.own_entry,
@@ -145,9 +146,12 @@ class Front:
             pid = table.add_partition(topic, partition, ReplicaAssignment((leader,)))
             table.set_leadership(pid, LeaderAndIsr(leader, 5, (leader,), 3, 0))
 
+    async def listen(self, at: Endpoint = PLAIN_ENDPOINT) -> None:
+        self.port = (await self.network.serve_through(self.listener.gate(at), "127.0.0.1", 0)).port
+
     async def connect(self) -> Client:
         if not self.port:
-            self.port = (await self.network.serve(self.listener.connection, "127.0.0.1", 0)).port
+            await self.listen()
         _, client = await self.network.connect(Client, "127.0.0.1", self.port, timeout_s=1)
         return client
 

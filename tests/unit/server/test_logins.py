@@ -50,7 +50,7 @@ async def front(at: Endpoint, **more: str) -> AsyncIterator[Front]:
         if isinstance(it.shell.authorizer, AclAuthorizer):
             it.shell.authorizer.replace({})
         await it.broker()
-        it.port = (await it.network.serve(lambda: it.listener.connection(at), "127.0.0.1", 0)).port
+        await it.listen(at)
 
         async def find(user: str, mechanism: str) -> ScramCredential | None:
             digest = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}[mechanism]
@@ -210,10 +210,9 @@ async def test_anonymous_brokers_need_cluster_action(allowed: bool) -> None:
         if allowed:
             acl = AccessControlEntry("User:ANONYMOUS", "*", AclOperation.CLUSTER_ACTION, AclPermissionType.ALLOW)
             it.shell.authorizer.update(ResourcePattern(ResourceType.CLUSTER, CLUSTER_NAME), [acl])
-        client = await it.connect()
         for api in SERVED:
             of_brokers = api in (ApiKey.ALTER_PARTITION, ApiKey.ALLOCATE_PRODUCER_IDS, ApiKey.CONTROLLED_SHUTDOWN)
             if api not in OF_TOPICS:
-                assert await refused(it, client, ApiKey(api)) != (of_brokers and allowed)
+                assert await refused(it, await it.connect(), ApiKey(api)) != (of_brokers and allowed)
             while it.queue:
-                await it.event()
+                (await it.event()).reply.answer(KafkaErrorCode.NOT_CONTROLLER)

@@ -49,7 +49,7 @@ def test_frames_come_out_whole_however_the_stream_is_chopped(frames: list[bytes]
         data = data[size:]
     got += reader.feed(data)
     assert got == frames
-    assert reader.buffered_bytes == 0
+    assert len(reader) == 0
 
 
 def test_one_byte_at_a_time() -> None:
@@ -77,7 +77,7 @@ def test_an_impossible_length_is_named_and_loses_no_frame_before_it(length: int,
 def test_an_announced_length_reserves_nothing() -> None:
     reader = FrameReader()
     assert reader.feed(struct.pack(">i", 100 * 1024 * 1024) + b"abc") == []
-    assert reader.buffered_bytes == 3
+    assert len(reader) == 4 + 3
 
 
 # -- headers -----------------------------------------------------------------------------------------------------------

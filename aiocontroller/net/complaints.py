@@ -1,0 +1,34 @@
+"""Log lines that a stranger can cause, few enough to be read: the first at once, the others counted and summed up."""
+
+from __future__ import annotations
+
+import logging
+
+from aiocontroller.net.ports import Clock
+
+SUMMED_UP_AFTER_S = 10.0
+
+
+class Complaints:
+    """One logger's warnings by kind; of each kind one line and one summary in ten seconds."""
+
+    def __init__(self, log: logging.Logger, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
+        self._held: dict[str, int] = {}
+        """How many were held back, by kind; a kind is in here while it is quiet."""
+
+    def warn(self, kind: str, message: str, *arguments: object) -> None:
+        if kind in self._held:
+            self._held[kind] += 1
+            return
+        self._held[kind] = 0
+        self._log.warning(message, *arguments)
+        self._clock.call_later(SUMMED_UP_AFTER_S, lambda: self._sum_up(kind))
+
+    def _sum_up(self, kind: str) -> None:
+        held = self._held.pop(kind)
+        if held:
+            self._held[kind] = 0
+            self._log.warning("%s: %d more in the last %.0f s", kind, held, SUMMED_UP_AFTER_S)
+            self._clock.call_later(SUMMED_UP_AFTER_S, lambda: self._sum_up(kind))

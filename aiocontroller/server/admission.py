@@ -1,0 +1,178 @@
+"""How many requests may stand in the event queue, and whose is the next.
+
+ZooKeeper's and brokers' events never wait behind more than a few requests of clients.  Rules.
+ * A request waits here, as the bytes that came, until there is a place for it in its *lane*; only then it is decoded.
+ * Clients share one lane.  A small request takes one place in it, a large one up to all of them, since handling takes
+   time that grows with the size.
+ * Each broker has a lane of its own.  A broker's request says whose it is by the registration's epoch; those that name
+   none that is registered (and on an open listener anybody can send them) share a lane.
+ * In each lane, IP addresses take turns, and at one address the oldest request comes first.
+ * A place is free when the handler is done with the event; an answer may come later (CreateTopics waits for brokers).
+   When too many wait for that, the oldest is told REQUEST_TIMED_OUT.
+ * A request whose connection ends while it waits here is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from struct import Struct
+
+from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.events import Reply, Request
+from aiocontroller.server.request import KafkaRequest
+from aiocontroller.wire.apis import ApiKey, api_name
+from aiocontroller.wire.errors import FrameError
+
+log = logging.getLogger(__name__)
+
+OF_BROKERS = frozenset({ApiKey.ALTER_PARTITION, ApiKey.ALLOCATE_PRODUCER_IDS, ApiKey.CONTROLLED_SHUTDOWN})
+PLACES_OF_A_BROKER = 4
+PLACES_OF_STRANGERS = 16
+BYTES_PER_PLACE = 32 * 1024
+MAX_DEFERRED = 1000
+"""Requests whose event is done with and whose answer is not given."""
+
+_BROKER = Struct(">iq")
+"""Broker id and epoch, with which every request of brokers begins; before ControlledShutdown 2 there is no epoch."""
+
+
+def broker_of(context: ControllerContext, body: bytes) -> int | None:
+    """The registered broker whose request this is, by the epoch that it names; None when it is nobody's."""
+    if len(body) < _BROKER.size:
+        return None
+    broker, epoch = _BROKER.unpack_from(body)
+    known = context.brokers.get(broker)
+    return broker if known is not None and known.epoch == epoch else None
+
+
+Make = Callable[[], Request | None]
+"""Decodes the request; None when it is answered already, FrameError when it cannot be understood."""
+
+
+class Lane:
+    """Places in the queue, and those who wait for one."""
+
+    def __init__(self, places: int) -> None:
+        self.places = places
+        self.taken = 0
+        self.waiting: OrderedDict[str, OrderedDict[KafkaRequest, Make]] = OrderedDict()
+        """By IP address, the one whose turn is next first."""
+
+    def cost(self, request: KafkaRequest) -> int:
+        return min(self.places, 1 + len(request.body) // BYTES_PER_PLACE)
+
+    def has_room(self, request: KafkaRequest) -> bool:
+        return self.taken + self.cost(request) <= self.places
+
+    def wait(self, request: KafkaRequest, make: Make) -> None:
+        self.waiting.setdefault(request.context.host, OrderedDict())[request] = make
+
+    def forget(self, request: KafkaRequest) -> None:
+        at_address = self.waiting.get(request.context.host)
+        if at_address is not None and at_address.pop(request, None) is not None and not at_address:
+            del self.waiting[request.context.host]
+
+    def next(self) -> tuple[KafkaRequest, Make] | None:
+        """Whose turn it is, if there is room for it."""
+        for address, requests in self.waiting.items():
+            request, make = next(iter(requests.items()))
+            if not self.has_room(request):
+                return None
+            self.forget(request)
+            if requests:
+                self.waiting.move_to_end(address)
+            return request, make
+        return None
+
+
+class RequestAdmission:
+    def __init__(self, shell: ControllerShell) -> None:
+        self._shell = shell
+        self._clients = Lane(shell.config.aiocontroller_queued_max_client_requests)
+        self._strangers = Lane(PLACES_OF_STRANGERS)
+        self._brokers: dict[int, Lane] = {}
+        """By id; those that have a request here now."""
+        self._deferred: dict[Reply, None] = {}
+        self._pumping = False
+        gauge = shell.metrics.gauge
+        gauge("aiocontroller", "RequestAdmission", "WaitingRequests", lambda: self.waiting)
+        gauge("aiocontroller", "RequestAdmission", "DeferredRequests", lambda: len(self._deferred))
+
+    @property
+    def waiting(self) -> int:
+        """Requests that are not in the queue yet."""
+        return sum(len(requests) for lane in self._lanes() for requests in lane.waiting.values())
+
+    def admit(self, request: KafkaRequest, make: Make) -> None:
+        """Queue the event that ``make`` makes of the request, now or when it is its turn."""
+        lane = self._lane(request)
+        if not lane.waiting and lane.has_room(request):
+            self._queue(lane, request, make)
+            return
+        lane.wait(request, make)
+        request.when_gone = lambda: lane.forget(request)
+
+    def _lanes(self) -> list[Lane]:
+        return [self._clients, self._strangers, *self._brokers.values()]
+
+    def _lane(self, request: KafkaRequest) -> Lane:
+        if request.context.api not in OF_BROKERS:
+            return self._clients
+        broker = broker_of(self._shell.context, request.body)
+        if broker is None:
+            return self._strangers
+        return self._brokers.setdefault(broker, Lane(PLACES_OF_A_BROKER))
+
+    def _queue(self, lane: Lane, request: KafkaRequest, make: Make) -> None:
+        request.when_gone = None
+        try:
+            event = make()
+        except FrameError as error:
+            request.refuse(str(error))
+            return
+        except Exception as error:
+            name = api_name(request.context.api)
+            log.error("%s from %s could not be decoded", name, request.context.host, exc_info=error)
+            request.refuse(f"{name} could not be decoded")
+            return
+        if event is None:
+            return
+        cost, done = lane.cost(request), False
+        lane.taken += cost
+
+        def changed() -> None:
+            nonlocal done
+            if not done:
+                done = True
+                lane.taken -= cost
+                self._pump_soon()
+            self._follow(event.reply)
+
+        event.reply.watch(changed)
+        self._shell.queue.append(event)
+
+    def _follow(self, reply: Reply) -> None:
+        if reply.answered:
+            self._deferred.pop(reply, None)
+            return
+        self._deferred[reply] = None
+        if len(self._deferred) > MAX_DEFERRED:
+            next(iter(self._deferred)).ensure(KafkaErrorCode.REQUEST_TIMED_OUT)
+
+    def _pump_soon(self) -> None:
+        """Not at once: the queue that answers its requests because it is emptied must stay empty."""
+        if not self._pumping:
+            self._pumping = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._pumping = False
+        for lane in self._lanes():
+            while (found := lane.next()) is not None:
+                self._queue(lane, *found)
+        self._brokers = {broker: lane for broker, lane in self._brokers.items() if lane.taken or lane.waiting}

@@ -1,0 +1,172 @@
+"""The operating system's network: who is let in, who is hung up on, and what happens without descriptors."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import resource
+import socket
+import ssl
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+import uvloop
+
+from aiocontroller.net.real import RealNetwork
+
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
+
+
+@pytest.fixture(params=LOOPS)
+def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]], None]:
+    def run(main: Coroutine[Any, Any, None]) -> None:
+        with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
+            runner.run(main)
+
+    return run
+
+
+class Served(asyncio.Protocol):
+    def __init__(self) -> None:
+        self.made = self.lost = False
+        self.data = b""
+        self.transport: Any = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.made, self.transport = True, transport
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+        self.transport.write(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
+
+
+class Doorkeeper:
+    """Lets as many in as it is told."""
+
+    def __init__(self, places: int = 1000) -> None:
+        self.places = places
+        self.inside: list[Served] = []
+        self.addresses: list[str] = []
+        self.aborts: list[Callable[[], object]] = []
+
+    def enter(self, address: str, abort: Callable[[], object]) -> Served | None:
+        self.addresses.append(address)
+        if len(self.inside) >= self.places:
+            return None
+        self.inside.append(Served())
+        self.aborts.append(abort)
+        return self.inside[-1]
+
+
+async def until(condition: Callable[[], object], within_s: float = 10) -> None:
+    async with asyncio.timeout(within_s):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def closed(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def refused(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == errno.ECONNREFUSED
+
+
+def connected(port: int) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", port))
+    connection.setblocking(False)
+    return connection
+
+
+def test_gate_lets_in_and_keeps_out(run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+    async def main() -> None:
+        door = Doorkeeper(places=1)
+        listener = await RealNetwork().serve_through(door, "127.0.0.1", 0)
+        first, second = connected(listener.port), connected(listener.port)
+        await until(lambda: closed(second))
+        await until(lambda: door.inside[0].made)
+        assert door.addresses == ["127.0.0.1"] * 2
+        first.send(b"hello")
+        await until(lambda: door.inside[0].data == b"hello")
+        listener.close()
+        await until(lambda: refused(listener.port))
+        first.send(b" again")
+        await until(lambda: door.inside[0].data == b"hello again")  # those who are inside stay
+        first.close()
+        second.close()
+        await until(lambda: door.inside[0].lost)
+
+    run(main())
+
+
+def test_every_address_of_a_name_and_a_taken_port() -> None:
+    async def main() -> None:
+        listener = await RealNetwork().serve(Served, "localhost", 0)
+        with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{listener.port}"):
+            await RealNetwork().serve(Served, "127.0.0.1", listener.port)
+        listener.close()
+
+    asyncio.run(main())
+
+
+def test_tls_handshake_that_does_not_end_is_hung_up_on(run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+    async def main() -> None:
+        door = Doorkeeper()
+        listener = await RealNetwork().serve_through(
+            door, "127.0.0.1", 0, ssl=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), handshake_timeout_s=0.3
+        )
+        silent, evicted = connected(listener.port), connected(listener.port)
+        await until(lambda: len(door.inside) == 2)
+        door.aborts[1]()
+        await until(lambda: closed(evicted))
+        await until(lambda: closed(silent))
+        await until(lambda: all(served.lost and not served.made for served in door.inside))
+        listener.close()
+        silent.close()
+        evicted.close()
+
+    run(main())
+
+
+def test_without_descriptors_the_loop_does_not_spin_and_connections_wait(
+    run: Callable[[Coroutine[Any, Any, None]], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        door = Doorkeeper()
+        listener = await RealNetwork().serve_through(door, "127.0.0.1", 0)
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        clients = [socket.socket() for _ in range(3)]
+        lowest_free = clients[-1].fileno() + 1
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, before[1]))
+            for client in clients:
+                client.connect(("127.0.0.1", listener.port))
+            began_s = time.process_time()
+            await asyncio.sleep(0.5)
+            assert time.process_time() - began_s < 0.25
+            assert not any(served.made for served in door.inside)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        await until(lambda: len(door.inside) == 3 and all(served.made for served in door.inside))
+        listener.close()
+        for client in clients:
+            client.close()
+
+    with caplog.at_level(logging.WARNING):
+        run(main())
+    assert [r.getMessage() for r in caplog.records if "No connection can be taken" in r.getMessage()]
