@@ -8,9 +8,11 @@ from collections.abc import Iterable, Mapping
 from tests.authorization.allowances import ALLOWANCES, Allowance, explain
 from tests.authorization.asking import name_of
 from tests.authorization.compare import BY_NATURE
+from tests.authorization.principals import PLAIN
 from tests.authorization.table import Found, Table
 
 EXAMPLES = 4
+MAX_VALUES = 8
 
 
 class Verdict:
@@ -67,20 +69,25 @@ def unexplained_by_api(unexplained: Iterable[Found]) -> Mapping[int, list[Found]
 
 
 def of_api(unexplained: Iterable[Found]) -> list[str]:
-    """By request, field and values: in which versions, for whom, with examples."""
-    groups: dict[tuple[str, str, str, str], list[Found]] = defaultdict(list)
+    """By request and field, then by values: in which versions, for whom, with examples."""
+    fields: dict[tuple[str, str], dict[tuple[str, str], list[Found]]] = defaultdict(lambda: defaultdict(list))
     for found in unexplained:
         difference = found.difference
-        groups[str(found.place.ask), difference.kind, difference.kafka, difference.ours].append(found)
+        fields[str(found.place.ask), difference.kind][difference.kafka, difference.ours].append(found)
     lines = []
-    for (request, kind, kafka, ours), members in groups.items():
-        lines.append(f"{request}: {kind or 'whole answer'}: Kafka {kafka} ≠ ours {ours}   ({len(members)})")
-        versions = ", ".join(str(v) for v in sorted({found.place.version for found in members}))
-        lines.append(f"    versions {versions}; {_ways(members)}")
-        where = list(dict.fromkeys(found.difference.field for found in members))
-        if where != [kind]:
-            more = f" … {len(where) - EXAMPLES} more" if len(where) > EXAMPLES else ""
-            lines.append(f"    at {', '.join(where[:EXAMPLES])}{more}")
+    for (request, kind), values in fields.items():
+        lines.append(f"{request}: {kind or 'whole answer'}")
+        for (kafka, ours), members in list(values.items())[:MAX_VALUES]:
+            lines.append(f"    Kafka {kafka} ≠ ours {ours}   ({len(members)})")
+            versions = ", ".join(str(v) for v in sorted({found.place.version for found in members}))
+            lines.append(f"        versions {versions}; {_ways(members)}")
+            where = list(dict.fromkeys(found.difference.field for found in members))
+            if where != [kind]:
+                more = f" … {len(where) - EXAMPLES} more" if len(where) > EXAMPLES else ""
+                lines.append(f"        at {', '.join(where[:EXAMPLES])}{more}")
+        if len(values) > MAX_VALUES:
+            rest = sum(len(members) for members in list(values.values())[MAX_VALUES:])
+            lines.append(f"    … {len(values) - MAX_VALUES} more pairs of values ({rest})")
     return lines
 
 
@@ -89,7 +96,7 @@ def _ways(members: Iterable[Found]) -> str:
     listeners: dict[str, list[str]] = defaultdict(list)
     for found in members:
         way = found.place.way
-        at = f"{way.listener}/{way.proof}" if way.listener.startswith("SASL") else way.listener
+        at = way.listener + ("/PLAIN" if way.proof == PLAIN else "")
         if at not in listeners[way.who]:
             listeners[way.who].append(at)
     return ", ".join(f"{who} ({', '.join(at)})" for who, at in listeners.items())

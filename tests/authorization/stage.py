@@ -215,11 +215,17 @@ class Stage:
         self.sides[OUR_ID] = Side("aiocontroller", OUR_ID, ports, self.stores)
         folder = self.folder / "aiocontroller"
         folder.mkdir()
-        settings = properties(self.stores, ports) | {
-            "zookeeper.connect": self.zookeeper.address,
-            "aiocontroller.id": str(OUR_ID),
-            "aiocontroller.takeover.policy": "takeover",
-        }
+        # all that the brokers have, as an operator would hand it over
+        settings = (
+            self.brokers[ORACLE].properties()
+            | properties(self.stores, ports)
+            | {
+                "log.dirs": str(folder / "no-logs"),
+                "aiocontroller.id": str(OUR_ID),
+                "aiocontroller.takeover.policy": "takeover",
+            }
+        )
+        del settings["broker.id"]
         config = folder / "server.properties"
         config.write_text("".join(f"{key}={escaped(value)}\n" for key, value in settings.items()))
         # a log handler of asyncio's debug mode would multiply the time of each cell
