@@ -16,7 +16,7 @@ from tests.authorization.asking import Cell
 from tests.authorization.client import Outcome
 
 IDENTITIES = (
-    "name", "topic", "topic_name", "topic_id", "partition_index", "partition", "index", "partition_id", "group_id",
+    "name", "topic", "topic_name", "partition_index", "partition", "index", "partition_id", "group_id",
     "group", "transactional_id", "resource_type", "resource_name", "node_id", "id_", "key", "user", "api_key",
     "principal", "host", "operation", "permission_type", "pattern_type", "resource_pattern_type", "mechanism",
     "entity_type", "entity_name", "broker_id", "feature", "listener",
@@ -42,7 +42,7 @@ UNORDERED = frozenset(
     responses topics brokers coordinators groups results resources acls configs synonyms api_keys entries entity
     results_by_topic replica_election_results tokens renewers matching_acls transaction_states partitions
     partition_responses filter_results finalized_features supported_features entries values credential_infos
-    partition_errors topic_states errors""".split()
+    partition_errors topic_states errors topic_results results_by_partition""".split()
 )
 """Arrays that Kafka fills from hash maps, or sorts as it likes."""
 
@@ -140,12 +140,17 @@ def _compare_arrays(at: str, kafka: list[Any], ours: list[Any]) -> Iterator[tupl
 def _by_identity(values: list[Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for value in values:
-        parts = [f"{value[name]}" for name in IDENTITIES if name in value] if isinstance(value, dict) else [str(value)]
-        identity = " ".join(parts) or "#"
+        identity = _identity(value) if isinstance(value, dict) else str(value)
         while identity in found:
             identity += "+"
         found[identity] = value
     return found
+
+
+def _identity(value: dict[str, Any]) -> str:
+    """The id of a topic only where it has no name: answers tell them to some only."""
+    parts = [str(value[name]) for name in IDENTITIES if value.get(name) is not None]
+    return " ".join(parts) or str(value.get("topic_id", "#"))
 
 
 def _short(value: Any) -> str:

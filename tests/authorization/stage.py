@@ -233,6 +233,7 @@ class Stage:
         command = [sys.executable, "-m", "aiocontroller", "run", "--config", config, "--data", folder]
         self._ours = Child("aiocontroller", [str(part) for part in command], log=self.our_log, env=environ)
         await until(self._we_are_in_office, "every broker names aiocontroller as the controller", self._end_of_log)
+        await until(self._has_producer_ids, "broker 2 has producer ids", self._end_of_log)
 
     @property
     def our_log(self) -> Path:
@@ -253,6 +254,13 @@ class Stage:
             if seen is None or seen.controller_id != OUR_ID:
                 return False
         return True
+
+    async def _has_producer_ids(self) -> bool:
+        """It asks the controller for them when the first producer comes, and sends that away."""
+        api, version = ApiKey.INIT_PRODUCER_ID, 4
+        asked = cold.request(api, version, transaction_timeout=60_000, producer_id=-1, producer_epoch=-1)
+        outcome = await self.oracle.ask(SUPER_AT_BROKERS, api, version, cold.encode_request(api, version, asked))
+        return outcome.what == "answered" and not int(cold.decode_response(api, version, outcome.body).error_code)
 
     async def stop(self) -> None:
         for side in self.sides.values():
