@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from aiocontroller.controller.broker_client import BrokerClient, asking
 from aiocontroller.controller.shell import ControllerShell
@@ -25,17 +25,17 @@ class SettingsRefusedError(AioControllerError):
     """A broker answers, and does not tell its settings; the message says why, with the broker as "it"."""
 
 
-async def broker_settings(shell: ControllerShell) -> dict[str, str]:
-    """The settings of the first live broker that answers; ``DEFAULTS`` where it does not say."""
+async def broker_settings(shell: ControllerShell, defaults: Mapping[str, str] = DEFAULTS) -> dict[str, str]:
+    """The settings of the first live broker that answers; ``defaults`` where it does not say, and of which to ask."""
     for broker_id in sorted(shell.context.live):
         try:
             async with asking(shell, shell.context.brokers[broker_id], ANSWER_WITHIN_S) as client:
-                found = await described(client, await client.api_versions(), broker_id, DEFAULTS)
+                found = await described(client, await client.api_versions(), broker_id, defaults)
         except (OSError, FrameError, SettingsRefusedError) as error:
             log.warning("Broker %d does not tell its settings: %s", broker_id, error)
             continue
-        return DEFAULTS | {name: value for name, value in found.items() if value is not None}
-    return dict(DEFAULTS)
+        return {**defaults, **{name: value for name, value in found.items() if value is not None}}
+    return dict(defaults)
 
 
 async def described(

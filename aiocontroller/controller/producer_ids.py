@@ -20,9 +20,9 @@ MAX_ATTEMPTS = 16
 async def allocate_producer_ids(shell: ControllerShell, event: AllocateProducerIds) -> None:
     """Answered with (first id, count), or an error code."""
     known = shell.context.brokers.get(event.broker)
-    if known is None:
+    if known is None and not event.own:
         event.reply.answer(KafkaErrorCode.BROKER_ID_NOT_REGISTERED)
-    elif known.epoch != event.broker_epoch:
+    elif known is not None and known.epoch != event.broker_epoch:
         event.reply.answer(KafkaErrorCode.STALE_BROKER_EPOCH)
     else:
         first = await _take_block(shell, event.broker)

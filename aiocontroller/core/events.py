@@ -405,6 +405,8 @@ class AllocateProducerIds(Request, frozen=True, gc=False, kw_only=True):
     state = ControllerState.Idle
     broker: int
     broker_epoch: int
+    own: bool = False
+    """For producers that ask this controller, as they may ask any node."""
 
 
 # -- features ----------------------------------------------------------------------------------------------------------

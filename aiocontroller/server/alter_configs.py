@@ -18,7 +18,7 @@ from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.server.apis import decoded, respond
 from aiocontroller.server.describe_configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, TOPIC, invalid, node_id
-from aiocontroller.server.outcomes import Outcome, check_size, outcome_of
+from aiocontroller.server.outcomes import MAX_BODY_BYTES, Outcome, outcome_of
 from aiocontroller.server.request import KafkaRequest, RequestContext
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
@@ -70,8 +70,7 @@ class AlterConfigs:
         await self._alter(request, incremental=True)
 
     async def _alter(self, request: KafkaRequest, *, incremental: bool) -> None:
-        check_size(request)
-        message = decoded(request)
+        message = decoded(request, MAX_BODY_BYTES)
         alterations = [_alteration(each, incremental=incremental) for each in message.resources]
         times = Counter((each.type, each.name) for each in alterations)
         responses = []

@@ -15,12 +15,17 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple
 
+from aiocontroller.server.outcomes import check_size
 from aiocontroller.server.request import KafkaRequest
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import SUPPORTED, ApiKey, VersionRange
 
 HANDLER_TIMEOUT_S = 25.0
 """Below the request time-out of clients (30 s), so that they hear from us and not from their own timer."""
+
+MAX_BODY_BYTES = 64 << 10
+"""To read a request takes about a millisecond for each KiB, and all others wait so long.  A client that asks the wrong
+node for so much sees its connection end, and asks for metadata."""
 
 Handler = Callable[[KafkaRequest], Coroutine[Any, Any, None] | None]
 Fields = Mapping[str, Any]
@@ -41,8 +46,9 @@ def all_versions(api: ApiKey, handle: Handler) -> Api:
     return Api(SUPPORTED[api], handle)
 
 
-def decoded(request: KafkaRequest) -> Any:
-    """The request's body by kio's schema; FrameError when it cannot be understood."""
+def decoded(request: KafkaRequest, most_bytes: int = MAX_BODY_BYTES) -> Any:
+    """The request's body by kio's schema; FrameError when it is longer, or cannot be understood."""
+    check_size(request, most_bytes)
     return cold.decode_request(request.context.api, request.context.version, request.body)
 
 

@@ -35,9 +35,6 @@ class ClusterView:
         found = self.context.table.topic_by_id.get(topic_id)
         return None if found is None or found.deleting else found
 
-    def contains_topic(self, name: str) -> bool:
-        return self.topic(name) is not None
-
     def contains(self, name: str, partition: int) -> bool:
         """Whether brokers have been told of the partition: it has had a leader."""
         return self._led(name, partition) >= 0
@@ -74,9 +71,6 @@ class ClusterView:
 
 class UnknownCluster(ClusterView):
     """While this controller is not in office, or has not read all topics: it leads nothing, whatever there is."""
-
-    def contains_topic(self, name: str) -> bool:
-        return True
 
     def contains(self, name: str, partition: int) -> bool:
         return True

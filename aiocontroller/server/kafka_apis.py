@@ -14,7 +14,17 @@ import anyio
 import anyio.abc
 
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.server import acl_apis, config_apis, controller_apis, coordinator_apis, leader_apis, own_answers
+from aiocontroller.core.errors import AioControllerError
+from aiocontroller.server import (
+    acl_apis,
+    config_apis,
+    controller_apis,
+    coordinator_apis,
+    leader_apis,
+    metadata_apis,
+    own_answers,
+    producer_id_api,
+)
 from aiocontroller.server.apis import HANDLER_TIMEOUT_S, Api, Apis
 from aiocontroller.server.relay_rule import relay_or_refuse, relayed
 from aiocontroller.server.request import KafkaRequest
@@ -30,9 +40,11 @@ FAMILIES: tuple[Callable[[ControllerShell], Apis], ...] = (
     controller_apis.apis,
     coordinator_apis.apis,
     leader_apis.apis,
+    metadata_apis.apis,
     own_answers.apis,
     config_apis.apis,
     acl_apis.apis,
+    producer_id_api.apis,
 )
 
 
@@ -81,8 +93,10 @@ class KafkaApis:
             async with self._running:
                 with anyio.fail_after(HANDLER_TIMEOUT_S):
                     await handler
-        except FrameError as error:
+        except AioControllerError as error:
             request.refuse(str(error))
+        except TimeoutError:
+            request.refuse(f"{api_name(request.context.api)} could not be answered in time")
         except Exception as error:
             _failed(request, error)
         finally:

@@ -1,4 +1,9 @@
-"""Which requests may be relayed to a broker: those that no handler of ours answers, from nobody we know."""
+"""Which requests may be relayed to a broker: those that no handler of ours answers, and that come from nobody.
+
+The controller never asks a broker for anything under its own identity on behalf of another client, and a relay has no
+other identity to lend.  So three things must hold: brokers have no authorizer, the client has not said who it is, and
+the way to the broker carries no identity of ours (no SASL, no certificate; ``SocketServer.upstream`` chooses it).
+"""
 
 from __future__ import annotations
 
@@ -29,6 +34,8 @@ def relayed(shell: ControllerShell) -> Mapping[int, VersionRange]:
 
     Out of office it is what was last known: clients that have not heard of a successor still come here.
     """
+    if shell.config.authorizer_class_name is not None:
+        return {}
     offered = shell.channels.offered() if shell.channels is not None else shell.last_offered
     return {api: versions for api, versions in offered.items() if api not in NEVER_RELAYED}
 
@@ -37,15 +44,7 @@ def relay_or_refuse(shell: ControllerShell, request: KafkaRequest) -> None:
     context = request.context
     if context.api in NEVER_RELAYED:
         request.refuse(f"{api_name(context.api)} version {context.version} is not served here")
-    elif not _may_be_relayed(shell, request):
+    elif shell.config.authorizer_class_name is not None or context.authenticated:
         request.refuse(f"{api_name(context.api)}: {context.principal} would pass for this controller")
     else:
         request.relay()
-
-
-def _may_be_relayed(shell: ControllerShell, request: KafkaRequest) -> bool:
-    """What is relayed from an authenticated listener comes to a broker as *us*."""
-    context = request.context
-    if shell.security.trusts(context.principal):
-        return True
-    return not shell.security.server(context.listener).authenticated

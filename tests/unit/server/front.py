@@ -156,7 +156,8 @@ class Front:
         return client
 
     async def broker(self, respond: Callable[[Upstream, bytes], None] = echo) -> int:
-        """A live broker to relay to; its port."""
+        """A live broker to relay Metadata to, which would be answered here; its port."""
+        self.listener.apis._apis.pop(ApiKey.METADATA, None)  # type: ignore[attr-defined]
 
         def accept() -> Upstream:
             self.upstreams.append(Upstream(respond))

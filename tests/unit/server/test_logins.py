@@ -46,7 +46,8 @@ async def front(at: Endpoint, **more: str) -> AsyncIterator[Front]:
     async with anyio.create_task_group() as tasks:
         it = Front(tasks)
         it.shell.security = security(**more)
-        it.shell.authorizer = authorizer_of(it.shell.security._config)
+        it.shell.config = it.shell.security._config
+        it.shell.authorizer = authorizer_of(it.shell.config)
         if isinstance(it.shell.authorizer, AclAuthorizer):
             it.shell.authorizer.replace({})
         await it.broker()
@@ -127,10 +128,8 @@ async def test_after_the_login_everything_is_as_on_an_open_listener() -> None:
     async with front(SECURE) as it:
         client = await it.connect()
         assert await log_in(it, client, "alice", "alice-secret") == 0
-        client.request(ApiKey.METADATA, 9)
         client.request(ApiKey.ELECT_LEADERS, 2, admin_messages.encode_elect_leaders_request(2, None))
         await settle()
-        assert len(it.upstreams[0].frames) == 1
         assert isinstance(await it.event(), ev.ReplicaLeaderElection)  # there is no authorizer
 
 
@@ -173,9 +172,6 @@ async def test_super_users_may_do_everything() -> None:
     async with front(SECURE, **ADMIN) as it:
         client = await it.connect()
         assert await log_in(it, client, "broker", "broker-secret") == 0
-        client.request(ApiKey.METADATA, 9)
-        await settle()
-        assert len(it.upstreams[0].frames) == 1
         assert not await refused(it, client, ApiKey.ALTER_PARTITION)
 
 
@@ -191,11 +187,14 @@ async def test_others_that_have_logged_in_need_acls(api: ApiKey, caplog: pytest.
             assert "from User:alice (" in warnings(caplog)[-1]
 
 
+@pytest.mark.parametrize("settings", [ADMIN, {}], ids=["authorizer", "no authorizer"])
+@pytest.mark.parametrize("user", ["alice", "broker"])
 @virtual_time
-async def test_others_are_not_relayed_under_our_name() -> None:
-    async with front(SECURE, **ADMIN) as it:
+async def test_nobody_is_relayed_under_our_name(user: str, settings: dict[str, str]) -> None:
+    """Finding 10 of the attack: a super user got a delegation token that was owned by the controller."""
+    async with front(SECURE, **settings) as it:
         client = await it.connect()
-        assert await log_in(it, client, "alice", "alice-secret") == 0
+        assert await log_in(it, client, user, f"{user}-secret") == 0
         client.request(ApiKey.METADATA, 9)
         await settle()
         assert client.closed

@@ -240,8 +240,8 @@ BAD = {
         "LEADER_AND_ISR(4) version 7 is not served here",
     ),
     "what a broker serves, but there is none": (
-        b"".join(request_frame(ApiKey.METADATA, 9, 1, "me", b"\x00")),
-        "METADATA(3) version 9 is not served here",
+        b"".join(request_frame(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, 1, "me", b"\x00")),
+        "DESCRIBE_CLIENT_QUOTAS(48) version 1 is not served here",
     ),
 }
 

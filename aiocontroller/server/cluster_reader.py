@@ -1,0 +1,115 @@
+"""What can be told of the cluster out of office: read from ZooKeeper when a client asks, and kept for a moment.
+
+A client comes to a controller out of office when it has not heard of the successor yet, or when it was configured with
+this address.  It is answered with what is true now, in which this controller is no node any more, so that it goes away
+satisfied; a refusal would cost it its back-off.
+
+Bounded: one read at a time, of at most ``MAX_PARTITIONS``; what is larger is refused by closing the connection, which
+sends the client to another node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import anyio
+
+from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.errors import BadInputError
+from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.server.cluster_view import ClusterView, cluster_view, in_charge
+from aiocontroller.zookeeper.znodes import BadZNode
+
+KEPT_S = 1.0
+WITHIN_S = 5.0
+MAX_TOPICS = 2_000
+MAX_PARTITIONS = 20_000
+Topics = Sequence[str] | None
+"""Names; None for all."""
+
+
+class TooLargeError(BadInputError):
+    """More than is read for one client out of office."""
+
+
+class ClusterReader:
+    def __init__(self, shell: ControllerShell) -> None:
+        self._shell = shell
+        self._turn = anyio.Lock()
+        self._kept: tuple[float, frozenset[str] | None, ControllerContext, int] | None = None
+
+    async def read(self, topics: Topics) -> tuple[ControllerContext, int]:
+        """A context that holds these topics and all brokers, and the controller's id (-1: none, or no broker).
+
+        TooLargeError; TimeoutError when ZooKeeper does not answer in time.
+        """
+        wanted = None if topics is None else frozenset(topics)
+        with anyio.fail_after(WITHIN_S):
+            return await self._in_turn(wanted)
+
+    async def _in_turn(self, wanted: frozenset[str] | None) -> tuple[ControllerContext, int]:
+        async with self._turn:
+            now_s = self._shell.world.clock.monotonic()
+            if self._kept is not None:
+                since_s, held, context, controller = self._kept
+                if now_s - since_s < KEPT_S and (held is None or (wanted is not None and wanted <= held)):
+                    return context, controller
+            context, controller = await self._read(None if wanted is None else sorted(wanted))
+            self._kept = now_s, wanted, context, controller
+            return context, controller
+
+    async def _read(self, topics: list[str] | None) -> tuple[ControllerContext, int]:
+        zk, context = self._shell.zk, ControllerContext()
+        brokers, _ = await zk.get_all_brokers_in_cluster(watch=False)
+        context.add_brokers(brokers)
+        holder = await zk.get_controller(watch=False)
+        controller = -1
+        if holder is not None and not isinstance(holder, BadZNode) and holder.controller_id in context.brokers:
+            controller = holder.controller_id
+        if topics is None:
+            topics = await zk.get_all_topics_in_cluster(watch=False)
+        if len(topics) > MAX_TOPICS:
+            raise TooLargeError(f"found {len(topics)} topics asked for, expected at most {MAX_TOPICS} out of office")
+        await self._take(context, topics)
+        context.loaded = True
+        return context, controller
+
+    async def _take(self, context: ControllerContext, topics: Sequence[str]) -> None:
+        table = context.table
+        read = await self._shell.zk.get_topic_assignments(topics, watch=False)
+        found = sum(len(topic.partitions) for topic in read.found)
+        if found > MAX_PARTITIONS:
+            raise TooLargeError(f"found {found} partitions asked for, expected at most {MAX_PARTITIONS} out of office")
+        pids: list[int] = []
+        names: list[str] = []
+        for topic in read.found:
+            pids += table.add_partitions(table.add_topic(topic.topic, topic.topic_id), topic.partitions)
+            names += [topic.topic] * len(topic.partitions)
+        states = await self._shell.zk.get_topic_partition_states(names, [table.index_of[pid] for pid in pids])
+        for pid, state in zip(pids, states, strict=True):
+            if isinstance(state, LeaderAndIsr):
+                table.set_leadership(pid, state)
+
+
+class ClusterSource:
+    """Views of the cluster, in office and out of it."""
+
+    def __init__(self, shell: ControllerShell) -> None:
+        self._shell = shell
+        self._reader = ClusterReader(shell)
+        self._cluster_id: str | None = None
+
+    async def cluster_id(self) -> str | None:
+        """It never changes."""
+        if self._cluster_id is None:
+            found = await self._shell.zk.get_cluster_id()
+            self._cluster_id = None if isinstance(found, BadZNode) else found
+        return self._cluster_id
+
+    async def view(self, topics: Topics) -> tuple[ClusterView, int]:
+        """With these topics in it at least, and the controller's id.  Does not wait in office."""
+        if in_charge(self._shell):
+            return cluster_view(self._shell), self._shell.id
+        context, controller = await self._reader.read(topics)
+        return ClusterView(self._shell.config, context, None), controller
