@@ -21,6 +21,7 @@ from aiocontroller.server import (
     controller_apis,
     coordinator_apis,
     leader_apis,
+    login_apis,
     metadata_apis,
     own_answers,
     producer_id_api,
@@ -45,6 +46,7 @@ FAMILIES: tuple[Callable[[ControllerShell], Apis], ...] = (
     config_apis.apis,
     acl_apis.apis,
     producer_id_api.apis,
+    login_apis.apis,
 )
 
 

@@ -29,7 +29,7 @@ from aiocontroller.wire import sasl_messages
 from aiocontroller.wire.apis import ApiKey, VersionRange, api_name, check_supported
 from aiocontroller.wire.errors import FrameError, UnsupportedApiError
 from aiocontroller.wire.frames import FrameBuffer, decode_request_header, response_frame
-from aiocontroller.wire.messages import encode_api_versions_response
+from aiocontroller.wire.messages import answer_api_versions_request
 
 if TYPE_CHECKING:
     from aiocontroller.server.socket_server import SocketServer
@@ -307,11 +307,9 @@ class KafkaChannel(asyncio.Protocol):
             offered = dict(self._server.apis.offered())
             if self._login is not None:
                 offered |= OF_A_LOGIN
+            answer = answer_api_versions_request(version, decode_request_header(frame)[1], offered)
             answered = version if version in range(offered[api].max + 1) else 0
-            self._answer(
-                self._serial,
-                response_frame(api, answered, correlation_id, encode_api_versions_response(version, offered)),
-            )
+            self._answer(self._serial, response_frame(api, answered, correlation_id, answer))
         elif self._login is not None and self._login.principal is None:
             self._log_in(api, version, correlation_id, frame, self._login)
         else:

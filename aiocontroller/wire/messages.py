@@ -7,6 +7,7 @@ short, too long or garbled, and UnsupportedApiError for a version that nobody he
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from struct import Struct
 from typing import Any
@@ -43,14 +44,28 @@ def encode_api_versions_request(version: int, software_name: str, software_versi
     return cold.encode_request(ApiKey.API_VERSIONS, version, message)
 
 
-def encode_api_versions_response(version: int, offered: Mapping[Any, VersionRange], *, error_code: int = 0) -> bytes:
-    """The answer to a request of any version.
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
-    One that is too new is answered in the oldest layout with UNSUPPORTED_VERSION, so that the peer learns from the
-    list which version of ApiVersions to try (KIP-511).
+
+def answer_api_versions_request(version: int, body: Buffer, offered: Mapping[Any, VersionRange]) -> bytes:
+    """The answer to a request of any version; FrameError for one of a known version that is garbled.
+
+    One that is too new is answered in the oldest layout with UNSUPPORTED_VERSION, and tells only which versions of
+    ApiVersions there are to try (KIP-511).  Since version 3 clients say which software they are, in words of which
+    metrics may be made.
     """
     if not 0 <= version <= SUPPORTED[ApiKey.API_VERSIONS].max:
-        version, error_code = 0, KafkaErrorCode.UNSUPPORTED_VERSION
+        own = {ApiKey.API_VERSIONS: SUPPORTED[ApiKey.API_VERSIONS]}
+        return encode_api_versions_response(0, own, error_code=KafkaErrorCode.UNSUPPORTED_VERSION)
+    request = cold.decode_request(ApiKey.API_VERSIONS, version, body)
+    if version >= 3 and not all(
+        _SOFTWARE.fullmatch(words) for words in (request.client_software_name, request.client_software_version)
+    ):
+        return encode_api_versions_response(version, {}, error_code=KafkaErrorCode.INVALID_REQUEST)
+    return encode_api_versions_response(version, offered)
+
+
+def encode_api_versions_response(version: int, offered: Mapping[Any, VersionRange], *, error_code: int = 0) -> bytes:
     keys = [{"api_key": int(api), "min_version": v.min, "max_version": v.max} for api, v in sorted(offered.items())]
     message = cold.response(ApiKey.API_VERSIONS, version, error_code=error_code, api_keys=keys)
     return cold.encode_response(ApiKey.API_VERSIONS, version, message)

@@ -11,7 +11,7 @@ from aiocontroller.core import events as ev
 from aiocontroller.core.alter_partition import AlterPartitionResult
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
-from aiocontroller.wire import alter_partition, messages
+from aiocontroller.wire import alter_partition, cold, messages
 from aiocontroller.wire.apis import ApiKey, VersionRange
 from aiocontroller.wire.frames import decode_response_header, request_frame
 from tests.unit.server.front import framed, front, settle, warnings
@@ -48,8 +48,35 @@ async def test_api_versions_of_an_unknown_version_is_answered_in_the_oldest_layo
         assert client.correlation_ids() == [5]
         answer = messages.decode_api_versions_response(0, client.frames[0][4:])
         assert answer.error_code == KafkaErrorCode.UNSUPPORTED_VERSION == 35
-        assert answer.versions == it.listener.apis.offered()
+        assert answer.versions == {ApiKey.API_VERSIONS: VersionRange(0, 4)}
         assert not client.closed, "the client may go on with a version that it was told"
+
+
+@virtual_time
+async def test_api_versions_of_a_client_without_a_usable_name_is_an_invalid_request() -> None:
+    async with front() as it:
+        for name, version in (("", "1"), ("a", "1 of 2"), ("-a", "1")):
+            client = await it.connect()
+            client.request(ApiKey.API_VERSIONS, 3, messages.encode_api_versions_request(3, name, version))
+            await settle()
+            answer = messages.decode_api_versions_response(3, client.answer(ApiKey.API_VERSIONS, 3))
+            assert (answer.error_code, answer.versions) == (KafkaErrorCode.INVALID_REQUEST, {})
+
+
+@virtual_time
+async def test_requests_of_a_login_outside_of_one_are_told_so() -> None:
+    async with front() as it:
+        fields: dict[str, Any]
+        for api, fields in (
+            (ApiKey.SASL_HANDSHAKE, {"mechanism": "PLAIN"}),
+            (ApiKey.SASL_AUTHENTICATE, {"auth_bytes": b"\0admin\0secret"}),
+        ):
+            client = await it.connect()
+            client.request(api, 1, cold.encode_request(api, 1, cold.request(api, 1, **fields)))
+            await settle()
+            answer = cold.decode_response(api, 1, client.answer(api, 1))
+            assert int(answer.error_code) == KafkaErrorCode.ILLEGAL_SASL_STATE == 34
+            assert not client.closed
 
 
 @virtual_time

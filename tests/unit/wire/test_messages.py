@@ -41,8 +41,8 @@ def test_api_versions(version: int) -> None:
 
 @pytest.mark.parametrize("version", [5, 99, -1])
 def test_api_versions_that_are_too_new_get_the_oldest_layout(version: int) -> None:
-    answer = messages.encode_api_versions_response(version, OFFERED)
-    assert answer == bytes.fromhex("0023 00000002 001200000004 003800000003")
+    answer = messages.answer_api_versions_request(version, b"of another form", OFFERED)
+    assert answer == bytes.fromhex("0023 00000001 001200000004")
     assert entity_reader(load_response_schema(18, 0))(answer, 0)[1] == len(answer)
     got = messages.decode_api_versions_response(4, answer)
     assert got.error_code == 35
