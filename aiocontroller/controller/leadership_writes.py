@@ -59,6 +59,19 @@ class Change(ABC):
     async def reconsider(self) -> None:  # noqa: B027  # most changes have nothing to reconsider
         """Called when nothing is undecided and nothing on its way: make undecided again what memory decided wrongly."""
 
+    async def _read_what_changed(self, shell: ControllerShell, pids: Sequence[int]) -> list[int]:
+        """Take these states from ZooKeeper; those that somebody else has written since are undecided again."""
+        versions = take(pids, shell.context.table.partition_epoch)[0]
+        unread = await read_states_again(shell, pids)
+        changed = [
+            pid
+            for pid, before in zip(pids, versions, strict=True)
+            if pid not in unread and shell.context.table.partition_epoch[pid] != before
+        ]
+        self.failed |= unread
+        self.undecided = [*self.undecided, *changed]
+        return changed
+
 
 Step = list[tuple[Change, Sequence[int]]]
 """What is written at a time: pids of one change, or of several where there are few."""

@@ -212,17 +212,12 @@ class Elections(Change):
         Brokers of an inter.broker.protocol.version below 2.7 write ISRs themselves, so a replica that memory takes to
         be out of sync may be in sync.  A partition none of whose replicas is online cannot gain from it.
         """
-        table = self._shell.context.table
         hopeless, self._hopeless = self._hopeless, []
         pids = [pid for pid in with_online_replica(self._shell.context, hopeless) if pid not in self._read_again]
         self._read_again.update(pids)
-        versions = {pid: table.partition_epoch[pid] for pid in pids}
-        unread = await read_states_again(self._shell, pids)
-        changed = [pid for pid in pids if pid not in unread and table.partition_epoch[pid] != versions[pid]]
+        changed = await self._read_what_changed(self._shell, pids)
         for pid in changed:
             del self.failed[pid]
-        self.failed |= unread
-        self.undecided = [*self.undecided, *changed]
 
     def result(self) -> ElectionResult:
         if self.failed:
@@ -376,6 +371,9 @@ class Shrinking(Change):
         several = len(ascending) != 1
         super().__init__(sorted(set[int]().union(*ascending.values())) if several else next(iter(ascending.values())))
         self.stopped: set[int] = set()
+        self._unchanged: list[int] = []
+        """Where memory says that none of the replicas is in sync, and ZooKeeper has not been asked."""
+        self._read_again: set[int] = set()
         self._shell = shell
         self._replicas = ascending
         self._batch = batch
@@ -385,6 +383,7 @@ class Shrinking(Change):
         shell, batch, table = self._shell, self._batch, self._shell.context.table
         replicas = rsm.among(self._replicas, pids)
         plan = rsm.plan_offline(shell.context, replicas)
+        self._unchanged += plan.unchanged
 
         async def tell(done: Decisions) -> None:
             journal_partitions(shell, done.pids, why="OfflineReplica")
@@ -403,6 +402,14 @@ class Shrinking(Change):
             await shell.send_if_large(batch)
 
         return Planned(plan.shrink, tell)
+
+    async def reconsider(self) -> None:
+        """Read once more where there seems to be nothing to do: a leader may have taken the replica into its ISR, and
+        it does not throw out a dead follower that had read everything."""
+        pids = sorted(set(self._unchanged).difference(self._read_again))
+        self._unchanged = []
+        self._read_again.update(pids)
+        await self._read_what_changed(self._shell, pids)
 
     def report(self) -> dict[int, str]:
         """Why some stay in their ISRs."""

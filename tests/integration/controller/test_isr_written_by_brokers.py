@@ -11,6 +11,7 @@ from aiocontroller.controller import state_changes
 from aiocontroller.core.events import BrokerChange
 from aiocontroller.net.ports import World
 from aiocontroller.service import Service
+from aiocontroller.wire.apis import ApiKey
 from tests.integration.controller.harness import Cluster, held, idle, running, until
 
 
@@ -80,3 +81,17 @@ async def test_notification_of_an_offline_partition_elects(cluster: Cluster, mon
         sequential=True,
     )
     await cluster.until_state("t", 2, (2,))
+
+
+async def test_dead_follower_that_only_zookeeper_knows_to_be_in_sync_leaves_the_isr(cluster: Cluster) -> None:
+    """Its leader does not throw it out: it had read everything."""
+    await expanded_unnoticed(cluster)
+    await cluster.stop_broker(2)
+    state = await cluster.until_state("t", 1, (1,))
+
+    def told() -> bool:
+        requests = cluster.brokers[1].of(ApiKey.LEADER_AND_ISR)
+        states = [p for request in requests for topic in request.topic_states for p in topic.partition_states]
+        return (states[-1].leader_epoch, states[-1].isr) == (state.leader_epoch, (1,))
+
+    await until(told, "the leader hears of it under a new epoch")

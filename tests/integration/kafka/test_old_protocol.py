@@ -97,8 +97,14 @@ async def test_live_replica_in_sync_leads_after_the_other_dies(
 async def until_led(zk: KafkaZkClient, leader: int, *isr: int, within_s: float) -> None:
     """Until ``pair-0`` has this leader and this ISR, in any order."""
 
+    found: list[object] = []
+
     async def reached() -> bool:
-        (state,) = await zk.get_topic_partition_states(["pair"], [0])
+        found[:] = await zk.get_topic_partition_states(["pair"], [0])
+        (state,) = found
         return isinstance(state, LeaderAndIsr) and state.leader == leader and set(state.isr) == set(isr)
 
-    await until(reached, f"pair-0 led by {leader} with ISR {isr}", within_s)
+    try:
+        await until(reached, f"pair-0 led by {leader} with ISR {isr}", within_s)
+    except TimeoutError as error:
+        raise AssertionError(f"{error}, found {found}") from error
