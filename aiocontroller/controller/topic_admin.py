@@ -106,7 +106,7 @@ async def delete_topics(shell: ControllerShell, event: DeleteTopics) -> None:
         if known is None:
             unknown = isinstance(asked, bytes)
             code = KafkaErrorCode.UNKNOWN_TOPIC_ID if unknown else KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            results[asked] = TopicResult(code, "This server does not host this topic.")
+            results[asked] = TopicResult(code)
         elif not shell.config.delete_topic_enable:
             results[asked] = TopicResult(KafkaErrorCode.INVALID_REQUEST, "Topic deletion is disabled.", known.name)
         elif known.name in waiting and waiting[known.name] != asked:

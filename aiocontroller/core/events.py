@@ -477,6 +477,8 @@ class TopicResult(msgspec.Struct, frozen=True):
     replication_factor: int = -1
     config_error_code: int = 0
     """Why the topic's partitions, replicas and configuration are not told, although it was created."""
+    times: int = 1
+    """How often it is told: a topic that stands in a request twice, twice."""
 
 
 class CreateTopics(Request, frozen=True, gc=False, kw_only=True):

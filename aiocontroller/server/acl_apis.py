@@ -116,9 +116,7 @@ def _store(shell: ControllerShell) -> AclStore:
 async def create_acls(store: AclStore, bindings: Sequence[AclBinding]) -> list[Outcome]:
     """Those of one pattern succeed or fail together, but for those that are wrong by themselves."""
     if any(_indefinite(binding) for binding in bindings):
-        return [Outcome(_E.UNKNOWN_SERVER_ERROR, "found ANY or MATCH in an ACL, expected one of their values")] * len(
-            bindings
-        )
+        return [Outcome(_E.UNKNOWN_SERVER_ERROR)] * len(bindings)
     outcomes = [_invalid(binding) for binding in bindings]
     by_pattern: dict[ResourcePattern, dict[AccessControlEntry, None]] = {}
     for binding, outcome in zip(bindings, outcomes, strict=True):
@@ -129,9 +127,8 @@ async def create_acls(store: AclStore, bindings: Sequence[AclBinding]) -> list[O
 
 
 async def _add(store: AclStore, pattern: ResourcePattern, entries: Entries) -> Outcome:
-    nameless = [entry.principal for entry in entries if not is_principal(entry.principal)]
-    if nameless:
-        return Outcome(_E.UNKNOWN_SERVER_ERROR, f"found principal {nameless[0]!r}, expected Type:name")
+    if not all(is_principal(entry.principal) for entry in entries):
+        return Outcome(_E.UNKNOWN_SERVER_ERROR)
     try:
         await store.update(pattern, lambda present: [*present, *entries])
     except (AioControllerError, exc.ZKError, OSError) as error:

@@ -26,6 +26,7 @@ from aiocontroller.core.events import (
     TopicResult,
     UpdateFeatures,
 )
+from aiocontroller.core.ids import ReplicaAssignment
 from aiocontroller.server.admission import RequestAdmission
 from aiocontroller.server.apis import Api, Apis
 from aiocontroller.server.controller_authorization import (
@@ -40,6 +41,8 @@ from aiocontroller.wire import admin_messages, messages, topic_messages
 from aiocontroller.wire.alter_partition import decode_alter_partition_request, encode_alter_partition_response
 from aiocontroller.wire.apis import ApiKey, VersionRange
 from aiocontroller.wire.errors import FrameError
+
+NOT_AUTHORIZED = "Cluster authorization failed."
 
 
 class ControllerApi(NamedTuple):
@@ -82,9 +85,9 @@ def _elect_leaders(version: int, body: bytes, reply: Reply) -> Request:
 
     def answer(result: Any) -> None:
         # An error that concerns all is told for each partition, as Kafka does: version 0 knows no other place for it.
-        code = result if result == KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED else KafkaErrorCode.NONE
+        code = KafkaErrorCode.NONE
         if isinstance(result, KafkaErrorCode):
-            if request.partitions is None:
+            if request.partitions is None or result == KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED:
                 code = result
             result = dict.fromkeys(request.partitions or (), (result, ""))
         reply.answer((code, result))
@@ -94,16 +97,19 @@ def _elect_leaders(version: int, body: bytes, reply: Reply) -> Request:
 
 def _alter_partition_reassignments(version: int, body: bytes, reply: Reply) -> Request:
     targets = admin_messages.decode_alter_partition_reassignments_request(version, body)
-    return ApiPartitionReassignment(targets=targets, reply=reply)
+    not_allowed = (KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED, NOT_AUTHORIZED)
+    return ApiPartitionReassignment(targets=targets, reply=_or_refused(reply, dict.fromkeys(targets, not_allowed)))
 
 
 def _list_partition_reassignments(version: int, body: bytes, reply: Reply) -> Request:
     partitions = admin_messages.decode_list_partition_reassignments_request(version, body)
-    return ListPartitionReassignments(partitions=partitions, reply=reply)
+    none = dict.fromkeys(partitions or (), ReplicaAssignment(()))
+    return ListPartitionReassignments(partitions=partitions, reply=_or_refused(reply, none))
 
 
 def _update_features(version: int, body: bytes, reply: Reply) -> Request:
-    return UpdateFeatures(updates=admin_messages.decode_update_features_request(version, body), reply=reply)
+    updates = admin_messages.decode_update_features_request(version, body)
+    return UpdateFeatures(updates=updates, reply=_or_refused(reply, {}))
 
 
 def _alter_user_scram_credentials(version: int, body: bytes, reply: Reply) -> Request:
@@ -112,7 +118,8 @@ def _alter_user_scram_credentials(version: int, body: bytes, reply: Reply) -> Re
 
     def answer(result: Any) -> None:
         if isinstance(result, KafkaErrorCode):
-            result = dict.fromkeys(users, (result, ""))
+            message = NOT_AUTHORIZED if result == KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED else ""
+            result = dict.fromkeys(users, (result, message))
         reply.answer(result)
 
     return AlterUserScramCredentials(
@@ -156,10 +163,26 @@ def _of_each(topics: Sequence[str | bytes], reply: Reply) -> Reply:
     return Reply(answer)
 
 
-def _dict_or_error(encode: Callable[[int, int, dict[Any, Any]], bytes]) -> Callable[[int, Any], bytes]:
+class _Refused(NamedTuple):
+    """Not authorized; what Kafka tells besides of what was asked for."""
+
+    results: dict[Any, Any]
+
+
+def _or_refused(reply: Reply, results: dict[Any, Any]) -> Reply:
+    def answer(result: Any) -> None:
+        reply.answer(_Refused(results) if result == KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED else result)
+
+    return Reply(answer)
+
+
+def _dict_or_error(encode: Callable[..., bytes]) -> Callable[[int, Any], bytes]:
     """An encoder that takes (version, error code, results by key) as one that takes (version, results or error)."""
 
     def encode_answer(version: int, result: Any) -> bytes:
+        if isinstance(result, _Refused):
+            code = KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            return encode(version, code, result.results, error_message=NOT_AUTHORIZED)
         if isinstance(result, KafkaErrorCode):
             return encode(version, result, {})
         return encode(version, KafkaErrorCode.NONE, result)

@@ -20,6 +20,7 @@ from aiocontroller.authorizer.authorizer import AclOperation, ResourceType
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import CreatePartitions, CreateTopics, DeleteTopics, Reply, Request, TopicResult
+from aiocontroller.core.ids import NO_TOPIC_ID
 from aiocontroller.server.permissions import Permissions
 from aiocontroller.server.request import RequestContext
 from aiocontroller.wire.apis import ApiKey
@@ -57,14 +58,15 @@ def create_topics(shell: ControllerShell, context: RequestContext, event: Create
     described = permissions.of_topics(_Op.DESCRIBE_CONFIGS, names)
     refused: Refused = {}
     for name, times in Counter(names).items():
+        hidden = 0 if name in described else _E.TOPIC_AUTHORIZATION_FAILED
         if name == CLUSTER_METADATA_TOPIC:
             refused[name] = TopicResult(
-                _E.INVALID_REQUEST, f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited."
+                _E.INVALID_REQUEST, f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited.", times=times
             )
         elif times > 1:
-            refused[name] = TopicResult(_E.INVALID_REQUEST, "Found multiple entries for this topic.")
+            message = "Found multiple entries for this topic."
+            refused[name] = TopicResult(_E.INVALID_REQUEST, message, config_error_code=hidden, times=times)
         elif name not in creatable:
-            hidden = 0 if name in described else _E.TOPIC_AUTHORIZATION_FAILED
             message = "Authorization failed."
             refused[name] = TopicResult(_E.TOPIC_AUTHORIZATION_FAILED, message, config_error_code=hidden)
 
@@ -72,7 +74,11 @@ def create_topics(shell: ControllerShell, context: RequestContext, event: Create
         if result.error_code or name in described:
             return result
         return msgspec.structs.replace(
-            result, partitions=-1, replication_factor=-1, config_error_code=_E.TOPIC_AUTHORIZATION_FAILED
+            result,
+            topic_id=NO_TOPIC_ID,
+            partitions=-1,
+            replication_factor=-1,
+            config_error_code=_E.TOPIC_AUTHORIZATION_FAILED,
         )
 
     left = tuple(topic for topic in event.topics if topic.name not in refused)
@@ -107,7 +113,7 @@ def delete_topics(shell: ControllerShell, context: RequestContext, event: Delete
         known = table.topic_by_id.get(asked) if isinstance(asked, bytes) else None
         name = known.name if known is not None else asked
         if isinstance(name, bytes):
-            refused[asked] = TopicResult(_E.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+            refused[asked] = TopicResult(_E.UNKNOWN_TOPIC_ID)
         elif known is not None and not permissions.may(_Op.DESCRIBE, ResourceType.TOPIC, name):
             refused[asked] = TopicResult(_E.TOPIC_AUTHORIZATION_FAILED)
         elif not permissions.may(_Op.DELETE, ResourceType.TOPIC, name):

@@ -271,12 +271,16 @@ def decode_update_features_request(version: int, body: Buffer) -> dict[str, int]
     return {update.feature: update.max_version_level for update in message.feature_updates}
 
 
-def encode_update_features_response(version: int, error_code: int, results: Mapping[str, Outcome]) -> bytes:
+def encode_update_features_response(
+    version: int, error_code: int, results: Mapping[str, Outcome], *, error_message: str = ""
+) -> bytes:
     fields: list[dict[str, Any]] = [
         {"feature": name, "error_code": outcome[0], "error_message": _message(outcome)}
         for name, outcome in results.items()
     ]
-    message = cold.response(ApiKey.UPDATE_FEATURES, version, error_code=error_code, results=fields)
+    message = cold.response(
+        ApiKey.UPDATE_FEATURES, version, error_code=error_code, error_message=error_message or None, results=fields
+    )
     return cold.encode_response(ApiKey.UPDATE_FEATURES, version, message)
 
 

@@ -52,7 +52,7 @@ def decode_create_topics_request(version: int, body: Buffer) -> CreateTopicsRequ
 
 
 def encode_create_topics_response(version: int, results: Mapping[str | bytes, TopicResult]) -> bytes:
-    topics = [
+    topics: list[dict[str, Any]] = [
         {
             "name": name,
             "topic_id": result.topic_id,
@@ -61,9 +61,10 @@ def encode_create_topics_response(version: int, results: Mapping[str | bytes, To
             "topic_config_error_code": result.config_error_code or (0 if result.error_code else CONFIG_NOT_TOLD),
             "num_partitions": result.partitions,
             "replication_factor": result.replication_factor,
-            "configs": None,
+            "configs": [],
         }
         for name, result in results.items()
+        for _ in range(result.times)
     ]
     return _response(ApiKey.CREATE_TOPICS, version, topics=topics)
 
@@ -84,7 +85,7 @@ def encode_delete_topics_response(version: int, results: Mapping[str | bytes, To
         if version >= 5:
             answer["error_message"] = result.message or None
         if version >= 6:
-            answer["topic_id"] = result.topic_id if isinstance(topic, str) else topic
+            answer["topic_id"] = NO_TOPIC_ID if isinstance(topic, str) else topic
         answer["name"] = topic if isinstance(topic, str) else result.name
         responses.append(answer)
     return _response(ApiKey.DELETE_TOPICS, version, responses=responses)
