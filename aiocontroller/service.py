@@ -1,4 +1,13 @@
-"""A controller as a running process: everything put together, started in order, ended in the reverse order."""
+"""A controller as a running process: everything put together, started in order, ended in the reverse order.
+
+Each step of the end has a bound, counted from the moment at which somebody asks for it (``leave``, ``stop``):
+
+    2.5 s  the role is released, or what is in hand comes to its end; 12 s if an operator had asked for a release before
+    3.0 s  the handler that is still at work is broken off, as a crash would
+    3.6 s  the ZooKeeper session is closed, which gives a role back that was not released; so are HTTP connections
+    4.1 s  the journal is written
+    5.0 s  the process has ended (``ending``)
+"""
 
 from __future__ import annotations
 
@@ -6,7 +15,6 @@ import asyncio
 import gc
 import logging
 import secrets
-import signal
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,15 +28,18 @@ from aiocontroller.controller.channel_manager import ControllerChannelManager
 from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.controller.heartbeats import Heartbeats
 from aiocontroller.controller.kafka_controller import GivingUpError, KafkaController
+from aiocontroller.controller.release import RELEASE_WITHIN_S
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.events import ControllerSuspected, Event, Release, Reply, ShutdownEventThread, SuspectsChange
 from aiocontroller.core.failure_detector import FailureDetector, Limits
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.core.invariants import violations
+from aiocontroller.ending import Ending
+from aiocontroller.journal.journal import CLOSE_WITHIN_S as JOURNAL_CLOSED_WITHIN_S
 from aiocontroller.journal.journal import Journal, NullJournal
 from aiocontroller.journal.writer import FileJournal
 from aiocontroller.metrics import Metrics
-from aiocontroller.net.ports import Listener, World
+from aiocontroller.net.ports import Listener, Timer, World
 from aiocontroller.net.real import real_world
 from aiocontroller.server import http
 from aiocontroller.server.commands import Commands
@@ -39,13 +50,15 @@ from aiocontroller.zookeeper.acl_follower import AclFollower
 from aiocontroller.zookeeper.client import SessionEvent
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.securing import zookeeper_client
+from aiocontroller.zookeeper.session import CLOSE_WITHIN_S as SESSION_CLOSED_WITHIN_S
 
 log = logging.getLogger(__name__)
 
 LAG_PROBE_S = 0.05
 ACLS_WITHIN_S = 10.0
-LEAVE_WITHIN_S = 15.0
-"""What is being handled when SIGTERM comes may take long: loading a large cluster."""
+RELEASED_WITHIN_S = 2.5
+BROKEN_OFF_AFTER_S, CLOSED_AFTER_S, WRITTEN_AFTER_S, ENDED_AFTER_S = 0.5, 1.1, 1.6, 2.5
+"""Each counted from the end of the time for the release."""
 
 Ready = Callable[["Service"], None]
 
@@ -96,7 +109,13 @@ class Service:
         """Where brokers reach this controller, with the ports that were really taken."""
         self.token = secrets.token_hex(16)
         """Who knows it may give commands by HTTP."""
-        self._leaving = False
+        self._leaving = self._consuming = False
+        self._released_by_s: float | None = None
+        """When the release has to be over; None before anybody has asked for the end."""
+        self._release_within_s = RELEASED_WITHIN_S
+        self._bounds: list[Timer] = []
+        self._running: anyio.CancelScope | None = None
+        self._step = "starting"
         self._with_http = with_http
         self._allow_session_expiry = allow_session_expiry
         self._tasks: anyio.abc.TaskGroup | None = None
@@ -112,22 +131,81 @@ class Service:
     async def run(self, on_ready: Ready | None = None) -> None:
         """``on_ready`` is called when the ports are open and ZooKeeper is connected; the role may come later."""
         cold.preload(PRELOADED)  # before there is a session whose heartbeats would have to wait
-        await self.journal.start()
         try:
-            async with anyio.create_task_group() as tasks:
-                self._tasks = tasks
-                await self._open(tasks)
-                if on_ready is not None:
-                    on_ready(self)
-                await self.controller.run()
-                tasks.cancel_scope.cancel()
+            with anyio.CancelScope() as self._running:
+                if self._released_by_s is None:
+                    await self._serve(on_ready)
         finally:
+            for timer in self._bounds:
+                timer.cancel()
             with anyio.CancelScope(shield=True):
                 await self._close()
 
+    async def _serve(self, on_ready: Ready | None) -> None:
+        self._step = "opening the journal"
+        await self.journal.start()
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            await self._open(tasks)
+            if on_ready is not None:
+                on_ready(self)
+            self._step, self._consuming = "waiting for events", True
+            await self.controller.run()
+            self._step, self._consuming = "ending what runs beside", False
+            tasks.cancel_scope.cancel()
+
     def stop(self) -> None:
-        """Give the role back and end; what waits in the queue is preempted, requests among it are answered."""
+        """Give the role back and end; what waits in the queue is preempted, requests among it are answered.
+
+        What is in hand is broken off when it takes too long; before events are handled, what is being waited for.
+        """
+        self._count_from_now(RELEASED_WITHIN_S)
         self.queue.clear_and_put(ShutdownEventThread())
+        if self._running is not None and not self._consuming:
+            self._running.cancel()
+
+    def leave(self) -> None:
+        """Release the role with nothing left undone, then end; asked twice, or out of office, end at once.
+
+        A release that an operator has asked for goes on in its own time.
+        """
+        if self._leaving or not self.controller.election.active:
+            self.stop()
+            return
+        self._leaving = True
+        self._count_from_now(RELEASE_WITHIN_S if self.controller.releasing else RELEASED_WITHIN_S)
+        self.queue.append(Release(reply=Reply(lambda _: self.stop())))
+        self._bounds.append(self.world.clock.call_later(self._release_within_s, self.stop))
+
+    @property
+    def end_within_s(self) -> float:
+        """How long the end may take, from the moment somebody asks for it; may be asked by another thread."""
+        return self._release_within_s + ENDED_AFTER_S
+
+    @property
+    def doing(self) -> str:
+        """What is going on, for people; may be asked by another thread."""
+        handling = self.controller.handling
+        return f"handling {handling}" if self._consuming and handling else self._step
+
+    def _count_from_now(self, release_within_s: float) -> None:
+        if self._released_by_s is None:
+            clock = self.world.clock
+            self._release_within_s = release_within_s
+            self._released_by_s = clock.monotonic() + release_within_s
+            self._bounds.append(clock.call_later(release_within_s + BROKEN_OFF_AFTER_S, self._break_off))
+
+    def _break_off(self) -> None:
+        """As a crash would: what has been written is whole, and the next controller reads it."""
+        log.warning("Ending while %s", self.doing)
+        if self._running is not None:
+            self._running.cancel()
+
+    def _left_s(self, after_s: float, otherwise_s: float) -> float:
+        """Time for a step of the end that is to be done so long after the release."""
+        if self._released_by_s is None:
+            return otherwise_s
+        return max(self._released_by_s + after_s - self.world.clock.monotonic(), 0.1)
 
     def inspect(self) -> Inspection:
         shell, context = self.shell, self.shell.context
@@ -148,17 +226,9 @@ class Service:
             violations=list(violations(context)),
         )
 
-    def leave(self) -> None:
-        """Release the role with nothing left undone, then end; asked twice, or out of office, end at once."""
-        if self._leaving or not self.controller.election.active:
-            self.stop()
-            return
-        self._leaving = True
-        self.queue.append(Release(reply=Reply(lambda _: self.stop())))
-        self.world.clock.call_later(LEAVE_WITHIN_S, self.stop)
-
     async def _open(self, tasks: anyio.abc.TaskGroup) -> None:
         config = self.config
+        self._step = "opening listeners"
         kafka = self._kafka = SocketServer(self.shell, tasks)
         for listener in config.listeners:
             how = self.shell.security.server(listener)
@@ -176,6 +246,7 @@ class Service:
             await self._open_http()
             tasks.start_soon(self._watch_loop_lag, name="loop lag")
         self.controller.election.heartbeats = self._heartbeats_of_controllers()
+        self._step = f"waiting for ZooKeeper at {config.zookeeper_connect}"
         log.info("Waiting for ZooKeeper at %s", config.zookeeper_connect)
         self.client.on_session = self._on_session
         bound_ms = config.zookeeper_connection_timeout_ms
@@ -228,10 +299,15 @@ class Service:
             listener.close()
         if self._kafka is not None:
             self._kafka.close()
-        await self.client.close()
-        await self.journal.close()
-        if self._http is not None:
-            await self._http.close()
+        self._step = "closing the ZooKeeper session"
+        within_s = self._left_s(CLOSED_AFTER_S, SESSION_CLOSED_WITHIN_S)
+        async with anyio.create_task_group() as closing:
+            closing.start_soon(self.client.close, within_s)
+            if self._http is not None:
+                closing.start_soon(self._http.close)
+        self._step = "writing the journal"
+        await self.journal.close(self._left_s(WRITTEN_AFTER_S, JOURNAL_CLOSED_WITHIN_S))
+        self._step = "ending"
 
     def _on_session(self, event: SessionEvent) -> None:
         log.log(
@@ -315,12 +391,16 @@ class Service:
 
 def run_service(
     config: Config,
+    ending: Ending,
     *,
     data: Path | None = None,
     allow_session_expiry: bool = False,
     on_ready: Ready | None = None,
 ) -> int:
-    """Run until SIGTERM or SIGINT; the process's exit code."""
+    """Run until SIGTERM or SIGINT; the process's exit code.
+
+    The loop stays open: closing it would wait for threads of its own, one that asks a silent name server for instance.
+    """
 
     async def main() -> int:
         world = real_world()
@@ -328,9 +408,12 @@ def run_service(
         metrics = Metrics()
         journal = FileJournal(folder, config.aiocontroller_id, world=world, metrics=metrics) if folder else None
         service = Service(config, world, journal=journal, metrics=metrics, allow_session_expiry=allow_session_expiry)
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, service.leave)
+        ending.attach(
+            service.leave,
+            within_s=lambda: service.end_within_s,
+            doing=lambda: service.doing,
+            rescue=service.journal.rescue,
+        )
         # What is loaded stays, and is free of cycles: the collector should seldom look, and never at what is there now.
         gc.freeze()
         gc.set_threshold(100_000, 50, 100)
@@ -344,8 +427,7 @@ def run_service(
             return 1
         return 0
 
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(main())
+    return asyncio.Runner(loop_factory=_loop_factory()).run(main())
 
 
 def _journal_dir(config: Config, data: Path | None) -> Path | None:

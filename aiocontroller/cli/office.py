@@ -15,6 +15,7 @@ from aiocontroller.cli.finding import DEFAULT_DATA
 from aiocontroller.cli.output import JSON, plural, print_json, say
 from aiocontroller.cli.run import READY_FILE, ControllerReady
 from aiocontroller.core.errors import AioControllerError, BadInputError
+from aiocontroller.data_folder import holder_of
 
 TIMEOUT_S = 60.0
 
@@ -87,11 +88,16 @@ def find_controller(data: Path | None) -> ControllerReady:
     folders = [data] if data is not None else [each / DEFAULT_DATA for each in (here, *here.parents)]
     for path in (folder / part / READY_FILE for folder in folders for part in ("", "controller")):
         try:
-            return msgspec.json.decode(path.read_bytes(), type=ControllerReady)
+            ready = msgspec.json.decode(path.read_bytes(), type=ControllerReady)
         except FileNotFoundError:
             continue
         except msgspec.MsgspecError as error:
             raise BadInputError(f"{path}: found {error}, expected the description of a running controller") from None
+        if holder_of(path.parent) != ready.pid:
+            raise OfficeError(
+                f"no controller runs in {path.parent}: {path.name} is left over from process {ready.pid}, which is gone"
+            )
+        return ready
     looked = data if data is not None else f"{DEFAULT_DATA} in {here} or above it"
     raise OfficeError(f"no controller runs in {looked}: name its folder, 'aiocontroller run --data DIR', by --data DIR")
 

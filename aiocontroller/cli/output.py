@@ -1,4 +1,7 @@
-"""What commands print: one JSON object, or a table and sentences."""
+"""What commands print: one JSON object, or a table and sentences.
+
+A command that runs until it is told to end prints ``in_background``: nothing waits for its reader.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,39 @@ from datetime import UTC, datetime
 import click
 import msgspec
 
+from aiocontroller.cli.background import BackgroundWriter
+
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+
+
+_background: BackgroundWriter | None = None
+
+
+def in_background(writer: BackgroundWriter) -> None:
+    """From now on what is printed goes through ``writer``."""
+    global _background  # noqa: PLW0603 - standard output is one for the process
+    _background = writer
 
 
 def print_json(value: object) -> None:
     """One line, flushed, so that a reader at the other end of a pipe sees it at once."""
-    sys.stdout.write(msgspec.json.encode(value, enc_hook=str).decode() + "\n")
-    sys.stdout.flush()
+    say(msgspec.json.encode(value, enc_hook=str).decode())
 
 
 def say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    """BrokenPipeError when nobody reads any more."""
+    if _background is None:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    elif not _background.write(text + "\n") and _background.broken:
+        raise BrokenPipeError("nobody reads what is printed")
+
+
+def dropped_lines(count: int, as_json: bool) -> str:
+    """What stands in place of lines that were not read in time."""
+    if as_json:
+        return msgspec.json.encode({"event": "dropped", "lines": count}).decode() + "\n"
+    return f"… {plural(count, 'line')} dropped\n"
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -1,13 +1,12 @@
 """How other processes find and command the cluster that ``aiocontroller up`` runs in a folder.
 
-``DIR/cluster.json`` says where everything is; ``DIR/cluster.lock`` is locked for as long as the cluster runs.  The
-lock, not the file, is the truth: the system drops it with the process, so a cluster that was killed is seen to be gone.
+``DIR/cluster.json`` says where everything is; the folder is locked for as long as the cluster runs (``data_folder``).
+The lock, not the file, is the truth: a cluster that was killed is seen to be gone.
 Commands go by HTTP on loopback, with a token that only the owner of ``cluster.json`` can read.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hmac
 import json
 import os
@@ -21,9 +20,9 @@ import msgspec
 from aiohttp import web
 
 from aiocontroller.core.errors import AioControllerError, BadInputError
+from aiocontroller.data_folder import holder_of
 
 CLUSTER_FILE = "cluster.json"
-LOCK_FILE = "cluster.lock"
 TOKEN_HEADER = "X-Cluster-Token"
 COMMAND_TIMEOUT_S = 60.0
 LOOPBACK = "127.0.0.1"
@@ -43,10 +42,6 @@ class ClusterNotRunningError(AioControllerError):
     """No cluster runs in the folder."""
 
 
-class ClusterRunsAlreadyError(AioControllerError):
-    """Another process runs a cluster in the folder."""
-
-
 class CommandError(AioControllerError):
     """The cluster could not do what it was asked to; the message says why."""
 
@@ -62,58 +57,6 @@ class ClusterFile(msgspec.Struct, frozen=True):
     token: str
     processes: dict[str, int]
     """pid of each child that runs, by name: ``zookeeper``, ``controller``, ``broker-1``, …"""
-
-
-class ClusterLock:
-    """Held by the process that runs the folder's cluster."""
-
-    def __init__(self, data_dir: Path) -> None:
-        self._data_dir = data_dir
-        self._file: int | None = None
-
-    def acquire(self) -> None:
-        """ClusterRunsAlreadyError when another process holds it."""
-        self._data_dir.mkdir(parents=True, exist_ok=True)
-        path = self._data_dir / LOCK_FILE
-        while True:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
-                os.close(descriptor)
-                raise ClusterRunsAlreadyError(
-                    f"a cluster runs in {self._data_dir} already (process {holder}): "
-                    "stop it, or give another folder by --data"
-                ) from None
-            if os.fstat(descriptor).st_nlink:
-                break
-            os.close(descriptor)  # its holder took the file away after we had opened it
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
-        self._file = descriptor
-
-    def release(self) -> None:
-        """Drops the lock and takes both files away; nothing happens when it is not held."""
-        if self._file is not None:
-            (self._data_dir / CLUSTER_FILE).unlink(missing_ok=True)
-            (self._data_dir / LOCK_FILE).unlink(missing_ok=True)
-            os.close(self._file)
-            self._file = None
-
-
-def _locked(data_dir: Path) -> bool:
-    try:
-        descriptor = os.open(data_dir / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def write_cluster_file(data_dir: Path, contents: ClusterFile) -> None:
@@ -135,7 +78,7 @@ def read_cluster_file(data_dir: Path) -> ClusterFile:
         raise ClusterNotRunningError(f"no cluster runs in {data_dir}: start one with scripts/up") from None
     except msgspec.MsgspecError as error:
         raise BadInputError(f"{path}: found {error}, expected the description of a running cluster") from None
-    if not _locked(data_dir):
+    if holder_of(data_dir) != contents.pid:
         raise ClusterNotRunningError(
             f"no cluster runs in {data_dir}: {CLUSTER_FILE} is left over from process {contents.pid}, which is gone; "
             "start one with scripts/up"

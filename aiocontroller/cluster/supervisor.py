@@ -29,9 +29,7 @@ from aiocontroller.cluster.control import (
     CLUSTER_FILE,
     COMMANDS,
     ClusterFile,
-    ClusterLock,
     ClusterNotRunningError,
-    ClusterRunsAlreadyError,
     CommandError,
     ControlServer,
     read_cluster_file,
@@ -44,6 +42,7 @@ from aiocontroller.cluster.real_kafka import RealKafkaBroker, kafka_jars, releas
 from aiocontroller.cluster.simulated_broker import BrokerConfig, broker_command, read_ready
 from aiocontroller.core.ids import Broker, LeaderAndIsr
 from aiocontroller.core.replica_placement import assign_replicas_to_brokers
+from aiocontroller.data_folder import FolderLock
 from aiocontroller.net.ports import World
 from aiocontroller.net.real import real_world
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
@@ -56,7 +55,6 @@ __all__ = [
     "ClusterFile",
     "ClusterNotRunningError",
     "ClusterOptions",
-    "ClusterRunsAlreadyError",
     "ClusterSnapshot",
     "ClusterSupervisor",
     "CommandError",
@@ -144,7 +142,7 @@ class ClusterSupervisor:
         self.options = options
         self._world = world or real_world()
         self._data = options.data_dir
-        self._lock = ClusterLock(options.data_dir)
+        self._lock = FolderLock(options.data_dir)
         self._token = secrets.token_hex(16)
         self._control = ControlServer(self._token, self.execute)
         self._children: dict[str, Child] = {}
@@ -177,7 +175,7 @@ class ClusterSupervisor:
     async def start(self) -> None:
         """Until everything runs, the topics exist and every partition has a leader.
 
-        ClusterRunsAlreadyError; ChildFailedError and JavaMissingError from the children; nothing is left behind then.
+        FolderInUseError; ChildFailedError and JavaMissingError from the children; nothing is left behind then.
         """
         self._lock.acquire()
         try:
@@ -222,7 +220,9 @@ class ClusterSupervisor:
             await controller.stop_async(STOP_TIMEOUT_S)
         await _stop_all(brokers, STOP_TIMEOUT_S, signal.SIGINT)
         await self._zookeeper.stop_async()
-        self._lock.release()
+        if self._lock.held:
+            (self._data / CLUSTER_FILE).unlink(missing_ok=True)
+            self._lock.release()
 
     @property
     def zk(self) -> KafkaZkClient:

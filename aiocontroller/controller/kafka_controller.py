@@ -176,6 +176,8 @@ class KafkaController:
         self._release = RoleRelease(shell, self.election)
         self.recent: deque[RecentEvent] = deque(maxlen=EVENTS_REMEMBERED)
         self.state = ev.ControllerState.Idle
+        self.handling = ""
+        """The event in hand."""
         self._faults: deque[float] = deque()
         self._stopping = False
         self._queue_time = shell.metrics.timer("kafka.controller", "ControllerEventManager", "EventQueueTimeMs")
@@ -222,6 +224,11 @@ class KafkaController:
                     ev.StopReplicaResponseReceived(*who, stopped.error_code, stopped.partitions, response.pids)
                 )
 
+    @property
+    def releasing(self) -> bool:
+        """The role is being given back on somebody's word."""
+        return self._release.under_way
+
     # -- the consumer ----------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -248,7 +255,7 @@ class KafkaController:
         clock = self.shell.world.clock
         events = [one.event for one in gathered]
         started_s = clock.monotonic()
-        self.state = events[0].state
+        self.state, self.handling = events[0].state, type(events[0]).__name__
         for one in gathered:
             self._queue_time.observe(started_s - one.enqueued_s)
         detail = ""
@@ -259,7 +266,7 @@ class KafkaController:
         except Exception as error:
             detail = await self._recover(events, error)
         finally:
-            self.state = ev.ControllerState.Idle
+            self.state, self.handling = ev.ControllerState.Idle, ""
         self._release.settle()
         for event in events:
             if isinstance(event, ev.Request) and not event.reply.deferred:

@@ -26,6 +26,7 @@ MOVED_WITHIN_S = 10.0
 """After so long the role goes back whatever replicas are left here."""
 ANSWERED_WITHIN_S = 2.0
 """How long brokers may take to answer; one that is dead and still registered never does."""
+RELEASE_WITHIN_S = MOVED_WITHIN_S + ANSWERED_WITHIN_S
 LOOK_AGAIN_S = 0.1
 _TAG = "release"
 
@@ -34,31 +35,28 @@ class RoleRelease:
     def __init__(self, shell: ControllerShell, election: ControllerElection) -> None:
         self._shell = shell
         self._election = election
-        self._asked: Release | None = None
+        self._asked: list[Release] = []
         self._began_s = self._hidden_s = 0.0
         self._epoch = 0
 
-    @property
-    def under_way(self) -> bool:
-        return self._asked is not None
-
     async def begin(self, event: Release) -> None:
         shell, election = self._shell, self._election
-        if self._asked is not None:
-            self._asked.reply.ensure(Released(0))
         election.observing = election.observing or event.for_good
         if not election.active:
             event.reply.answer(Released(0))
             return
-        log.info("Giving the role back")
         event.reply.defer()
-        self._asked, self._epoch = event, shell.context.epoch
+        self._asked.append(event)
+        if len(self._asked) > 1:
+            return  # one release for all who ask
+        log.info("Giving the role back")
+        self._epoch = shell.context.epoch
         self._began_s = shell.world.clock.monotonic()
         shell.queue.append(GoOnReleasing())
 
     async def go_on(self) -> None:
         shell = self._shell
-        if self._asked is None or self._lost:
+        if not self._asked or self._lost:
             return
         now_s = shell.world.clock.monotonic()
         await topic_change(shell, TopicChange())
@@ -97,8 +95,12 @@ class RoleRelease:
 
     def settle(self) -> None:
         """Called after every event: the term may have ended otherwise meanwhile, with all that was scheduled."""
-        if self._asked is not None and self._lost:
+        if self._asked and self._lost:
             self._end(())
+
+    @property
+    def under_way(self) -> bool:
+        return bool(self._asked)
 
     @property
     def _lost(self) -> bool:
@@ -109,6 +111,6 @@ class RoleRelease:
         return channels is not None and any(s.queued or s.in_flight for s in channels.statistics())
 
     def _end(self, left: tuple[str, ...]) -> None:
-        asked, self._asked = self._asked, None
-        assert asked is not None
-        asked.reply.ensure(Released(self._epoch, left))
+        asked, self._asked = self._asked, []
+        for each in asked:
+            each.reply.ensure(Released(self._epoch, left))

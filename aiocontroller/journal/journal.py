@@ -15,6 +15,8 @@ import msgspec
 from aiocontroller.journal.records import FORMAT_VERSION, PartitionColumns, Record, encode_records, partition_records
 from aiocontroller.net.ports import Clock
 
+CLOSE_WITHIN_S = 4.0
+
 
 class JournalStatistics(msgspec.Struct, frozen=True):
     """``pending`` records wait to be written; ``failures`` counts write attempts that the operating system refused."""
@@ -82,8 +84,11 @@ class Journal:
     async def flush(self) -> None:
         """Wait until all that was appended so far is durable (or was given up and counted)."""
 
-    async def close(self) -> None:
-        """Flush and end; idempotent.  Later appends are counted as dropped."""
+    async def close(self, within_s: float = CLOSE_WITHIN_S) -> None:
+        """Flush and end; idempotent.  What comes later counts as dropped, so does what takes longer than that."""
+
+    def rescue(self, within_s: float) -> None:
+        """Make durable what can be, from another thread than the loop's; nothing may be appended any more."""
 
     def statistics(self) -> JournalStatistics:
         return JournalStatistics(appended=self._seq)

@@ -17,6 +17,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from aiocontroller.data_folder import make_private_folder
 from aiocontroller.journal.records import Record, encode_records
 
 ENCODE_AT_ONCE = 500
@@ -47,7 +48,7 @@ class Segment:
         self.name = name
         self.size = 0
         self._path = directory / name.open
-        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -131,8 +132,8 @@ class SegmentWriter:
         self._number = 0
 
     def prepare(self) -> list[str]:
-        """Make the directory, adopt leftovers."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        """Make the directory, for its owner only; adopt leftovers."""
+        make_private_folder(self.directory)
         return adopt_leftovers(self.directory)
 
     def write(self, batch: list[Record]) -> None:

@@ -6,6 +6,9 @@ syncs twenty times a second, with no setting.  (Each sync costs whoever shares t
 
 A disk that refuses (full, gone) costs records only when memory's bound is reached: the batch is kept and tried again
 with a growing pause, the refusal is logged once and counted, and the controller goes on.
+
+A disk that hangs (in a write, a sync, a rename) holds nothing but the thread: records collect up to memory's bound, and
+``close`` gives up after a while.
 """
 
 from __future__ import annotations
@@ -13,11 +16,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotDoneError
 from pathlib import Path
-from typing import TypeVar
 
-from aiocontroller.journal.journal import Journal, JournalStatistics
+from aiocontroller.journal.disk_thread import DiskThread
+from aiocontroller.journal.journal import CLOSE_WITHIN_S, Journal, JournalStatistics
 from aiocontroller.journal.records import Record
 from aiocontroller.journal.segments import SegmentWriter
 from aiocontroller.metrics import Metrics
@@ -29,10 +32,10 @@ DRAIN_ABOVE = 50_000
 """``drain`` waits while more than this is pending: about 20 MB of memory and a quarter of a second of work."""
 RETRY_FIRST_S, RETRY_LONGEST_S = 1.0, 30.0
 LINGER_S = 0.05
+HANGS_AFTER_S = 10.0
+"""A write that takes longer is a disk that hangs: nobody waits for records to be durable any more."""
 
 __all__ = ["FileJournal", "Journal"]
-
-T = TypeVar("T")
 
 
 class FileJournal(Journal):
@@ -62,7 +65,7 @@ class FileJournal(Journal):
         self._dropped = self._failures = 0
         self._failing = self._closing = self._rotation_due = False
         self._wake, self._hurry = asyncio.Event(), asyncio.Event()
-        self._executor: ThreadPoolExecutor | None = None
+        self._thread: DiskThread | None = None
         self._writing: asyncio.Task[None] | None = None
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._rotate_timer: Timer | None = None
@@ -114,10 +117,10 @@ class FileJournal(Journal):
 
     async def start(self) -> None:
         """Make the directory and complete what crashed processes left; OSError when that cannot be done."""
-        assert self._executor is None, "started twice"
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="journal")
+        assert self._thread is None, "started twice"
+        self._thread = DiskThread("journal")
         try:
-            adopted = await self._in_thread(self._segments.prepare)
+            adopted = await self._thread.run(self._segments.prepare)
         except OSError:
             self._end_thread()
             raise
@@ -132,13 +135,39 @@ class FileJournal(Journal):
     async def flush(self) -> None:
         await self._until_durable(self._accepted_seq)
 
-    async def close(self) -> None:
+    async def close(self, within_s: float = CLOSE_WITHIN_S) -> None:
         self._closing = True
         self._wake.set()
         self._hurry.set()
         if self._writing is not None:
-            await asyncio.shield(self._writing)
+            timer = self._clock.call_later(within_s, self._writing.cancel)
+            await asyncio.wait([self._writing])
+            timer.cancel()
+            if not self._writing.cancelled():
+                self._writing.result()
+            elif self.pending:
+                self._give_up(f"the disk did not answer within {within_s:.1f} s")
         self._end_thread()
+
+    def rescue(self, within_s: float) -> None:
+        """For another thread, when the loop does nothing any more: write what is pending, and nothing after that.
+
+        What is being written at the moment is waited for; after ``within_s`` nothing is.
+        """
+        self._closing = True
+        if self._thread is None:
+            return
+
+        def write() -> None:
+            pending, self._pending = self._in_flight + self._pending, []
+            self._segments.write(pending)
+            self._segments.complete()
+
+        pending = self.pending
+        try:
+            self._thread.submit(write).result(within_s)
+        except (OSError, NotDoneError) as error:
+            log.error("journal in %s: ended with %d records to be written: %r", self.directory, pending, error)
 
     async def _until_durable(self, seq: int) -> None:
         """Wait for it; not while the disk refuses, since nobody should hang on a full disk."""
@@ -161,7 +190,7 @@ class FileJournal(Journal):
                 if not self._waiters:
                     await self._pause(LINGER_S)
             elif self._closing:
-                self._give_up()
+                self._give_up("the disk refuses")
             else:
                 self._answer_waiters(self._accepted_seq)
                 await self._pause(retry_s)
@@ -178,21 +207,33 @@ class FileJournal(Journal):
             await self._complete_segment()
         self._in_flight += self._pending
         self._pending = []
+        assert self._thread is not None
+        hanging = self._clock.call_later(HANGS_AFTER_S, self._hangs)
         try:
-            await self._in_thread(lambda: self._segments.write(self._in_flight))
+            await self._thread.run(lambda: self._segments.write(self._in_flight))
         except OSError as error:
             self._failures += 1
-            if not self._failing:
-                self._failing = True
-                wait = f"up to {self._max_pending_when_failing} records wait in memory, writing is tried again"
-                log.error("journal in %s: %s; %s", self.directory, error, wait)
+            self._fails(f"{error}; writing is tried again")
             return False
+        finally:
+            hanging.cancel()
         if self._failing:
             self._failing = False
             log.warning("journal in %s can be written again; %d records were dropped", self.directory, self._dropped)
         if self._rotate_timer is None:
             self._rotate_timer = self._clock.call_later(self._rotate_s, self._rotate_soon)
         return True
+
+    def _hangs(self) -> None:
+        self._fails(f"no write was done within {HANGS_AFTER_S:.0f} s: the disk hangs")
+        self._answer_waiters(self._accepted_seq)
+
+    def _fails(self, how: str) -> None:
+        """Said once, until it can be written again."""
+        if not self._failing:
+            self._failing = True
+            most = self._max_pending_when_failing
+            log.error("journal in %s: %s; up to %d records wait in memory", self.directory, how, most)
 
     def _rotate_soon(self) -> None:
         self._rotate_timer = None
@@ -207,11 +248,11 @@ class FileJournal(Journal):
             await self._hurry.wait()
         timer.cancel()
 
-    def _give_up(self) -> None:
+    def _give_up(self, why: str) -> None:
         lost = self.pending
         self._dropped += lost
         self._in_flight, self._pending = [], []
-        log.error("journal in %s: closed with %d records that could not be written", self.directory, lost)
+        log.error("journal in %s: closed with %d records that could not be written: %s", self.directory, lost, why)
 
     def _answer_waiters(self, seq: int) -> None:
         waiting, self._waiters = self._waiters, []
@@ -222,17 +263,14 @@ class FileJournal(Journal):
                 done.set_result(None)
 
     async def _complete_segment(self) -> None:
+        assert self._thread is not None
         try:
-            await self._in_thread(self._segments.complete)
+            await self._thread.run(self._segments.complete)
         except OSError as error:
             self._failures += 1
             log.error("journal in %s: a segment could not be completed: %s", self.directory, error)
 
-    async def _in_thread(self, function: Callable[[], T]) -> T:
-        assert self._executor is not None
-        return await asyncio.get_running_loop().run_in_executor(self._executor, function)
-
     def _end_thread(self) -> None:
-        if self._executor is not None:
-            self._executor.shutdown(wait=False)
-            self._executor = None
+        if self._thread is not None:
+            self._thread.end()
+            self._thread = None

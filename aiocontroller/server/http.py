@@ -26,7 +26,7 @@ TOKEN_HEADER = "X-Aiocontroller-Token"
 DebugHandler = Callable[[], Awaitable[object]]
 """What it returns is answered as JSON; an exception as 500 with its text."""
 
-SHUTDOWN_TIMEOUT_S = 1.0
+SHUTDOWN_TIMEOUT_S = 0.3
 _encoder = msgspec.json.Encoder(enc_hook=repr)
 
 
@@ -49,7 +49,8 @@ class HttpServer:
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     async def close(self) -> None:
-        """Stop listening; requests that run get a second to finish.  Idempotent."""
+        """Stop listening; requests that run get ``SHUTDOWN_TIMEOUT_S`` to finish and the same to be cancelled.
+        Idempotent."""
         self._listener.close()
         await self._runner.cleanup()
 

@@ -29,7 +29,7 @@ from aiocontroller.zookeeper.codec import NO_NODE, NODE_EXISTS, OK, Check, Creat
 from aiocontroller.zookeeper.connection import Connection, Counters, Progress
 from aiocontroller.zookeeper.errors import Code, SessionExpiredError, ZooKeeperError, response_error
 from aiocontroller.zookeeper.reads import BulkReader, Children, Exists, Reads
-from aiocontroller.zookeeper.session import ZooKeeperSession
+from aiocontroller.zookeeper.session import CLOSE_WITHIN_S, ZooKeeperSession
 from aiocontroller.zookeeper.session_events import SessionEvent, SessionHandler
 from aiocontroller.zookeeper.writes import BulkWriter, WriteOp, Writes
 
@@ -132,9 +132,9 @@ class ZooKeeperClient(ZKClient):
         if self._prefix:
             await self._ensure_full(self._prefix, None)
 
-    async def close(self) -> None:
+    async def close(self, within_s: float = CLOSE_WITHIN_S) -> None:
         """Close the session, so that its ephemerals go at once; always ends; a second call does nothing."""
-        await self._session.close()
+        await self._session.close(within_s)
 
     @property
     def session_id(self) -> int:

@@ -63,7 +63,9 @@ GONE = (Code.SESSION_EXPIRED, Code.UNKNOWN_SESSION)
 STABLE_AFTER_S = 1.0
 """A connection that lived this long, or served a request, ends the growth of the back-off."""
 MAX_AUTH_ATTEMPTS = 10
+CLOSE_WITHIN_S = 6.0
 CLOSE_GRACE_S = 1.0
+"""For a session that has no connection at the moment."""
 
 
 class ZooKeeperSession(Session):
@@ -153,14 +155,15 @@ class ZooKeeperSession(Session):
             await self.add_auth(*self._early_credentials[0])
             del self._early_credentials[0]
 
-    async def close(self) -> None:
-        """Close the session where a server can be told; end in any case."""
+    async def close(self, within_s: float = CLOSE_WITHIN_S) -> None:
+        """Close the session where a server can be told in that time; end in any case."""
         if self._closed:
             return
         self.closing = self._closed = True
-        conn = await self._connection_for_close()
+        by_s = self._clock.monotonic() + within_s
+        conn = await self._connection_for_close(min(CLOSE_GRACE_S, self.timeout / 3, within_s / 2))
         if conn is not None:
-            await self._say_goodbye(conn)
+            await self._say_goodbye(conn, min(self.timeout / 3, by_s - self._clock.monotonic()))
         if self._run_task is not None:
             self._run_task.cancel()
             await asyncio.wait([self._run_task])
@@ -173,17 +176,17 @@ class ZooKeeperSession(Session):
         self._wake_all()
         self.started = self.closing = False
 
-    async def _connection_for_close(self) -> Connection | None:
+    async def _connection_for_close(self, within_s: float) -> Connection | None:
         """The live connection; a suspended session gets a moment to come back, so that its ephemerals go at once."""
         if self.conn is None and self.session_id and self._run_task is not None and not self._run_task.done():
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(future)
-            await self._bounded(future, min(CLOSE_GRACE_S, self.timeout / 3))
+            await self._bounded(future, within_s)
         return self.conn if self.conn is not None and self.conn.alive else None
 
-    async def _say_goodbye(self, conn: Connection) -> None:
+    async def _say_goodbye(self, conn: Connection, within_s: float) -> None:
         future = conn.submit([codec.pack_int(codec.CLOSE_SESSION)])
-        await self._bounded(future, min(self.timeout / 3, 5.0))
+        await self._bounded(future, within_s)
         if future.done() and not future.cancelled():
             future.exception()  # an EOF in place of the answer is as good
 

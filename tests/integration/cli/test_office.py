@@ -83,3 +83,33 @@ def test_wrong_token_is_refused(controller: subprocess.Popen[bytes], kazoo: Kazo
     done = aiocontroller("takeover", "--data", str(tmp_path), code=1)
     assert "wrong token" in done.stderr
     assert json.loads(kazoo.get("/controller")[0])["brokerid"] == 1
+
+
+def test_one_process_for_a_folder(controller: subprocess.Popen[bytes], tmp_path: Path, zk_connect: str) -> None:
+    command = ["--zookeeper", zk_connect, "--listen", "127.0.0.1:0", "--http-port", "0"]
+    second = aiocontroller("run", *command, "--data", str(tmp_path), code=1)
+    assert second.stderr == (
+        f"Error: process {controller.pid} has the folder {tmp_path} already: "
+        "stop it, or give another folder by --data\n"
+    )
+    assert f"process {controller.pid} has the folder" in aiocontroller("up", "--data", str(tmp_path), code=1).stderr
+
+
+@pytest.mark.parametrize("command", ["takeover", "release"])
+def test_a_killed_controller_is_said_to_be_gone(
+    controller: subprocess.Popen[bytes], tmp_path: Path, command: str
+) -> None:
+    controller.kill()
+    controller.wait()
+    done = aiocontroller(command, "--data", str(tmp_path), code=1)
+    assert done.stderr == (
+        f"Error: no controller runs in {tmp_path}: controller.json is left over from process {controller.pid}, "
+        "which is gone\n"
+    )
+
+
+def test_files_are_for_their_owner_only(controller: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    found = [*tmp_path.rglob("*")]
+    assert {"journal", "controller.json", "process.lock"} <= {path.name for path in found}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in found if path.is_file()} == {0o600}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in found if path.is_dir()} == {0o700}

@@ -24,13 +24,14 @@ def put(kazoo: KazooClient, path: str, value: object) -> None:
     kazoo.create(path, json.dumps(value).encode(), makepath=True)
 
 
-def register_broker(kazoo: KazooClient, broker_id: int) -> None:
-    endpoint = f"PLAINTEXT://127.0.0.1:{9000 + broker_id}"
+def register_broker(kazoo: KazooClient, broker_id: int, port: int | None = None) -> None:
+    port = port or 9000 + broker_id
+    endpoint = f"PLAINTEXT://127.0.0.1:{port}"
     put(
         kazoo,
         f"/brokers/ids/{broker_id}",
         {
-            "version": 5, "host": "127.0.0.1", "port": 9000 + broker_id, "jmx_port": -1, "timestamp": "1700000000000",
+            "version": 5, "host": "127.0.0.1", "port": port, "jmx_port": -1, "timestamp": "1700000000000",
             "endpoints": [endpoint], "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT"}, "features": {},
         },
     )  # fmt: skip

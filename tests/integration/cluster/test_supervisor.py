@@ -15,19 +15,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from aiocontroller.cluster.control import LOCK_FILE, ClusterLock
 from aiocontroller.cluster.processes import ChildFailedError
 from aiocontroller.cluster.supervisor import (
     CLUSTER_FILE,
     ClusterNotRunningError,
     ClusterOptions,
-    ClusterRunsAlreadyError,
     ClusterSupervisor,
     CommandError,
     read_cluster_file,
     send_command,
 )
 from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.data_folder import LOCK_FILE, FolderInUseError, FolderLock
 
 pytestmark = pytest.mark.zookeeper
 
@@ -155,7 +154,7 @@ async def test_one_cluster_for_each_folder_and_nothing_left_after_it(tmp_path: P
         read_cluster_file(tmp_path)
     await cluster.start()
     try:
-        with pytest.raises(ClusterRunsAlreadyError, match=rf"runs in .* already \(process {os.getpid()}\)"):
+        with pytest.raises(FolderInUseError, match=rf"process {os.getpid()} has the folder .* already"):
             await ClusterSupervisor(options(tmp_path)).start()
         contents = read_cluster_file(tmp_path)
         assert contents.zookeeper == cluster.zookeeper_address
@@ -197,7 +196,7 @@ async def test_a_supervisor_that_is_killed_takes_everything_along(tmp_path: Path
     await eventually(lambda: not any(alive(pid) for pid in processes.values()))
     with pytest.raises(ClusterNotRunningError, match=rf"left over from process {up.pid}, which is gone"):
         send_command(tmp_path, "status")
-    lock = ClusterLock(tmp_path)
+    lock = FolderLock(tmp_path)
     lock.acquire()
     lock.release()
 

@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,7 +22,7 @@ import pytest
 import aiocontroller
 from aiocontroller.journal import FileJournal, MemoryJournal, NullJournal, Record, decode_record, encode_records
 from aiocontroller.journal.segments import Segment, SegmentName, SegmentWriter, adopt_leftovers
-from aiocontroller.journal.writer import LINGER_S
+from aiocontroller.journal.writer import HANGS_AFTER_S, LINGER_S
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import World
 from aiocontroller.net.real import RealNetwork
@@ -338,6 +339,76 @@ async def test_memory_is_bounded_while_the_disk_refuses(tmp_path: Path, clock: M
         await journal.close()
     statistics = journal.statistics()
     assert (statistics.written, statistics.dropped, statistics.pending) == (0, 51, 0)
+
+
+class HungDisk:
+    """Each sync waits until it is let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.let_go, self.syncing = threading.Event(), threading.Event()
+        monkeypatch.setattr(os, "fdatasync", self._sync)
+
+    def _sync(self, descriptor: int) -> None:
+        self.syncing.set()
+        assert self.let_go.wait(30)
+
+
+async def test_nobody_waits_for_a_disk_that_hangs(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = HungDisk(monkeypatch)
+    journal = file_journal(tmp_path, clock, max_pending_when_failing=10)
+    await journal.start()
+    journal.append("event")
+    await until(disk.syncing.is_set)
+    waiting = asyncio.create_task(journal.flush())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    clock.advance(HANGS_AFTER_S)
+    await asyncio.wait_for(waiting, 10)
+    await asyncio.wait_for(journal.flush(), 10)
+    for _ in range(50):
+        journal.append("event")
+    assert journal.pending == 11
+    disk.let_go.set()
+    await until(lambda: journal.statistics().written == 1)
+    clock.advance(LINGER_S)
+    await until(lambda: journal.pending == 0)
+    await journal.close()
+    assert [r.getMessage().split(": ", 1)[1] for r in caplog.records if r.levelno >= logging.ERROR] == [
+        "no write was done within 10 s: the disk hangs; up to 10 records wait in memory"
+    ]
+    assert "can be written again; 40 records were dropped" in caplog.text
+
+
+async def test_closing_gives_up_on_a_disk_that_hangs(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = HungDisk(monkeypatch)
+    journal = file_journal(tmp_path, clock)
+    await journal.start()
+    journal.append("event")
+    await until(disk.syncing.is_set)
+    journal.append("event")
+    closing = asyncio.create_task(journal.close(1.5))
+    await asyncio.sleep(0)
+    clock.advance(1.5)
+    await asyncio.wait_for(closing, 10)
+    assert "closed with 2 records that could not be written: the disk did not answer within 1.5 s" in caplog.text
+    assert journal.statistics().dropped == 2
+    disk.let_go.set()
+
+
+async def test_another_thread_rescues_what_a_blocked_loop_left(tmp_path: Path, clock: ManualClock) -> None:
+    journal = file_journal(tmp_path, clock)
+    await journal.start()
+    for number in range(1000):
+        journal.append("event", partition=number)
+    thread = threading.Thread(target=journal.rescue, args=(10,))
+    thread.start()
+    thread.join(10)  # the loop does nothing meanwhile
+    assert [r["partition"] for r in lines(tmp_path)] == list(range(1000))
+    assert names(tmp_path)[0].startswith("journal-")
 
 
 def test_a_write_that_fails_half_way_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

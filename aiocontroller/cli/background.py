@@ -1,0 +1,94 @@
+"""Standard output and error of a long-running command: nobody waits for whoever reads them.
+
+A pipe that is not read, and a terminal that was stopped (Ctrl-S), block their writers.  So a thread writes what others
+put into a queue; when the queue is full, lines are dropped and counted, and the count is told when the reader is back.
+The interpreter does not join the thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+
+MAX_WAITING_BYTES = 4 << 20
+FLUSH_WITHIN_S = 0.25
+POLL_S = 0.01
+
+
+class BackgroundWriter:
+    """``tell`` makes the text that says how many texts were dropped."""
+
+    def __init__(self, descriptor: int, tell: Callable[[int], str], *, max_bytes: int = MAX_WAITING_BYTES) -> None:
+        self.dropped = 0
+        """In all."""
+        self.broken = False
+        """Nobody reads any more, or the file cannot be written to; what is written is dropped."""
+        self._descriptor = descriptor
+        self._tell = tell
+        self._max_bytes = max_bytes
+        self._queue: SimpleQueue[bytes] = SimpleQueue()
+        self._told = 0
+        self._put_bytes = self._done_bytes = 0
+        """Each is changed on one side only: the first under the lock, the second by the thread."""
+        self._lock = threading.Lock()
+        threading.Thread(target=self._work, name=f"output {descriptor}", daemon=True).start()
+
+    def write(self, text: str) -> bool:
+        """Queue it, in a few microseconds; False when it was dropped."""
+        data = text.encode("utf-8", "backslashreplace")
+        with self._lock:
+            if self.broken or self._put_bytes - self._done_bytes + len(data) > self._max_bytes:
+                self.dropped += 1
+                return False
+            self._put_bytes += len(data)
+        self._queue.put(data)
+        return True
+
+    def flush(self, within_s: float = FLUSH_WITHIN_S) -> bool:
+        """Whether all was written in that time."""
+        deadline_s = time.monotonic() + within_s
+        while self._done_bytes < self._put_bytes and not self.broken:
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(POLL_S)
+        return True
+
+    def _work(self) -> None:
+        try:
+            while True:
+                data = self._queue.get()
+                self._write(data)
+                self._done_bytes += len(data)
+                if self.dropped != self._told:
+                    dropped = self.dropped
+                    self._write(self._tell(dropped - self._told).encode())
+                    self._told = dropped
+        except OSError:
+            self.broken = True
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[os.write(self._descriptor, view) :]
+            except BlockingIOError:  # whoever shares the pipe with us made it so
+                select.select([], [self._descriptor], [])
+
+
+class BackgroundLog(logging.Handler):
+    """What is logged, one record after the other, through a writer."""
+
+    def __init__(self, writer: BackgroundWriter) -> None:
+        super().__init__()
+        self.writer = writer
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self.writer.write(self.format(record) + "\n")
+        except Exception:
+            self.handleError(record)

@@ -1,0 +1,129 @@
+"""The end of a long-running process: on a signal, within a bound, whatever hangs.
+
+ 1. SIGTERM and SIGINT are blocked everywhere and taken by a thread of their own: neither a loop that is busy nor a main
+    thread that hangs in the system keeps the process from hearing them.
+ 2. The first one asks for an orderly end, which has its own bounds.
+ 3. When that takes too long, the thread ends the process itself: it says what was still going on, saves what can be
+    saved, and exits with 1.
+ 4. A second signal ends the process at once, with 128 + its number, as a shell names it.
+
+The end is ``os._exit``: the interpreter would join threads that hang in the system (a disk, a name server), and take a
+large heap apart piece by piece.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+log = logging.getLogger(__name__)
+
+RESCUE_WITHIN_S = 0.25
+LAST_STEPS_S = 0.75
+"""For the rescue, and for what is still to be printed."""
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Ending:
+    """Listens from ``listen`` on; before ``attach`` a signal ends the process at once."""
+
+    def __init__(self, signals: Sequence[signal.Signals] = SIGNALS) -> None:
+        self.flush: Callable[[], object] = lambda: None
+        """Writes out what was printed and logged, as far as that can be done in a moment."""
+        self._signals = signals
+        self._asked_s: float | None = None
+        self._orderly: tuple[asyncio.AbstractEventLoop, Callable[[], object]] | None = None
+        self._within_s: Callable[[], float] = lambda: 0.0
+        self._doing: Callable[[], str] = lambda: "starting"
+        self._rescue: Callable[[float], object] = lambda within_s: None
+        self._at_exit: list[Callable[[], object]] = []
+
+    def listen(self) -> None:
+        """To be called by the main thread before there are others: they inherit which signals it does not take."""
+        listener = threading.Thread(target=self._listen, name="signals", daemon=True)
+
+        def forward(number: int, _: object) -> None:
+            """From a thread that some library has let take signals."""
+            signal.pthread_kill(listener.ident or 0, number)
+
+        for number in self._signals:
+            signal.signal(number, forward)  # one that a parent ignores could not be waited for
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
+        listener.start()
+
+    def attach(
+        self,
+        ask: Callable[[], object],
+        *,
+        within_s: Callable[[], float],
+        doing: Callable[[], str],
+        rescue: Callable[[float], object] = lambda within_s: None,
+    ) -> None:
+        """In the running loop: ``ask`` for an end there, and expect it within ``within_s`` of the signal.
+
+        ``doing`` says what is going on, ``rescue`` saves what it can in so many seconds; both from another thread.
+        """
+        self._within_s, self._doing, self._rescue = within_s, doing, rescue
+        self._orderly = (asyncio.get_running_loop(), ask)
+
+    def at_exit(self, action: Callable[[], object]) -> None:
+        """Done at an orderly end, the last one first."""
+        self._at_exit.append(action)
+
+    def finish(self, code: int) -> NoReturn:
+        """The orderly end."""
+        while self._at_exit:
+            try:
+                self._at_exit.pop()()
+            except OSError as error:
+                log.warning("At the end: %s", error)
+        self._exit(code)
+
+    def _listen(self) -> None:
+        number = signal.sigwait(self._signals)
+        if self._orderly is None:
+            self._exit(128 + number)
+        self._asked_s = time.monotonic()
+        threading.Thread(target=self._watch, args=(number,), name="end", daemon=True).start()
+        loop, ask = self._orderly
+        try:
+            loop.call_soon_threadsafe(ask)
+        except RuntimeError:
+            pass  # the loop has ended, and the process is about to
+        log.info("%s: ending within %.0f s", signal.Signals(number).name, self._within_s())
+        number = signal.sigwait(self._signals)
+        log.warning("%s once more: ending at once, %s", signal.Signals(number).name, self._what())
+        self._exit(128 + number)
+
+    def _watch(self, number: int) -> None:
+        assert self._asked_s is not None
+        while (left_s := self._asked_s + self._within_s() - LAST_STEPS_S - time.monotonic()) > 0:
+            time.sleep(min(left_s, 0.5))
+        took_s = time.monotonic() - self._asked_s
+        log.error("Ending %.1f s after %s, %s", took_s, signal.Signals(number).name, self._what())
+        self._rescue(RESCUE_WITHIN_S)
+        self._exit(1)
+
+    def _what(self) -> str:
+        """What is going on, and which line the main thread is at."""
+        try:
+            doing = self._doing()
+        except Exception as error:  # asked in the middle of anything
+            doing = repr(error)
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        at = f" (at {Path(frame.f_code.co_filename).name}:{frame.f_lineno})" if frame is not None else ""
+        return f"while {doing}{at}"
+
+    def _exit(self, code: int) -> NoReturn:
+        try:
+            self.flush()
+        finally:
+            os._exit(code)

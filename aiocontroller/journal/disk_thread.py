@@ -1,0 +1,49 @@
+"""One thread for everything that may wait for a disk; nothing ever waits for the thread.
+
+``concurrent.futures`` joins its threads when the interpreter ends, so that a disk that hangs would hold the process.
+A daemon thread is left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class DiskThread:
+    """Runs functions one after the other, from its making until ``end``."""
+
+    def __init__(self, name: str) -> None:
+        self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    def submit(self, function: Callable[[], T]) -> Future[T]:
+        """From any thread."""
+        future: Future[T] = Future()
+        self._jobs.put((future, function))
+        return future
+
+    async def run(self, function: Callable[[], T]) -> T:
+        return await asyncio.wrap_future(self.submit(function))
+
+    def end(self) -> None:
+        """After what was submitted; does not wait."""
+        self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            future, function = job
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                result = function()
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
