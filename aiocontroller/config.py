@@ -5,8 +5,8 @@ Sources, the later wins: defaults (Kafka's own where the property is Kafka's), a
 ``aiocontroller.http.port``), overrides from the command line.
 
 A bad value is an error that names property, value and what was expected; all of them are reported at once.  A property
-that Kafka knows and we do not use is passed over with one warning; an unknown one of our own prefix is an error,
-because it can only be a slip.
+that Kafka knows and we do not use is passed over with one warning for all; one that nobody knows gets a warning of its
+own, with the name that was probably meant; an unknown one of our own prefix is an error, because it can only be a slip.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import msgspec
 from aiocontroller.authorizer.principals import parse_principals
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import Endpoint
+from aiocontroller.kafka_property_names import KAFKA_PROPERTIES, is_kafkas
 from aiocontroller.properties_file import Setting, parse_properties
 from aiocontroller.property_values import (
     SECURITY_PROTOCOLS,
@@ -354,15 +355,6 @@ _OF_LISTENERS = {key: kind for key, kind in PROPERTIES.items() if key.startswith
 }
 """What may stand behind ``listener.name.<listener>.``."""
 
-_KAFKA_FAMILIES = frozenset(
-    "advertised alter authorizer auto background broker client compression connection connections control controlled "
-    "controller create default delegation delete early eligible fetch follower group initial inter leader listener "
-    "listeners log max message metadata metric metrics min num offset offsets password port principal process producer "
-    "queued quota remote replica replication request reserved sasl security socket ssl telemetry transaction "
-    "transactional unclean unstable zookeeper host node".split()
-)
-"""First words of the properties of Kafka's brokers: what begins otherwise is not Kafka's."""
-
 
 def load_config(
     file: Path | None = None,
@@ -384,13 +376,13 @@ def load_config(
         kind = PROPERTIES.get(key) if listener is None else _OF_LISTENERS.get(property_)
         if kind is None:
             if key.startswith(OWN_PREFIX):
-                errors[key] = f"{key} ({source}): no such property{_did_you_mean(key)}"
-            elif key.split(".")[0] in _KAFKA_FAMILIES:
+                errors[key] = f"{key} ({source}): no such property{_did_you_mean(key, PROPERTIES)}"
+            elif is_kafkas(key if listener is None else _without_mechanism(property_)):
                 unused.append(key)
             else:
-                warnings.append(
-                    f"{key} ({source}): neither Kafka nor aiocontroller has it{_did_you_mean(key)}; ignored"
-                )
+                name = key if listener is None else property_
+                near = _did_you_mean(name, KAFKA_PROPERTIES | PROPERTIES.keys(), before=key.removesuffix(name))
+                warnings.append(f"{key} ({source}): neither Kafka nor aiocontroller has it{near}; ignored")
             continue
         errors.pop(key, None)  # what comes later replaces it
         try:
@@ -416,6 +408,12 @@ def _of_listener(key: str) -> tuple[str | None, str]:
         return None, ""
     listener, _, property_ = key.removeprefix("listener.name.").partition(".")
     return listener.lower(), property_
+
+
+def _without_mechanism(property_: str) -> str:
+    """``scram-sha-256.sasl.jaas.config``, as it may stand behind a listener, is one of ``sasl.jaas.config``."""
+    _, separator, rest = property_.partition(".sasl.")
+    return f"sasl.{rest}" if separator else property_
 
 
 def _with_protocols(config: Config) -> Config:
@@ -481,15 +479,22 @@ def environment_name(key: str) -> str:
 
 def _from_environment(environ: Mapping[str, str]) -> tuple[list[Setting], list[str]]:
     by_name = {environment_name(key): key for key in PROPERTIES}
-    ours = sorted(name for name in environ if name.startswith(environment_name(OWN_PREFIX)))
+    prefix = environment_name(OWN_PREFIX)
+    ours = sorted(name for name in environ if name.startswith(prefix))
     found = [Setting(by_name[name], environ[name], f"environment variable {name}") for name in ours if name in by_name]
-    unknown = [name for name in ours if name not in by_name]
-    return found, [f"environment variable {name}: no property belongs to it; ignored" for name in unknown]
+    endings = [name.removeprefix(prefix) for name in by_name]
+    return found, [
+        f"environment variable {name}: no property belongs to it"
+        f"{_did_you_mean(name.removeprefix(prefix), endings, before=prefix)}; ignored"
+        for name in ours
+        if name not in by_name
+    ]
 
 
-def _did_you_mean(key: str) -> str:
-    close = difflib.get_close_matches(key, PROPERTIES, n=1, cutoff=0.75)
-    return f"; did you mean {close[0]}?" if close else ""
+def _did_you_mean(name: str, known: Iterable[str], before: str = "") -> str:
+    """The nearest of them, where one is near; of two that are as near as each other, the same one each time."""
+    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.75)
+    return f"; did you mean {before}{close[0]}?" if close else ""
 
 
 def _listed(names: Iterable[str], most: int = 8) -> str:

@@ -16,6 +16,7 @@ from aiocontroller.config import (
     load_config,
 )
 from aiocontroller.core.ids import Endpoint
+from aiocontroller.kafka_property_names import KAFKA_PROPERTIES
 from aiocontroller.properties_file import parse_properties
 from aiocontroller.property_values import split_host_port
 
@@ -97,6 +98,34 @@ def test_what_kafka_knows_and_we_do_not_use_is_one_warning_and_a_slip_another() 
         "AIO (the command line): neither Kafka nor aiocontroller has it; ignored",
         "properties that Kafka knows and aiocontroller does not use: log.dirs, num.partitions",
     ]
+
+
+def test_slip_in_a_name_of_kafkas_is_not_taken_for_one_of_kafkas() -> None:
+    """`zookeeper.sesion.timeout.ms` was called a property that Kafka knows."""
+    overrides = {
+        "zookeeper.sesion.timeout.ms": "6000",
+        "num.partitons": "3",
+        "listener.name.internal.ssl.keystore.locatoin": "/x",
+        "listener.name.internal.scram-sha-256.sasl.server.callback.handler.class": "x",
+        "rlmm.config.what.the.plugin.likes": "1",
+    }
+    _, warnings = load_config(overrides=overrides, environ={"AIOCONTROLLER_ZOOKEEPER_SESION_TIMEOUT_MS": "1"})
+    unknown = "(the command line): neither Kafka nor aiocontroller has it"
+    assert warnings == [
+        "environment variable AIOCONTROLLER_ZOOKEEPER_SESION_TIMEOUT_MS: no property belongs to it; "
+        "did you mean AIOCONTROLLER_ZOOKEEPER_SESSION_TIMEOUT_MS?; ignored",
+        f"zookeeper.sesion.timeout.ms {unknown}; did you mean zookeeper.session.timeout.ms?; ignored",
+        f"num.partitons {unknown}; did you mean num.partitions?; ignored",
+        f"listener.name.internal.ssl.keystore.locatoin {unknown}; "
+        "did you mean listener.name.internal.ssl.keystore.location?; ignored",
+        "properties that Kafka knows and aiocontroller does not use: "
+        "listener.name.internal.scram-sha-256.sasl.server.callback.handler.class, rlmm.config.what.the.plugin.likes",
+    ]
+
+
+def test_kafkas_names_hold_those_that_we_use() -> None:
+    """Except our own, and those of ZooKeeper's SASL login, which Kafka takes from a JAAS file."""
+    assert [key for key in PROPERTIES if not key.startswith("aiocontroller.") and key not in KAFKA_PROPERTIES] == []
 
 
 def test_properties_as_java_reads_them() -> None:
