@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 import ssl
 import sys
@@ -404,4 +405,5 @@ async def run(task: Task) -> Tally:
 
 
 if __name__ == "__main__":
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # connections that end are what this is about
     sys.stdout.buffer.write(msgspec.json.encode(asyncio.run(run(msgspec.json.decode(sys.argv[1], type=Task)))) + b"\n")
