@@ -39,7 +39,72 @@ class Allowance(NamedTuple):
         return f"{self.request} / {self.field or 'whole answer'}: {self.reason}"
 
 
-ALLOWANCES: tuple[Allowance, ...] = ()
+_OF_REPLICAS = "(LEADER_AND_ISR|STOP_REPLICA|UPDATE_METADATA)"
+
+ALLOWANCES: tuple[Allowance, ...] = (
+    Allowance(
+        ".*",
+        r"(.*\.)?error_message",
+        "ours has words where Kafka leaves it to the code",
+        kafka=r"\(none\)",
+        ours=r"\(text\)",
+    ),
+    # -- what it is not: a node with replicas, in a cluster with a controller beside it
+    Allowance(
+        _OF_REPLICAS,
+        "",
+        "what a controller tells brokers: this one is the controller, keeps no replicas, and does not offer it",
+        ours=r"\(closed\)",
+    ),
+    Allowance(
+        "API_VERSIONS",
+        r"api_keys\[\]",
+        "LeaderAndIsr, StopReplica, UpdateMetadata and Envelope are for nodes that are told by a controller",
+        kafka=r"\{'api_key': (4|5|6|58),.*",
+        ours=r"\(missing\)",
+    ),
+    Allowance(
+        "API_VERSIONS",
+        r"api_keys\[\]\.min_version",
+        "version 0 of OffsetCommit and OffsetFetch keeps offsets in ZooKeeper, and SaslHandshake 0 is followed by "
+        "tokens without headers: no client since Kafka 1.0 uses them",
+        kafka="0",
+        ours="1",
+    ),
+    Allowance(
+        "API_VERSIONS",
+        "finalized_features_epoch",
+        "it finalizes no features, so it has no epoch of them",
+        kafka="0",
+        ours="-1",
+    ),
+    Allowance(
+        r"DESCRIBE_LOG_DIRS .*",
+        r"results\[\]\.(log_dir|total_bytes|usable_bytes)",
+        "it keeps no logs, and says so in the place of a path",
+    ),
+    Allowance(
+        r"DESCRIBE_CONFIGS \(own broker\)",
+        r"results\[\]\.configs\[\]",
+        "it is no broker: it has none of a broker's settings",
+        ours=r"\(missing\)",
+    ),
+    # -- where a broker's handler fails
+    Allowance(
+        r"CONTROLLED_SHUTDOWN \(of nobody\)",
+        "error_code",
+        "Kafka's BrokerNotAvailableException is not the one that has a code",
+        kafka=r"unknown_server_error\(-1\)",
+        ours=r"broker_not_available\(8\)",
+    ),
+    Allowance(
+        r"DESCRIBE_USER_SCRAM_CREDENTIALS \(all\)",
+        "",
+        "a broker's handler fails over the refusal to describe all users, and never answers",
+        kafka=r"\(silent\)",
+        ours=r".*cluster_authorization_failed\(31\).*",
+    ),
+)
 
 
 def explain(found: Found) -> Allowance | None:

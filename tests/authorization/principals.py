@@ -22,7 +22,7 @@ PROTOCOLS = {"MTLS": "SSL"}
 SCRAM, PLAIN, CERTIFICATE, NOTHING = "SCRAM-SHA-256", "PLAIN", "certificate", "nothing"
 
 USERS = ("super", "allow", "deny", "prefix", "part", "none", "broker")
-"""``part`` has a few rights on the cluster and no more; ``broker`` has ClusterAction, as the brokers themselves."""
+"""``part`` has a few rights on the cluster and no more; ``broker`` is who the brokers are, and we."""
 STRANGER = "stranger"
 """Its certificate fits no rule of ``ssl.principal.mapping.rules`` but DEFAULT."""
 ANONYMOUS = "anonymous"
@@ -130,7 +130,7 @@ _CLUSTER_RIGHTS = {
     ),
     "deny": (_Op.ALL,),
     "part": (_Op.CREATE, _Op.ALTER_CONFIGS),
-    "broker": (_Op.CLUSTER_ACTION,),
+    "broker": (_Op.CLUSTER_ACTION, _Op.DESCRIBE_CONFIGS),
 }
 ACLS: tuple[Acl, ...] = (
     *(Acl(who, _CLUSTER, CLUSTER_NAME, right) for who, rights in _CLUSTER_RIGHTS.items() for right in rights),

@@ -147,12 +147,18 @@ class Stage:
         await self._dress()
 
     async def _let_brokers_be_brokers(self) -> None:
-        """The one ACL that has to be there before any broker: as kafka-acls writes it, straight into ZooKeeper."""
-        entry = {"principal": "User:broker", "permissionType": "Allow", "operation": "ClusterAction", "host": "*"}
+        """The ACLs that have to be there before any broker: as kafka-acls writes them, straight into ZooKeeper.
+
+        Brokers need ClusterAction; DescribeConfigs is for us, who come by the same name (docs/operating.md).
+        """
+        entries = [
+            {"principal": "User:broker", "permissionType": "Allow", "operation": operation, "host": "*"}
+            for operation in ("ClusterAction", "DescribeConfigs")
+        ]
         znodes = {
             "/kafka-acl": b"",
             "/kafka-acl/Cluster": b"",
-            "/kafka-acl/Cluster/kafka-cluster": msgspec.json.encode({"version": 1, "acls": [entry]}),
+            "/kafka-acl/Cluster/kafka-cluster": msgspec.json.encode({"version": 1, "acls": entries}),
         }
         await asyncio.to_thread(create_znodes, self.zookeeper.address, znodes)
 
