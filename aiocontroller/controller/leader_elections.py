@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 AUTO_REBALANCE = "auto-leader-rebalance-task"
 FIRST_RUN_S = 5.0
 
+PARTITIONS_AT_ONCE = 5_000
+"""Looked at before others may run."""
+
 Answers = dict[TopicPartition, tuple[KafkaErrorCode, str]]
 
 
@@ -71,7 +74,9 @@ async def on_replica_election(
     table = shell.context.table
     answers: Answers = {}
     electable: list[int] = []
-    for tp in partitions:
+    for number, tp in enumerate(dict.fromkeys(partitions)):
+        if number % PARTITIONS_AT_ONCE == 0:
+            await shell.breathe()
         pid = table.pid(*tp)
         refusal = _refusal(shell, pid, election_type)
         answers[tp] = refusal or (KafkaErrorCode.NONE, "")

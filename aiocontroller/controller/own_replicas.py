@@ -16,7 +16,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from aiocontroller.controller.reassignment import trigger_partition_reassignment
+from aiocontroller.controller.reassignment import (
+    log_refused,
+    too_large_for_their_znodes,
+    trigger_partition_reassignment,
+)
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.events import OwnReplicas
 from aiocontroller.core.ids import ReplicaAssignment, TopicAssignment, distinct
@@ -102,6 +106,9 @@ async def move_own_replicas(shell: ControllerShell, event: OwnReplicas) -> None:
         else:
             wanted[pid] = assignment
     if wanted:
+        refused = await too_large_for_their_znodes(shell, wanted)
+        wanted = {pid: assignment for pid, assignment in wanted.items() if pid not in refused}
+        log_refused(shell, refused)
         log.info("Reassigned, since they name a controller as a replica: %s", shell.sample(list(wanted)))
         await trigger_partition_reassignment(shell, wanted)
 

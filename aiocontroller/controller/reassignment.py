@@ -32,16 +32,19 @@ from aiocontroller.core.events import (
     StopReplicaResponseReceived,
     ZkPartitionReassignment,
 )
-from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
+from aiocontroller.core.ids import ReplicaAssignment, TopicAssignment, TopicPartition
 from aiocontroller.core.partitions import NO_ISR
 from aiocontroller.core.reassignment import Refused, by_broker, check_target, in_sync_replica_stays, is_complete
 from aiocontroller.core.request_batch import RequestBatch
 from aiocontroller.core.states import PartitionState, ReplicaState
-from aiocontroller.zookeeper.errors import Code
-from aiocontroller.zookeeper.znodes import BadZNode
+from aiocontroller.zookeeper.codec import MAX_DATA_BYTES
+from aiocontroller.zookeeper.errors import TOO_LARGE, Code
+from aiocontroller.zookeeper.znodes import BadZNode, topic_znode_bytes
 
 log = logging.getLogger(__name__)
 
+PARTITIONS_AT_ONCE = 5_000
+"""Looked at before others may run."""
 MAX_ATTEMPTS = 16
 MAX_STOP_REPLICA_ATTEMPTS = 5
 """A broker that refuses to delete a removed replica this often is let be; the replica stays on its disk."""
@@ -58,7 +61,9 @@ async def api_partition_reassignment(shell: ControllerShell, event: ApiPartition
     """A request takes precedence over what the znode says about the same partitions."""
     answers: dict[TopicPartition, Answer] = {}
     wanted: dict[int, ReplicaAssignment] = {}
-    for tp, target in event.targets.items():
+    for number, (tp, target) in enumerate(event.targets.items()):
+        if number % PARTITIONS_AT_ONCE == 0:
+            await shell.breathe()
         pid = _movable(shell, tp)
         if pid < 0:
             answers[tp] = _UNKNOWN
@@ -68,9 +73,11 @@ async def api_partition_reassignment(shell: ControllerShell, event: ApiPartition
             answers[tp] = (assignment.code, assignment.message)
         else:
             answers[tp], wanted[pid] = _OK, assignment
+    refused = await too_large_for_their_znodes(shell, wanted)
+    wanted = {pid: assignment for pid, assignment in wanted.items() if pid not in refused}
     await _remove_from_znode(shell, [shell.topic_partition(pid) for pid in wanted])
-    failed = await trigger_partition_reassignment(shell, wanted)
-    answers |= {shell.topic_partition(pid): (KafkaErrorCode.UNKNOWN_SERVER_ERROR, why) for pid, why in failed.items()}
+    refused |= await trigger_partition_reassignment(shell, wanted)
+    answers |= {shell.topic_partition(pid): (why.code, why.message) for pid, why in refused.items()}
     event.reply.answer(answers)
 
 
@@ -92,7 +99,9 @@ async def _begin_what_the_znode_says(shell: ControllerShell, under_way: Abstract
         return set()
     refused: list[TopicPartition] = []
     wanted: dict[int, ReplicaAssignment] = {}
-    for tp, target in requested.items():
+    for number, (tp, target) in enumerate(requested.items()):
+        if number % PARTITIONS_AT_ONCE == 0:
+            await shell.breathe()
         pid = _movable(shell, tp)
         # Liveness is not asked for: a dead target is waited for, as with Kafka.
         sound = pid >= 0 and target and len(set(target)) == len(target) and min(target) >= 0
@@ -108,10 +117,22 @@ async def _begin_what_the_znode_says(shell: ControllerShell, under_way: Abstract
         else:
             log.error("Reassignment of %s to %s would lose data: removed from the request", tp, target)
             refused.append(tp)
-    failed = await trigger_partition_reassignment(shell, wanted)
+    failed = await too_large_for_their_znodes(shell, wanted)
+    wanted = {pid: assignment for pid, assignment in wanted.items() if pid not in failed}
+    failed |= await trigger_partition_reassignment(shell, wanted)
+    log_refused(shell, failed)
     refused += [shell.topic_partition(pid) for pid in failed]
     await _remove_from_znode(shell, refused)
     return set(wanted) - set(failed)
+
+
+def log_refused(shell: ControllerShell, failed: Mapping[int, Refused]) -> None:
+    """One line for each reason, which names the topic where it is about one."""
+    by_reason: dict[str, list[int]] = {}
+    for pid, why in failed.items():
+        by_reason.setdefault(why.message, []).append(pid)
+    for message, pids in by_reason.items():
+        log.error("Not reassigned: %s: %s", shell.sample(pids), message)
 
 
 def _waits(shell: ControllerShell, pid: int) -> bool:
@@ -121,13 +142,16 @@ def _waits(shell: ControllerShell, pid: int) -> bool:
 
 async def list_partition_reassignments(shell: ControllerShell, event: ListPartitionReassignments) -> None:
     table, under_way = shell.context.table, shell.context.partitions_being_reassigned
-    if event.partitions is None:
-        asked: Iterable[int] = sorted(under_way)
-    else:
-        asked = [table.pid(*tp) for tp in event.partitions]
-    event.reply.answer(
-        {table.topic_partition(pid): _under_way(shell, pid) for pid in asked if pid >= 0 and pid in under_way}
-    )
+    asked: Iterable[int] = sorted(under_way)
+    if event.partitions is not None:
+        asked = (table.pid(*tp) for tp in event.partitions)
+    found: dict[TopicPartition, ReplicaAssignment] = {}
+    for number, pid in enumerate(asked):
+        if number % PARTITIONS_AT_ONCE == 0:
+            await shell.breathe()
+        if pid >= 0 and pid in under_way:
+            found[table.topic_partition(pid)] = _under_way(shell, pid)
+    event.reply.answer(found)
 
 
 def _under_way(shell: ControllerShell, pid: int) -> ReplicaAssignment:
@@ -213,7 +237,7 @@ async def resume_for_brokers(shell: ControllerShell, brokers: Sequence[int]) -> 
 
 async def trigger_partition_reassignment(
     shell: ControllerShell, wanted: Mapping[int, ReplicaAssignment]
-) -> dict[int, str]:
+) -> dict[int, Refused]:
     """Phase U for those whose assignment is new, then on with all; returns pid -> why it could not begin."""
     context, table = shell.context, shell.context.table
     mark_ineligible(shell, _queued_topics(shell, wanted), "reassignment")
@@ -235,7 +259,41 @@ async def trigger_partition_reassignment(
             context.replicas_being_removed.pop(pid, None)
         context.partitions_being_reassigned[pid] = None
     await on_partition_reassignment(shell, going)
-    return failed
+    return {pid: Refused(KafkaErrorCode.UNKNOWN_SERVER_ERROR, why) for pid, why in failed.items()}
+
+
+async def too_large_for_their_znodes(
+    shell: ControllerShell, wanted: Mapping[int, ReplicaAssignment]
+) -> dict[int, Refused]:
+    """Of topics whose znode could not hold what is wanted, and what is under way, besides the rest: pid -> why.
+
+    A reassignment under way is written with what it adds and removes, so it needs more room than what comes of it.
+    Asked before anything is begun; a znode that has grown meanwhile is refused when it is written.
+    """
+    table = shell.context.table
+    by_topic: dict[str, list[int]] = {}
+    for pid in wanted:
+        by_topic.setdefault(table.topic(pid).name, []).append(pid)
+    refused: dict[int, Refused] = {}
+    looked_at = 0
+    for name, pids in by_topic.items():
+        topic = table.topic_by_name[name]
+        looked_at += len(topic.pids)
+        if looked_at > PARTITIONS_AT_ONCE:
+            looked_at = 0
+            await shell.breathe()
+        assignments = {table.index_of[pid]: wanted.get(pid) or table.assignment(pid) for pid in topic.partitions()}
+        size = topic_znode_bytes(TopicAssignment(name, topic.id, assignments))
+        if size > MAX_DATA_BYTES:
+            refused |= dict.fromkeys(pids, Refused(KafkaErrorCode.POLICY_VIOLATION, _too_large(name, size, len(pids))))
+    return refused
+
+
+def _too_large(topic: str, size: int, partitions: int) -> str:
+    return (
+        f"the znode of topic {topic!r} would have {size} bytes with {partitions} more partitions under way, "
+        f"{MAX_DATA_BYTES} fit: reassign fewer of them at a time"
+    )
 
 
 async def _leave_isrs(
@@ -455,6 +513,9 @@ async def _write_assignments(shell: ControllerShell, wanted: Mapping[int, Replic
         for assignment, code in zip(changed, writes.code, strict=True):
             if code == Code.OK:
                 del by_topic[assignment.topic]
+            elif code == TOO_LARGE:
+                pids = by_topic.pop(assignment.topic).values()
+                failed |= dict.fromkeys(pids, _too_large(assignment.topic, topic_znode_bytes(assignment), len(pids)))
     for numbers in by_topic.values():
         failed |= dict.fromkeys(numbers.values(), f"its topic znode changed {MAX_ATTEMPTS} times meanwhile")
     return failed
@@ -482,7 +543,8 @@ async def _remove_from_znode(
     if len(left) == len(requested):
         return
     if left:
-        await shell.zk.set_or_create_partition_reassignment(left, fence=shell.context.epoch_zk_version)
+        if not await shell.zk.set_or_create_partition_reassignment(left, fence=shell.context.epoch_zk_version):
+            log.error("/admin/reassign_partitions is too large to be written anew: what has ended stays in it")
     else:
         await shell.zk.delete_partition_reassignment(fence=shell.context.epoch_zk_version)
         shell.queue.append(ZkPartitionReassignment())  # looks again, which arms the watch

@@ -17,7 +17,7 @@ from aiocontroller.core.ids import NO_TOPIC_ID, TopicAssignment
 from aiocontroller.core.partitions import Topic
 from aiocontroller.core.request_batch import Sent
 from aiocontroller.core.states import PartitionState, ReplicaState
-from aiocontroller.zookeeper.errors import Code
+from aiocontroller.zookeeper.errors import TOO_LARGE, Code
 
 log = logging.getLogger(__name__)
 
@@ -124,9 +124,10 @@ async def _read(shell: ControllerShell, topics: Sequence[str]) -> list[TopicAssi
     if not mended:
         return read.found
     writes = await shell.zk.set_topic_assignments(list(mended.values()), fence=shell.context.epoch_zk_version)
-    refused = [topic for topic, code in zip(mended, writes.code, strict=True) if code != Code.OK]
-    for topic in refused:  # somebody changed the znode meanwhile, or removed it: the watch tells us
-        log.warning("Topic %s is left as it was found: its znode changed meanwhile", topic)
+    refused = [(topic, code) for topic, code in zip(mended, writes.code, strict=True) if code != Code.OK]
+    for topic, code in refused:  # where somebody changed the znode, or removed it, the watch tells us
+        why = "there is no room for more in its znode" if code == TOO_LARGE else "its znode changed meanwhile"
+        log.warning("Topic %s is left as it was found: %s", topic, why)
         del mended[topic]
     return [mended.get(a.topic, a) for a in read.found]
 

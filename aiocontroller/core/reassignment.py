@@ -34,6 +34,10 @@ def check_target(context: ControllerContext, pid: int, target: Sequence[int] | N
         if pid not in context.partitions_being_reassigned:
             return Refused(KafkaErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment is in progress")
         return _unless_it_loses_data(context, pid, current.reassign_to(current.origin))
+    most = len(context.live) + len(current.origin)
+    if len(target) > most:
+        found = f"found {len(target)} replicas, expected {most} at most: those that it has, and each live broker"
+        return Refused(KafkaErrorCode.INVALID_REPLICA_ASSIGNMENT, found)
     wanted = ", ".join(map(str, target))
     if not target:
         return Refused(KafkaErrorCode.INVALID_REPLICA_ASSIGNMENT, "found an empty replica list, expected brokers")

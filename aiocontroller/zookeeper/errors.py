@@ -51,6 +51,10 @@ class Code(IntEnum):
     THROTTLED_OP = -127
 
 
+TOO_LARGE = int(Code.MARSHALLING_ERROR)
+"""In the results of bulk writes: what was not sent, since the server would have closed the connection over it."""
+
+
 # aiozk lacks these; defining a subclass registers it, so that its own lookup finds it too.
 class RequestTimeout(exc.ResponseError):
     error_code = -122

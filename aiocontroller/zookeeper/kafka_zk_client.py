@@ -24,8 +24,8 @@ from aiocontroller.zookeeper import cluster_znodes, paths, registration, znodes
 from aiocontroller.zookeeper.changes import Change, translate
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.cluster_znodes import DelegationToken, FeatureZNode, MigrationZNode, ProducerIdBlock
-from aiocontroller.zookeeper.codec import Create, SetData
-from aiocontroller.zookeeper.errors import Code
+from aiocontroller.zookeeper.codec import MAX_DATA_BYTES, Create, SetData
+from aiocontroller.zookeeper.errors import TOO_LARGE, Code
 from aiocontroller.zookeeper.overlap import overlapped
 from aiocontroller.zookeeper.reads import Reads
 from aiocontroller.zookeeper.writes import WriteOp, Writes
@@ -229,13 +229,22 @@ class KafkaZkClient:
         return result
 
     async def set_topic_assignments(self, assignments: Sequence[TopicAssignment], *, fence: int) -> Writes:
-        """Rewrite topics whose znodes still have the versions that the assignments name."""
-        return await self.client.set_many(
-            [paths.topic(a.topic) for a in assignments],
-            [znodes.encode_topic(a) for a in assignments],
-            [a.version for a in assignments],
+        """Rewrite topics whose znodes still have the versions that the assignments name.
+
+        ``Writes.code`` is TOO_LARGE for those that ZooKeeper would not take.
+        """
+        datas = [znodes.encode_topic(a) for a in assignments]
+        fitting = [at for at, data in enumerate(datas) if len(data) <= MAX_DATA_BYTES]
+        fit = await self.client.set_many(
+            [paths.topic(assignments[at].topic) for at in fitting],
+            [datas[at] for at in fitting],
+            [assignments[at].version for at in fitting],
             fence=fence,
         )
+        writes = _writes([TOO_LARGE] * len(datas), [-1] * len(datas), fit.largest)
+        for at, code, version in zip(fitting, fit.code, fit.version, strict=True):
+            writes.code[at], writes.version[at] = code, version
+        return writes
 
     async def delete_topic_znodes(self, topics: Sequence[str], *, fence: int) -> None:
         """The topics with everything below them."""
@@ -484,10 +493,16 @@ class KafkaZkClient:
 
     async def set_or_create_partition_reassignment(
         self, reassignment: Mapping[TopicPartition, Sequence[int]], *, fence: int
-    ) -> None:
-        """Whatever is there is replaced: entries that are done or refused are gone from the new one."""
+    ) -> bool:
+        """Whatever is there is replaced: entries that are done or refused are gone from the new one.
+
+        False, and nothing is written, where ZooKeeper would not take it: others may write it shorter than we do.
+        """
         data = znodes.encode_reassignment(reassignment)
+        if len(data) > MAX_DATA_BYTES:
+            return False
         await self._znodes.set_or_create(paths.REASSIGN_PARTITIONS, data, fence)
+        return True
 
     async def delete_partition_reassignment(self, *, fence: int) -> None:
         await self._znodes.delete([paths.REASSIGN_PARTITIONS], fence)

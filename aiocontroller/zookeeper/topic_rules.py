@@ -14,6 +14,8 @@ from aiocontroller.core.ids import MAX_PARTITIONS_PER_TOPIC
 from aiocontroller.zookeeper.codec import MAX_DATA_BYTES
 
 MAX_TOPIC_NAME_LENGTH = 249
+MAX_REPLICATION_FACTOR = 1000
+"""Of assignments that are given: they may name brokers that are down, as many as there are numbers."""
 MAX_MESSAGE_LENGTH = 1000
 """Characters of what a client is told: it may quote what the client has sent, and answers are bounded."""
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
@@ -68,7 +70,9 @@ def without_collision_chars(name: str) -> str:
 
 def _check_replicas(topic: str, partition: int, replicas: Sequence[int]) -> None:
     wrong = None
-    if not replicas:
+    if len(replicas) > MAX_REPLICATION_FACTOR:
+        wrong = f"has {len(replicas)} replicas, expected {MAX_REPLICATION_FACTOR} at most"
+    elif not replicas:
         wrong = "has no replicas"
     elif len(set(replicas)) != len(replicas):
         wrong = f"names a broker twice: {list(replicas[:20])}"
@@ -100,7 +104,7 @@ def check_assignment(topic: str, assignment: Mapping[int, Sequence[int]], *, fir
         )
     for partition in expected:
         _check_replicas(topic, partition, assignment[partition])
-    factors = sorted({len(replicas) for replicas in assignment.values()})
+    factors = sorted({len(replicas) for replicas in assignment.values()})[:20]
     if len(factors) != 1:
         raise TopicError(
             KafkaErrorCode.INVALID_REPLICA_ASSIGNMENT,

@@ -74,6 +74,7 @@ __all__ = [
     "encode_partitions",
     "encode_reassignment",
     "encode_topic",
+    "topic_znode_bytes",
 ]
 
 _encode_json = msgspec.json.Encoder().encode
@@ -369,6 +370,10 @@ def encode_topic(assignment: TopicAssignment) -> bytes:
         topic_id,
         _replicas_as_json((n, a.adding) for n, a in in_order if a.adding),
     )
+
+
+def topic_znode_bytes(assignment: TopicAssignment) -> int:
+    return len(encode_topic(assignment))
 
 
 def _replicas_as_json(replicas: Iterable[tuple[int, tuple[int, ...]]]) -> bytes:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
+from aiocontroller.controller import reassignment
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode as Code
 from aiocontroller.core.events import NewPartitions, NewTopic, Reply, TopicResult
+from aiocontroller.core.ids import TopicPartition
 from aiocontroller.net.ports import World
 from aiocontroller.service import Service
-from tests.integration.controller.harness import Cluster, idle, journal_of, running
+from aiocontroller.zookeeper import kafka_zk_client
+from tests.integration.controller.harness import Cluster, idle, journal_of, running, until
 
 MANY = 2_000_000_000
 
@@ -94,6 +98,78 @@ async def test_topic_cannot_outgrow_its_znode(cluster: Cluster, service: Service
     assert result.error_code == Code.INVALID_PARTITIONS
     assert "90001 partitions" in result.message
     assert len((await cluster.zk.get_topic_assignments(["t"], watch=False)).found[0].partitions) == 1
+
+
+@pytest.fixture
+def small_znodes(monkeypatch: pytest.MonkeyPatch) -> int:
+    """As if ZooKeeper took no more for a znode: what fails with 40,000 partitions fails with 40."""
+    limit = 1_000
+    for module in (reassignment, kafka_zk_client):
+        monkeypatch.setattr(module, "MAX_DATA_BYTES", limit)
+    return limit
+
+
+async def test_reassignment_that_is_too_large_for_the_topics_znode_is_refused(
+    cluster: Cluster, service: Service, small_znodes: int
+) -> None:
+    """Of the topic, and of no other; less of it at a time is taken."""
+    await cluster.create_topic("large", {n: [1, 2] for n in range(40)})
+    await cluster.create_topic("small", {0: [1, 2]})
+    await cluster.until_leaders("large", [1] * 40)
+    await cluster.until_leaders("small", [1])
+    before = await cluster.zk.get_topic_assignments(["large"], watch=False)
+    targets: dict[TopicPartition, tuple[int, ...] | None] = {TopicPartition("large", n): (3, 1) for n in range(40)}
+    targets[TopicPartition("small", 0)] = (3, 1)
+    found = await ask(service, lambda reply: ev.ApiPartitionReassignment(targets=targets, reply=reply))
+    assert found.pop(TopicPartition("small", 0)) == (Code.NONE, "")
+    assert {code for code, _ in found.values()} == {Code.POLICY_VIOLATION}
+    (message,) = {message for _, message in found.values()}
+    assert "the znode of topic 'large' would have 1" in message
+    assert f"with 40 more partitions under way, {small_znodes} fit" in message
+    assert (await cluster.zk.get_topic_assignments(["large"], watch=False)).found == before.found
+    assert {s.isr for s in await cluster.states("large", 40) if s is not None} == {(1, 2)}
+    few = {TopicPartition("large", n): (3, 1) for n in range(5)}
+    found = await ask(service, lambda reply: ev.ApiPartitionReassignment(targets=few, reply=reply))
+    assert set(found.values()) == {(Code.NONE, "")}
+
+
+async def test_reassignment_by_znode_that_is_too_large_is_taken_out_of_it(
+    cluster: Cluster, service: Service, small_znodes: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Named in the log once; the other topics' part goes on, and the znode that is left says what does."""
+    await cluster.create_topic("large", {n: [1, 2] for n in range(40)})
+    await cluster.create_topic("small", {0: [1, 2]})
+    await cluster.until_leaders("large", [1] * 40)
+    await cluster.until_leaders("small", [1])
+    wanted = [{"topic": "large", "partition": n, "replicas": [3, 1]} for n in range(40)]
+    wanted.append({"topic": "small", "partition": 0, "replicas": [3, 1]})
+    data = json.dumps({"version": 1, "partitions": wanted}).encode()
+    await cluster.client.create("/admin/reassign_partitions", data=data)
+
+    async def taken_out() -> bool:
+        left = await cluster.zk.get_partition_reassignment(watch=False)
+        return left == {TopicPartition("small", 0): (3, 1)}
+
+    await until(taken_out)
+    await idle(service)
+    said = [r.getMessage() for r in caplog.records if "'large'" in r.getMessage()]
+    assert len(said) == 1
+    assert "40 in all" in said[0]
+    table = service.shell.context.table
+    assert table.assignment(table.pid("small", 0)).adding == (3,)
+
+
+@pytest.mark.parametrize("target", [tuple(range(100_000)), (1,) * 100_000, (-1,) * 50_000])
+async def test_absurd_replica_lists_are_refused(cluster: Cluster, service: Service, target: tuple[int, ...]) -> None:
+    await create(service, topic("t"))
+    tp = TopicPartition("t", 0)
+    found = await ask(service, lambda reply: ev.ApiPartitionReassignment(targets={tp: target}, reply=reply))
+    code, message = found[tp]
+    assert code == Code.INVALID_REPLICA_ASSIGNMENT
+    assert f"found {len(target)} replicas, expected 4 at most" in message
+    given = (await create(service, topic("u", -1, -1, assignment={0: target})))["u"]
+    assert given.error_code == Code.INVALID_REPLICA_ASSIGNMENT
+    assert f"partition 0 has {len(target)} replicas, expected 1000 at most" in given.message
 
 
 # -- finding 2 ---------------------------------------------------------------------------------------------------------

@@ -267,9 +267,10 @@ class Znodes:
 
     async def set_or_create_partition_reassignment(
         self, reassignment: Mapping[TopicPartition, Sequence[int]], *, fence: int
-    ) -> None:
+    ) -> bool:
         self.fence(fence)
         self.reassignment = {tp: tuple(replicas) for tp, replicas in reassignment.items()}
+        return True
 
     async def delete_partition_reassignment(self, *, fence: int) -> None:
         self.fence(fence)
