@@ -158,6 +158,12 @@ class Config(msgspec.Struct, frozen=True):
     leader_imbalance_check_interval_seconds: int = 300
     unclean_leader_election_enable: bool = False
     delete_topic_enable: bool = True
+    delegation_token_secret_key: Secret | None = None
+    """The brokers' own, with which the secrets of delegation tokens are made; None: no tokens are made here."""
+    delegation_token_master_key: Secret | None = None
+    """The older name of ``delegation.token.secret.key``, which wins."""
+    delegation_token_max_lifetime_ms: int = 604_800_000
+    delegation_token_expiry_time_ms: int = 86_400_000
     delegation_token_expiry_check_interval_ms: int = 3_600_000
     aiocontroller_id: int = DEFAULT_CONTROLLER_ID
     aiocontroller_http_host: str = "127.0.0.1"
@@ -328,6 +334,10 @@ PROPERTIES: dict[str, Kind] = {
     "leader.imbalance.check.interval.seconds": _whole(1, unit="seconds"),
     "unclean.leader.election.enable": _BOOL,
     "delete.topic.enable": _BOOL,
+    "delegation.token.secret.key": _SECRET,
+    "delegation.token.master.key": _SECRET,
+    "delegation.token.max.lifetime.ms": _TIMEOUT_MS,
+    "delegation.token.expiry.time.ms": _TIMEOUT_MS,
     "delegation.token.expiry.check.interval.ms": _TIMEOUT_MS,
     "aiocontroller.id": _CONTROLLER_ID,
     "aiocontroller.http.host": _TEXT,

@@ -17,9 +17,11 @@ from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import AioControllerError
 from aiocontroller.server import (
     acl_apis,
+    client_quota_apis,
     config_apis,
     controller_apis,
     coordinator_apis,
+    delegation_token_apis,
     leader_apis,
     login_apis,
     metadata_apis,
@@ -47,6 +49,8 @@ FAMILIES: tuple[Callable[[ControllerShell], Apis], ...] = (
     acl_apis.apis,
     producer_id_api.apis,
     login_apis.apis,
+    client_quota_apis.apis,
+    delegation_token_apis.apis,
 )
 
 

@@ -322,8 +322,13 @@ class AdminZkClient:
         """Of a user's client, the user too, if nothing else is known of it."""
         if await self._try(Delete(path, version)):
             return False
-        user, clients, _ = path.partition("/clients/")
-        if clients and await self._try(Delete(f"{user}/clients")) == 0:
+        clients = parent_of(path)
+        user = clients.removesuffix("/clients")
+        if (
+            parent_of(user) == paths.config_entities("users")
+            and user != clients
+            and await self._try(Delete(clients)) == 0
+        ):
             reads = await self._znodes.read(user)
             if reads is not None and not _decoded(user, reads.data[0]):
                 await self._try(Delete(user, reads.version[0]))

@@ -224,16 +224,22 @@ async def test_alterations_at_once_lose_nothing(zk: KafkaZkClient) -> None:
 
 
 async def test_what_is_left_of_users_and_clients_goes(zk: KafkaZkClient, admin: AdminZkClient) -> None:
-    for entity, name in (("users", "u"), ("users", "u/clients/c"), ("users", "v/clients/c"), ("ips", "1.2.3.4")):
+    kept = (("users", "u"), ("users", "u/clients/c"), ("users", "v/clients/c"), ("ips", "1.2.3.4"), ("clients", "c"))
+    for entity, name in kept:
         await admin.update_entity_configs(entity, name, lambda configs: {"a": "1"})
     assert await admin.get_all_user_client_configs() == {"u/clients/c": {"a": "1"}, "v/clients/c": {"a": "1"}}
     assert await admin.get_all_entity_configs("users") == {"u": {"a": "1"}, "v": {}}
-    for entity, name in (("users", "v/clients/c"), ("users", "u"), ("ips", "1.2.3.4")):
+    for entity, name in (("users", "v/clients/c"), ("users", "u"), ("ips", "1.2.3.4"), ("clients", "c")):
         await admin.update_entity_configs(entity, name, lambda configs: {})
     assert await admin.get_all_entity_configs("users") == {"u": {}}, "its client is still there"
     await admin.update_entity_configs("users", "u/clients/c", lambda configs: {})
     assert await admin.get_all_entity_configs("users") == {}
     assert await admin.get_all_entity_configs("ips") == {}
+    await admin.update_entity_configs("users", "clients/clients/clients", lambda configs: {"a": "1"})
+    await admin.update_entity_configs("users", "clients/clients/clients", lambda configs: {})
+    assert await admin.get_all_entity_configs("users") == {}
+    exists = await zk.client.exists_many([f"/config/{entity}" for entity in ("users", "clients", "ips")])
+    assert list(exists.code) == [0, 0, 0]
 
 
 async def test_lost_reply_to_a_config_write(zk: KafkaZkClient, admin: AdminZkClient) -> None:

@@ -266,9 +266,9 @@ BAD = {
         b"".join(request_frame(ApiKey.LEADER_AND_ISR, 7, 1, "me", b"\x00" * 20)),
         "LEADER_AND_ISR(4) version 7 is not served here",
     ),
-    "what a broker serves, but there is none": (
-        b"".join(request_frame(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, 1, "me", b"\x00")),
-        "DESCRIBE_CLIENT_QUOTAS(48) version 1 is not served here",
+    "what brokers say to a KRaft controller": (
+        b"".join(request_frame(ApiKey.ENVELOPE, 0, 1, "me", b"\x00")),
+        "ENVELOPE(58) version 0 is not served here",
     ),
 }
 

@@ -1,0 +1,78 @@
+"""Delegation tokens as they stand in ZooKeeper, one by one, each change told to the brokers (``KafkaZkClient``).
+
+A token's secret is nowhere: it is the HMAC of the token's id by a key that all brokers share.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import logging
+from collections.abc import Callable
+
+from aiocontroller.zookeeper import cluster_znodes, paths
+from aiocontroller.zookeeper.cluster_znodes import DelegationToken
+from aiocontroller.zookeeper.codec import SetData
+from aiocontroller.zookeeper.errors import Code
+from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+from aiocontroller.zookeeper.znode_access import MAX_ATTEMPTS, ZNodeAccess, error_at
+from aiocontroller.zookeeper.znode_json import BadZNode
+
+log = logging.getLogger(__name__)
+
+
+def token_hmac(token_id: str, secret_key: str) -> bytes:
+    return hmac.digest(secret_key.encode(), token_id.encode(), hashlib.sha512)
+
+
+def token_id(chance: int) -> str:
+    """From a number of 128 bits: URL-safe base64 without padding, as Kafka writes UUIDs."""
+    return base64.urlsafe_b64encode(chance.to_bytes(16, "big")).rstrip(b"=").decode()
+
+
+class DelegationTokens:
+    """Nobody's change is lost: each is made of what is there, and again if somebody else changed that."""
+
+    def __init__(self, zk: KafkaZkClient) -> None:
+        self._zk = zk
+        self._znodes = ZNodeAccess(zk.client)
+
+    async def create(self, token: DelegationToken) -> bool:
+        """Whether it was: not if there is one of this id."""
+        path, data = paths.delegation_token(token.token_id), cluster_znodes.encode_delegation_token(token)
+        if not await self._znodes.create(path, data, None):
+            return False
+        await self._tell(token.token_id)
+        return True
+
+    async def find(self, hmac_given: bytes, secret_key: str) -> str | None:
+        """The id of the token that this is the secret of."""
+        names = await self._znodes.children(paths.DELEGATION_TOKENS)
+        return next((name for name in names if hmac.compare_digest(token_hmac(name, secret_key), hmac_given)), None)
+
+    async def change(self, token_id: str, change: Callable[[DelegationToken], DelegationToken | None]) -> bool:
+        """Whether there is such a token; ``change`` says what becomes of it (None: it goes), or raises to leave it."""
+        path = paths.delegation_token(token_id)
+        for _ in range(MAX_ATTEMPTS):
+            reads = await self._znodes.read(path)
+            if reads is None:
+                return False
+            token = cluster_znodes.decode_delegation_token(path, reads.data[0])
+            if isinstance(token, BadZNode):
+                log.warning("Left out %s: found %s, expected %s", token.path, token.found, token.expected)
+                return False
+            changed = change(token)
+            if changed is None:
+                await self._znodes.delete([path], None)
+            elif not await self._znodes.write(
+                SetData(path, cluster_znodes.encode_delegation_token(changed), reads.version[0]), None
+            ):
+                continue
+            await self._tell(token_id)
+            return True
+        raise error_at(path, Code.BAD_VERSION)
+
+    async def _tell(self, token_id: str) -> None:
+        prefix = paths.delegation_token_change(paths.DELEGATION_TOKEN_CHANGE_PREFIX)
+        await self._znodes.create_sequential(prefix, token_id.encode())

@@ -1,0 +1,91 @@
+"""Filters of client quotas, and who may ask about quotas and credentials."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from aiocontroller.server.client_quota_apis import DEFAULT, EXACT, SPECIFIED, quota_filter
+from aiocontroller.wire import cold
+from aiocontroller.wire.apis import ApiKey
+from aiocontroller.zookeeper.topic_rules import TopicError
+from tests.unit.server.front import front, settle
+from tests.virtual_time import virtual_time
+
+ENTITIES = {
+    "u": {"user": "u"},
+    "v": {"user": "v"},
+    "all users": {"user": None},
+    "c": {"client-id": "c"},
+    "u's c": {"user": "u", "client-id": "c"},
+    "all clients of u": {"user": "u", "client-id": None},
+    "ip": {"ip": "10.0.0.1"},
+}
+
+
+def component(kind: str, match: int, name: str | None = None) -> SimpleNamespace:
+    return SimpleNamespace(entity_type=kind, match_type=match, match=name)
+
+
+@pytest.mark.parametrize(
+    "components, strict, expected",
+    [
+        ([], False, list(ENTITIES)),
+        ([], True, []),
+        ([component("user", EXACT, "u")], True, ["u"]),
+        ([component("user", EXACT, "u")], False, ["u", "u's c", "all clients of u"]),
+        ([component("user", DEFAULT)], True, ["all users"]),
+        ([component("user", SPECIFIED)], True, ["u", "v", "all users"]),
+        ([component("client-id", SPECIFIED)], False, ["c", "u's c", "all clients of u"]),
+        ([component("user", SPECIFIED), component("client-id", DEFAULT)], True, ["all clients of u"]),
+        ([component("ip", SPECIFIED)], False, ["ip"]),
+    ],
+)
+def test_what_a_filter_lets_through(components: list[SimpleNamespace], strict: bool, expected: list[str]) -> None:
+    wanted = quota_filter(components, strict=strict)
+    assert [name for name, entity in ENTITIES.items() if wanted.matches(entity)] == expected
+
+
+@pytest.mark.parametrize(
+    "components, code",
+    [
+        ([component("user", SPECIFIED)] * 2, 42),
+        ([component("user", SPECIFIED), component("ip", SPECIFIED)], 42),
+        ([component("", SPECIFIED)], 42),
+        ([component("group", SPECIFIED)], 35),
+        ([component("user", EXACT)], 42),
+        ([component("user", 7)], 42),
+    ],
+)
+def test_filters_that_mean_nothing(components: list[SimpleNamespace], code: int) -> None:
+    with pytest.raises(TopicError) as caught:
+        quota_filter(components, strict=False)
+    assert caught.value.code == code
+
+
+class _Nobody:
+    def authorize(self, *asked: object) -> bool:
+        return False
+
+    def authorize_by_resource_type(self, *asked: object) -> bool:
+        return False
+
+
+@virtual_time
+async def test_who_may_not_is_told_so() -> None:
+    entry = {"entity": [{"entity_type": "user", "entity_name": "u"}], "ops": []}
+    requests = [
+        (ApiKey.DESCRIBE_CLIENT_QUOTAS, {}),
+        (ApiKey.ALTER_CLIENT_QUOTAS, {"entries": [entry]}),
+        (ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": [{"name": "u"}]}),
+    ]
+    for api, fields in requests:
+        async with front() as it:
+            it.shell.authorizer = _Nobody()
+            client = await it.connect()
+            client.request(api, 0, cold.encode_request(api, 0, cold.request(api, 0, **fields)))
+            await settle()
+            answer = cold.decode_response(api, 0, client.answer(api, 0))
+            told = [getattr(answer, "error_code", 31), *(e.error_code for e in getattr(answer, "entries", ()) or ())]
+            assert set(told) == {31}, api

@@ -1,0 +1,119 @@
+"""Who is given a delegation token, before any is made."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from aiocontroller.authorizer.authorizer import AclOperation, AllowAll, Authorizer, ResourceType
+from aiocontroller.config import Config
+from aiocontroller.core.ids import Endpoint
+from aiocontroller.net.simulated import SimulatedNetwork, simulated_world
+from aiocontroller.property_values import Secret
+from aiocontroller.server.delegation_token_apis import apis
+from aiocontroller.server.request import KafkaRequest, RequestContext
+from aiocontroller.wire import cold
+from aiocontroller.wire.apis import SUPPORTED, ApiKey
+from tests.virtual_time import virtual_time
+
+TOKEN_APIS = (
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
+)
+
+
+class _Nobody:
+    def __init__(self) -> None:
+        self.asked: list[tuple[object, ...]] = []
+
+    def authorize(self, *asked: object) -> bool:
+        self.asked.append(asked)
+        return False
+
+    def authorize_by_resource_type(self, *asked: object) -> bool:
+        return False
+
+
+async def asked(
+    api: ApiKey,
+    version: int,
+    *,
+    protocol: str = "SASL_SSL",
+    principal: str = "User:ops",
+    authorizer: Authorizer | None = None,
+    key: Secret | None = None,
+    **fields: Any,
+) -> Any:
+    config = msgspec.structs.replace(Config(), delegation_token_secret_key=key)
+    world = simulated_world(SimulatedNetwork())
+    shell: Any = SimpleNamespace(config=config, world=world, authorizer=authorizer or AllowAll(), zk=None)
+    answers: list[bytes] = []
+    context = RequestContext(
+        api=api,
+        version=version,
+        correlation_id=1,
+        client_id="me",
+        principal=principal,
+        host="10.0.0.1",
+        listener=Endpoint("OURS", "127.0.0.1", 1, protocol),
+        authenticated=True,
+    )
+    body = cold.encode_request(api, version, cold.request(api, version, **fields))
+    request = KafkaRequest(context, b"", body, answers.append, lambda reason: None, lambda: None)
+    handling = apis(shell)[api].handle(request)
+    assert handling is not None
+    await handling
+    (answer,) = answers
+    return cold.decode_response(api, version, answer)
+
+
+@pytest.mark.parametrize(
+    "protocol, principal, code",
+    [
+        ("PLAINTEXT", "User:ANONYMOUS", 64),
+        ("SSL", "User:ANONYMOUS", 64),
+        ("SSL", "User:CN=ops", 61),
+        ("SASL_PLAINTEXT", "User:ops", 61),
+        ("SASL_SSL", "User:ops", 61),
+    ],
+)
+@pytest.mark.parametrize("api", TOKEN_APIS)
+@virtual_time
+async def test_where_tokens_are_given_out(api: ApiKey, protocol: str, principal: str, code: int) -> None:
+    """64: not in the open, and not to nobody; 61: these brokers have no key for tokens."""
+    for version in range(SUPPORTED[api].max + 1):
+        answer = await asked(api, version, protocol=protocol, principal=principal)
+        assert answer.error_code == code
+
+
+@virtual_time
+async def test_a_token_for_somebody_else_needs_create_tokens() -> None:
+    nobody = _Nobody()
+    answer = await asked(
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        3,
+        authorizer=nobody,
+        key=Secret("k"),
+        owner_principal_type="User",
+        owner_principal_name="carol",
+    )
+    assert (answer.error_code, answer.principal_name, answer.token_requester_principal_name) == (65, "carol", "ops")
+    assert nobody.asked == [("User:ops", "10.0.0.1", AclOperation.CREATE_TOKENS, ResourceType.USER, "User:carol")]
+
+
+@virtual_time
+async def test_only_users_renew() -> None:
+    group = {"principal_type": "Group", "principal_name": "g"}
+    answer = await asked(ApiKey.CREATE_DELEGATION_TOKEN, 1, key=Secret("k"), renewers=[group])
+    assert (answer.error_code, answer.hmac) == (67, b"")
+
+
+@virtual_time
+async def test_nobody_is_asked_about_nothing() -> None:
+    answer = await asked(ApiKey.DESCRIBE_DELEGATION_TOKEN, 3, key=Secret("k"), owners=[])
+    assert (answer.error_code, answer.tokens) == (0, ())
