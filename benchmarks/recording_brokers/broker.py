@@ -14,6 +14,7 @@ from typing import cast
 
 from aiocontroller.cluster.broker_requests import decode_stop_replica, run_to_end
 from aiocontroller.cluster.broker_responses import (
+    encode_describe_configs_response,
     encode_leader_and_isr_response,
     encode_stop_replica_response,
     encode_update_metadata_response,
@@ -38,7 +39,10 @@ OFFERED = {
     ApiKey.STOP_REPLICA: VersionRange(0, 4),
     ApiKey.UPDATE_METADATA: VersionRange(0, 8),
     ApiKey.API_VERSIONS: VersionRange(0, 4),
+    ApiKey.DESCRIBE_CONFIGS: VersionRange(0, 4),
 }
+SURVEYED = (ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CONFIGS)
+"""What controllers ask beside their work."""
 SESSION_TIMEOUT_S = 60
 
 
@@ -97,6 +101,9 @@ class RecordingBroker:
         match api:
             case ApiKey.API_VERSIONS:
                 body = [encode_api_versions_response(version, OFFERED)]
+            case ApiKey.DESCRIBE_CONFIGS:
+                header, rest = decode_request_header(frame)
+                body = [encode_describe_configs_response(header.api_version, rest, self.id)]
             case ApiKey.LEADER_AND_ISR:
                 body = encode_leader_and_isr_response(version, 0, {})
             case ApiKey.UPDATE_METADATA:
@@ -144,7 +151,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         for frame in self._reader.feed(data):
-            if int.from_bytes(frame[:2], "big") != ApiKey.API_VERSIONS:
+            if int.from_bytes(frame[:2], "big") not in SURVEYED:
                 self._broker.hear(frame)
             assert self._transport is not None
             self._transport.writelines(self._broker.answer(frame))

@@ -60,6 +60,7 @@ async def test_metadata_propagation_on_control_plane(world: World, zk_connect: s
     """Nothing goes to the data plane; one connection and one request to the control plane."""
     async with running(world, zk_connect) as cluster:
         data, control = (RecordingBroker(world, zk_connect, 0) for _ in range(2))
+        control.settings["control.plane.listener.name"] = "CONTROLLER"
         await data.listen()
         await control.listen()
         endpoints = (

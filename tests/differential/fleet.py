@@ -10,7 +10,7 @@ from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper import paths, znodes
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.codec import Create, Delete, Op
-from tests.recording_broker import Received, RecordingBroker
+from tests.recording_broker import SURVEYED, Received, RecordingBroker
 
 MARK = "mark"
 """The topic whose state tells brokers that all before it has reached them (see ``stage``)."""
@@ -25,7 +25,7 @@ class Listener(RecordingBroker):
     """How many requests were no mere marks."""
 
     def respond(self, api: ApiKey, version: int, request: Any) -> bytes:
-        if api is not ApiKey.API_VERSIONS:
+        if api not in SURVEYED:
             marks = [topic for topic in request.topic_states if topic.topic_name == MARK]
             if api is ApiKey.UPDATE_METADATA and marks:
                 self.marked = max(self.marked, marks[0].partition_states[0].zk_version)
