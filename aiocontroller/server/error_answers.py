@@ -15,6 +15,20 @@ from aiocontroller.server.apis import Fields, decoded, respond
 from aiocontroller.server.request import KafkaRequest
 from aiocontroller.wire.apis import ApiKey
 
+MESSAGES: dict[int, str] = {
+    KafkaErrorCode.NONE: "NONE",
+    KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
+    KafkaErrorCode.NOT_LEADER_OR_FOLLOWER: "For requests intended only for the leader, this error indicates that the "
+    "broker is not the current leader. For requests intended for any replica, this error indicates that the broker is "
+    "not a replica of the topic partition.",
+    KafkaErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
+    KafkaErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    KafkaErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    KafkaErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
+    KafkaErrorCode.INVALID_REQUEST: "This most likely occurs because of a request being malformed by the client "
+    "library or the message was sent to an incompatible broker. See the broker logs for more details.",
+}
+"""What Java clients expect to read, as ``Errors`` words it, where an answer has a place for it."""
 ITSELF = ""
 """In place of a field: the element is a plain value."""
 NONE: Fields = MappingProxyType({})
@@ -54,7 +68,10 @@ LEVELS: dict[ApiKey, Level] = {
         "topics",
         {"topic": "topic", "topic_id": "topic_id"},
         Level(
-            "partitions", "partitions", {"partition_index": "partition"}, rest={"high_watermark": -1, "records": b""}
+            "partitions",
+            "partitions",
+            {"partition_index": "partition"},
+            rest={"high_watermark": -1, "aborted_transactions": None, "records": b""},
         ),
     ),
     ApiKey.LIST_OFFSETS: _topics("name", _PARTITIONS),

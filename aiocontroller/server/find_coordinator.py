@@ -10,12 +10,14 @@ from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.server.apis import Fields, decoded, respond
 from aiocontroller.server.cluster_reader import ClusterSource
 from aiocontroller.server.cluster_view import in_charge
+from aiocontroller.server.error_answers import MESSAGES
 from aiocontroller.server.permissions import Permissions
 from aiocontroller.server.request import KafkaRequest
 from aiocontroller.server.topic_creation import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicCreation
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
-"""Types of keys."""
+_TYPES = (GROUP, TRANSACTION, SHARE)
+"""Of keys."""
 BATCHED_FROM, SHARE_FROM = 4, 6
 """First versions with many keys, and with share groups."""
 _OF_KEYS = {
@@ -26,13 +28,6 @@ _OF_KEYS = {
         TRANSACTION_STATE_TOPIC,
     ),
 }
-_MESSAGES = {
-    KafkaErrorCode.NONE: "NONE",
-    KafkaErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
-    KafkaErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
-    KafkaErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
-}
-"""As brokers word them, below version 4; later ones leave them empty."""
 NOWHERE: Fields = {"node_id": -1, "host": "", "port": -1}
 
 
@@ -64,10 +59,12 @@ class CoordinatorFinder:
         found = await self._find_all(request, kind, keys)
         if version < BATCHED_FROM:
             [(code, node)] = found
-            respond(request, {**node, "error_code": code, "error_message": _MESSAGES.get(code)})
+            respond(request, {**node, "error_code": code, "error_message": MESSAGES.get(code)})
             return
-        rows = zip(keys, found, strict=True)
-        coordinators = [{**node, "key": key, "error_code": code, "error_message": ""} for key, (code, node) in rows]
+        coordinators = [
+            {**node, "key": key, "error_code": code, "error_message": MESSAGES[code] if kind not in _TYPES else ""}
+            for key, (code, node) in zip(keys, found, strict=True)
+        ]
         respond(request, {"coordinators": coordinators})
 
     async def _find_all(self, request: KafkaRequest, kind: int, keys: Any) -> list[tuple[KafkaErrorCode, Fields]]:

@@ -16,7 +16,7 @@ from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import NO_TOPIC_ID
 from aiocontroller.server.apis import Apis, Fields, all_versions, decoded, respond
 from aiocontroller.server.cluster_view import INTERNAL_TOPICS, ClusterView, cluster_view
-from aiocontroller.server.error_answers import LEVELS, mirrored, refusal
+from aiocontroller.server.error_answers import LEVELS, MESSAGES, mirrored, refusal
 from aiocontroller.server.permissions import Permissions
 from aiocontroller.server.request import KafkaRequest
 from aiocontroller.wire.apis import ApiKey
@@ -142,6 +142,10 @@ def _fetch(shell: ControllerShell, request: KafkaRequest, asked: Any) -> Fields:
     version = request.context.version
     if getattr(asked, "session_epoch", -1) not in SESSIONLESS:
         return {"error_code": KafkaErrorCode.FETCH_SESSION_ID_NOT_FOUND, "session_id": NO_SESSION}
+    if _is_follower(asked) and not Permissions(shell.authorizer, request.context).may_cluster(
+        AclOperation.CLUSTER_ACTION
+    ):
+        return mirrored(LEVELS[ApiKey.FETCH], asked, lambda *path: KafkaErrorCode.TOPIC_AUTHORIZATION_FAILED)
     view = cluster_view(shell)
     names = {id(topic): _name(view, topic) for topic in asked.topics}
     judge = _readable(shell, request, asked, [name for name in names.values() if name is not None])
@@ -166,15 +170,17 @@ def _name(view: ClusterView, topic: Any) -> str | None:
     return None if found is None else found.name
 
 
+def _is_follower(asked: Any) -> bool:
+    replica = asked.replica_state.replica_id if hasattr(asked, "replica_state") else asked.replica_id
+    return bool(replica >= 0)
+
+
 def _readable(
     shell: ControllerShell, request: KafkaRequest, asked: Any, names: list[str]
 ) -> Callable[[str, int], KafkaErrorCode]:
     """Followers act for the cluster, consumers read topics."""
-    replica = asked.replica_state.replica_id if hasattr(asked, "replica_state") else asked.replica_id
-    if replica < 0:
+    if not _is_follower(asked):
         return _authorized(shell, request, AclOperation.READ, names)
-    if not Permissions(shell.authorizer, request.context).may_cluster(AclOperation.CLUSTER_ACTION):
-        return lambda name, partition: KafkaErrorCode.TOPIC_AUTHORIZATION_FAILED
     view = cluster_view(shell)
     return lambda name, partition: _not_led(view, name, partition)
 
@@ -240,7 +246,8 @@ def _describe_producers(shell: ControllerShell, request: KafkaRequest, asked: An
             check_topic_name(topic.name)
         except TopicError as error:
             return {"error_code": KafkaErrorCode.INVALID_TOPIC_EXCEPTION, "error_message": str(error)}
-        return {"error_code": judge(topic.name, partition)}
+        code = judge(topic.name, partition)
+        return {"error_code": code, "error_message": MESSAGES[code]}
 
     return mirrored(LEVELS[ApiKey.DESCRIBE_PRODUCERS], asked, fill)
 

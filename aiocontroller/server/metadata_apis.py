@@ -8,7 +8,7 @@ Source: ``KafkaApis`` of Kafka 3.9.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 
 import anyio
@@ -24,7 +24,7 @@ from aiocontroller.server.cluster_view import INTERNAL_TOPICS, ClusterView, in_c
 from aiocontroller.server.find_coordinator import CoordinatorFinder
 from aiocontroller.server.permissions import OPERATIONS_UNKNOWN, Permissions
 from aiocontroller.server.request import KafkaRequest
-from aiocontroller.server.topic_creation import TopicCreation
+from aiocontroller.server.topic_creation import AUTO_CREATE, TopicCreation
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.metadata import MetadataAsked, MetadataHead, MetadataTopicEncoder, encode_metadata
 from aiocontroller.zookeeper.topic_rules import TopicError, check_topic_name
@@ -103,14 +103,13 @@ class MetadataApi:
                     raise
 
     async def _answer(self, request: KafkaRequest, asked: TopicsAsked, cluster_id: str | None) -> bytes:
-        creating = await self._creates(asked)
+        settings = await self._settings(asked)
         view, controller = await self._source.view(asked.to_read)
-        answer = _Answer(self._shell, request, asked, view, creating=creating)
+        answer = _Answer(self._shell, request, asked, view, creating=settings is not None)
         await answer.make()
-        body = answer.body(cluster_id, controller)
-        if answer.missing and creating:
-            self._creation.create(answer.missing, await self._creation.settings())
-        return body
+        begun = self._creation.create(answer.missing, settings) if settings is not None else frozenset()
+        answer.tell_missing(begun)
+        return answer.body(cluster_id, controller)
 
     def _is_long(self, asked: TopicsAsked) -> bool:
         """More than one slice."""
@@ -121,12 +120,15 @@ class MetadataApi:
         sizes = sum(len(topic.pids) for topic in known if topic is not None)
         return sizes + TOPIC_COSTS * (len(asked.names) + len(asked.ids)) > SLICE
 
-    async def _creates(self, asked: TopicsAsked) -> bool:
-        """Whether topics that do not exist are to be created; brokers are asked for it only when there are some."""
+    async def _settings(self, asked: TopicsAsked) -> Mapping[str, str] | None:
+        """The brokers', where topics that do not exist are to be created; asked for only when there are some."""
         if not asked.may_create or not in_charge(self._shell):
-            return False
+            return None
         known = self._shell.context.table.topic_by_name
-        return any(name not in known for name in asked.names) and await self._creation.enabled()
+        if all(name in known for name in asked.names):
+            return None
+        settings = await self._creation.settings()
+        return settings if settings[AUTO_CREATE] == "true" else None
 
 
 class _Answer:
@@ -155,7 +157,9 @@ class _Answer:
         self._count = 0
         self._work = 0
         self.missing: list[str] = []
-        """The topics that do not exist and may be created."""
+        """The topics that do not exist, and may be created if any may."""
+        self._forbidden: list[str] = []
+        self._hidden: list[tuple[str | None, bytes]] = []
 
     def body(self, cluster_id: str | None, controller: int) -> bytes:
         operations = OPERATIONS_UNKNOWN
@@ -184,11 +188,20 @@ class _Answer:
                 await self._existing(topic)
         if asked.all:
             return  # what may not be seen, or has gone meanwhile, is not spoken of
-        forbidden = self._forbidden(absent) if self._creating else []
-        self._absent([name for name in absent if name not in forbidden])
-        for name in forbidden:
+        self._forbidden = self._may_not_be_created(absent) if self._creating else []
+        self._hidden = unauthorized
+        for name in absent:
+            if name not in self._forbidden:
+                self._absent(name)
+
+    def tell_missing(self, begun: frozenset[str]) -> None:
+        """What is not there; ``begun`` are those that are being created."""
+        for name in self.missing:
+            code = KafkaErrorCode.LEADER_NOT_AVAILABLE if name in begun else KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            self._without_partitions(code, name)
+        for name in self._forbidden:
             self._error(KafkaErrorCode.TOPIC_AUTHORIZATION_FAILED, name, internal=name in INTERNAL_TOPICS)
-        for hidden, topic_id in unauthorized:
+        for hidden, topic_id in self._hidden:
             self._error(KafkaErrorCode.TOPIC_AUTHORIZATION_FAILED, hidden, topic_id)
 
     def _of_ids(self, ids: Iterable[bytes]) -> list[str]:
@@ -216,27 +229,26 @@ class _Answer:
         self._pieces.append(encoder.finish(OPERATIONS_UNKNOWN if operations is None else operations))
         self._count += 1
 
-    def _forbidden(self, absent: list[str]) -> list[str]:
-        """Those that the client may not create."""
+    def _may_not_be_created(self, absent: list[str]) -> list[str]:
         if not absent or self._permissions.may_cluster(AclOperation.CREATE):
             return []
         allowed = self._permissions.of_topics(AclOperation.CREATE, absent)
         return [name for name in absent if name not in allowed]
 
-    def _absent(self, names: Iterable[str]) -> None:
-        for name in names:
-            try:
-                check_topic_name(name)
-                self.missing.append(name)
-                code = KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            except TopicError:
-                code = KafkaErrorCode.INVALID_TOPIC_EXCEPTION
-            operations = OPERATIONS_UNKNOWN
-            if self._asked.with_operations:
-                operations = self._permissions.operations(ResourceType.TOPIC, name)
-            begin = self._encoder.begin(code, name, NO_TOPIC_ID, 0, internal=name in INTERNAL_TOPICS)
-            self._pieces += (begin, self._encoder.finish(operations))
-            self._count += 1
+    def _absent(self, name: str) -> None:
+        try:
+            check_topic_name(name)
+            self.missing.append(name)
+        except TopicError:
+            self._without_partitions(KafkaErrorCode.INVALID_TOPIC_EXCEPTION, name)
+
+    def _without_partitions(self, code: KafkaErrorCode, name: str) -> None:
+        operations = OPERATIONS_UNKNOWN
+        if self._asked.with_operations:
+            operations = self._permissions.operations(ResourceType.TOPIC, name)
+        begin = self._encoder.begin(code, name, NO_TOPIC_ID, 0, internal=name in INTERNAL_TOPICS)
+        self._pieces += (begin, self._encoder.finish(operations))
+        self._count += 1
 
     def _error(
         self, code: KafkaErrorCode, name: str | None, topic_id: bytes = NO_TOPIC_ID, *, internal: bool = False

@@ -50,18 +50,20 @@ class TopicCreation:
                 self._since_s = now_s
         return self._settings
 
-    async def enabled(self) -> bool:
-        return in_charge(self._shell) and (await self.settings())[AUTO_CREATE] == "true"
+    def create(self, names: Iterable[str], settings: Mapping[str, str]) -> frozenset[str]:
+        """Have the consumer create them, unless it is about to, or out of office; returns those that it will.
 
-    def create(self, names: Iterable[str], settings: Mapping[str, str]) -> None:
-        """Have the consumer create them, unless it is about to, or out of office; nobody waits for it."""
+        Nobody waits for it: clients ask again.
+        """
         if not in_charge(self._shell):
-            return
+            return frozenset()
         room = min(MAX_AT_ONCE, MAX_WAITING - len(self._waiting))
         wanted = [name for name in names if name not in self._waiting and name not in self._under_way]
-        self._waiting.update((name, _new_topic(name, settings)) for name in wanted[: max(0, room)])
+        begun = wanted[: max(0, room)]
+        self._waiting.update((name, _new_topic(name, settings)) for name in begun)
         if not self._under_way:
             self._queue_next()
+        return frozenset(begun)
 
     def _queue_next(self) -> None:
         """One event at a time: whatever clients ask for, others in the queue wait for no more."""
