@@ -40,7 +40,7 @@ from aiocontroller.journal.journal import Journal, NullJournal
 from aiocontroller.journal.writer import FileJournal
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import Listener, Timer, World
-from aiocontroller.net.real import real_world
+from aiocontroller.net.real import raise_descriptor_limit, real_world
 from aiocontroller.server import http
 from aiocontroller.server.commands import Commands
 from aiocontroller.server.controller_apis import PRELOADED
@@ -54,6 +54,10 @@ from aiocontroller.zookeeper.session import CLOSE_WITHIN_S as SESSION_CLOSED_WIT
 
 log = logging.getLogger(__name__)
 
+DESCRIPTORS_OF_OUR_OWN = 32
+"""Listeners, ZooKeeper's connection and the next one, the journal, standard output, the loop's own."""
+DESCRIPTORS_PER_BROKER = 3
+"""Requests to it, its heartbeat, and a question at a takeover."""
 LAG_PROBE_S = 0.05
 ACLS_WITHIN_S = 10.0
 RELEASED_WITHIN_S = 2.5
@@ -96,7 +100,9 @@ class Service:
         metrics: Metrics | None = None,
         with_http: bool = True,
         allow_session_expiry: bool = False,
+        descriptors: int | None = None,
     ) -> None:
+        """``descriptors``: how many files and sockets this process may have open; None: nobody counts."""
         self.config = config
         self.world = world
         self.metrics = Metrics() if metrics is None else metrics
@@ -118,6 +124,7 @@ class Service:
         self._step = "starting"
         self._with_http = with_http
         self._allow_session_expiry = allow_session_expiry
+        self._descriptors = descriptors
         self._tasks: anyio.abc.TaskGroup | None = None
         self._listeners: list[Listener] = []
         self._kafka: SocketServer | None = None
@@ -229,7 +236,7 @@ class Service:
     async def _open(self, tasks: anyio.abc.TaskGroup) -> None:
         config = self.config
         self._step = "opening listeners"
-        kafka = self._kafka = SocketServer(self.shell, tasks)
+        kafka = self._kafka = SocketServer(self.shell, tasks, None if self._descriptors is None else self._places)
         for listener in config.listeners:
             how = self.shell.security.server(listener)
             serving = await self.world.network.serve_through(
@@ -265,6 +272,16 @@ class Service:
         with anyio.move_on_after(ACLS_WITHIN_S):
             await self.shell.acls.loaded.wait()
 
+    def _places(self) -> int:
+        """How many connections of brokers and clients there may be: the descriptors that nobody else needs."""
+        assert self._descriptors is not None
+        of_others = (
+            DESCRIPTORS_OF_OUR_OWN
+            + self.config.aiocontroller_http_max_connections
+            + DESCRIPTORS_PER_BROKER * len(self.shell.context.brokers)
+        )
+        return max(1, self._descriptors - of_others)
+
     async def _watch_loop_lag(self) -> None:
         """How late the loop runs what is due: the longest step that anybody took is somewhere in it."""
         lag = self.metrics.timer("aiocontroller", "EventLoop", "LagMs")
@@ -287,6 +304,11 @@ class Service:
             debug=self._debug_handlers(),
             commands=Commands(self.shell, self.controller, self.stop).by_name(),
             token=self.token,
+            limits=http.Limits(
+                config.aiocontroller_http_max_connections,
+                config.aiocontroller_http_max_request_bytes,
+                config.aiocontroller_http_timeout_ms / 1000,
+            ),
         )
         self.http_port = self._http.port
 
@@ -407,7 +429,14 @@ def run_service(
         folder = _journal_dir(config, data)
         metrics = Metrics()
         journal = FileJournal(folder, config.aiocontroller_id, world=world, metrics=metrics) if folder else None
-        service = Service(config, world, journal=journal, metrics=metrics, allow_session_expiry=allow_session_expiry)
+        service = Service(
+            config,
+            world,
+            journal=journal,
+            metrics=metrics,
+            allow_session_expiry=allow_session_expiry,
+            descriptors=raise_descriptor_limit(),
+        )
         ending.attach(
             service.leave,
             within_s=lambda: service.end_within_s,

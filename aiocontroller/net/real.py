@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import random
+import resource
 import socket
 import ssl as ssl_module
 import time
@@ -20,6 +21,8 @@ log = logging.getLogger(__name__)
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+MOST_DESCRIPTORS = 1 << 20
+"""Where the operating system has no limit; no more than Linux allows by default."""
 ACCEPT_AGAIN_S = 0.1
 """How long connections are left waiting when there was no descriptor for one."""
 
@@ -188,6 +191,21 @@ async def _listen(host: str, port: int, backlog: int) -> list[socket.socket]:
             each.close()
         raise
     return sockets
+
+
+def raise_descriptor_limit() -> int:
+    """Let this process open as many files and sockets as it may at all; how many that is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError) as error:
+            log.warning("The limit of open files stays at %d: %s", soft, error)
+        else:
+            log.info("The limit of open files is %d, was %d", wanted, soft)
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
 
 
 def real_world() -> World:

@@ -7,10 +7,11 @@ the cluster.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from aiohttp import web
@@ -19,6 +20,7 @@ from aiocontroller.core.errors import AioControllerError
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import Listener, World
 from aiocontroller.server.commands import Command
+from aiocontroller.server.http_connections import HttpConnection, HttpGate
 
 log = logging.getLogger("aiocontroller.http")
 
@@ -27,7 +29,20 @@ DebugHandler = Callable[[], Awaitable[object]]
 """What it returns is answered as JSON; an exception as 500 with its text."""
 
 SHUTDOWN_TIMEOUT_S = 0.3
+LINGERING_S = 1.0
+"""How long a body that nobody wants is read, so that its sender gets the answer."""
 _encoder = msgspec.json.Encoder(enc_hook=repr)
+
+
+class Limits(NamedTuple):
+    max_connections: int = 64
+    max_request_bytes: int = 1 << 20
+    """Of a body."""
+    timeout_s: float = 10.0
+    """For each of a request's header, its body and the reading of its answer; and how long a connection may idle."""
+
+
+DEFAULT_LIMITS = Limits()
 
 
 class HttpServer:
@@ -67,10 +82,11 @@ async def serve(
     debug: Mapping[str, DebugHandler] | None = None,
     commands: Mapping[str, Command] | None = None,
     token: str = "",
+    limits: Limits = DEFAULT_LIMITS,
 ) -> HttpServer:
     """Listen on ``host:port`` (0: a free one).  ``debug`` handlers answer ``POST /debug/{name}``, ``commands``
     ``POST /{name}`` with the token in ``TOKEN_HEADER``.  OSError when the address cannot be had."""
-    application = web.Application()
+    application = web.Application(middlewares=[_in_turns()], client_max_size=limits.max_request_bytes)
     application.router.add_get("/", _index(debug or {}))
     application.router.add_get("/metrics", _metrics(metrics))
     application.router.add_get("/healthz", _probe(alive))
@@ -79,12 +95,21 @@ async def serve(
     for name, handler in sorted((debug or {}).items()):
         application.router.add_post(f"/debug/{name}", _debug(name, handler))
     for name, command in sorted((commands or {}).items()):
-        application.router.add_post(f"/{name}", _command(command, token))
+        application.router.add_post(f"/{name}", _command(command, token, limits.timeout_s))
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
     await runner.setup()
     assert runner.server is not None
+    gate = HttpGate(
+        runner.server,
+        world.clock,
+        metrics,
+        limits.max_connections,
+        limits.timeout_s,
+        access_log=None,
+        lingering_time=LINGERING_S,
+    )
     try:
-        listener = await world.network.serve(runner.server, host, port)
+        listener = await world.network.serve_through(gate, host, port)
     except BaseException:
         await runner.cleanup()
         raise
@@ -92,6 +117,28 @@ async def serve(
 
 
 _Handler = Callable[[web.Request], Awaitable[web.Response]]
+
+
+def _in_turns() -> Any:
+    """Requests that are sent without waiting for answers, and by many, leave time for the rest of the program: one page
+    is made at a time, and between two of them the loop goes round once."""
+    page = asyncio.Lock()
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Callable[..., Awaitable[web.StreamResponse]]) -> Any:
+        connection = request.protocol
+        assert isinstance(connection, HttpConnection)
+        connection.begin()
+        try:
+            if request.method == "POST":
+                return await handler(request)
+            async with page:
+                await asyncio.sleep(0)
+                return await handler(request)
+        finally:
+            connection.end()
+
+    return middleware
 
 
 def _json(value: object, status: int = 200) -> web.Response:
@@ -151,12 +198,19 @@ def _debug(name: str, handler: DebugHandler) -> _Handler:
     return handle
 
 
-def _command(command: Command, token: str) -> _Handler:
+def _command(command: Command, token: str, timeout_s: float) -> _Handler:
     async def handle(request: web.Request) -> web.Response:
         if not token or not hmac.compare_digest(request.headers.get(TOKEN_HEADER, "").encode(), token.encode()):
             return _json({"error": "wrong token: commands are for who can read controller.json"}, 403)
         try:
-            return _json(await command(await request.read()))
+            async with asyncio.timeout(timeout_s):
+                body = await request.read()
+        except TimeoutError:
+            return _json({"error": f"the request's body has not come within {timeout_s:g} s"}, 408)
+        except web.RequestPayloadError as error:
+            return _json({"error": f"the request's body cannot be understood: {error}"}, 400)
+        try:
+            return _json(await command(body))
         except AioControllerError as error:
             return _json({"error": str(error)}, 409)
 

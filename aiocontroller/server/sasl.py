@@ -1,4 +1,8 @@
-"""The server's side of a login by SASL: PLAIN from the configuration, SCRAM from the users' znodes."""
+"""The server's side of a login by SASL: PLAIN from the configuration, SCRAM from the users' znodes.
+
+A user that does not exist is challenged like one that does, and refused at the last step; Kafka refuses it at the
+first, which tells everybody which users there are.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,8 @@ from aiocontroller.wire.scram import ScramCredential, ScramError, ScramServer
 
 FindCredential = Callable[[str, str], Awaitable[ScramCredential | None]]
 """(user, mechanism) -> what is kept of the password."""
+MakeUp = Callable[[str, str], ScramCredential]
+"""The same of a user that does not exist."""
 REFUSED = "Authentication failed: invalid credentials"
 """The same whether user or password is wrong: nobody learns which users there are."""
 
@@ -22,9 +28,10 @@ class SaslError(BadInputError):
 class SaslLogin:
     """Of one connection: ``choose`` a mechanism, then ``take`` tokens until there is a ``principal``."""
 
-    def __init__(self, security: ListenerSecurity, find: FindCredential, nonce: str) -> None:
+    def __init__(self, security: ListenerSecurity, find: FindCredential, made_up: MakeUp, nonce: str) -> None:
         self._security = security
         self._find = find
+        self._made_up = made_up
         self._nonce = nonce
         self._mechanism = ""
         self._scram: ScramServer | None = None
@@ -67,7 +74,7 @@ class SaslLogin:
             scram.receive(token)
             known = await self._find(scram.user, self._mechanism)
             if known is None:
-                raise SaslError(REFUSED)
+                known = self._made_up(scram.user, self._mechanism)
             self._challenged = True
             return scram.challenge(known)
         if not self._challenged:

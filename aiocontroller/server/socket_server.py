@@ -31,7 +31,7 @@ from aiocontroller.server.request_sizes import largest_request
 from aiocontroller.server.sasl import SaslLogin
 from aiocontroller.wire.apis import api_name
 from aiocontroller.wire.errors import UnsupportedApiError
-from aiocontroller.wire.scram import ScramCredential, parse_credential
+from aiocontroller.wire.scram import ScramCredential, made_up_credential, parse_credential
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from aiocontroller.zookeeper.paths import sanitize
 
@@ -94,6 +94,8 @@ class SocketServer:
         """Bytes of answers that the client does not read, the oldest first."""
         self._unread_bytes = 0
         self._max_unread_bytes = config.aiocontroller_queued_max_response_bytes
+        self._secret = b""
+        """For the salts of users that do not exist; drawn when it is needed."""
         self._count()
 
     # -- connections -----------------------------------------------------------------------------------------------
@@ -228,7 +230,8 @@ class SocketServer:
     def login(self, security: ListenerSecurity) -> SaslLogin | None:
         if not security.mechanisms:
             return None
-        return SaslLogin(security, self._credential, f"{self.shell.world.random.randrange(1 << 128):x}")
+        random = self.shell.world.random
+        return SaslLogin(security, self._credential, self._made_up_credential, f"{random.randrange(1 << 128):x}")
 
     def login_succeeded(self) -> None:
         self._logins.inc()
@@ -244,6 +247,11 @@ class SocketServer:
         except AioControllerError as error:
             self.complaints.warn("SCRAM credentials not found", "No SCRAM credential of user %r: %s", user, error)
             return None
+
+    def _made_up_credential(self, user: str, mechanism: str) -> ScramCredential:
+        if not self._secret:
+            self._secret = self.shell.world.random.randrange(1 << 256).to_bytes(32, "big")
+        return made_up_credential(self._secret, mechanism, user)
 
     # -- brokers ---------------------------------------------------------------------------------------------------
 

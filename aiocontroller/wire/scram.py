@@ -72,6 +72,22 @@ def salt_password(digest: str, password: str, salt: bytes, iterations: int) -> b
     return hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations)
 
 
+def made_up_credential(secret: bytes, mechanism: str, user: str) -> ScramCredential:
+    """What stands for a user that does not exist: always the same, and of no password.
+
+    Its salt looks as those that Kafka's tools make: a number of 130 bits in base 36.
+    """
+    digest = DIGESTS[mechanism]
+    seed = _hmac("sha512", secret, f"{mechanism}\0{user}".encode())
+    number, salt = int.from_bytes(seed[:17], "big") >> 6, ""
+    while number:
+        number, rest = divmod(number, 36)
+        salt = "0123456789abcdefghijklmnopqrstuvwxyz"[rest] + salt
+    return ScramCredential(
+        salt.encode(), _hmac(digest, secret, seed[17:32]), _hmac(digest, secret, seed[32:]), MIN_ITERATIONS
+    )
+
+
 class ScramServer:
     """One exchange: ``user`` names the one who comes, ``challenge`` and ``verify`` make the two answers."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -21,7 +22,7 @@ from aiocontroller.server.controller_apis import SERVED
 from aiocontroller.wire import admin_messages, cold, messages, sasl_messages
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.frames import encode_request_header
-from aiocontroller.wire.scram import ScramCredential, credential, salt_password
+from aiocontroller.wire.scram import ScramClient, ScramCredential, credential, salt_password
 from tests.unit.server.front import Client, Front, settle, warnings
 from tests.virtual_time import virtual_time
 
@@ -155,6 +156,40 @@ async def test_login_on_an_open_listener_is_not_passed_to_a_broker() -> None:
         code, mechanisms = sasl_messages.decode_handshake_response(client.frames[0][4:])
         assert (code, mechanisms) == (KafkaErrorCode.ILLEGAL_SASL_STATE, [])
         assert not it.upstreams
+
+
+def challenge_of(client: Client) -> dict[str, str]:
+    _, _, challenge = sasl_messages.decode_authenticate_response(client.frames[-1][4:])
+    return dict(part.split("=", 1) for part in challenge.decode().split(","))
+
+
+@virtual_time
+async def test_user_that_does_not_exist_is_challenged_and_refused_at_the_last_step() -> None:
+    """Whether a SCRAM user exists leaked one step early."""
+    async with front(SECURE) as it:
+        challenges = []
+        for user in ("broker", "nobody", "nobody", "someone"):
+            client = await it.connect()
+            client.request(ApiKey.SASL_HANDSHAKE, 1, sasl_messages.encode_handshake_request("SCRAM-SHA-256"))
+            await settle()
+            exchange = ScramClient("SCRAM-SHA-256", user, "wrong", "abc")
+            client.request(ApiKey.SASL_AUTHENTICATE, 0, sasl_messages.encode_authenticate_request(exchange.first()))
+            await settle()
+            code, _, challenge = sasl_messages.decode_authenticate_response(client.frames[-1][4:])
+            assert code == 0
+            challenges.append(challenge_of(client))
+            answer = sasl_messages.encode_authenticate_request(exchange.respond(challenge))
+            client.request(ApiKey.SASL_AUTHENTICATE, 0, answer)
+            await settle()
+            code, message, _ = sasl_messages.decode_authenticate_response(client.frames[-1][4:])
+            assert (code, message) == (58, "Authentication failed: invalid credentials")
+            assert client.closed
+        known, nobody, again, someone = challenges
+        assert known["i"] == nobody["i"] == "4096"
+        assert nobody["s"] == again["s"] != someone["s"]
+        salt = base64.b64decode(nobody["s"]).decode()
+        assert 24 <= len(salt) <= 26
+        assert salt.isalnum()
 
 
 # -- what is open to whom, with an authorizer --------------------------------------------------------------------------

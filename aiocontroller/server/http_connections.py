@@ -1,0 +1,108 @@
+"""Connections to the HTTP server: few, each with a deadline for whatever it does, none with a traceback.
+
+They have places of their own, so that Kafka's clients cannot take them, and make room for each other in the same way
+(``connection_quotas``).  aiohttp keeps the deadline for a request's header and for a connection that is idle; here are
+those for answers that are not read.  (Bodies are read by ``http``.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+
+from aiocontroller.metrics import Metrics
+from aiocontroller.net.complaints import Complaints
+from aiocontroller.net.ports import Clock, Timer
+from aiocontroller.server.connection_quotas import ConnectionQuotas
+
+log = logging.getLogger("aiocontroller.http")
+
+
+class HttpConnection(web.RequestHandler):
+    def __init__(self, gate: HttpGate, address: str, abort: Callable[[], object], **options: Any) -> None:
+        super().__init__(gate.server, loop=asyncio.get_running_loop(), **options)
+        self.address = address
+        self._gate = gate
+        self._abort = abort
+        self._evicted = False
+        self._deadline: Timer | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._abort = transport.abort  # type: ignore[attr-defined]
+        if self._evicted:
+            self._abort()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._gate.quotas.leave(self)
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def evict(self) -> None:
+        self._evicted = True
+        self._abort()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._deadline = self._gate.clock.call_later(self._gate.timeout_s, self.evict)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_waiting()
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def begin(self) -> None:
+        """A request of it is under way."""
+        self._gate.quotas.begin(self)
+
+    def end(self) -> None:
+        self._gate.quotas.end(self)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """A request that cannot be understood is its sender's mistake, and no reason for a traceback."""
+        if status >= 500:
+            return super().handle_error(request, status, exc, message)
+        reason = (message or repr(exc)).partition("\n")[0]
+        self._gate.complaints.warn(
+            "malformed HTTP requests", "HTTP request from %s refused (%d): %s", self.address, status, reason
+        )
+        answer = web.Response(status=status, text=f"{reason}\n")
+        answer.force_close()
+        return answer
+
+
+class HttpGate:
+    """``net.ports.Gate`` of the HTTP server; ``options`` are those of aiohttp's handlers."""
+
+    def __init__(
+        self, server: web.Server, clock: Clock, metrics: Metrics, places: int, timeout_s: float, **options: Any
+    ) -> None:
+        self.server = server
+        self.clock = clock
+        self.timeout_s = timeout_s
+        self.quotas = ConnectionQuotas(lambda: places)
+        self.complaints = Complaints(log, clock)
+        self._options = options
+        metrics.gauge("aiocontroller", "HttpServer", "Connections", lambda: len(self.quotas))
+        metrics.gauge("aiocontroller", "HttpServer", "EvictedConnections", lambda: self.quotas.evicted)
+
+    def enter(self, address: str, abort: Callable[[], object]) -> HttpConnection | None:
+        if self.quotas.refusal(address) is not None:
+            return None
+        connection = HttpConnection(self, address, abort, keepalive_timeout=self.timeout_s, **self._options)
+        self.quotas.enter(connection)
+        return connection
