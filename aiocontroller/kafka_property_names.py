@@ -111,8 +111,9 @@ _OF_3_9 = """
 
 _READ_ELSEWHERE = """
     allow.everyone.if.no.acl.found authorizer.zookeeper.connection.timeout.ms
-    authorizer.zookeeper.max.in.flight.requests authorizer.zookeeper.session.timeout.ms authorizer.zookeeper.url kafka.csv.metrics.dir
-    kafka.csv.metrics.reporter.enabled kafka.metrics.polling.interval.secs kafka.metrics.reporters super.users
+    authorizer.zookeeper.max.in.flight.requests authorizer.zookeeper.session.timeout.ms authorizer.zookeeper.url
+    kafka.csv.metrics.dir kafka.csv.metrics.reporter.enabled kafka.metrics.polling.interval.secs
+    kafka.metrics.reporters super.users
 """
 """By AclAuthorizer and by the reporters of Kafka's own metrics."""
 
@@ -125,6 +126,8 @@ _OF_EARLIER_RELEASES = """
 _PREFIXES = ("metrics.context.", "rlmm.config.", "rsm.config.")
 """What stands behind these is for plug-ins."""
 
+BROKER_PROPERTIES = frozenset(_OF_3_9.split())
+"""What a broker of 3.9 can be given."""
 KAFKA_PROPERTIES = frozenset(f"{_OF_3_9} {_READ_ELSEWHERE} {_OF_EARLIER_RELEASES}".split())
 
 
