@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -49,6 +50,11 @@ def reassign(
     _show_results(targets, results, as_json, cancel=cancel)
 
 
+MAX_PLAN_BYTES = 100 * 1024 * 1024
+"""As large as a request to a broker may be."""
+REQUEST_BYTES = 256 * 1024
+"""Of a plan in one request, about: the controller does one at a time, and other events in between."""
+
 # -- plans -------------------------------------------------------------------------------------------------------------
 
 
@@ -73,6 +79,9 @@ class Plan(NamedTuple):
 def read_plan(path: Path) -> Plan:
     """BadInputError naming the file, what was found and what was expected.  Replica lists are the controller's to
     judge."""
+    size = path.stat().st_size
+    if size > MAX_PLAN_BYTES:
+        raise BadInputError(f"{path}: found {size:,} bytes, expected a plan of {MAX_PLAN_BYTES:,} at most")
     try:
         found = msgspec.json.decode(path.read_bytes(), type=_Plan)
     except msgspec.MsgspecError as error:
@@ -131,16 +140,34 @@ async def _altered(address: str, wanted: Targets | None, cancel: bool) -> tuple[
             targets = dict.fromkeys(await _under_way(zk, None) if wanted is None else wanted)
         if not targets:
             return {}, {}
-        answer = await ask_controller(
-            real_world(),
-            zk,
-            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-            lambda version: wire.encode_alter_partition_reassignments_request(version, targets),
-            wire.decode_alter_partition_reassignments_response,
-            lambda answer: answer.error_code == KafkaErrorCode.NOT_CONTROLLER,
-        )
-    _raise_for(answer.error_code, answer.error_message)
-    return targets, answer.results
+        results: dict[TopicPartition, Outcome] = {}
+        for part in in_parts(targets):
+            answer = await ask_controller(
+                real_world(),
+                zk,
+                ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+                lambda version, part=part: wire.encode_alter_partition_reassignments_request(version, part),  # type: ignore[misc]
+                wire.decode_alter_partition_reassignments_response,
+                lambda answer: answer.error_code == KafkaErrorCode.NOT_CONTROLLER,
+            )
+            _raise_for(answer.error_code, answer.error_message)
+            results |= answer.results
+    return targets, results
+
+
+def in_parts(targets: Targets) -> Iterator[Targets]:
+    """Of about ``REQUEST_BYTES``, in their order."""
+    part: dict[TopicPartition, Sequence[int] | None] = {}
+    size = 0
+    for tp, replicas in targets.items():
+        bytes_more = len(tp.topic) + 12 + 4 * len(replicas or ())
+        if part and size + bytes_more > REQUEST_BYTES:
+            yield part
+            part, size = {}, 0
+        part[tp] = replicas
+        size += bytes_more
+    if part:
+        yield part
 
 
 def _raise_for(code: int, message: str) -> None:

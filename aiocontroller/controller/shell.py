@@ -35,6 +35,9 @@ log = logging.getLogger(__name__)
 SENT_AT_ONCE = 2_000
 """Partitions of a batch that are not held back until its end."""
 
+MAX_REPORTED_BAD = 10_000
+"""Unreadable znodes that are kept in mind."""
+
 LEADERS_FIRST_S = 0.5
 """How long the others wait for a leader that does not answer."""
 
@@ -92,6 +95,8 @@ class ControllerShell:
         self.faults = Faults(world.clock.monotonic, metrics)
         self.reloaded = False
         """This term has begun before: partitions may bear its epoch already."""
+        self._reported_bad: dict[str, BadZNode] = {}
+        """By path, as they were reported last."""
         self.bad_znodes = metrics.counter("aiocontroller", "ZooKeeper", "BadZNodes")
         self.refused_brokers = RefusedBrokers(world.clock, metrics)
         self.alarms = metrics.counter("aiocontroller", "EarlyDetection", "Alarms")
@@ -125,6 +130,7 @@ class ControllerShell:
         self._requests = None
         self.reported_offline = frozenset()
         self._deletion_waiters.clear()
+        self._reported_bad.clear()
         self.context = ControllerContext()
 
     # -- brokers ---------------------------------------------------------------------------------------------------
@@ -228,11 +234,21 @@ class ControllerShell:
     # -- what went wrong -------------------------------------------------------------------------------------------
 
     def report_bad_znodes(self, bad: Sequence[BadZNode]) -> None:
-        """Named, counted, left out; the rest of the cluster goes on."""
+        """Named, counted, left out; the rest of the cluster goes on.  Once, until it changes or is well or gone."""
         for znode in bad:
+            if self._reported_bad.get(znode.path) == znode:
+                continue
+            if len(self._reported_bad) >= MAX_REPORTED_BAD:
+                del self._reported_bad[next(iter(self._reported_bad))]
+            self._reported_bad[znode.path] = znode
             self.bad_znodes.inc()
             self.journal.append("bad_znode", detail=f"{znode.path}: found {znode.found}, expected {znode.expected}")
             log.error("Left out %s: found %s, expected %s", znode.path, znode.found, znode.expected)
+
+    def forget_bad_znodes(self, are_well: Callable[[str], bool]) -> None:
+        """Of these paths, reported before, the next damage is news again."""
+        for path in [path for path in self._reported_bad if are_well(path)]:
+            del self._reported_bad[path]
 
     def sample(self, pids: Sequence[int], most: int = 5) -> str:
         """Names a few partitions of many, for one log line."""

@@ -18,6 +18,7 @@ from aiocontroller.core.partitions import Topic
 from aiocontroller.core.request_batch import Sent
 from aiocontroller.core.states import PartitionState, ReplicaState
 from aiocontroller.zookeeper.errors import TOO_LARGE, Code
+from aiocontroller.zookeeper.paths import topic_of
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,13 @@ async def topic_change(shell: ControllerShell, event: TopicChange) -> Sent | Non
         if any(pid in shell.context.partitions_being_reassigned for pid in table.topic_by_name[topic].partitions()):
             shell.queue.append(ZkPartitionReassignment())  # takes the topic's entries out of the request
         shell.context.remove_topic(table.topic_by_name[topic])
+    readable = {assignment.topic for assignment in found}
+
+    def is_well_or_gone(path: str) -> bool:
+        name = topic_of(path)
+        return name is not None and (name in readable or name not in present)
+
+    shell.forget_bad_znodes(is_well_or_gone)
     if found:
         shell.queue.append(TopicDeletion())  # it may have been asked for before the topic was known
     if found or gone:

@@ -15,6 +15,9 @@ from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from aiocontroller.zookeeper.paths import sanitize
 from aiocontroller.zookeeper.topic_rules import TopicError
 
+MAX_USERS_PER_REQUEST = 1_000
+"""Each costs some round trips, while brokers' events wait."""
+
 Answer = tuple[KafkaErrorCode, str]
 
 
@@ -24,6 +27,10 @@ async def alter_user_scram_credentials(shell: ControllerShell, event: AlterUserS
         changes.setdefault(user, []).append((mechanism, None))
     for upsertion in event.upsertions:
         changes.setdefault(upsertion.user, []).append((upsertion.mechanism, upsertion))
+    if len(changes) > MAX_USERS_PER_REQUEST:
+        found = f"found {len(changes)} users in one request, expected {MAX_USERS_PER_REQUEST} at most"
+        event.reply.answer(dict.fromkeys(changes, (KafkaErrorCode.POLICY_VIOLATION, found)))
+        return
     admin = AdminZkClient(shell.zk, fence=shell.context.epoch_zk_version)
     answers: dict[str, Answer] = {}
     for user, of_user in changes.items():

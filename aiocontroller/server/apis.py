@@ -12,13 +12,16 @@ A handler takes one of the request's ways out.  What it raises instead concerns 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple
 
 from aiocontroller.server.outcomes import check_size
 from aiocontroller.server.request import KafkaRequest
 from aiocontroller.wire import cold
-from aiocontroller.wire.apis import SUPPORTED, ApiKey, VersionRange
+from aiocontroller.wire.apis import SUPPORTED, ApiKey, VersionRange, api_name
+
+log = logging.getLogger(__name__)
 
 HANDLER_TIMEOUT_S = 25.0
 """Below the request time-out of clients (30 s), so that they hear from us and not from their own timer."""
@@ -56,3 +59,10 @@ def respond(request: KafkaRequest, fields: Fields) -> None:
     """Answer by kio's schema, in the request's version; fields that this version lacks are left out."""
     api, version = request.context.api, request.context.version
     request.respond(cold.encode_response(api, version, cold.response(api, version, **fields)))
+
+
+def could_not_answer(request: KafkaRequest, error: Exception) -> None:
+    context = request.context
+    name = api_name(context.api)
+    log.error("%s version %d from %s could not be answered", name, context.version, context.host, exc_info=error)
+    request.refuse(f"{name} could not be answered")

@@ -27,8 +27,8 @@ from aiocontroller.core.events import (
     UpdateFeatures,
 )
 from aiocontroller.core.ids import ReplicaAssignment
-from aiocontroller.server.admission import RequestAdmission
-from aiocontroller.server.apis import Api, Apis
+from aiocontroller.server.admission import OF_BROKERS, RequestAdmission
+from aiocontroller.server.apis import Api, Apis, could_not_answer
 from aiocontroller.server.controller_authorization import (
     Check,
     create_partitions,
@@ -39,7 +39,7 @@ from aiocontroller.server.controller_authorization import (
 from aiocontroller.server.request import KafkaRequest
 from aiocontroller.wire import admin_messages, messages, topic_messages
 from aiocontroller.wire.alter_partition import decode_alter_partition_request, encode_alter_partition_response
-from aiocontroller.wire.apis import ApiKey, VersionRange
+from aiocontroller.wire.apis import ApiKey, VersionRange, api_name
 from aiocontroller.wire.errors import FrameError
 
 NOT_AUTHORIZED = "Cluster authorization failed."
@@ -201,6 +201,9 @@ def _or_error(encode: Callable[..., bytes]) -> Callable[[int, Any], bytes]:
     return encode_answer
 
 
+MAX_NAMED = 50_000
+"""Topics, partitions or users in one request."""
+
 SERVED: dict[int, ControllerApi] = {
     ApiKey.ALTER_PARTITION: ControllerApi(
         VersionRange(0, 3),
@@ -286,11 +289,31 @@ def _submission(
         context = request.context
 
         def answer(result: Any) -> None:
-            request.respond(served.encode(context.version, result))
+            """Whatever is wrong with it, the handler that answers goes on."""
+            try:
+                body = served.encode(context.version, result)
+            except Exception as error:
+                could_not_answer(request, error)
+            else:
+                request.respond(body)
 
-        admission.admit(
-            request,
-            lambda: served.check(shell, context, served.event(context.version, request.body, Reply(answer))),
-        )
+        def event() -> Request | None:
+            made = served.event(context.version, request.body, Reply(answer))
+            _check_count(context.api, made)
+            return served.check(shell, context, made)
+
+        admission.admit(request, event)
 
     return submit
+
+
+def _check_count(api: int, event: Request) -> None:
+    """FrameError for one that names too much: an answer for each of them would be made in one step of the loop."""
+    if api in OF_BROKERS or api == ApiKey.LIST_PARTITION_REASSIGNMENTS:  # answered for what is under way only
+        return
+    for field in ("topics", "partitions", "targets", "updates", "deletions", "upsertions"):
+        named = getattr(event, field, None)
+        if named is not None and len(named) > MAX_NAMED:
+            raise FrameError(
+                f"{api_name(api)}: found {len(named)} {field} in one request, expected {MAX_NAMED} at most"
+            )

@@ -28,7 +28,7 @@ from aiocontroller.server import (
     own_answers,
     producer_id_api,
 )
-from aiocontroller.server.apis import HANDLER_TIMEOUT_S, Api, Apis
+from aiocontroller.server.apis import HANDLER_TIMEOUT_S, Api, Apis, could_not_answer
 from aiocontroller.server.relay_rule import relay_or_refuse, relayed
 from aiocontroller.server.request import KafkaRequest
 from aiocontroller.wire.apis import ApiKey, VersionRange, api_name, check_supported
@@ -89,7 +89,7 @@ class KafkaApis:
         except FrameError:
             raise
         except Exception as error:
-            _failed(request, error)
+            could_not_answer(request, error)
             return
         if waiting is not None:
             self._tasks.start_soon(self._run, request, waiting, name=api_name(context.api))
@@ -104,13 +104,6 @@ class KafkaApis:
         except TimeoutError:
             request.refuse(f"{api_name(request.context.api)} could not be answered in time")
         except Exception as error:
-            _failed(request, error)
+            could_not_answer(request, error)
         finally:
             handler.close()  # it never began, if its turn never came
-
-
-def _failed(request: KafkaRequest, error: Exception) -> None:
-    context = request.context
-    name = api_name(context.api)
-    log.error("%s version %d from %s could not be answered", name, context.version, context.host, exc_info=error)
-    request.refuse(f"{name} could not be answered")

@@ -101,6 +101,12 @@ def broker_id(broker: int) -> str:
     return f"{BROKER_IDS}/{broker}"
 
 
+def topic_of(path: str) -> str | None:
+    """The topic whose assignment stands at the path, if one's does."""
+    parent, _, name = path.rpartition("/")
+    return name if parent == TOPICS else None
+
+
 def topic(name: str) -> str:
     return f"{TOPICS}/{name}"
 

@@ -240,3 +240,21 @@ async def test_many_deletions_are_marked_in_bulk(cluster: Cluster, service: Serv
     assert found[known].error_code == Code.INVALID_REQUEST
     assert found["t0"].error_code in (Code.REQUEST_TIMED_OUT, Code.NONE)
     assert found["none7"].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_many_users_of_one_request_are_refused(cluster: Cluster, service: Service) -> None:
+    deletions = tuple((f"user{n}", 1) for n in range(1_001))
+    found = await ask(
+        service, lambda reply: ev.AlterUserScramCredentials(deletions=deletions, upsertions=(), reply=reply)
+    )
+    assert set(found.values()) == {(Code.POLICY_VIOLATION, "found 1001 users in one request, expected 1000 at most")}
+
+
+async def test_credential_that_is_too_large_for_its_znode_is_refused(cluster: Cluster, service: Service) -> None:
+    credential = ev.ScramUpsertion("alice", 1, 4096, b"s" * 1_000_000, b"p" * 32)
+    found = await ask(
+        service, lambda reply: ev.AlterUserScramCredentials(deletions=(), upsertions=(credential,), reply=reply)
+    )
+    code, message = found["alice"]
+    assert code == Code.INVALID_CONFIG
+    assert "1040000 together at most" in message

@@ -15,7 +15,7 @@ from aiocontroller.core.ids import NO_TOPIC_ID, TopicAssignment
 from aiocontroller.net.ports import World
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
-from tests.integration.controller.harness import Cluster, held, idle, running, until
+from tests.integration.controller.harness import Cluster, held, idle, journal_of, running, until
 
 
 @pytest.fixture
@@ -157,6 +157,32 @@ async def test_unreadable_topic_is_left_out_and_comes_in_when_repaired(
     assert any("Left out /brokers/topics/broken: found" in r.getMessage() for r in caplog.records)
     await write(cluster, "broken", version=1, partitions={"0": [2]})
     await cluster.until_leaders("broken", [2])
+
+
+async def test_unreadable_topic_is_named_once_until_it_changes_or_is_gone(cluster: Cluster) -> None:
+    """Not again at every change of any topic."""
+    service = await cluster.add_controller()
+    await cluster.active()
+    path, count = "/brokers/topics/broken", service.shell.bad_znodes
+
+    async def changes(name: str) -> None:
+        for number in range(3):
+            await cluster.create_topic(f"{name}{number}", {0: [1]})
+            await cluster.until_leaders(f"{name}{number}", [1])
+        await idle(service)
+
+    await cluster.client.create(path, data=b"damaged")
+    await changes("a")
+    assert count.value == 1
+    await cluster.client.set_data(path, b"otherwise")
+    await changes("b")
+    assert count.value == 2
+    await cluster.client.delete(path)
+    await changes("c")
+    await cluster.client.create(path, data=b"otherwise")
+    await changes("d")
+    assert count.value == 3
+    assert len(journal_of(service).of_kind("bad_znode")) == 3
 
 
 async def test_topic_that_is_unreadable_at_failover_comes_in_when_repaired(cluster: Cluster) -> None:
