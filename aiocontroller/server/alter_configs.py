@@ -96,12 +96,15 @@ class AlterConfigs:
             await self._alter_topic(alteration, validate_only=validate_only)
         elif alteration.type == BROKER and not alteration.name:
             await self._alter_all_brokers(context, alteration, validate_only=validate_only)
-        elif alteration.type == BROKER or (alteration.type == BROKER_LOGGER and alteration.incremental):
-            if alteration.type == BROKER_LOGGER:
-                self._authorize(context, ResourceType.CLUSTER, CLUSTER_NAME)
+        elif alteration.type == BROKER:
             self._check_own(alteration)
-            if alteration.type == BROKER:
-                self._authorize(context, ResourceType.CLUSTER, CLUSTER_NAME)
+            self._authorize(context, ResourceType.CLUSTER, CLUSTER_NAME)
+            if any(op.operation != DELETE for op in alteration.ops):
+                raise invalid(NO_SETTINGS)
+        elif alteration.type == BROKER_LOGGER and alteration.incremental:
+            self._authorize(context, ResourceType.CLUSTER, CLUSTER_NAME)
+            self._check_own(alteration)
+            _check_loggers(alteration)
         elif alteration.type == CLIENT_METRICS:
             raise invalid("Configurations of client metrics are only supported on KRaft clusters")
         else:
@@ -116,14 +119,12 @@ class AlterConfigs:
         raise TopicError(code, "Not authorized to alter these configurations.")
 
     def _check_own(self, alteration: Alteration) -> None:
-        """This node has no settings, so there is nothing to change; nobody else's are changed here, as at a broker.
+        """This node has no settings, so all that can be done is to take one away; nobody else's are changed here.
 
         kafka-reassign-partitions --verify takes throttles off every node that metadata lists, so off this one too.
         """
         if node_id(alteration.name) != self._shell.id:
             raise invalid(f"Unexpected broker id, expected {self._shell.id}, found {alteration.name[:100]!r}")
-        if any(op.operation != DELETE for op in alteration.ops):
-            raise invalid(NO_SETTINGS)
 
     # -- topics ----------------------------------------------------------------------------------------------------
 
@@ -186,6 +187,13 @@ class AlterConfigs:
 def _alteration(resource: Any, *, incremental: bool) -> Alteration:
     ops = [ConfigOp(c.name, c.value, c.config_operation if incremental else SET) for c in resource.configs]
     return Alteration(resource.resource_type, resource.resource_name, ops, incremental)
+
+
+def _check_loggers(alteration: Alteration) -> None:
+    for op in alteration.ops:
+        if op.operation in (APPEND, SUBTRACT):
+            raise invalid("A level can be set and deleted, nothing else")
+        raise TopicError(_E.INVALID_CONFIG, f"This node has no logger {op.name[:300]!r} that can be set")
 
 
 def _check_ops(alteration: Alteration) -> None:

@@ -163,24 +163,23 @@ async def _quotas(admin: AdminZkClient, wanted: QuotaFilter) -> Any:
 
 async def _alter_quotas(shell: ControllerShell, request: KafkaRequest) -> Fields:
     asked = decoded(request)
-    permitted = Permissions(shell.authorizer, request.context).may_cluster(AclOperation.ALTER_CONFIGS)
+    if not Permissions(shell.authorizer, request.context).may_cluster(AclOperation.ALTER_CONFIGS):
+        refusal = Outcome(_E.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
+        refused_entries = [[(each.entity_type, each.entity_name) for each in entry.entity] for entry in asked.entries]
+        return {"entries": [_altered(entity, refusal) for entity in refused_entries]}
     outcomes: dict[tuple[tuple[str, str | None], ...], Outcome] = {}
     for entry in asked.entries:
         entity = {each.entity_type: each.entity_name for each in entry.entity}
-        if permitted:
-            outcome = await outcome_of(_alter(shell, entity, entry.ops, validate_only=asked.validate_only))
-        else:
-            outcome = Outcome(_E.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
+        outcome = await outcome_of(_alter(shell, entity, entry.ops, validate_only=asked.validate_only))
         outcomes[tuple(sorted(entity.items(), key=lambda item: item[0]))] = outcome
+    return {"entries": [_altered(entity, outcome) for entity, outcome in outcomes.items()]}
+
+
+def _altered(entity: Iterable[tuple[str, str | None]], outcome: Outcome) -> Fields:
     return {
-        "entries": [
-            {
-                "error_code": outcome.code,
-                "error_message": outcome.message,
-                "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
-            }
-            for entity, outcome in outcomes.items()
-        ]
+        "error_code": outcome.code,
+        "error_message": outcome.message,
+        "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity],
     }
 
 

@@ -76,6 +76,24 @@ async def test_what_is_wrong_by_itself(configs: list[tuple[str, int, str | None]
     assert says in result.error_message
 
 
+@pytest.mark.parametrize("operation, code", [(SET, 40), (DELETE, 40), (APPEND, 42)])
+@virtual_time
+async def test_this_node_has_no_loggers_to_set(operation: int, code: int) -> None:
+    config = {"name": "root", "config_operation": operation, "value": "INFO"}
+    logger = {"resource_type": 8, "resource_name": "1000001", "configs": [config]}
+    (result,) = (await _asked(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[logger])).responses
+    assert result.error_code == code
+
+
+@virtual_time
+async def test_who_may_set_nothing_is_not_told_what_could_be_set() -> None:
+    config = {"name": "num.io.threads", "config_operation": SET, "value": "4"}
+    (result,) = (
+        await _asked(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, _Nobody(), resources=[{**US, "configs": [config]}])
+    ).responses
+    assert result.error_code == 31
+
+
 @virtual_time
 async def test_a_resource_that_is_named_twice_is_not_changed() -> None:
     twice = [{"resource_type": 2, "resource_name": "t", "configs": []}] * 2
