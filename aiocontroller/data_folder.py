@@ -19,6 +19,10 @@ class FolderInUseError(AioControllerError):
     """Another process has the folder; the message names both."""
 
 
+class FolderUnusableError(AioControllerError):
+    """The folder cannot be made or written to."""
+
+
 def make_private_folder(folder: Path) -> None:
     """With its parents, where they are missing; what is there stays as it is.  OSError."""
     for each in reversed([each for each in folder.parents if not each.exists()]):
@@ -38,8 +42,23 @@ class FolderLock:
         return self._file is not None
 
     def acquire(self) -> None:
-        """Make the folder if need be, and lock it; FolderInUseError when another process has it."""
-        make_private_folder(self._folder)
+        """Make the folder if need be, and lock it; FolderInUseError when another process has it.
+
+        FolderUnusableError when the system refuses.  Nothing happens when it is held.
+        """
+        if self._file is not None:
+            return
+        try:
+            make_private_folder(self._folder)
+            self._file = self._locked()
+            os.ftruncate(self._file, 0)
+            os.write(self._file, f"{os.getpid()}\n".encode())
+        except OSError as error:
+            raise FolderUnusableError(
+                f"the folder {self._folder} cannot be used: {error.strerror}; name another by --data"
+            ) from error
+
+    def _locked(self) -> int:
         path = self._folder / LOCK_FILE
         while True:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -53,11 +72,8 @@ class FolderLock:
                     "stop it, or give another folder by --data"
                 ) from None
             if os.fstat(descriptor).st_nlink:
-                break
+                return descriptor
             os.close(descriptor)  # its holder took the file away after we had opened it
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
-        self._file = descriptor
 
     def release(self) -> None:
         """Drop the lock and take its file away; nothing happens when it is not held."""

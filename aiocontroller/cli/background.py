@@ -7,6 +7,7 @@ The interpreter does not join the thread.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import select
@@ -28,7 +29,7 @@ class BackgroundWriter:
         """In all."""
         self.broken = False
         """Nobody reads any more, or the file cannot be written to; what is written is dropped."""
-        self._descriptor = descriptor
+        self.descriptor = descriptor
         self._tell = tell
         self._max_bytes = max_bytes
         self._queue: SimpleQueue[bytes] = SimpleQueue()
@@ -75,9 +76,9 @@ class BackgroundWriter:
         view = memoryview(data)
         while view:
             try:
-                view = view[os.write(self._descriptor, view) :]
+                view = view[os.write(self.descriptor, view) :]
             except BlockingIOError:  # whoever shares the pipe with us made it so
-                select.select([], [self._descriptor], [])
+                select.select([], [self.descriptor], [])
 
 
 class BackgroundLog(logging.Handler):
@@ -92,3 +93,23 @@ class BackgroundLog(logging.Handler):
             self.writer.write(self.format(record) + "\n")
         except Exception:
             self.handleError(record)
+
+
+class BackgroundFile(io.TextIOBase):
+    """The terminal, for a library that draws on a file."""
+
+    encoding = "utf-8"
+
+    def __init__(self, writer: BackgroundWriter) -> None:
+        super().__init__()
+        self._writer = writer
+
+    def write(self, text: str) -> int:
+        self._writer.write(text)
+        return len(text)
+
+    def isatty(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._writer.descriptor

@@ -65,10 +65,10 @@ class Observer:
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=STATUS_TIMEOUT_S))
         await self._client.start(timeout_s)
 
-    async def close(self) -> None:
+    async def close(self, within_s: float) -> None:
         if self._http is not None:
             await self._http.close()
-        await self._client.close()
+        await self._client.close(within_s)
 
     async def look(self) -> Observation:
         answers = [await self._status(url) for url in self._controllers()]

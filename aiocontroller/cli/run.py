@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from aiocontroller.cli.background import BackgroundLog, BackgroundWriter
-from aiocontroller.cli.output import JSON, dropped_lines, in_background, plural, print_json, say
+from aiocontroller.cli.background import BackgroundLog
+from aiocontroller.cli.long_running import LongRunning
+from aiocontroller.cli.output import JSON, print_json, say
 from aiocontroller.cli.properties import PROPERTIES
 from aiocontroller.data_folder import FolderLock, make_private_folder
-from aiocontroller.ending import Ending
 
 if TYPE_CHECKING:
-    from aiocontroller.config import Config
     from aiocontroller.service import Service
 
 
@@ -79,7 +76,7 @@ def run(
     (within 15 s, if a release was under way), with exit code 0, or 1 if something had to be left undone; the log says
     what. A second signal ends it at once, with 128 + the signal's number.
     """
-    ending, errors = _begin(as_json)
+    process = LongRunning(as_json)
     from aiocontroller.config import load_config
 
     named = {
@@ -91,7 +88,7 @@ def run(
     overrides = properties | {key: value for key, value in named.items() if value is not None}
     config, warnings = load_config(file, os.environ, overrides)
     logging.basicConfig(
-        handlers=[BackgroundLog(errors)],
+        handlers=[BackgroundLog(process.errors)],
         level=log_level.upper(),
         format=f"%(asctime)s %(levelname)s [{config.aiocontroller_id}] %(message)s (%(name)s)",
     )
@@ -100,7 +97,7 @@ def run(
     if data is not None:
         lock = FolderLock(data)
         lock.acquire()
-        ending.at_exit(lock.release)
+        process.ending.at_exit(lock.release)
 
     def on_ready(service: Service) -> None:
         ready = ControllerReady(
@@ -111,7 +108,7 @@ def run(
             token=service.token,
         )
         if data is not None:
-            ending.at_exit(lambda: (data / READY_FILE).unlink(missing_ok=True))
+            process.ending.at_exit(lambda: (data / READY_FILE).unlink(missing_ok=True))
             write_ready(data / READY_FILE, ready)
         if as_json:
             print_json({"event": "ready", **{k: v for k, v in msgspec.structs.asdict(ready).items() if k != "token"}})
@@ -121,42 +118,12 @@ def run(
                 f"listens on {', '.join(ready.listeners)} and shows itself at {ready.http}/status"
             )
 
-    ending.finish(_run(config, data, debug, on_ready, ending, errors))
+    def work() -> int:
+        from aiocontroller.service import run_service
 
+        return run_service(config, process.ending, data=data, allow_session_expiry=debug, on_ready=on_ready)
 
-def _begin(as_json: bool) -> tuple[Ending, BackgroundWriter]:
-    """Before anything else: signals are heard, nothing waits for a reader, files are for their owner only."""
-    ending = Ending()
-    ending.listen()
-    os.umask(0o077)
-    errors = BackgroundWriter(sys.stderr.fileno(), lambda dropped: f"{plural(dropped, 'log line')} dropped\n")
-    output = BackgroundWriter(sys.stdout.fileno(), lambda dropped: dropped_lines(dropped, as_json))
-    in_background(output)
-    ending.flush = lambda: (errors.flush(), output.flush())
-    return ending, errors
-
-
-def _run(
-    config: Config,
-    data: Path | None,
-    debug: bool,
-    on_ready: Callable[[Service], None],
-    ending: Ending,
-    errors: BackgroundWriter,
-) -> int:
-    """The exit code; what went wrong is said here, since the last words may not wait for a reader either."""
-    from aiocontroller.cli.root import explain
-    from aiocontroller.service import run_service
-
-    try:
-        return run_service(config, ending, data=data, allow_session_expiry=debug, on_ready=on_ready)
-    except BaseException as error:
-        lines = explain(error)
-        if lines is None:
-            logging.getLogger("aiocontroller").critical("Ended by a bug", exc_info=error)
-        for line in lines or ():
-            errors.write(f"Error: {line}\n")
-        return 1
+    process.finish(work)
 
 
 def write_ready(path: Path, ready: ControllerReady) -> None:

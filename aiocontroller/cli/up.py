@@ -11,11 +11,14 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
+from aiocontroller.cli.background import BackgroundFile
 from aiocontroller.cli.finding import DEFAULT_DATA
+from aiocontroller.cli.long_running import LongRunning
+from aiocontroller.ending import SIGNALS, Ending
 
 if TYPE_CHECKING:
     from aiocontroller.cli.observer import Observer
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from aiocontroller.cluster.supervisor import ClusterOptions, ClusterSupervisor
 
 LOOK_EVERY_S = 0.5
+LAST_LOOK_WITHIN_S = 0.5
 _PORT = click.IntRange(0, 65535)
 
 
@@ -74,13 +78,15 @@ def up(
 ) -> None:
     """Start a whole cluster on this machine, with a live view.
 
-    Ctrl-C, SIGTERM and --minutes end everything, with a summary.
+    Ctrl-C, SIGTERM and --minutes end everything, with a summary: within 10 s (real brokers take up to 15 s more). A
+    second signal ends it at once.
     """
     if replication_factor is not None and replication_factor > brokers:
         raise click.BadParameter(
             f"found {replication_factor}, expected at most the number of brokers, {brokers}",
             param_hint="--replication-factor",
         )
+    process = LongRunning(as_json, (*SIGNALS, signal.SIGHUP))
     from aiocontroller.cluster.supervisor import ClusterOptions
     from aiocontroller.zookeeper.topic_rules import check_partition_count
 
@@ -96,27 +102,33 @@ def up(
         http_port=http_port,
         listen_port=controller_port,
     )
-    _log_to_file(options.data_dir)
-    asyncio.run(_up(options, _view(as_json), minutes, seed))
+    view = _view(as_json, process)
+
+    def work() -> int:
+        # The loop stays open: closing it would wait for a thread that fetches Kafka.
+        return asyncio.Runner().run(_up(options, view, minutes, seed, process.ending))
+
+    process.finish(work)
 
 
 def _log_to_file(data: Path) -> None:
     """The screen belongs to the view."""
-    data.mkdir(parents=True, exist_ok=True)
     logging.basicConfig(
         filename=data / "up.log", level="INFO", format="%(asctime)s %(levelname)s %(message)s (%(name)s)"
     )
 
 
-def _view(as_json: bool) -> View:
+def _view(as_json: bool, process: LongRunning) -> View:
     from aiocontroller.cli.views import JsonView, PlainView
 
     if as_json:
-        return JsonView()
+        return JsonView(process.errors.write)
     if sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+        from rich.console import Console
+
         from aiocontroller.cli.live import LiveView
 
-        return LiveView()
+        return LiveView(Console(file=cast(TextIO, BackgroundFile(process.output))))
     return PlainView()
 
 
@@ -131,17 +143,18 @@ class _Narrator(logging.Handler):
         self.tell(record.getMessage())
 
 
-async def _up(options: ClusterOptions, view: View, minutes: float | None, seed: int | None) -> None:
+async def _up(options: ClusterOptions, view: View, minutes: float | None, seed: int | None, ending: Ending) -> int:
     from aiocontroller.cluster.supervisor import ClusterSupervisor
 
     began, began_us = time.monotonic(), time.time_ns() // 1000
     stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    supervisor = ClusterSupervisor(options)
+    ending.attach(stop.set, within_s=lambda: supervisor.stop_within_s + 1.0, doing=lambda: "ending the cluster")
+    supervisor.claim()
+    _log_to_file(options.data_dir)
     narrator = _Narrator(view)
     supervisor_log = logging.getLogger("aiocontroller.cluster.supervisor")
     supervisor_log.addHandler(narrator)
-    supervisor = ClusterSupervisor(options)
     summary: dict[str, Any] = {"epoch": None, "partitions": {}}
     try:
         with view:
@@ -149,7 +162,7 @@ async def _up(options: ClusterOptions, view: View, minutes: float | None, seed: 
                 narrator.tell = view.notice
                 try:
                     until_s = None if minutes is None else began + 60 * minutes
-                    async with _storm(supervisor, seed, view.notice):
+                    async with _storm(supervisor, seed, view.notice, stop):
                         summary = await _show(supervisor, view, stop, until_s, began_us)
                     supervisor_log.removeHandler(narrator)
                 finally:
@@ -159,11 +172,14 @@ async def _up(options: ClusterOptions, view: View, minutes: float | None, seed: 
             view.summary(summary)
     finally:
         supervisor_log.removeHandler(narrator)
+    return 0
 
 
 @asynccontextmanager
-async def _storm(supervisor: ClusterSupervisor, seed: int | None, say: Callable[[str], None]) -> AsyncIterator[None]:
-    """Strikes while the block runs, if there is a seed; healed at its end."""
+async def _storm(
+    supervisor: ClusterSupervisor, seed: int | None, say: Callable[[str], None], stop: asyncio.Event
+) -> AsyncIterator[None]:
+    """Strikes while the block runs, if there is a seed; healed at its end, unless it is told to stop."""
     if seed is None:
         yield
         return
@@ -171,11 +187,16 @@ async def _storm(supervisor: ClusterSupervisor, seed: int | None, say: Callable[
 
     over, brokers = asyncio.Event(), range(1, supervisor.options.brokers + 1)
     raging = asyncio.create_task(storm(supervisor.execute, supervisor.wait_until_led, brokers, seed, say, over))
+    stopping = asyncio.create_task(stop.wait())
     try:
         yield
     finally:
         over.set()
-        say(f"storm: over after {await raging} strikes, seed {seed}; data in {_short(supervisor.options.data_dir)}")
+        await asyncio.wait({raging, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        strikes = f"after {raging.result()} strikes" if raging.done() else "in the middle of a strike"
+        raging.cancel()
+        say(f"storm: over {strikes}, seed {seed}; data in {_short(supervisor.options.data_dir)}")
 
 
 async def _started(supervisor: ClusterSupervisor, stop: asyncio.Event) -> bool:
@@ -216,24 +237,33 @@ async def _show(
         JournalTail(supervisor.options.data_dir, began_us),
         real_world(),
     )
-    try:
+
+    async def look() -> None:
         await observer.start(LOOK_EVERY_S * 20)
-        while not stop.is_set():
+        while True:
             view.show(await observer.look())
-            left_s = LOOK_EVERY_S if until_s is None else min(LOOK_EVERY_S, until_s - time.monotonic())
-            if left_s <= 0:
-                break
-            try:
-                await asyncio.wait_for(stop.wait(), left_s)
-            except TimeoutError:
-                pass
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    # Whatever a look waits for, the end does not wait for it.
+    looking, stopping = asyncio.create_task(look()), asyncio.create_task(stop.wait())
+    try:
+        left_s = None if until_s is None else max(until_s - time.monotonic(), 0)
+        await asyncio.wait({looking, stopping}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+        if looking.done():
+            await looking
         return await _last_look(observer)
     finally:
-        await observer.close()
+        looking.cancel()
+        stopping.cancel()
+        await observer.close(LAST_LOOK_WITHIN_S)
 
 
 async def _last_look(observer: Observer) -> dict[str, Any]:
-    cluster = await observer.cluster()
+    try:
+        async with asyncio.timeout(LAST_LOOK_WITHIN_S):
+            cluster = await observer.cluster()
+    except TimeoutError:
+        cluster = None
     if cluster is None:
         return {"epoch": None, "partitions": {}}
     return {"epoch": cluster.controller.epoch, "partitions": cluster.counts()}

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any
 
-import click
 import msgspec
 
 from aiocontroller.cli.observer import Observation
@@ -91,11 +90,13 @@ class PlainView(View):
 class JsonView(View):
     """One object a line; ``event`` says what it is."""
 
-    def __init__(self) -> None:
+    def __init__(self, aside: Callable[[str], object]) -> None:
+        """``aside`` takes what must not stand on standard output."""
         self._last: dict[str, Any] = {}
+        self._aside = aside
 
     def progress(self, text: str) -> None:
-        click.echo(text, err=True)  # the first line of the output is the ready line
+        self._aside(text + "\n")  # the first line of the output is the ready line
 
     def ready(self, facts: Facts) -> None:
         print_json({"event": "ready", **msgspec.structs.asdict(facts)})

@@ -131,7 +131,7 @@ class ControlServer:
     async def start(self, port: int = 0) -> None:
         application = web.Application(client_max_size=65_536)
         application.router.add_post("/command", self._command)
-        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
+        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.25)
         await self._runner.setup()
         await web.TCPSite(self._runner, LOOPBACK, port).start()
         self.url = f"http://{LOOPBACK}:{self._runner.addresses[0][1]}"

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from aiocontroller.cluster.java import SMALL_JVM, find_java, zookeeper_class_path
 from aiocontroller.cluster.processes import Child, ChildFailedError
+from aiocontroller.net.taken_ports import refuse_a_taken_port
 
 LOOPBACK = "127.0.0.1"
 START_TIMEOUT_S = 30.0
@@ -168,12 +169,10 @@ class EmbeddedZooKeeper:
 
     def _refuse_a_taken_port(self) -> None:
         """Else the readiness check would be answered by whoever holds it."""
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((LOOPBACK, self.port))
-            except OSError as error:
-                raise ChildFailedError(f"ZooKeeper cannot listen on {self.address}: {error.strerror}") from error
+        try:
+            refuse_a_taken_port(LOOPBACK, self.port)
+        except OSError as error:
+            raise ChildFailedError(f"ZooKeeper: {error.strerror}") from error
 
     def _command(self) -> list[str]:
         java, class_path = find_java(), zookeeper_class_path()

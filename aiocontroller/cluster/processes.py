@@ -5,6 +5,7 @@ Rules.
  * A child dies when the thread that started it dies, even by SIGKILL (Linux, ``PR_SET_PDEATHSIG``).  The request is
    made by a tiny launcher that then becomes the child by ``exec``: unlike a ``preexec_fn`` that is safe in a process
    with threads.  So start children from a thread that lives as long as they should (the main one).
+ * A child takes all signals, whatever its parent leaves to a thread of its own.
  * What a child prints goes to a file; errors quote its tail.
 """
 
@@ -24,7 +25,8 @@ from aiocontroller.core.errors import AioControllerError
 POLL_S = 0.02
 
 _LAUNCHER = """
-import ctypes, os, sys
+import ctypes, os, signal, sys
+signal.pthread_sigmask(signal.SIG_SETMASK, ())
 try:
     ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)
 except (AttributeError, OSError):
@@ -33,6 +35,11 @@ if os.getppid() != int(sys.argv[1]):
     sys.exit(1)
 os.execv(sys.argv[2], sys.argv[2:])
 """
+
+
+def launched(argv: Sequence[str | Path]) -> list[str]:
+    """The command that becomes ``argv`` by way of the launcher."""
+    return [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *map(str, argv)]
 
 
 class ChildFailedError(AioControllerError):
@@ -56,10 +63,10 @@ class Child:
         self.name = name
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
-        launcher = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid())]
         with open(log, "ab") as out:
+            self._log_began_bytes = out.tell()
             self._process = subprocess.Popen(
-                [*launcher, *map(str, argv)],
+                launched(argv),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -127,8 +134,9 @@ class Child:
             await asyncio.sleep(POLL_S)
 
     def log_tail(self, lines: int = 12) -> str:
+        """What this child printed last, not one before it."""
         try:
-            text = self.log.read_bytes()[-16_384:].decode("utf-8", "replace")
+            text = self.log.read_bytes()[self._log_began_bytes :][-16_384:].decode("utf-8", "replace")
         except OSError as error:
             return f"(no log: {error})"
         return "\n".join(text.splitlines()[-lines:]) or "(it printed nothing)"

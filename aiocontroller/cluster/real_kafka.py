@@ -19,7 +19,7 @@ from pathlib import Path
 
 from aiocontroller.cluster.embedded_zookeeper import LOOPBACK, free_port
 from aiocontroller.cluster.java import SMALL_JVM, find_java
-from aiocontroller.cluster.processes import Child
+from aiocontroller.cluster.processes import Child, launched
 from aiocontroller.core.errors import AioControllerError
 
 DEFAULT_VERSION = "3.9.1"
@@ -73,7 +73,8 @@ def _fetched(*arguments: str) -> Path:
     version = arguments[-1]
     if not _SCRIPT.is_file():
         raise KafkaMissingError(f"{_SCRIPT} is not there: real Kafka brokers need a checkout, not an installed package")
-    run = subprocess.run([_SCRIPT, *arguments], capture_output=True, text=True, check=False)
+    # What is fetched is for everybody who uses the checkout, whatever the mask of this process.
+    run = subprocess.run(launched([_SCRIPT, *arguments]), capture_output=True, text=True, check=False, umask=0o022)
     if run.returncode != 0:
         raise KafkaMissingError(f"no jars of Kafka {version}: {run.stderr.strip()[-2000:]}")
     return Path(run.stdout.strip())

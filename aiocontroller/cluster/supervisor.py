@@ -28,6 +28,7 @@ from aiocontroller.cluster.control import (
     BROKER_COMMANDS,
     CLUSTER_FILE,
     COMMANDS,
+    LOOPBACK,
     ClusterFile,
     ClusterNotRunningError,
     CommandError,
@@ -37,7 +38,7 @@ from aiocontroller.cluster.control import (
     write_cluster_file,
 )
 from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
-from aiocontroller.cluster.processes import Child
+from aiocontroller.cluster.processes import Child, ChildFailedError
 from aiocontroller.cluster.real_kafka import RealKafkaBroker, kafka_jars, release
 from aiocontroller.cluster.simulated_broker import BrokerConfig, broker_command, read_ready
 from aiocontroller.core.ids import Broker, LeaderAndIsr
@@ -45,6 +46,7 @@ from aiocontroller.core.replica_placement import assign_replicas_to_brokers
 from aiocontroller.data_folder import FolderLock
 from aiocontroller.net.ports import World
 from aiocontroller.net.real import real_world
+from aiocontroller.net.taken_ports import refuse_a_taken_port
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
@@ -65,7 +67,9 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 5.0
+CONTROLLER_STOP_TIMEOUT_S, BROKER_STOP_TIMEOUT_S, ZOOKEEPER_STOP_TIMEOUT_S = 3.5, 2.0, 1.5
+"""After so long a child is killed."""
+CLIENT_STOP_TIMEOUT_S = 0.5
 REAL_STOP_TIMEOUT_S = 15.0
 SHUTDOWN_TIMEOUT_S = 30.0
 LED_TIMEOUT_S = 120.0
@@ -203,23 +207,34 @@ class ClusterSupervisor:
         await self._create_topics()
         await self.wait_until_led()
 
+    def claim(self) -> None:
+        """Lock the folder, as ``start`` does; FolderInUseError."""
+        self._lock.acquire()
+
+    @property
+    def stop_within_s(self) -> float:
+        """``stop`` takes so long at most, with everything that may hang hanging."""
+        real = 0.0 if self._kafka is None else REAL_STOP_TIMEOUT_S
+        own = CLIENT_STOP_TIMEOUT_S + CONTROLLER_STOP_TIMEOUT_S + BROKER_STOP_TIMEOUT_S + ZOOKEEPER_STOP_TIMEOUT_S
+        return real + own + 1.5
+
     async def stop(self) -> None:
-        """End everything; takes some seconds at most, also when a child hangs.  A second call does nothing."""
+        """End everything, also when a child hangs.  A second call does nothing."""
         if self._watcher is not None:
             self._watcher.cancel()
             self._watcher = None
         await self._control.close()
         if self._client is not None:
-            await self._client.close()
+            await self._client.close(CLIENT_STOP_TIMEOUT_S)
             self._client = self._zk = None
         controller = self._children.pop("controller", None)
         brokers, self._children = list(self._children.values()), {}
         if self._kafka is not None:
             await _stop_all(brokers, REAL_STOP_TIMEOUT_S, signal.SIGTERM)
         if controller is not None:
-            await controller.stop_async(STOP_TIMEOUT_S)
-        await _stop_all(brokers, STOP_TIMEOUT_S, signal.SIGINT)
-        await self._zookeeper.stop_async()
+            await controller.stop_async(CONTROLLER_STOP_TIMEOUT_S)
+        await _stop_all(brokers, BROKER_STOP_TIMEOUT_S, signal.SIGINT)
+        await self._zookeeper.stop_async(ZOOKEEPER_STOP_TIMEOUT_S)
         if self._lock.held:
             (self._data / CLUSTER_FILE).unlink(missing_ok=True)
             self._lock.release()
@@ -378,6 +393,7 @@ class ClusterSupervisor:
             replica_lag_time_max_ms=self.options.replica_lag_time_max_ms,
         )
         (folder / "broker.json").unlink(missing_ok=True)
+        self._refuse_taken_ports(name)
         child = self._launch(name, [sys.executable, *broker_command(config)])
 
         def ready() -> bool:
@@ -393,6 +409,7 @@ class ClusterSupervisor:
     async def _start_controller(self) -> None:
         ready_file = self._data / "controller" / "controller.json"
         ready_file.unlink(missing_ok=True)
+        self._refuse_taken_ports("controller", "http")
         child = self._launch("controller", self.controller_command())
 
         def ready() -> _ControllerReady | None:
@@ -431,6 +448,14 @@ class ClusterSupervisor:
             "--debug",
             *(part for key, value in properties.items() for part in ("--property", f"{key}={value}")),
         ]
+
+    def _refuse_taken_ports(self, *names: str) -> None:
+        """Else a child would end for a reason that is somewhere in its log."""
+        for name in names:
+            try:
+                refuse_a_taken_port(LOOPBACK, self._ports.get(name, 0))
+            except OSError as error:
+                raise ChildFailedError(f"{name}: {error.strerror}") from error
 
     def _launch(self, name: str, command: list[str]) -> Child:
         child = self._children[name] = Child(name, command, log=self._data / name / "log")

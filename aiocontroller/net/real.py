@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from aiocontroller.net.complaints import Complaints
 from aiocontroller.net.ports import BACKLOG, HANDSHAKE_TIMEOUT_S, Gate, Listener, Timer, World
+from aiocontroller.net.taken_ports import taken
 
 log = logging.getLogger(__name__)
 
@@ -184,7 +185,7 @@ async def _listen(host: str, port: int, backlog: int) -> list[socket.socket]:
             try:
                 listening.bind(address)
             except OSError as error:
-                raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from None
+                raise taken(error, host, port) from None
             listening.listen(backlog)
     except BaseException:
         for each in sockets:

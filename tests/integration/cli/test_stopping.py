@@ -71,12 +71,11 @@ def program(prelude: str, mark: Path) -> list[str]:
     return [
         sys.executable,
         "-c",
-        "import aiocontroller.cli.run as run\n"
-        "def begin(as_json, begin=run._begin):\n"
-        "    begun = begin(as_json)\n"
+        "from aiocontroller.cli.long_running import LongRunning\n"
+        "def begin(self, *how, begin=LongRunning.__init__):\n"
+        "    begin(self, *how)\n"
         f"    exec({prelude!r}, {{'MARK': {str(mark)!r}}})\n"
-        "    return begun\n"
-        "run._begin = begin\n"
+        "LongRunning.__init__ = begin\n"
         "from aiocontroller.cli import main\n"
         "main()\n",
     ]

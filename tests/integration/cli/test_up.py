@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
+import stat
 import subprocess
 import sys
 import time
@@ -140,6 +142,54 @@ def test_it_ends_by_itself(started: Callable[..., Up]) -> None:
     up = started("--brokers", "1", "--topics", "1", "--partitions", "1", "--minutes", "0.15")
     assert up.line()["event"] == "ready"
     assert up.ended()[-1]["event"] == "summary"
+
+
+@pytest.mark.zookeeper
+@pytest.mark.parametrize("port", ["--zookeeper-port", "--controller-port", "--http-port"])
+def test_taken_port_is_named_and_who_has_it(tmp_path: Path, port: str) -> None:
+    """It printed the end of the log of the run before."""
+    log = tmp_path / "data" / "controller" / "log"
+    log.parent.mkdir(parents=True)
+    log.write_text("the run before\n")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = server.getsockname()[1]
+        done = aiocontroller("up", "--brokers", "1", port, str(taken), "--data", str(tmp_path / "data"), code=1)
+    assert f"cannot listen on 127.0.0.1:{taken}: Address already in use by process {os.getpid()} (" in done.stderr
+    assert "the run before" not in done.stderr
+
+
+def test_unusable_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for command in (["up"], ["run", "--zookeeper", "127.0.0.1:1"]):
+        done = aiocontroller(*command, "--data", str(tmp_path / "file"), code=2)
+        assert str(tmp_path / "file") in done.stderr
+        done = aiocontroller(*command, "--data", str(tmp_path / "file" / "below"), code=1)
+        assert f"Error: the folder {tmp_path}/file/below cannot be used: Not a directory; name another" in done.stderr
+
+
+@pytest.mark.zookeeper
+def test_what_hangs_is_killed_and_nobody_has_to_read(started: Callable[..., Up]) -> None:
+    """Its children are suspended, and its output is a pipe that nobody reads: it ends within 10 s all the same."""
+    up = started("--brokers", "2", "--topics", "1", "--partitions", "1", "--storm", "1")
+    assert up.line()["event"] == "ready"
+    pids = json.loads((up.data / "cluster.json").read_text())["processes"]
+    for pid in pids.values():
+        os.kill(pid, signal.SIGSTOP)
+    up.process.send_signal(signal.SIGTERM)
+    began_s = time.monotonic()
+    up.process.wait(30)
+    assert time.monotonic() - began_s < 13  # 10, on a machine that has nothing else to do
+    until(lambda: not any(alive(pid) for pid in pids.values()), 5)
+
+
+@pytest.mark.zookeeper
+def test_what_up_writes_is_for_its_owner_only(started: Callable[..., Up]) -> None:
+    up = started("--brokers", "1", "--topics", "1", "--partitions", "1")
+    assert up.line()["event"] == "ready"
+    up.process.send_signal(signal.SIGTERM)
+    up.ended()
+    found = [up.data, *up.data.rglob("*")]
+    assert [str(path) for path in found if stat.S_IMODE(path.stat().st_mode) & 0o077] == []
 
 
 @pytest.mark.zookeeper

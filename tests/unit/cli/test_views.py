@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -74,7 +75,7 @@ def test_plain_lines_only_when_something_is_different(capsys: pytest.CaptureFixt
 
 
 def test_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    view = JsonView()
+    view = JsonView(sys.stderr.write)
     view.progress("on the way")
     view.ready(FACTS)
     view.show(observation(event("LeaderAndIsrResponseReceived")))

@@ -1,0 +1,55 @@
+"""What commands that run until they are told to end have in common: how they begin, and how they end.
+
+They hear signals whatever hangs, wait for no reader of their output, and make files for their owner only.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from aiocontroller.cli.background import BackgroundWriter
+from aiocontroller.cli.output import dropped_lines, in_background, plural
+from aiocontroller.ending import SIGNALS, Ending
+
+
+class LongRunning:
+    """Made first: before there are other threads, and before anything is printed or written."""
+
+    def __init__(self, as_json: bool, signals: Sequence[signal.Signals] = SIGNALS) -> None:
+        self.ending = Ending(signals)
+        self.ending.listen()
+        os.umask(0o077)
+        self.errors = BackgroundWriter(sys.stderr.fileno(), lambda dropped: f"{plural(dropped, 'log line')} dropped\n")
+        self.output = BackgroundWriter(sys.stdout.fileno(), lambda dropped: dropped_lines(dropped, as_json))
+        in_background(self.output)
+        self.ending.flush = self._flush
+
+    def finish(self, work: Callable[[], int]) -> NoReturn:
+        """Do the work and end the process with what it returns.
+
+        What goes wrong is said here: the last words may not wait for a reader either.
+        """
+        from aiocontroller.cli.root import explain
+
+        try:
+            code = work()
+        except BrokenPipeError:
+            code = 0  # head, or a pager, has seen enough
+        except BaseException as error:
+            code = 1
+            lines = explain(error)
+            if lines is None:
+                logging.getLogger("aiocontroller").critical("Ended by a bug", exc_info=error)
+                lines = [f"ended by a bug: {error!r}"]
+            for line in lines:
+                self.errors.write(f"Error: {line}\n")
+        self.ending.finish(code)
+
+    def _flush(self) -> None:
+        self.errors.flush()
+        self.output.flush()

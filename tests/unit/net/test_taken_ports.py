@@ -1,0 +1,31 @@
+"""A port that is taken is named, and so is who has it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+
+import pytest
+
+from aiocontroller.net.real import RealNetwork
+from aiocontroller.net.taken_ports import holder_of_port, refuse_a_taken_port
+
+
+def test_free_port_and_any_port() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    refuse_a_taken_port("127.0.0.1", port)
+    refuse_a_taken_port("127.0.0.1", 0)
+    assert holder_of_port(port) == ""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says who has a port")
+async def test_taken_port() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        said = rf"cannot listen on 127\.0\.0\.1:{port}: Address already in use by process {os.getpid()} \("
+        with pytest.raises(OSError, match=said):
+            refuse_a_taken_port("127.0.0.1", port)
+        with pytest.raises(OSError, match=said):
+            await RealNetwork().serve(lambda: pytest.fail("nobody comes"), "127.0.0.1", port)
