@@ -21,6 +21,8 @@ TELLS_MIGRATION = 3
 class BrokerClient:
     def __init__(self, connection: BrokerConnection) -> None:
         self._connection = connection
+        self.certificate = connection.certificate
+        self.host = connection.host
 
     async def request(self, api: ApiKey, version: int, body: bytes) -> bytes:
         frame = await self._connection.request([encode_request_header(api, version, 0, CLIENT_ID), body])

@@ -26,6 +26,18 @@ class BrokerConnection(asyncio.Protocol):
     def open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
+    @property
+    def certificate(self) -> bytes | None:
+        """What the broker showed, DER; None without TLS."""
+        tls = None if self._transport is None else self._transport.get_extra_info("ssl_object")
+        return None if tls is None else tls.getpeercert(binary_form=True)
+
+    @property
+    def host(self) -> str:
+        """The IP address that the broker was reached at; empty when the connection is closed."""
+        peer = None if self._transport is None else self._transport.get_extra_info("peername")
+        return str(peer[0]) if peer else ""
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
         self._transport = transport

@@ -27,6 +27,7 @@ from aiocontroller.controller.rules_of_office import (
 )
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.survey import ANSWER_WITHIN_S, BrokerSurvey
+from aiocontroller.zookeeper.acl_store import AclStore
 from aiocontroller.zookeeper.errors import ZooKeeperError
 from aiocontroller.zookeeper.znodes import ControllerZNode
 
@@ -98,10 +99,16 @@ class Guard:
     def start(self, tasks: anyio.abc.TaskGroup) -> None:
         self.survey.start(tasks)
         tasks.start_soon(self._keep_looking, name="guard of the office")
+        if self._shell.acls is not None:
+            tasks.start_soon(self._look_when_read, self._shell.acls, name="guard, waiting for the ACLs")
 
     def look_now(self) -> None:
         """Something has changed in ZooKeeper: do not wait for the next round."""
         self._wakeup.set()
+
+    async def _look_when_read(self, acls: AclStore) -> None:
+        await acls.loaded.wait()
+        self.look_now()
 
     async def _keep_looking(self) -> None:
         while True:
@@ -139,7 +146,7 @@ class Guard:
     def _judge(self, cluster: Cluster) -> None:
         shell, before = self._shell, self.reasons
         self._cluster = cluster
-        us = Us(shell.id, shell.config, shell.own_endpoints())
+        us = Us(shell.id, shell.config, shell.own_endpoints(), shell.security, shell.authorizer)
         self.reasons = tuple(reasons_against(us, cluster, self.survey.known))
         if self.reasons != before:
             _log(before, self.reasons)

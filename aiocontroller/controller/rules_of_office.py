@@ -7,16 +7,26 @@ one, since it would lend its own rights to everybody who comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
 
+from aiocontroller.authorizer.acl_authorizer import AclAuthorizer
+from aiocontroller.authorizer.authorizer import CLUSTER_NAME, AclOperation, Authorizer, ResourceType
+from aiocontroller.authorizer.principals import USER
 from aiocontroller.config import Config
 from aiocontroller.controller.shell import inter_broker_listener
+from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import Broker, Endpoint
-from aiocontroller.security import ACL_AUTHORIZERS, unsupported_authorizer
+from aiocontroller.security import (
+    ACL_AUTHORIZERS,
+    ANONYMOUS,
+    DEFAULT_PRINCIPAL_BUILDER,
+    Security,
+    unsupported_authorizer,
+)
 from aiocontroller.wire.apis import VersionRange
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.znodes import BadZNode, ControllerZNode
@@ -34,6 +44,7 @@ class Kind(StrEnum):
     LISTENERS = "listeners"
     VERSION = "version"
     AUTHORIZER = "authorizer"
+    PRINCIPAL = "principal"
     UNANSWERED = "unanswered"
     UNREACHABLE = "unreachable"
 
@@ -44,6 +55,8 @@ and a missing answer is mostly a broker that is about to die or to start."""
 
 
 NOT_ASKED = "it has not been asked yet"
+DEFAULT_RULES = "DEFAULT"
+NOT_READ = "the ACLs have not been read yet"
 
 
 class Reason(NamedTuple):
@@ -53,7 +66,7 @@ class Reason(NamedTuple):
     @property
     def passing(self) -> bool:
         """Nothing is wrong so far: this is how every start begins."""
-        return self.text.endswith(NOT_ASKED)
+        return self.text.endswith((NOT_ASKED, NOT_READ))
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -67,6 +80,10 @@ class Answer(msgspec.Struct, frozen=True):
     settings: Mapping[str, str | None] | None
     """Those of ``settings_asked`` that it has, always with ``authorizer.class.name``; None: it keeps them to itself,
     and this controller has an authorizer."""
+    certificate: bytes | None = None
+    """What it shows to its clients, DER: mostly also what it shows as a client, to us."""
+    host: str = ""
+    """The IP address at which it was reached."""
 
     @property
     def authorizer(self) -> str | None:
@@ -91,6 +108,15 @@ class Us(NamedTuple):
     id: int
     config: Config
     endpoints: Sequence[Endpoint]
+    security: Security
+    authorizer: Authorizer
+
+    @property
+    def of_brokers(self) -> Endpoint | None:
+        """Our listener on which brokers come."""
+        names = (self.config.control_plane_listener_name, self.config.inter_broker_listener_name)
+        found = (each for name in names for each in self.endpoints if each.listener == name)
+        return next(found, self.endpoints[0] if self.endpoints else None)
 
 
 class Known(NamedTuple):
@@ -115,14 +141,24 @@ def reasons_against(us: Us, cluster: Cluster, known: Known) -> list[Reason]:
     return list(dict.fromkeys(reason for rule in RULES for reason in rule(us, cluster, known)))
 
 
-def settings_asked(config: Config, brokers: Sequence[Broker]) -> tuple[str, ...]:
-    """What the rules need to know of a broker's configuration."""
+def settings_asked(endpoints: Iterable[Endpoint]) -> tuple[str, ...]:
+    """What the rules need to know of a broker's configuration; ``endpoints`` are ours."""
     return (
         "authorizer.class.name",
         "inter.broker.listener.name",
         "security.inter.broker.protocol",
         "control.plane.listener.name",
+        *NAMING,
+        *(_of_listener(each.listener, key) for each in endpoints for key in NAMING),
     )
+
+
+NAMING = ("ssl.principal.mapping.rules", "principal.builder.class")
+"""What says how a broker names those who come to it."""
+
+
+def _of_listener(listener: str, key: str) -> str:
+    return f"listener.name.{listener.lower()}.{key}"
 
 
 def _in_migration(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
@@ -254,6 +290,69 @@ def _answers_missing(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]
         )
 
 
+def _names_of_clients(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
+    """ACLs go by names: brokers and we must give the same client the same one."""
+    if us.config.authorizer_class_name is None:
+        return
+    for answer in known.present(cluster).values():
+        told = answer.settings
+        if told is None:
+            continue
+        for endpoint in us.endpoints:
+            rules, builder = (told.get(_of_listener(endpoint.listener, key)) or told.get(key) for key in NAMING)
+            if builder not in (None, DEFAULT_PRINCIPAL_BUILDER):
+                yield Reason(
+                    Kind.PRINCIPAL,
+                    f"brokers have principal.builder.class {builder}, which cannot run outside brokers: clients would "
+                    "have other names here",
+                )
+            principals = us.security.server(endpoint).principals
+            if principals is not None and principals.rules.strip() != (rules or DEFAULT_RULES).strip():
+                yield Reason(
+                    Kind.PRINCIPAL,
+                    f"brokers have ssl.principal.mapping.rules {rules or DEFAULT_RULES}, and ours, for listener "
+                    f"{endpoint.listener}, are {principals.rules}: set them to theirs",
+                )
+
+
+def _brokers_as_clients(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
+    """Brokers come to us for their ISRs and shutdowns: who they are must be allowed that here."""
+    if us.config.authorizer_class_name is None or us.of_brokers is None:
+        return
+    if isinstance(us.authorizer, AclAuthorizer) and not us.authorizer.loaded and cluster.brokers:
+        if unsupported_authorizer(us.config) is None:
+            yield Reason(Kind.PRINCIPAL, NOT_READ)
+        return
+    for answer in known.present(cluster).values():
+        try:
+            principal = _principal(us, answer)
+        except BadInputError as error:
+            yield Reason(Kind.PRINCIPAL, f"broker {answer.broker} would be nobody here: {error}")
+            continue
+        if not us.authorizer.authorize(
+            principal, answer.host, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
+        ):
+            yield Reason(
+                Kind.PRINCIPAL,
+                f"broker {answer.broker} comes as {principal}, who is not allowed ClusterAction here, so that its "
+                "requests would be refused: compare super.users and ssl.principal.mapping.rules with the brokers'",
+            )
+
+
+def _principal(us: Us, answer: Answer) -> str:
+    """As whom a broker comes: with SASL by the name that brokers share with us, else by its certificate if we look at
+    those."""
+    assert us.of_brokers is not None
+    how = us.security.server(us.of_brokers)
+    if how.mechanisms:
+        credentials = us.security.client(us.of_brokers).credentials
+        assert credentials is not None
+        return f"{USER}:{credentials.username}"
+    if how.principals is not None and answer.certificate:
+        return how.principals.principal_of(answer.certificate)
+    return ANONYMOUS
+
+
 RULES: tuple[Rule, ...] = (
     _in_migration,
     _id_of_a_broker,
@@ -262,6 +361,8 @@ RULES: tuple[Rule, ...] = (
     _too_old,
     _authorizers,
     _answers_missing,
+    _names_of_clients,
+    _brokers_as_clients,
 )
 
 

@@ -106,14 +106,23 @@ class BrokerSurvey:
         async with asking(shell, broker, ANSWER_WITHIN_S) as client:
             offered = await client.api_versions()
             leader_and_isr = offered.versions.get(ApiKey.LEADER_AND_ISR)
-            names = settings_asked(shell.config, list(self._registered.values()))
+            names = settings_asked(shell.own_endpoints())
+            settings: dict[str, str | None] | None
             try:
                 settings = await described(client, offered, broker.id, names)
             except SettingsRefusedError:
                 if shell.config.authorizer_class_name is None:
                     raise
                 # Brokers need no right to each other's settings, so their principal, which is ours, may have none.
-                return Answer(broker.id, broker.epoch, offered.zk_migration_ready, leader_and_isr, None)
-        if "authorizer.class.name" not in settings:
+                settings = None
+        if settings is not None and "authorizer.class.name" not in settings:
             raise SettingsRefusedError("it does not tell its authorizer.class.name")
-        return Answer(broker.id, broker.epoch, offered.zk_migration_ready, leader_and_isr, settings)
+        return Answer(
+            broker=broker.id,
+            epoch=broker.epoch,
+            zk_migration_ready=offered.zk_migration_ready,
+            leader_and_isr=leader_and_isr,
+            settings=settings,
+            certificate=client.certificate,
+            host=client.host,
+        )

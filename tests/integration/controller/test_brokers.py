@@ -122,7 +122,9 @@ async def test_brokers_that_are_slow_to_listen_get_everything_when_they_do(world
         port = slow.port
         slow.deafen()
         # without an authorizer of its own it would wait for the broker's word that it has none
-        service = await cluster.add_controller(authorizer_class_name=ACL_AUTHORIZERS[0])
+        service = await cluster.add_controller(
+            authorizer_class_name=ACL_AUTHORIZERS[0], super_users=("User:ANONYMOUS",)
+        )
         await cluster.create_topic("t", {0: [1, 2], 1: [2, 1]})
         await cluster.until_leaders("t", [1, 2])
         await until(lambda: cluster.brokers[1].of(ApiKey.LEADER_AND_ISR))

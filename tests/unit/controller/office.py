@@ -23,6 +23,7 @@ from tests.recording_broker import RecordingBroker
 
 SESSION_MS = 6_000
 ACL_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
+AUTHORIZER = {"authorizer_class_name": ACL_AUTHORIZER, "super_users": ("User:ANONYMOUS",)}
 
 
 class Stage:

@@ -10,7 +10,7 @@ import pytest
 from aiocontroller.controller.controller_election import ControllerElection
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
-from tests.unit.controller.office import ACL_AUTHORIZER, Stage, in_office, stage, take_over, terms
+from tests.unit.controller.office import ACL_AUTHORIZER, AUTHORIZER, Stage, in_office, stage, take_over, terms
 from tests.virtual_time import virtual_time
 
 Obstacle = Callable[[], Awaitable[None]]
@@ -225,7 +225,7 @@ async def test_silent_broker_keeps_nobody_out_who_knows_it_or_has_an_authorizer(
     async with stage() as it:
         frozen = await it.add_broker(1)
         frozen.unanswered.add(ApiKey.API_VERSIONS)
-        service = await it.add_controller(authorizer_class_name=ACL_AUTHORIZER)
+        service = await it.add_controller(**AUTHORIZER)
         assert in_office(service)
 
 
@@ -247,7 +247,7 @@ async def test_brokers_whose_principal_has_cluster_action_only_are_taken_over_by
         broker = await it.add_broker(1)
         broker.settings_error = 31
         await it.broker_in_office()
-        service = await it.add_controller(authorizer_class_name=ACL_AUTHORIZER, control_plane_listener_name="CONTROL")
+        service = await it.add_controller(**AUTHORIZER, control_plane_listener_name="CONTROL")
         assert await take_over(service) == []
         assert in_office(service)
         assert service.controller.guard.reasons == ()
@@ -289,7 +289,7 @@ async def test_broker_that_does_not_answer_in_office_is_shown_and_ends_no_term()
 async def test_authorizer_that_runs_in_brokers_only_is_refused_on_both_sides() -> None:
     async with stage() as it:
         await it.add_broker(1, authorizer_class_name="org.example.Other")
-        service = await it.add_controller(authorizer_class_name=ACL_AUTHORIZER)
+        service = await it.add_controller(**AUTHORIZER)
         assert not in_office(service)
         assert (
             "brokers have an authorizer (org.example.Other) that cannot run"

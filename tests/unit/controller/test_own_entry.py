@@ -90,7 +90,7 @@ def test_who_leaves_is_nowhere() -> None:
 
 
 def reasons(of: ControllerShell, brokers: list[Broker]) -> list[str]:
-    us = Us(of.id, of.config, of.own_endpoints())
+    us = Us(of.id, of.config, of.own_endpoints(), of.security, of.authorizer)
     known = Known({b.id: Answer(b.id, b.epoch, False, VersionRange(0, 7), {}) for b in brokers}, {})
     return [reason.text for reason in reasons_against(us, Cluster(brokers), known)]
 

@@ -6,11 +6,21 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import msgspec
 import pytest
 
+from aiocontroller.authorizer.acl_authorizer import AclAuthorizer
+from aiocontroller.authorizer.principals import SslPrincipalMapper
+from aiocontroller.config import Config, Secret
 from aiocontroller.controller import rules_of_office
-from aiocontroller.controller.rules_of_office import Kind
+from aiocontroller.controller.rules_of_office import Answer, Cluster, Kind, Known, Us, reasons_against
+from aiocontroller.core.ids import Broker, Endpoint
+from aiocontroller.security import ACL_AUTHORIZERS, Credentials, ListenerSecurity, authorizer_of
+from aiocontroller.wire.apis import VersionRange
+from tests.unit.authorizer.test_principals import CN, ORGANIZATION, attribute, certificate, name
 
 ROOT = Path(__file__).parents[3]
 
@@ -41,3 +51,67 @@ def test_every_reason_is_in_the_operators_list() -> None:
 @pytest.mark.parametrize("kind", Kind)
 def test_every_kind_is_given_as_a_reason(kind: Kind) -> None:
     assert kind.name in {kind for kind, _ in templates()}
+
+
+# -- principals --------------------------------------------------------------------------------------------------------
+
+RULES = "RULE:^CN=(.*?),.*$/$1/,DEFAULT"
+BROKER = certificate(name([attribute(ORGANIZATION, "us")], [attribute(CN, "broker")]))
+SSL = Endpoint("SSL", "us", 1, "SSL")
+
+
+def reasons(
+    super_users: str, *, rules: str = "DEFAULT", told: str = "DEFAULT", how: ListenerSecurity | None = None, **more: str
+) -> list[str]:
+    """With one broker that shows its certificate, and whose mapping rules are ``told``."""
+    config = msgspec.structs.replace(
+        Config(), authorizer_class_name=ACL_AUTHORIZERS[0], super_users=tuple(super_users.split(";"))
+    )
+    how = how or ListenerSecurity(principals=SslPrincipalMapper(rules))
+    security: Any = SimpleNamespace(server=lambda _: how, client=lambda _: how)
+    authorizer = authorizer_of(config)
+    assert isinstance(authorizer, AclAuthorizer)
+    authorizer.replace({})
+    broker = Broker(1, 7, (msgspec.structs.replace(SSL, host="b1"),))
+    settings = {"authorizer.class.name": ACL_AUTHORIZERS[0], "ssl.principal.mapping.rules": told, **more}
+    answer = Answer(1, 7, False, VersionRange(0, 7), settings, BROKER, "10.0.0.1")
+    us = Us(1_000_001, config, [SSL], security, authorizer)
+    return [reason.text for reason in reasons_against(us, Cluster([broker]), Known({1: answer}, {}))]
+
+
+def test_brokers_principal_must_be_allowed_what_brokers_do() -> None:
+    assert reasons("User:CN=broker,O=us") == []
+    (reason,) = reasons("User:broker")
+    assert reason.startswith("broker 1 comes as User:CN=broker,O=us, who is not allowed ClusterAction here")
+
+
+def test_mapping_rules_are_the_brokers() -> None:
+    """Finding 9: its super user is ``User:broker``, and here it would be its whole distinguished name."""
+    assert reasons("User:broker", rules=RULES, told=RULES) == []
+    different, refused = reasons("User:broker", told=RULES)
+    assert different == (
+        f"brokers have ssl.principal.mapping.rules {RULES}, and ours, for listener SSL, are DEFAULT: set them to theirs"
+    )
+    assert "User:CN=broker,O=us" in refused
+    of_listener = {"listener.name.ssl.ssl.principal.mapping.rules": RULES}
+    assert reasons("User:broker", rules=RULES, **of_listener) == []
+
+
+def test_subject_that_no_rule_names_is_nobody() -> None:
+    rules = "RULE:^CN=admin,.*$/admin/"
+    (reason,) = reasons("User:admin", rules=rules, told=rules)
+    assert reason.startswith("broker 1 would be nobody here: no rule of ssl.principal.mapping.rules matches")
+
+
+def test_builder_of_principals_that_runs_in_brokers_only_is_refused() -> None:
+    (reason,) = reasons("User:CN=broker,O=us", **{"principal.builder.class": "org.example.Builder"})
+    assert "principal.builder.class org.example.Builder" in reason
+
+
+def test_brokers_share_our_sasl_user_and_are_nobody_without_any_login() -> None:
+    sasl = ListenerSecurity(("PLAIN",), credentials=Credentials("PLAIN", "kafka", Secret("secret")))
+    assert reasons("User:kafka", how=sasl) == []
+    assert "broker 1 comes as User:kafka, who" in reasons("User:admin", how=sasl)[0]
+    nothing = ListenerSecurity()
+    assert reasons("User:ANONYMOUS", how=nothing) == []
+    assert "broker 1 comes as User:ANONYMOUS, who" in reasons("User:admin", how=nothing)[0]
