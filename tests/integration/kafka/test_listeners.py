@@ -126,7 +126,7 @@ async def test_sasl_ssl_between_brokers_and_a_listener_for_clients(
         try:
             wrong = await cluster.add_controller(**settings(stores, **{"inter.broker.listener.name": "CLIENT"}))
             await until(lambda: wrong.controller.election.holder)
-            (reason,) = await ask(wrong, lambda reply: TakeOver(reply=reply))
+            reason, _ = await ask(wrong, lambda reply: TakeOver(reply=reply))
             assert "brokers speak PLAINTEXT on their listener CLIENT, and ours, INTERNAL, speaks SASL_SSL" in reason
 
             service = await cluster.add_controller(**settings(stores))
