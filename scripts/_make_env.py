@@ -62,7 +62,8 @@ def make(root: Path, kind: str, stamp: str, venv: Path) -> None:
             if entry.name != ".lock":
                 shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
         say(f"  Python {sys.version.split()[0]}")
-        subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+        if subprocess.run([sys.executable, "-m", "venv", str(venv)], check=False).returncode != 0:
+            sys.exit(f"{sys.executable} could not make an environment in {venv}; it says why above.")
     old_home.write_text(str(root))
     for stale in venv.glob(".made-for-*"):
         stale.unlink()
@@ -77,6 +78,14 @@ def make(root: Path, kind: str, stamp: str, venv: Path) -> None:
 def main() -> None:
     root, kind, stamp = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     venv = root / ".venv"
+    try:
+        make_alone(root, kind, stamp, venv)
+    except OSError as error:
+        where = error.filename or venv
+        sys.exit(f"The environment cannot be made: {where}: {error.strerror}. The checkout {root} must be writable.")
+
+
+def make_alone(root: Path, kind: str, stamp: str, venv: Path) -> None:
     venv.mkdir(exist_ok=True)
     with open(venv / ".lock", "w") as lock:
         try:

@@ -1,0 +1,112 @@
+"""What ``scripts/_env`` does before it makes an environment: which Python, when anew, and what it says."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON_3_9 = """#!/bin/sh
+case "$2" in
+  *print*) echo 3.9;;
+  *) exit 1;;
+esac
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """The scripts and what they look at; ``.venv`` is not made."""
+    folder = tmp_path / "checkout"
+    (folder / "scripts").mkdir(parents=True)
+    for name in ("_env", "_make_env.py", "up", "test"):
+        shutil.copy(ROOT / "scripts" / name, folder / "scripts")
+    shutil.copytree(ROOT / "requirements", folder / "requirements")
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    return folder
+
+
+def bash(checkout: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    wanted = {**os.environ, **environment}
+    return subprocess.run(
+        ["bash", *command], check=False, capture_output=True, text=True, cwd=checkout, env=wanted, timeout=50
+    )
+
+
+def stamp(checkout: Path) -> str:
+    done = bash(checkout, "-c", ". scripts/_env && stamp")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("script", ["up", "test"])
+def test_python_that_is_too_old_or_missing_is_an_error(checkout: Path, script: str) -> None:
+    """`PYTHON=python3.9` was ignored silently."""
+    old = checkout / "python3.9"
+    old.write_text(PYTHON_3_9)
+    old.chmod(0o755)
+    needs = "aiocontroller needs Python 3.11 or newer, with its venv module. Found "
+    for python, found in ((str(old), "version 3.9"), ("/no/python", "not found"), ("false", "does not run")):
+        done = bash(checkout, f"scripts/{script}", PYTHON=python)
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"{needs}{python}: {found}.\n")
+    assert not (checkout / ".venv").exists()
+
+
+def test_python_is_looked_at_though_the_environment_is_there(checkout: Path) -> None:
+    bin_ = checkout / ".venv" / "bin"
+    bin_.mkdir(parents=True)
+    (bin_ / "python").write_text("#!/bin/sh\necho Python 3.99.1\n")
+    (bin_ / "python").chmod(0o755)
+    (checkout / ".venv" / ".made-for-run").write_text(stamp(checkout))
+    ensure = ". scripts/_env && ensure_env run && echo used"
+    assert bash(checkout, "-c", ensure, PYTHON="").stdout == "used\n"
+    assert bash(checkout, "-c", ensure, PYTHON="/no/python").returncode == 1
+    done = bash(checkout, "-c", ensure, PYTHON=sys.executable)
+    assert done.stdout == "used\n"
+    assert done.stderr == (
+        f"{checkout}/.venv is of Python 3.99.1 already: remove it to have it made by PYTHON={sys.executable}.\n"
+    )
+
+
+def test_environment_depends_on_packages_and_not_on_tools(checkout: Path) -> None:
+    before = stamp(checkout)
+    project = checkout / "pyproject.toml"
+    text = project.read_text()
+    project.write_text(text.replace("line-length = 120", "line-length = 100"))
+    assert stamp(checkout) == before
+    for old, new in (
+        ('"click>=8.1"', '"click>=8.2"'),
+        ('aiocontroller = "aiocontroller.cli:main"', 'aiocontroller = "aiocontroller.cli:other"'),
+        ('requires = ["setuptools>=77"]', 'requires = ["setuptools>=78"]'),
+        ('include = ["aiocontroller*"]', 'include = ["aio*"]'),
+    ):
+        assert old in text
+        project.write_text(text.replace(old, new))
+        assert stamp(checkout) != before, new
+    project.write_text(text)
+    with (checkout / "requirements" / "run.txt").open("a") as lock:
+        lock.write("# changed\n")
+    assert stamp(checkout) != before
+
+
+@pytest.mark.parametrize("script", ["up", "test"])
+def test_checkout_that_cannot_be_written_to_is_named(checkout: Path, script: str) -> None:
+    """It ended in a traceback."""
+    if os.geteuid() == 0:
+        (checkout / ".venv").write_text("no folder: root may write everywhere else")
+        why = "File exists"
+    else:
+        checkout.chmod(0o555)
+        why = "Permission denied"
+    done = bash(checkout, f"scripts/{script}", PYTHON=sys.executable)
+    checkout.chmod(0o755)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"The environment cannot be made: {checkout}/.venv: {why}. The checkout {checkout} must be writable.\n"
+    )
