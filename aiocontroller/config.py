@@ -176,7 +176,7 @@ class Config(msgspec.Struct, frozen=True):
     aiocontroller_journal_dir: str | None = None
     aiocontroller_takeover_policy: Literal["wait", "takeover", "observe"] = "wait"
     aiocontroller_release_linger_ms: int = 30_000
-    """How long a process that ends after a release goes on to answer (NOT_CONTROLLER) and to relay."""
+    """How long a process that ends after a release goes on to answer clients that have not heard of it."""
     aiocontroller_early_broker_detection: Detection = "off"
     """Whether brokers that seem to be dead lose their leaders before their session ends (docs/early-detection.md)."""
     aiocontroller_early_controller_detection: Detection = "off"

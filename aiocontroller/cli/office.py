@@ -57,14 +57,14 @@ def takeover(data: Path | None, as_json: bool) -> None:
     "--linger",
     type=click.FloatRange(0),
     metavar="SECONDS",
-    help="With --exit: go on answering and relaying so long first (aiocontroller.release.linger.ms).",
+    help="With --exit: go on answering so long first (aiocontroller.release.linger.ms).",
 )
 @JSON
 def release(data: Path | None, exit_: bool, linger: float | None, as_json: bool) -> None:
     """Have a running controller give the role back to the brokers.
 
-    No assignment names it when it goes, unless that is said. It answers NOT_CONTROLLER and relays to brokers for as
-    long as it runs, and takes the role again only when 'aiocontroller takeover' asks for it.
+    No assignment names it when it goes, unless that is said. It answers NOT_CONTROLLER, and tells clients where the
+    brokers are, for as long as it runs, and takes the role again only when 'aiocontroller takeover' asks for it.
     """
     ready = find_controller(data)
     asked = {"exit": exit_, "linger_ms": None if linger is None else round(1000 * linger)}

@@ -138,10 +138,6 @@ class ControllerChannelManager:
             for sender in list(self._senders.values()):
                 await sender.connected_once.wait()
 
-    def offered(self) -> dict[int, VersionRange]:
-        """What the first broker that was reached serves; nothing when none was."""
-        return next((sender.offered for sender in self._senders.values() if sender.offered), {})
-
     def send(
         self,
         broker: int,

@@ -25,7 +25,6 @@ from aiocontroller.journal.journal import Journal
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import World
 from aiocontroller.security import Security, authorizer_of, unsupported_authorizer
-from aiocontroller.wire.apis import VersionRange
 from aiocontroller.zookeeper.acl_store import AclStore
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.znodes import BadZNode
@@ -80,9 +79,6 @@ class ControllerShell:
         self.context = ControllerContext()
         self.channels: ControllerChannelManager | None = None
         self._requests: BrokerRequestSender | None = None
-        self.last_brokers: list[Broker] = []
-        self.last_offered: dict[int, VersionRange] = {}
-        """The brokers that lived when a term ended and what they serve, for clients that are slow to hear of it."""
         self.leaving = False
         """The role is about to be given back: brokers are told of no controller among them."""
         self.reported_offline: frozenset[int] = frozenset()
@@ -121,10 +117,6 @@ class ControllerShell:
 
     def end_term(self) -> None:
         if self.channels is not None:
-            # A handler that failed may have left the two in disagreement.
-            brokers, live = self.context.brokers, self.context.live
-            self.last_brokers = [brokers[broker] for broker in sorted(brokers) if broker in live]
-            self.last_offered = self.channels.offered()
             self.channels.shutdown()
             self.channels = None
         self._requests = None

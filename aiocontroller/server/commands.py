@@ -74,7 +74,7 @@ class Commands:
             released = Released(0)  # the session ended: the role is gone with it
         linger_ms = self._shell.config.aiocontroller_release_linger_ms if asked.linger_ms is None else asked.linger_ms
         if asked.exit:
-            log.info("Answering NOT_CONTROLLER and relaying for %d ms, then ending", linger_ms)
+            log.info("Answering NOT_CONTROLLER for %d ms, then ending", linger_ms)
             self._shell.world.clock.call_later(linger_ms / 1000, self._stop)
         return {
             "id": self._shell.id,

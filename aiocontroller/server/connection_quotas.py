@@ -63,8 +63,6 @@ class ConnectionQuotas:
         self._overrides = dict(overrides or {})
         self._addresses: dict[str, _Address] = {}
         self._count = 0
-        self.upstreams = 0
-        """Connections to brokers that stand behind relayed ones: each takes a place as well."""
         self.evicted = 0
 
     def __len__(self) -> int:
@@ -80,7 +78,7 @@ class ConnectionQuotas:
 
     def make_room(self) -> bool:
         """End connections until one more may come; False when there is none to end."""
-        while self._count + self.upstreams >= self._places():
+        while self._count >= self._places():
             if not self._addresses:
                 return False
             crowd = max(self._addresses.values(), key=len)

@@ -1,7 +1,7 @@
 """Who answers which request (Kafka's ``KafkaApis``): a registry of APIs, and one dispatch.
 
-Each family of APIs has a file of its own and registers its handlers here.  What no handler answers is relayed to a
-broker, or refused.
+Each family of APIs has a file of its own and registers its handlers here.  What no handler answers is refused: nothing
+is ever asked of a broker on a client's behalf, since it would be asked under this controller's own identity.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from aiocontroller.server import (
     producer_id_api,
 )
 from aiocontroller.server.apis import HANDLER_TIMEOUT_S, Api, Apis, could_not_answer
-from aiocontroller.server.relay_rule import relay_or_refuse, relayed
 from aiocontroller.server.request import KafkaRequest
 from aiocontroller.wire.apis import ApiKey, VersionRange, api_name, check_supported
 from aiocontroller.wire.errors import FrameError
@@ -68,9 +67,9 @@ class KafkaApis:
             self._apis.update(apis)
 
     def offered(self) -> Mapping[int, VersionRange]:
-        """What ApiVersions tells: what is answered here, and what a broker offers that may be relayed to it."""
+        """What ApiVersions tells."""
         answered = {api: each.versions for api, each in self._apis.items()}
-        return {**relayed(self.shell), ApiKey.API_VERSIONS: VersionRange(0, 4), **answered}
+        return {ApiKey.API_VERSIONS: VersionRange(0, 4), **answered}
 
     def answers(self, api: int) -> bool:
         """Here, and by no broker."""
@@ -81,7 +80,7 @@ class KafkaApis:
         context = request.context
         api = self._apis.get(context.api)
         if api is None:
-            relay_or_refuse(self.shell, request)
+            request.refuse(f"{api_name(context.api)} version {context.version} is not served here")
             return
         check_supported(context.api, context.version, {context.api: api.versions})
         try:

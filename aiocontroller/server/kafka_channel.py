@@ -22,7 +22,6 @@ from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.security import ANONYMOUS
 from aiocontroller.server.memory_pool import SMALL_BYTES
-from aiocontroller.server.relay import Relay
 from aiocontroller.server.request import KafkaRequest, RequestContext
 from aiocontroller.server.sasl import SaslError, SaslLogin
 from aiocontroller.wire import sasl_messages
@@ -83,8 +82,6 @@ class KafkaChannel(asyncio.Protocol):
         """When what it does now began, …"""
         self.deadline_s = self.since_s + server.login_timeout_s
         """… and when it must be over."""
-        self._relay: Relay | None = None
-        self._relaying = False
 
     @property
     def listener(self) -> str:
@@ -117,9 +114,6 @@ class KafkaChannel(asyncio.Protocol):
         request, self._request = self._request, None
         if request is not None and request.when_gone is not None:
             request.when_gone()
-        if self._relay is not None:
-            self._relay.close()
-            self._server.quotas.upstreams -= 1
 
     def pause_writing(self) -> None:
         self._unread = True
@@ -336,11 +330,9 @@ class KafkaChannel(asyncio.Protocol):
 
         return KafkaRequest(
             context,
-            frame,
             bytes(body),
             respond=lambda answer: self._answer(serial, response_frame(api, version, correlation_id, answer)),
             refuse=refuse,
-            relay=lambda: self._pass_on(frame),
         )
 
     def _answer(self, serial: int, pieces: list[bytes]) -> None:
@@ -403,28 +395,6 @@ class KafkaChannel(asyncio.Protocol):
         if login.principal is not None:
             self._pool = self._server.memory
             self._server.login_succeeded()
-
-    # -- what a broker answers -------------------------------------------------------------------------------------
-
-    def _pass_on(self, frame: bytes) -> None:
-        if self._relay is None:
-            endpoint = self._server.upstream(self._at)
-            if endpoint is None:
-                api, version, _ = _REQUEST_START.unpack_from(frame)
-                raise FrameError(f"{api_name(api)} version {version} is not served here, nor by a broker now")
-            shell = self._server.shell
-            self._server.quotas.make_room()
-            self._server.quotas.upstreams += 1
-            self._relay = Relay(shell.world, shell.security, self._relay_answered, self.close)
-            self._server.tasks.start_soon(self._relay.connect, endpoint, name="relay")
-        self._relaying = True
-        self._relay.forward(frame)
-
-    def _relay_answered(self, frame: bytes) -> None:
-        if not self._relaying:
-            raise FrameError("an answer that nobody waits for")
-        self._relaying = False
-        self._answer(self._serial, [len(frame).to_bytes(4, "big"), frame])
 
 
 def _principal_of(transport: asyncio.Transport, principals: SslPrincipalMapper | None) -> str | None:

@@ -33,27 +33,21 @@ class KafkaRequest:
     None of them blocks, and all may be called at any time, also when the connection is gone.
     """
 
-    __slots__ = ("body", "context", "frame", "refuse", "relay", "respond", "when_gone")
+    __slots__ = ("body", "context", "refuse", "respond", "when_gone")
 
     def __init__(
         self,
         context: RequestContext,
-        frame: bytes,
         body: bytes,
         respond: Callable[[bytes], None],
         refuse: Callable[[str], None],
-        relay: Callable[[], None],
     ) -> None:
         self.context = context
-        self.frame = frame
-        """The whole request as it came, without its length prefix."""
         self.body = body
         """What stands behind its header."""
         self.respond = respond
         """Answer with this body, in the version in which the request came."""
         self.refuse = refuse
         """Close the connection, for a reason that the log tells."""
-        self.relay = relay
-        """Have a broker answer it, as nobody in particular."""
         self.when_gone: Callable[[], object] | None = None
         """Called when the connection ends first, if somebody sets it: nobody waits for the answer any more."""

@@ -3,7 +3,7 @@
 What is answered here is decoded in one step of the loop, a megabyte in about a second, so the limits are small: no
 administrator's request comes near them.  Exceptions are AlterPartition, in which a broker that leads very many
 partitions tells of all of them at once (it may be large from a broker that is registered), and Produce, whose records
-nobody decodes.  What is relayed may be as large as a broker takes it.
+nobody decodes.
 """
 
 from __future__ import annotations

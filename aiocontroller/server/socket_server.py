@@ -21,7 +21,7 @@ from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import AioControllerError
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.net.complaints import Complaints
-from aiocontroller.security import ListenerSecurity, needs
+from aiocontroller.security import ListenerSecurity
 from aiocontroller.server.admission import broker_of
 from aiocontroller.server.connection_quotas import ConnectionQuotas
 from aiocontroller.server.kafka_apis import KafkaApis
@@ -252,23 +252,6 @@ class SocketServer:
         if not self._secret:
             self._secret = self.shell.world.random.randrange(1 << 256).to_bytes(32, "big")
         return made_up_credential(self._secret, mechanism, user)
-
-    # -- brokers ---------------------------------------------------------------------------------------------------
-
-    def upstream(self, at: Endpoint) -> Endpoint | None:
-        """A live broker under the same listener (its answers name addresses for it), another one each time.
-
-        None where brokers are reached with an identity, which nobody else may borrow.
-        """
-        context = self.shell.context
-        brokers = [b for b in context.brokers.values() if b.id in context.live]
-        if self.shell.channels is None:
-            brokers = self.shell.last_brokers
-        if not brokers:
-            return None
-        broker = brokers[self.shell.world.random.randrange(len(brokers))]
-        found = broker.endpoint(at.listener) or self.shell.endpoint_of(broker)
-        return None if found is None or any(needs(found)) else found
 
     # -- what others see -------------------------------------------------------------------------------------------
 

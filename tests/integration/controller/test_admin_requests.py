@@ -178,7 +178,7 @@ async def ask_as(service: Service, principal: str, api: ApiKey, version: int, **
         authenticated=True,
     )
     body = cold.encode_request(api, version, cold.request(api, version, **fields))
-    request = KafkaRequest(context, b"", body, answers.append, lambda reason: None, lambda: None)
+    request = KafkaRequest(context, body, answers.append, lambda reason: None)
     handling = delegation_token_apis.apis(service.shell)[api].handle(request)
     assert handling is not None
     await handling

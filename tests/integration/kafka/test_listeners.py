@@ -110,7 +110,7 @@ def administer(service: Service, stores: Path, password: str) -> None:
         }
     )
     admin.create_topics([NewTopic("by-admin", 1, 2)], request_timeout=20)["by-admin"].result(30)
-    assert sorted(admin.list_topics(timeout=20).brokers) == [1, 2, US]  # relayed: a broker answers for us
+    assert sorted(admin.list_topics(timeout=20).brokers) == [1, 2, US]
 
 
 def create_topic(bootstrap: str, name: str) -> None:

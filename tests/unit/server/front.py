@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +22,7 @@ from aiocontroller.metrics import Metrics
 from aiocontroller.net.simulated import SimulatedNetwork, simulated_world
 from aiocontroller.security import Security
 from aiocontroller.server.socket_server import PLAIN_ENDPOINT, SocketServer
-from aiocontroller.wire.apis import ApiKey, VersionRange
+from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.frames import FrameReader, decode_response_header, request_frame
 
 TOPIC_ID = bytes(range(16))
@@ -73,35 +73,7 @@ class Client(asyncio.Protocol):
 
 
 class Upstream(asyncio.Protocol):
-    """A broker behind the relay: keeps raw frames; answers by ``respond``."""
-
-    def __init__(self, respond: Callable[[Upstream, bytes], None]) -> None:
-        self.frames: list[bytes] = []
-        self.closed = False
-        self._respond = respond
-        self._reader = FrameReader()
-        self.transport: asyncio.Transport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        for frame in self._reader.feed(data):
-            self.frames.append(frame)
-            self._respond(self, frame)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.closed = True
-
-    def send_frame(self, frame: bytes) -> None:
-        assert self.transport is not None
-        self.transport.write(len(frame).to_bytes(4, "big") + frame)
-
-
-def echo(upstream: Upstream, frame: bytes) -> None:
-    """An answer that no codec of ours would make."""
-    upstream.send_frame(frame[4:8] + b"\xde\xad" + frame)
+    """A broker to which nobody should come on a client's behalf."""
 
 
 class Front:
@@ -113,22 +85,19 @@ class Front:
         self.queue = EventQueue(self.world.clock)
         self.context = ControllerContext(3, 3)
         self.context.loaded = True
-        self.offered: dict[int, VersionRange] = {}
         shell: Any = SimpleNamespace(
             id=1_000_001,
             world=self.world,
             queue=self.queue,
             context=self.context,
-            channels=SimpleNamespace(offered=lambda: self.offered),
+            channels=SimpleNamespace(),
             endpoint_of=lambda broker: broker.endpoints[0],
             config=Config(),
             metrics=Metrics(),
             security=Security(Config()),
             authorizer=AllowAll(),
             own_entry=self.own_entry,
-            last_brokers=[],
             refused_brokers=RefusedBrokers(self.world.clock, Metrics()),
-            last_offered={},
         )
         self.shell = shell
         self.listener = SocketServer(shell, tasks)
@@ -155,18 +124,15 @@ class Front:
         _, client = await self.network.connect(Client, "127.0.0.1", self.port, timeout_s=1)
         return client
 
-    async def broker(self, respond: Callable[[Upstream, bytes], None] = echo) -> int:
-        """A live broker to relay Metadata to, which would be answered here; its port."""
-        self.listener.apis._apis.pop(ApiKey.METADATA, None)  # type: ignore[attr-defined]
+    async def broker(self) -> None:
+        """A live broker; ``upstreams`` are the connections to it."""
 
         def accept() -> Upstream:
-            self.upstreams.append(Upstream(respond))
+            self.upstreams.append(Upstream())
             return self.upstreams[-1]
 
         port = (await self.network.serve(accept, "127.0.0.1", 0)).port
         self.context.add_brokers([Broker(1, 7, (Endpoint("PLAINTEXT", "127.0.0.1", port),))])
-        self.offered = {ApiKey.METADATA: VersionRange(0, 12), ApiKey.LEADER_AND_ISR: VersionRange(0, 7)}
-        return port
 
     async def event(self) -> Any:
         return (await self.queue.get()).event

@@ -76,17 +76,6 @@ def test_fewer_places_than_connections() -> None:
     assert house.gone == ["0", "1", "2", "3"]
 
 
-def test_connections_to_brokers_behind_relayed_ones_take_places() -> None:
-    house = House(3)
-    for number in range(2):
-        house.ask(house.come("a", str(number)))
-    house.quotas.upstreams = 1
-    house.come("a", "new")
-    assert house.gone == ["0"]
-    house.quotas.upstreams = 3
-    assert house.quotas.refusal("a") == "all 3 places are taken"
-
-
 def test_leaving_twice_is_leaving_once() -> None:
     house = House(2)
     guest = house.come("a", "guest")

@@ -64,7 +64,7 @@ async def asked(
         authenticated=True,
     )
     body = cold.encode_request(api, version, cold.request(api, version, **fields))
-    request = KafkaRequest(context, b"", body, answers.append, lambda reason: None, lambda: None)
+    request = KafkaRequest(context, body, answers.append, lambda reason: None)
     handling = apis(shell)[api].handle(request)
     assert handling is not None
     await handling

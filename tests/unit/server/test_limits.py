@@ -13,6 +13,7 @@ from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Broker, TopicPartition
 from aiocontroller.server.admission import PLACES_OF_A_BROKER, PLACES_OF_STRANGERS
+from aiocontroller.server.apis import all_versions
 from aiocontroller.server.kafka_channel import KafkaChannel
 from aiocontroller.server.memory_pool import SMALL_BYTES
 from aiocontroller.server.socket_server import TURN_REQUESTS, SocketServer
@@ -406,7 +407,8 @@ async def test_answers_that_nobody_reads_take_no_more_than_the_budget() -> None:
     async with front() as it:
         configured(it, aiocontroller_queued_max_response_bytes="300000")
         clients = [await it.connect() for _ in range(5)]
-        await it.broker(lambda upstream, frame: upstream.send_frame(frame[4:8] + bytes(100_000)))
+        large = all_versions(ApiKey.METADATA, lambda request: request.respond(bytes(100_000)))
+        it.listener.apis._apis[ApiKey.METADATA] = large
         for client in clients:
             transport(client).pause_reading()
             client.request(ApiKey.METADATA, 9)

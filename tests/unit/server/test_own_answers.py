@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aiocontroller.core.context import ControllerContext
-from aiocontroller.wire import cold, messages
-from aiocontroller.wire.apis import SUPPORTED, ApiKey, VersionRange
+from aiocontroller.wire import cold
+from aiocontroller.wire.apis import SUPPORTED, ApiKey
 from tests.unit.server.front import front, settle
 from tests.virtual_time import virtual_time
 
@@ -34,32 +33,3 @@ async def test_what_is_asked_of_each_node_is_answered_for_ourselves(api: ApiKey,
         for result in getattr(answer, "results", ()):  # log directories: one, without content
             assert not result.error_code
             assert not getattr(result, "topics", ())
-
-
-@virtual_time
-async def test_out_of_office_it_relays_to_the_brokers_of_its_last_term() -> None:
-    async with front() as it:
-        await it.broker()
-        it.shell.last_brokers = list(it.context.brokers.values())
-        it.shell.last_offered = {ApiKey.METADATA: VersionRange(0, 12)}
-        it.shell.channels, it.shell.context = None, ControllerContext()
-        client = await it.connect()
-        client.request(ApiKey.API_VERSIONS, 0)
-        await settle()
-        offered = messages.decode_api_versions_response(0, client.frames[0][4:]).versions
-        assert offered[ApiKey.METADATA] == VersionRange(0, 12)
-        client.request(ApiKey.METADATA, 9)
-        await settle()
-        assert len(it.upstreams[0].frames) == 1
-
-
-@virtual_time
-async def test_standby_relays_nothing_it_knows_no_broker() -> None:
-    async with front() as it:
-        it.shell.channels = None
-        client = await it.connect()
-        client.request(ApiKey.API_VERSIONS, 0)
-        client.request(ApiKey.METADATA, 9)
-        await settle()
-        assert client.closed
-        assert client.correlation_ids() == [1]

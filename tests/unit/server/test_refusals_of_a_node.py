@@ -380,3 +380,15 @@ async def test_replicas_cannot_be_moved_to_log_directories_here(allowed: bool) -
             [topic] = cold.decode_response(api, version, client.answer(api, version)).results
             code = KafkaErrorCode.LOG_DIR_NOT_FOUND if allowed else NO_CLUSTER
             assert [(p.partition_index, int(p.error_code)) for p in topic.partitions] == [(n, code) for n in range(3)]
+
+
+@pytest.mark.parametrize("api", [ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH])
+@virtual_time
+async def test_offsets_are_not_kept_in_zookeeper(api: ApiKey) -> None:
+    """Version 0, of clients before Kafka 0.8.2."""
+    async with front() as it:
+        assert it.listener.apis.offered()[api].min == 1
+        client = await it.connect()
+        client.request(api, 0, cold.encode_request(api, 0, cold.request(api, 0)))
+        await settle()
+        assert client.closed
