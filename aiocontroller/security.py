@@ -80,10 +80,6 @@ class Security:
             known = self._clients[key] = self._client(endpoint)
         return known
 
-    def trusts(self, principal: str) -> bool:
-        """Whether it may do everything: nobody checks, or it is a super user."""
-        return self._config.authorizer_class_name is None or principal in self._config.super_users
-
     def _server(self, endpoint: Endpoint) -> ListenerSecurity:
         tls, sasl = needs(endpoint)
         self._check_principal_builder(endpoint.listener)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -466,6 +466,15 @@ class NewPartitions(msgspec.Struct, frozen=True):
     """Replicas of each new partition; None: placed by the controller."""
 
 
+class TopicSetting(NamedTuple):
+    """One setting of a topic; ``source`` is Kafka's ``ConfigSource``."""
+
+    name: str
+    value: str | None
+    source: int
+    sensitive: bool
+
+
 class TopicResult(msgspec.Struct, frozen=True):
     """How one topic of a request fared."""
 
@@ -477,6 +486,8 @@ class TopicResult(msgspec.Struct, frozen=True):
     replication_factor: int = -1
     config_error_code: int = 0
     """Why the topic's partitions, replicas and configuration are not told, although it was created."""
+    configs: tuple[TopicSetting, ...] = ()
+    """None: they are not known, and not told."""
     times: int = 1
     """How often it is told: a topic that stands in a request twice, twice."""
 

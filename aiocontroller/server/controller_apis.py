@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+from aiozk import exc
+
 from aiocontroller.authorizer.authorizer import AclOperation
+from aiocontroller.controller.broker_defaults import BrokerDefaults
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import (
@@ -36,13 +41,20 @@ from aiocontroller.server.controller_authorization import (
     delete_topics,
     on_cluster,
 )
+from aiocontroller.server.describe_configs import Describe, topic_describer
 from aiocontroller.server.request import KafkaRequest
 from aiocontroller.wire import admin_messages, messages, topic_messages
 from aiocontroller.wire.alter_partition import decode_alter_partition_request, encode_alter_partition_response
 from aiocontroller.wire.apis import ApiKey, VersionRange, api_name
 from aiocontroller.wire.errors import FrameError
 
+log = logging.getLogger(__name__)
+
 NOT_AUTHORIZED = "Cluster authorization failed."
+FIRST_WITH_CONFIGS = 5
+"""The version of CreateTopics whose answer has place for configurations."""
+MOST_DESCRIBED = 100
+"""Topics of one CreateTopics whose configurations are told, some 40 settings each; of more, none is."""
 
 
 class ControllerApi(NamedTuple):
@@ -118,8 +130,7 @@ def _alter_user_scram_credentials(version: int, body: bytes, reply: Reply) -> Re
 
     def answer(result: Any) -> None:
         if isinstance(result, KafkaErrorCode):
-            message = NOT_AUTHORIZED if result == KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED else ""
-            result = dict.fromkeys(users, (result, message))
+            result = dict.fromkeys(users, (result, ""))
         reply.answer(result)
 
     return AlterUserScramCredentials(
@@ -279,32 +290,45 @@ PRELOADED = (ApiKey.API_VERSIONS, ApiKey.CONTROLLED_SHUTDOWN, ApiKey.ALLOCATE_PR
 
 def apis(shell: ControllerShell) -> Apis:
     admission = RequestAdmission(shell)
-    return {key: Api(served.versions, _submission(shell, served, admission)) for key, served in SERVED.items()}
+    registered = {key: Api(served.versions, _submission(shell, served, admission)) for key, served in SERVED.items()}
+    creation = SERVED[ApiKey.CREATE_TOPICS]
+    registered[ApiKey.CREATE_TOPICS] = Api(creation.versions, _creation(shell, creation, admission))
+    return registered
 
 
 def _submission(
     shell: ControllerShell, served: ControllerApi, admission: RequestAdmission
 ) -> Callable[[KafkaRequest], None]:
-    def submit(request: KafkaRequest) -> None:
-        context = request.context
+    return lambda request: _submit(shell, served, admission, request)
 
-        def answer(result: Any) -> None:
-            """Whatever is wrong with it, the handler that answers goes on."""
-            try:
-                body = served.encode(context.version, result)
-            except Exception as error:
-                could_not_answer(request, error)
-            else:
-                request.respond(body)
 
-        def event() -> Request | None:
-            made = served.event(context.version, request.body, Reply(answer))
-            _check_count(context.api, made)
-            return served.check(shell, context, made)
+def _submit(
+    shell: ControllerShell,
+    served: ControllerApi,
+    admission: RequestAdmission,
+    request: KafkaRequest,
+    told: Callable[[Request, Any], Any] | None = None,
+) -> None:
+    """``told`` makes of the event, and of what it was answered with, what is encoded."""
+    context = request.context
+    asked: list[Request] = []
 
-        admission.admit(request, event)
+    def answer(result: Any) -> None:
+        """Whatever is wrong with it, the handler that answers goes on."""
+        try:
+            body = served.encode(context.version, result if told is None else told(asked[0], result))
+        except Exception as error:
+            could_not_answer(request, error)
+        else:
+            request.respond(body)
 
-    return submit
+    def event() -> Request | None:
+        made = served.event(context.version, request.body, Reply(answer))
+        asked.append(made)
+        _check_count(context.api, made)
+        return served.check(shell, context, made)
+
+    admission.admit(request, event)
 
 
 def _check_count(api: int, event: Request) -> None:
@@ -317,3 +341,37 @@ def _check_count(api: int, event: Request) -> None:
             raise FrameError(
                 f"{api_name(api)}: found {len(named)} {field} in one request, expected {MAX_NAMED} at most"
             )
+
+
+def _creation(
+    shell: ControllerShell, served: ControllerApi, admission: RequestAdmission
+) -> Callable[[KafkaRequest], Coroutine[Any, Any, None]]:
+    """As ``_submission``; from version 5 on it is told how the topics are configured, with the brokers' defaults."""
+    defaults = BrokerDefaults(shell)
+
+    async def create(request: KafkaRequest) -> None:
+        describe: Describe | None = None
+        if request.context.version >= FIRST_WITH_CONFIGS and shell.channels is not None:
+            try:
+                brokers = await defaults.current()
+                describe = topic_describer(brokers) if defaults.known else None
+            except exc.ZKError as error:
+                log.warning("Topics are created without telling their configurations: %s", error)
+        _submit(shell, served, admission, request, None if describe is None else _with_configs(describe))
+
+    return create
+
+
+def _with_configs(describe: Describe) -> Callable[[Request, Any], Any]:
+    def told(event: Request, results: dict[str | bytes, TopicResult]) -> dict[str | bytes, TopicResult]:
+        assert isinstance(event, CreateTopics)
+        if len(event.topics) > MOST_DESCRIBED:
+            return results
+        given = {topic.name: topic.configs for topic in event.topics}
+        for name, result in results.items():
+            if not result.error_code and not result.config_error_code:
+                configs = {key: value for key, value in given[str(name)].items() if value is not None}
+                results[name] = msgspec.structs.replace(result, configs=tuple(describe(configs)))
+        return results
+
+    return told

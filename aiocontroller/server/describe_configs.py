@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import anyio.lowlevel
 from aiozk import exc
@@ -17,6 +17,7 @@ from aiocontroller.authorizer.authorizer import CLUSTER_NAME, AclOperation, Reso
 from aiocontroller.controller.broker_defaults import BrokerDefaults
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.events import TopicSetting
 from aiocontroller.server.outcomes import Outcome, check_size, refused
 from aiocontroller.server.request import KafkaRequest
 from aiocontroller.wire.config_messages import (
@@ -173,31 +174,31 @@ class _Entries:
         self._defaults: dict[str, bytes] = {}
 
     def of_topic(self, configs: Mapping[str, str], keys: frozenset[str] | None) -> list[bytes]:
-        names = [*TOPIC_CONFIGS, *(name for name in sorted(configs) if name not in TOPIC_CONFIGS)]
         return [
-            self._given(name, configs[name]) if name in configs else self._default(name)
-            for name in names
+            self._encoded(self.given(name, configs[name])) if name in configs else self._default(name)
+            for name in topic_settings(configs)
             if keys is None or name in keys
         ]
 
     def _default(self, name: str) -> bytes:
         known = self._defaults.get(name)
         if known is None:
-            synonyms = self._synonyms[name]
-            source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
-            entry = ConfigEntry(name, topic_default(name, self._brokers), source, TOPIC_CONFIGS[name].type)
-            known = self._defaults[name] = self._encoded(entry._replace(synonyms=synonyms))
+            known = self._defaults[name] = self._encoded(self.default(name))
         return known
 
-    def _given(self, name: str, value: str) -> bytes:
+    def default(self, name: str) -> ConfigEntry:
+        synonyms = self._synonyms[name]
+        source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
+        entry = ConfigEntry(name, topic_default(name, self._brokers), source, TOPIC_CONFIGS[name].type)
+        return entry._replace(synonyms=synonyms)
+
+    def given(self, name: str, value: str) -> ConfigEntry:
         """A setting that nobody knows may be a password."""
         key = TOPIC_CONFIGS.get(name)
         kind = ConfigType.UNKNOWN if key is None else key.type
         shown = None if key is None else text_of(kind, value)
         synonyms = [(name, shown, ConfigSource.TOPIC_CONFIG), *self._synonyms.get(name, [])]
-        return self._encoded(
-            ConfigEntry(name, shown, ConfigSource.TOPIC_CONFIG, kind, sensitive=key is None, synonyms=synonyms)
-        )
+        return ConfigEntry(name, shown, ConfigSource.TOPIC_CONFIG, kind, sensitive=key is None, synonyms=synonyms)
 
     def of_all_brokers(self, keys: frozenset[str] | None) -> list[bytes]:
         return [
@@ -208,6 +209,32 @@ class _Entries:
 
     def _encoded(self, entry: ConfigEntry) -> bytes:
         return encode_config_entry(self._version, entry if self._with_synonyms else entry._replace(synonyms=()))
+
+
+def topic_settings(configs: Mapping[str, str]) -> list[str]:
+    """The names that are told of a topic which was given these."""
+    return [*TOPIC_CONFIGS, *(name for name in sorted(configs) if name not in TOPIC_CONFIGS)]
+
+
+Describe = Callable[[Mapping[str, str]], list[TopicSetting]]
+
+
+def topic_describer(brokers: BrokerConfigs) -> Describe:
+    """Settings as CreateTopics tells them: those that a topic was given, and the brokers' for the rest."""
+    entries = _Entries(0, brokers, with_synonyms=False)
+    defaults = {name: _setting(entries.default(name)) for name in TOPIC_CONFIGS}
+
+    def describe(configs: Mapping[str, str]) -> list[TopicSetting]:
+        return [
+            _setting(entries.given(name, configs[name])) if name in configs else defaults[name]
+            for name in topic_settings(configs)
+        ]
+
+    return describe
+
+
+def _setting(entry: ConfigEntry) -> TopicSetting:
+    return TopicSetting(entry.name, entry.value, int(entry.source), entry.sensitive)
 
 
 _TABLE = tuple(TOPIC_CONFIGS.items())

@@ -58,15 +58,28 @@ def encode_create_topics_response(version: int, results: Mapping[str | bytes, To
             "topic_id": result.topic_id,
             "error_code": result.error_code,
             "error_message": result.message or None,
-            "topic_config_error_code": result.config_error_code or (0 if result.error_code else CONFIG_NOT_TOLD),
+            "topic_config_error_code": _config_error(result),
             "num_partitions": result.partitions,
             "replication_factor": result.replication_factor,
-            "configs": [],
+            "configs": [
+                {
+                    "name": each.name,
+                    "value": each.value,
+                    "read_only": False,
+                    "config_source": each.source,
+                    "is_sensitive": each.sensitive,
+                }
+                for each in result.configs
+            ],
         }
         for name, result in results.items()
         for _ in range(result.times)
     ]
     return _response(ApiKey.CREATE_TOPICS, version, topics=topics)
+
+
+def _config_error(result: TopicResult) -> int:
+    return result.config_error_code or (0 if result.error_code or result.configs else CONFIG_NOT_TOLD)
 
 
 def decode_delete_topics_request(version: int, body: Buffer) -> DeleteTopicsRequest:

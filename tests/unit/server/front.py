@@ -24,6 +24,7 @@ from aiocontroller.security import Security
 from aiocontroller.server.socket_server import PLAIN_ENDPOINT, SocketServer
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.frames import FrameReader, decode_response_header, request_frame
+from aiocontroller.zookeeper.znode_json import BadZNode
 
 TOPIC_ID = bytes(range(16))
 
@@ -76,6 +77,16 @@ class Upstream(asyncio.Protocol):
     """A broker to which nobody should come on a client's behalf."""
 
 
+class _NoBrokers:
+    """A ZooKeeper that knows of no broker, nor of their settings."""
+
+    async def get_all_brokers_in_cluster(self, *, watch: bool) -> tuple[list[Broker], list[BadZNode]]:
+        return [], []
+
+    async def get_broker_default_config(self) -> dict[str, str]:
+        return {"log.retention.ms": "77"}
+
+
 class Front:
     """A listener on a shell that holds no more than the listener looks at."""
 
@@ -98,6 +109,7 @@ class Front:
             authorizer=AllowAll(),
             own_entry=self.own_entry,
             refused_brokers=RefusedBrokers(self.world.clock, Metrics()),
+            zk=_NoBrokers(),
         )
         self.shell = shell
         self.listener = SocketServer(shell, tasks)

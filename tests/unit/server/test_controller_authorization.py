@@ -139,7 +139,42 @@ async def test_create_on_each_topic() -> None:
         event.reply.answer({name: TopicResult(0, partitions=2, replication_factor=1) for name in ("a", "c")})
         await settle()
         hidden = E.TOPIC_AUTHORIZATION_FAILED
-        assert created(client) == {"a": (0, hidden, -1), "b": (hidden, hidden, -1), "c": (0, hidden, 2)}
+        assert created(client) == {"a": (0, hidden, -1), "b": (hidden, hidden, -1), "c": (0, 0, 2)}
+
+
+@virtual_time
+async def test_configuration_of_what_was_created_is_told_to_those_who_may_see_it() -> None:
+    async with guarded((topic("a"), [Op.CREATE, Op.DESCRIBE_CONFIGS]), (topic("b"), [Op.CREATE])) as it:
+        topics = [
+            {
+                "name": name,
+                "num_partitions": 1,
+                "replication_factor": 1,
+                "configs": [{"name": "cleanup.policy", "value": "compact"}],
+            }
+            for name in ("a", "b")
+        ]
+        client = await asked(it, ApiKey.CREATE_TOPICS, 5, topics=topics, timeout=1000)
+        (await it.event()).reply.answer(
+            {name: TopicResult(0, partitions=1, replication_factor=1) for name in ("a", "b")}
+        )
+        await settle()
+        first, second = told(client, ApiKey.CREATE_TOPICS, 5).topics
+        found = {c.name: (c.value, c.config_source) for c in first.configs}
+        assert found["cleanup.policy"] == ("compact", 1)
+        assert found["retention.ms"] == ("77", 3)  # set for all brokers while they run
+        assert found["segment.bytes"] == ("1073741824", 5)
+        assert (first.topic_config_error_code, second.topic_config_error_code, second.configs) == (0, 29, ())
+
+
+@virtual_time
+async def test_configurations_of_very_many_topics_are_not_told() -> None:
+    async with guarded((CLUSTER, [Op.CREATE]), (topic("*"), [Op.DESCRIBE_CONFIGS])) as it:
+        names = [f"t{n}" for n in range(101)]
+        client = await create(it, *names)
+        (await it.event()).reply.answer(dict.fromkeys(names, TopicResult(0, partitions=2, replication_factor=1)))
+        await settle()
+        assert set(created(client).values()) == {(0, E.TOPIC_AUTHORIZATION_FAILED, 2)}
 
 
 @virtual_time
