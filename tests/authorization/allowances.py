@@ -96,6 +96,14 @@ ALLOWANCES: tuple[Allowance, ...] = (
         kafka=r"none\(0\)",
         ours=r"invalid_request\(42\)",
     ),
+    # -- where ours tells more
+    Allowance(
+        r"ALTER_PARTITION_REASSIGNMENTS .*",
+        r"responses\[\]\.partitions\[\]\.error_code",
+        "a topic that does not exist is called so, as under KRaft",
+        kafka=r"(no_reassignment_in_progress\(85\)|invalid_replica_assignment\(39\))",
+        ours=r"unknown_topic_or_partition\(3\)",
+    ),
     # -- where a broker's handler fails
     Allowance(
         r"CONTROLLED_SHUTDOWN \(of nobody\)",

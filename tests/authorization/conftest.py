@@ -73,6 +73,16 @@ async def verdict(stage: Stage, request: pytest.FixtureRequest) -> Verdict:
     return found
 
 
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def office(stage: Stage, request: pytest.FixtureRequest) -> Stage:
+    """After the takeover, and after the table where that is played too."""
+    if any("verdict" in getattr(item, "fixturenames", ()) for item in request.session.items):
+        request.getfixturevalue("verdict")
+    else:
+        await stage.take_over()
+    return stage
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     found = config.stash.get(VERDICT, None)
     if found is not None:

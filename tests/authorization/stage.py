@@ -11,7 +11,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -217,29 +218,36 @@ class Stage:
 
     async def take_over(self) -> None:
         """Our process takes the role from broker 2, and both know the same."""
-        ports = free_ports()
-        self.sides[OUR_ID] = Side("aiocontroller", OUR_ID, ports, self.stores)
-        folder = self.folder / "aiocontroller"
-        folder.mkdir()
-        # all that the brokers have, as an operator would hand it over
-        settings = (
-            self.brokers[ORACLE].properties()
-            | properties(self.stores, ports)
-            | {
-                "log.dirs": str(folder / "no-logs"),
-                "aiocontroller.id": str(OUR_ID),
-                "aiocontroller.takeover.policy": "takeover",
-            }
-        )
-        del settings["broker.id"]
-        config = folder / "server.properties"
-        config.write_text("".join(f"{key}={escaped(value)}\n" for key, value in settings.items()))
-        # a log handler of asyncio's debug mode would multiply the time of each cell
-        environ = {"PYTHONASYNCIODEBUG": ""}
-        command = [sys.executable, "-m", "aiocontroller", "run", "--config", config, "--data", folder]
-        self._ours = Child("aiocontroller", [str(part) for part in command], log=self.our_log, env=environ)
+        self.launch_ours()
         await until(self._we_are_in_office, "every broker names aiocontroller as the controller", self._end_of_log)
         await until(self._has_producer_ids, "broker 2 has producer ids", self._end_of_log)
+
+    def launch_ours(self, without: Iterable[str] = ()) -> Child:
+        """Start our process, with all properties of the brokers but ``without``; it takes over if it may."""
+        ports = free_ports()
+        self.sides[OUR_ID] = Side("aiocontroller", OUR_ID, ports, self.stores)
+        folder = self.our_log.parent
+        folder.mkdir()
+        # all that the brokers have, as an operator would hand it over
+        settings = self.brokers[ORACLE].properties() | properties(self.stores, ports)
+        settings |= {
+            "log.dirs": str(folder / "no-logs"),
+            "aiocontroller.id": str(OUR_ID),
+            "aiocontroller.takeover.policy": "takeover",
+        }
+        for key in ("broker.id", *without):
+            del settings[key]
+        config = folder / "server.properties"
+        config.write_text("".join(f"{key}={escaped(value)}\n" for key, value in settings.items()))
+        command = [sys.executable, "-m", "aiocontroller", "run", "--config", config, "--data", folder]
+        self._ours = Child("aiocontroller", [str(part) for part in command], log=self.our_log)
+        return self._ours
+
+    def holder_and_brokers(self) -> tuple[bytes | None, list[str]]:
+        """What ``/controller`` says, None without one; and the ids of the brokers that are registered."""
+        with zookeeper(self.zookeeper.address) as client:
+            holder = client.get("/controller")[0] if client.exists("/controller") else None
+            return holder, client.get_children("/brokers/ids")
 
     @property
     def our_log(self) -> Path:
@@ -353,27 +361,27 @@ async def until(
         await asyncio.sleep(_POLL_S)
 
 
-def create_znodes(address: str, znodes: Mapping[str, bytes]) -> None:
+@contextmanager
+def zookeeper(address: str) -> Iterator[Any]:
+    """A client of its own kind; blocks."""
     from kazoo.client import KazooClient
 
     client = KazooClient(address)
     client.start(10)
     try:
-        for path, value in znodes.items():
-            client.create(path, value)
+        yield client
     finally:
         client.stop()
         client.close()
+
+
+def create_znodes(address: str, znodes: Mapping[str, bytes]) -> None:
+    with zookeeper(address) as client:
+        for path, value in znodes.items():
+            client.create(path, value)
 
 
 def registration_epochs(address: str, brokers: Sequence[int]) -> dict[int, int]:
     """The epoch of each broker: when its registration was made."""
-    from kazoo.client import KazooClient
-
-    client = KazooClient(address)
-    client.start(10)
-    try:
+    with zookeeper(address) as client:
         return {broker: client.get(f"/brokers/ids/{broker}")[1].czxid for broker in brokers}
-    finally:
-        client.stop()
-        client.close()

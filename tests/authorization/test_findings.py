@@ -1,0 +1,169 @@
+"""What clients gained through the controller once, tried again with real brokers (docs/known-bugs.md)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from aiocontroller.cluster.processes import Child
+from aiocontroller.wire import cold
+from aiocontroller.wire.apis import ApiKey
+from tests.authorization.client import Side
+from tests.authorization.principals import (
+    ANONYMOUS,
+    CERTIFICATE,
+    NOTHING,
+    PLAIN,
+    SASL_PLAINTEXT,
+    SASL_SSL,
+    SCRAM,
+    SSL,
+    Way,
+    password,
+)
+from tests.authorization.stage import LEADER, Stage, until
+
+pytestmark = [
+    pytest.mark.authorization,
+    pytest.mark.kafka,
+    pytest.mark.timeout(1200),
+    pytest.mark.asyncio(loop_scope="session"),
+]
+CLUSTER_AUTHORIZATION_FAILED = 31
+STRANGER = Way(ANONYMOUS, SSL, NOTHING)
+
+
+async def asked(side: Side, way: Way, api: ApiKey, version: int, **fields: Any) -> Any:
+    body = cold.encode_request(api, version, cold.request(api, version, **fields))
+    outcome = await side.ask(way, api, version, body)
+    assert outcome.what == "answered", f"{api.name} by {way}: {outcome.what} {outcome.detail}"
+    return cold.decode_response(api, version, outcome.body)
+
+
+def acl_of(principal: str) -> dict[str, Any]:
+    """ALL on the cluster."""
+    return {
+        "resource_type": 4,
+        "resource_name": "kafka-cluster",
+        "resource_pattern_type": 3,
+        "principal": principal,
+        "host": "*",
+        "operation": 2,
+        "permission_type": 3,
+    }
+
+
+# -- finding 7: certificates -------------------------------------------------------------------------------------------
+
+
+async def test_client_without_a_certificate_gets_no_acls(office: Stage) -> None:
+    for side in (office.sides[LEADER], office.ours):
+        answer = await asked(side, STRANGER, ApiKey.CREATE_ACLS, 3, creations=[acl_of("User:ANONYMOUS")])
+        assert [int(result.error_code) for result in answer.results] == [CLUSTER_AUTHORIZATION_FAILED], side.name
+    seen = await asked(
+        office.ours,
+        STRANGER,
+        ApiKey.CREATE_TOPICS,
+        7,
+        topics=[
+            {"name": "a-stranger's", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+        ],
+        timeout=5000,
+        validate_only=False,
+    )
+    assert [int(topic.error_code) for topic in seen.topics] != [0]
+
+
+async def test_client_without_a_certificate_shuts_no_broker_down(office: Stage) -> None:
+    epoch = office.broker_epochs[LEADER]
+    answer = await asked(office.ours, STRANGER, ApiKey.CONTROLLED_SHUTDOWN, 3, broker_id=LEADER, broker_epoch=epoch)
+    assert int(answer.error_code) == CLUSTER_AUTHORIZATION_FAILED
+
+
+async def test_super_user_is_known_by_its_certificate_where_one_is_only_requested(office: Stage) -> None:
+    known = Way("super", SSL, CERTIFICATE)
+    answer = await asked(office.ours, known, ApiKey.CREATE_ACLS, 3, creations=[acl_of("User:nobody-at-all")])
+    assert [int(result.error_code) for result in answer.results] == [0]
+
+
+# -- finding 10: whose token, and whose client -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "way", [Way("super", SASL_SSL, SCRAM), Way("super", SSL, CERTIFICATE), Way("allow", SASL_PLAINTEXT, PLAIN)], ids=str
+)
+async def test_delegation_token_belongs_to_who_asked_for_it(office: Stage, way: Way) -> None:
+    answer = await asked(office.ours, way, ApiKey.CREATE_DELEGATION_TOKEN, 3, renewers=[], max_lifetime=-1)
+    assert int(answer.error_code) == 0
+    assert (answer.principal_type, answer.principal_name) == ("User", way.who)
+    assert (answer.token_requester_principal_type, answer.token_requester_principal_name) == ("User", way.who)
+
+
+async def test_user_with_a_prefix_creates_topics_through_the_controller(office: Stage) -> None:
+    """librdkafka asks the controller's node for metadata as any other's."""
+    client = AdminClient(
+        {
+            "bootstrap.servers": f"127.0.0.1:{office.ours.ports[SASL_PLAINTEXT]}",
+            "security.protocol": SASL_PLAINTEXT,
+            "sasl.mechanism": SCRAM,
+            "sasl.username": "prefix",
+            "sasl.password": password("prefix"),
+        }
+    )
+    made = client.create_topics([NewTopic("team-by-librdkafka", 1, 1)], request_timeout=20)["team-by-librdkafka"]
+    assert await asyncio.to_thread(made.result, 30) is None
+    listed = await asyncio.to_thread(client.list_topics, timeout=20)
+    assert "team-a" in listed.topics
+    assert "secret" not in listed.topics
+
+
+# -- finding 8: a process that was refused, and a vacancy --------------------------------------------------------------
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def brokers(tmp_path: Path, stage: Stage) -> AsyncIterator[Stage]:
+    """A stage of its own, whose brokers may be killed; ``stage`` is for the reasons to skip."""
+    own = Stage(tmp_path)
+    try:
+        await own.start()
+        yield own
+    finally:
+        await own.stop()
+
+
+async def test_process_without_an_authorizer_wins_no_vacancy_of_brokers_that_have_one(brokers: Stage) -> None:
+    ours = brokers.launch_ours(without=("authorizer.class.name", "super.users"))
+
+    async def refused() -> bool:
+        return _says(brokers, ours, "brokers have an authorizer (kafka.security.authorizer.AclAuthorizer)")
+
+    await until(refused, "the takeover is refused", lambda: ours.log_tail(40))
+    before = brokers.our_log.stat().st_size
+    for broker in brokers.brokers.values():
+        broker.kill()
+
+    async def vacant() -> bool:
+        """Registrations have ended, and so has the term: a word about that comes after it."""
+        holder, registered = await asyncio.to_thread(brokers.holder_and_brokers)
+        return holder is None and not registered
+
+    await until(vacant, "nobody is controller, and no broker is registered", lambda: ours.log_tail(40))
+
+    async def refused_again() -> bool:
+        said = brokers.our_log.read_text()[before:]
+        return "Not taking the role" in said or "cannot be the controller" in said
+
+    await until(refused_again, "the vacancy is refused", lambda: ours.log_tail(40))
+    holder, _ = await asyncio.to_thread(brokers.holder_and_brokers)
+    assert holder is None, "the office stays empty"
+
+
+def _says(stage: Stage, ours: Child, words: str) -> bool:
+    assert ours.running, ours.log_tail(40)
+    return words in stage.our_log.read_text()
