@@ -71,7 +71,7 @@ LEVELS: dict[ApiKey, Level] = {
             "partitions",
             "partitions",
             {"partition_index": "partition"},
-            rest={"high_watermark": -1, "aborted_transactions": None, "records": b""},
+            rest={"high_watermark": -1, "records": b""},
         ),
     ),
     ApiKey.LIST_OFFSETS: _topics("name", _PARTITIONS),

@@ -154,9 +154,13 @@ def _fetch(shell: ControllerShell, request: KafkaRequest, asked: Any) -> Fields:
     def fill(topic: Any, partition: Any) -> Fields:
         name = names[id(topic)]
         code = KafkaErrorCode.UNKNOWN_TOPIC_ID if name is None else judge(name, partition.partition)
-        if leaders is not None and name is not None and code == KafkaErrorCode.NOT_LEADER_OR_FOLLOWER:
-            return {"error_code": code, "current_leader": leaders.current(name, partition.partition)}
-        return {"error_code": code}
+        if name is None or code != KafkaErrorCode.NOT_LEADER_OR_FOLLOWER:
+            return {"error_code": code}
+        # What a broker finds where it goes to read has no list of transactions; what it does not read, an empty one.
+        refusal: Fields = {"error_code": code, "aborted_transactions": None}
+        if leaders is None:
+            return refusal
+        return {**refusal, "current_leader": leaders.current(name, partition.partition)}
 
     fields = mirrored(LEVELS[ApiKey.FETCH], asked, fill)
     return fields if leaders is None else fields | {"node_endpoints": leaders.endpoints()}

@@ -13,8 +13,7 @@ import msgspec
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
-from aiocontroller.wire.errors import FrameError
-from aiocontroller.wire.primitives import NO_TAGS, Buffer
+from aiocontroller.wire.primitives import Buffer
 
 Outcome = tuple[int, str]
 """Error code, and the message for people ("" without one)."""
@@ -324,16 +323,8 @@ def encode_alter_user_scram_credentials_request(
 def decode_alter_user_scram_credentials_request(
     version: int, body: Buffer
 ) -> tuple[list[tuple[str, int]], list[ScramChange]]:
-    """(user, mechanism) of what is to go, and what is to be set.
-
-    librdkafka ends this request with one empty tag section too many, which Kafka's brokers overlook.
-    """
-    try:
-        message = cold.decode_request(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, version, body)
-    except FrameError:
-        if bytes(body[-1:]) != NO_TAGS:
-            raise
-        message = cold.decode_request(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, version, body[:-1])
+    """(user, mechanism) of what is to go, and what is to be set."""
+    message = cold.decode_request(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, version, body)
     return [(d.name, int(d.mechanism)) for d in message.deletions], [
         ScramChange(u.name, int(u.mechanism), int(u.iterations), bytes(u.salt), bytes(u.salted_password))
         for u in message.upsertions

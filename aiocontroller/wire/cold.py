@@ -46,12 +46,15 @@ def encode_response(api_key: int, version: int, entity: Entity) -> bytes:
 
 
 def decode_request(api_key: int, version: int, body: Buffer) -> Entity:
-    """FrameError when the body is cut short, too long or garbled; UnsupportedApiError for an unknown API or version."""
+    """FrameError when the body is cut short or garbled; UnsupportedApiError for an unknown API or version.
+
+    Bytes behind its end are overlooked, as brokers do: librdkafka sends some, in Metadata and in others.
+    """
     return _decode(api_key, version, "request", body)
 
 
 def decode_response(api_key: int, version: int, body: Buffer) -> Entity:
-    """FrameError and UnsupportedApiError as ``decode_request``; ``version`` is that of the request."""
+    """As ``decode_request``, and FrameError for bytes behind its end; ``version`` is that of the request."""
     return _decode(api_key, version, "response", body)
 
 
@@ -94,7 +97,8 @@ def _decode(api_key: int, version: int, kind: Kind, body: Buffer) -> Entity:
     subject = f"{api_name(api_key)} version {version} {kind}"
     cursor = Cursor(subject, body, flexible=is_flexible(api_key, version))
     entity = _reader(entity_class)(cursor)
-    cursor.end()
+    if kind == "response":
+        cursor.end()
     return entity
 
 

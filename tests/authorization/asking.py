@@ -67,11 +67,17 @@ class Ask(NamedTuple):
     unanswered_by_kafka: bool = False
     """A broker's handler fails over it, for some, and never answers: no use to wait long."""
 
+    more: bytes = b""
+    """Behind the end of the body."""
+
     def __str__(self) -> str:
         return f"{name_of(self.api)} ({self.name})" if self.name else name_of(self.api)
 
     def body(self, cell: Cell) -> bytes:
-        return cold.encode_request(self.api, cell.version, cold.request(self.api, cell.version, **self.fields(cell)))
+        return (
+            cold.encode_request(self.api, cell.version, cold.request(self.api, cell.version, **self.fields(cell)))
+            + self.more
+        )
 
 
 def name_of(api: int) -> str:

@@ -51,7 +51,8 @@ class Table:
         """To which the broker had no answer."""
         self._kafka: dict[Place, Outcome] = {}
         numbers = iter(range(1_000_000))
-        for ask in (*asks, *_what_nobody_offers()):
+        asks = tuple(asks)
+        for ask in (*asks, *_with_more_bytes(asks), *_what_nobody_offers()):
             if only is not None and ask.api not in only:
                 continue
             for version in versions_of(ask, short):
@@ -137,10 +138,19 @@ def versions_of(ask: Ask, short: bool) -> list[int]:
     highest = min(ask.until, SUPPORTED[ApiKey(ask.api)].max)
     if short:
         return [highest]
-    return sorted({lowest, highest} if ask.ends_only else {lowest, highest, *known})
+    return sorted({lowest, highest} if ask.ends_only or ask.more else {lowest, highest, *known})
 
 
 _UNOFFERED = "not offered"
+
+
+MORE_BYTES = "more bytes"
+
+
+def _with_more_bytes(asks: Iterable[Ask]) -> list[Ask]:
+    """One request of each API that changes nothing, with bytes behind its end, as librdkafka sends some."""
+    first = {ask.api: ask for ask in reversed(tuple(asks)) if ask.when is When.READS}
+    return [ask._replace(name=MORE_BYTES, more=b"\0\0\0") for ask in first.values()]
 
 
 def _what_nobody_offers() -> list[Ask]:

@@ -115,8 +115,6 @@ def test_scram_credentials_there_and_back() -> None:
     body = wire.encode_alter_user_scram_credentials_request(0, [("bob", 2)], [set_])
     librdkafkas = body + b"\x00"
     assert ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, librdkafkas)[0].deletions == (("bob", 2),)
-    with pytest.raises(FrameError, match="found 2 bytes more"):
-        ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, body + b"\x01\x01")
     event, answers = ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, body)
     assert isinstance(event, ev.AlterUserScramCredentials)
     assert event.deletions == (("bob", 2),)

@@ -97,8 +97,11 @@ def test_what_kio_writes_comes_back_and_damage_is_a_frame_error(
     for cut in range(len(body)):
         with pytest.raises(FrameError, match=name):
             decode(api, version, body[:cut])
-    with pytest.raises(FrameError, match=rf"{name}, byte {len(body)}: end of message: found 1 bytes more"):
-        decode(api, version, body + b"\0")
+    if kind == "request":
+        assert decode(api, version, body + b"\0") == entity, "librdkafka sends more, and brokers overlook it"
+    else:
+        with pytest.raises(FrameError, match=rf"{name}, byte {len(body)}: end of message: found 1 bytes more"):
+            decode(api, version, body + b"\0")
     if body:
         at, flip = data.draw(st.integers(0, len(body) - 1)), data.draw(st.integers(1, 255))
         try:  # any other exception is a failure
