@@ -112,4 +112,6 @@ class ClusterSource:
         if in_charge(self._shell):
             return cluster_view(self._shell), self._shell.id
         context, controller = await self._reader.read(topics)
+        if self._shell.channels is not None:  # brokers say so already: clients would drop us, and what they asked
+            return ClusterView(self._shell.config, context, self._shell.own_entry()), self._shell.id
         return ClusterView(self._shell.config, context, None), controller
