@@ -40,7 +40,7 @@ from aiocontroller.journal.journal import Journal, NullJournal
 from aiocontroller.journal.writer import FileJournal
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import Listener, Timer, World
-from aiocontroller.net.real import raise_descriptor_limit, real_world
+from aiocontroller.net.real import raise_descriptor_limit, real_world, return_memory
 from aiocontroller.server import http
 from aiocontroller.server.commands import Commands
 from aiocontroller.server.controller_apis import PRELOADED
@@ -236,7 +236,12 @@ class Service:
     async def _open(self, tasks: anyio.abc.TaskGroup) -> None:
         config = self.config
         self._step = "opening listeners"
-        kafka = self._kafka = SocketServer(self.shell, tasks, None if self._descriptors is None else self._places)
+        kafka = self._kafka = SocketServer(
+            self.shell,
+            tasks,
+            None if self._descriptors is None else self._places,
+            return_memory,
+        )
         for listener in config.listeners:
             how = self.shell.security.server(listener)
             serving = await self.world.network.serve_through(

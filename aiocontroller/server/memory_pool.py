@@ -27,7 +27,7 @@ class MemoryPool:
     def __init__(self, size_bytes: int) -> None:
         """A frame that is larger than all of it never fits, so nothing larger may be accepted."""
         self.size_bytes = size_bytes
-        self.used_bytes = 0
+        self.used_bytes = self.peak_bytes = 0
         self._waiting: OrderedDict[Receiver, int] = OrderedDict()
 
     @property
@@ -38,7 +38,7 @@ class MemoryPool:
     def take(self, receiver: Receiver, size_bytes: int) -> bool:
         """Whether it was there; else the receiver hears when it is."""
         if self.used_bytes + size_bytes <= self.size_bytes:
-            self.used_bytes += size_bytes
+            self._use(size_bytes)
             return True
         self._waiting[receiver] = size_bytes
         return False
@@ -48,8 +48,12 @@ class MemoryPool:
         for receiver, wanted_bytes in list(islice(self._waiting.items(), LOOKED_AT)):
             if self.used_bytes + wanted_bytes <= self.size_bytes:
                 del self._waiting[receiver]
-                self.used_bytes += wanted_bytes
+                self._use(wanted_bytes)
                 receiver.memory_is_free()
+
+    def _use(self, size_bytes: int) -> None:
+        self.used_bytes += size_bytes
+        self.peak_bytes = max(self.peak_bytes, self.used_bytes)
 
     def forget(self, receiver: Receiver) -> None:
         """It waits no longer."""

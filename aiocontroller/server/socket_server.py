@@ -43,6 +43,7 @@ TURN_S = 0.001
 SWEEP_S = 1.0
 QUEUED_BYTES = 256 * 1024 * 1024
 """``queued.max.request.bytes`` where it is not set."""
+MUCH_BYTES = 32 * 1024 * 1024
 UNDER_PRESSURE_S = 5.0
 """How long a frame may take to come while others wait for the memory that it holds."""
 
@@ -50,7 +51,8 @@ UNDER_PRESSURE_S = 5.0
 class SocketServer:
     """Makes the protocol objects of its connections; ``tasks`` own what they start.
 
-    ``descriptors``: how many connections there may be because of the operating system's limit.
+    ``descriptors``: how many connections there may be because of the operating system's limit.  ``return_memory`` is
+    called when much of it was used for requests and is free again.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class SocketServer:
         shell: ControllerShell,
         tasks: anyio.abc.TaskGroup,
         descriptors: Callable[[], int] | None = None,
+        return_memory: Callable[[], object] = lambda: None,
     ) -> None:
         self.shell = shell
         self.tasks = tasks
@@ -81,6 +84,7 @@ class SocketServer:
             config.max_connections_per_ip,
             config.max_connections_per_ip_overrides,
         )
+        self._return_memory = return_memory
         self.complaints = Complaints(log, shell.world.clock)
         self.now = shell.world.clock.monotonic
 
@@ -156,7 +160,10 @@ class SocketServer:
         for channel in late:
             self._expired.inc()
             channel.too_late()
-        if self.connections:
+        if self.memory.peak_bytes >= MUCH_BYTES and not self.memory.used_bytes:
+            self.memory.peak_bytes = 0
+            self._return_memory()
+        if self.connections or self.memory.peak_bytes >= MUCH_BYTES:
             self.shell.world.clock.call_later(SWEEP_S, self._sweep)
         else:
             self._sweeping = False

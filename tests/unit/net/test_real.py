@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from aiocontroller.net.real import RealNetwork
+from aiocontroller.net.real import RealNetwork, raise_descriptor_limit, return_memory
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
@@ -170,3 +170,15 @@ def test_without_descriptors_the_loop_does_not_spin_and_connections_wait(
     with caplog.at_level(logging.WARNING):
         run(main())
     assert [r.getMessage() for r in caplog.records if "No connection can be taken" in r.getMessage()]
+
+
+def test_memory_is_returned_and_descriptors_are_counted() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(200, before[0]), before[1]))
+        assert raise_descriptor_limit() == min(before[1], 1 << 20)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    kept = [bytes(1000) for _ in range(1000)]
+    return_memory()
+    assert all(each == bytes(1000) for each in kept)

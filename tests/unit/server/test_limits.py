@@ -289,10 +289,13 @@ async def test_large_alter_partition_is_taken_from_a_registered_broker_only() ->
 
 
 @virtual_time
-async def test_half_frames_take_no_more_than_the_budget_and_leave_it_whole() -> None:
+async def test_half_frames_take_no_more_than_the_budget_and_leave_it_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """20 connections with 95 MB of an unfinished frame each made RSS 2 GB."""
     async with front() as it:
         configured(it, socket_request_max_bytes=str(MIB), queued_max_request_bytes=str(3 * MIB))
+        monkeypatch.setattr("aiocontroller.server.socket_server.MUCH_BYTES", MIB)
+        returned: list[int] = []
+        it.listener._return_memory = lambda: returned.append(it.listener.memory.used_bytes)
         clients = [await it.connect() for _ in range(20)]
         for client in clients:
             client.send(half(ApiKey.CREATE_TOPICS, 5, MIB))
@@ -309,6 +312,7 @@ async def test_half_frames_take_no_more_than_the_budget_and_leave_it_whole() -> 
         await asyncio.sleep(120)
         assert all(each.closed for each in clients)
         assert metric(it, "kafka_network_socketserver_memorypoolused") == 0
+        assert returned == [0]
 
 
 @virtual_time
