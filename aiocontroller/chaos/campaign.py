@@ -20,6 +20,7 @@ from aiocontroller.chaos.plan import Plan, draw
 from aiocontroller.chaos.simulation import Report, simulate, simulate_plan
 from aiocontroller.chaos.zoo import MOST_SEEDS, TRIES, Hunt, attempt, invariant_of
 from aiocontroller.chaos.zoo_bugs import BUGS
+from aiocontroller.cluster.processes import die_with_parent
 from aiocontroller.core.errors import BadInputError
 
 HASH_SEEDS = ("0", "1", "2")
@@ -56,6 +57,11 @@ def quiet() -> None:
     logging.getLogger().addHandler(logging.NullHandler())
 
 
+def _begin_worker() -> None:
+    die_with_parent()  # or it would finish its seed, for nobody
+    quiet()
+
+
 def _simulate(seed: int) -> Report:
     try:
         return simulate(seed)
@@ -85,7 +91,7 @@ def _on_all_cores(work: Callable[[T], Report], items: Iterable[T], jobs: int) ->
         yield from ((item, work(item)) for item in items)
         return
     waiting = iter(items)
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=quiet) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_begin_worker) as pool:
         running: dict[Future[Report], T] = {pool.submit(work, item): item for item in islice(waiting, 2 * jobs)}
         while running:
             done = next(as_completed(running))
@@ -225,7 +231,7 @@ def run_zoo(
     chosen = [i for i, bug in enumerate(BUGS) if not only or any(part in bug.name for part in only)]
     results: dict[int, list[tuple[int | None, str]]] = {i: [] for i in chosen}
     hunts: dict[int, Hunt] = {}
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=quiet) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_begin_worker) as pool:
         running = [pool.submit(_attempt, i, number, most) for i in chosen for number in range(1, tries + 1)]
         for done in as_completed(running):
             bug, seeds, complaint = done.result()

@@ -12,6 +12,7 @@ Rules.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from pathlib import Path
 from aiocontroller.core.errors import AioControllerError
 
 POLL_S = 0.02
+PR_SET_PDEATHSIG = 1
 
 _LAUNCHER = """
 import ctypes, os, signal, sys
@@ -40,6 +42,14 @@ os.execv(sys.argv[2], sys.argv[2:])
 def launched(argv: Sequence[str | Path]) -> list[str]:
     """The command that becomes ``argv`` by way of the launcher."""
     return [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *map(str, argv)]
+
+
+def die_with_parent() -> None:
+    """For a process that a library started: as the launcher does it, from within.  Linux only; nothing elsewhere."""
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    except (AttributeError, OSError):
+        pass
 
 
 class ChildFailedError(AioControllerError):

@@ -339,6 +339,25 @@ def test_blocked_output_blocks_nothing(zk_connect: str, tmp_path: Path) -> None:
             process.communicate()
 
 
+# -- others that run for long ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets processes die with their parent")
+def test_simulation_ends_with_its_workers() -> None:
+    command = [sys.executable, "-m", "aiocontroller", "simulate", "--seeds", "100000", "--jobs", "2"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert "of 100,000 seeds" in process.stderr.readline()
+        workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        assert len(workers) >= 2
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(BOUND_S) == -signal.SIGTERM
+    deadline = time.monotonic() + BOUND_S
+    while any(Path("/proc", worker).exists() for worker in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def get(url: str) -> bytes:
     with urllib.request.urlopen(url, timeout=10) as answer:
         return bytes(answer.read())
