@@ -255,14 +255,6 @@ BAD = {
         b"".join(request_frame(ApiKey.ALTER_PARTITION, 3, 1, "me", b"\x00\x00\x00\x02")),
         "AlterPartition",
     ),
-    "body with something behind it": (
-        b"".join(
-            request_frame(
-                ApiKey.CONTROLLED_SHUTDOWN, 2, 1, "me", messages.encode_controlled_shutdown_request(2, 1, 1) + b"!"
-            )
-        ),
-        "CONTROLLED_SHUTDOWN",
-    ),
     "what controllers say to brokers": (
         b"".join(request_frame(ApiKey.LEADER_AND_ISR, 7, 1, "me", b"\x00" * 20)),
         "LEADER_AND_ISR(4) version 7 is not served here",
