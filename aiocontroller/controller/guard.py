@@ -13,8 +13,9 @@ import functools
 import logging
 from collections.abc import Callable, Sequence
 
-import anyio
 import anyio.abc
+import msgspec
+from aiozk import exc
 
 from aiocontroller.controller.rules_of_office import (
     ENDS_A_TERM,
@@ -28,12 +29,14 @@ from aiocontroller.controller.rules_of_office import (
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.survey import ANSWER_WITHIN_S, BrokerSurvey
 from aiocontroller.zookeeper.acl_store import AclStore
-from aiocontroller.zookeeper.errors import ZooKeeperError
+from aiocontroller.zookeeper.cluster_marks import ClusterMarks, read_cluster_marks
 from aiocontroller.zookeeper.znodes import ControllerZNode
 
 log = logging.getLogger(__name__)
 
-LOOK_AGAIN_S = 2.0
+LOOK_AGAIN_S = 3.0
+LOOK_AT_ALL_S = 30.0
+"""How often registrations are read that seem to be the same: their addresses may have changed."""
 
 
 class Permit:
@@ -52,7 +55,7 @@ class Guard:
         self._shell = shell
         self._changed = changed
         self._cluster: Cluster | None = None
-        self._refused = False
+        self._refused = self._stale = False
         self._wakeup = asyncio.Event()
         metrics = shell.metrics
         self._refusals = {
@@ -104,6 +107,7 @@ class Guard:
 
     def look_now(self) -> None:
         """Something has changed in ZooKeeper: do not wait for the next round."""
+        self._stale = True
         self._wakeup.set()
 
     async def _look_when_read(self, acls: AclStore) -> None:
@@ -111,10 +115,20 @@ class Guard:
         self.look_now()
 
     async def _keep_looking(self) -> None:
+        seen: ClusterMarks | None = None
+        looked_s = 0.0
         while True:
+            now_s = self._shell.world.clock.monotonic()
             try:
-                cluster = await self._look(self.holder())
-            except ZooKeeperError as error:
+                marks = await read_cluster_marks(self._shell.zk.client)
+                if marks != seen or self._stale or self.survey.unanswered or now_s >= looked_s + LOOK_AT_ALL_S:
+                    self._stale = False
+                    cluster = await self._look(self.holder())
+                    seen, looked_s = marks, now_s
+                else:
+                    assert self._cluster is not None
+                    cluster = msgspec.structs.replace(self._cluster, holder=self.holder())
+            except (exc.ZKError, OSError) as error:
                 log.debug("The guard cannot look at the cluster: %s", error)
             else:
                 self._judge(cluster)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -362,3 +363,26 @@ async def test_process_that_only_looks_on_is_not_ready() -> None:
         assert "aiocontroller.takeover.policy is observe" in found.reasons[0]
         assert await take_over(service) == []
         assert service.controller.readiness().state == "in office"
+
+
+@virtual_time
+async def test_cluster_is_read_whole_only_when_brokers_came_or_went() -> None:
+    async with stage() as it:
+        await it.add_broker(1)
+        await it.broker_in_office()
+        service = await it.add_controller()
+        read, reads = service.shell.zk.get_all_brokers_in_cluster, 0
+
+        async def counted(*, watch: bool) -> Any:
+            nonlocal reads
+            reads += 1
+            return await read(watch=watch)
+
+        service.shell.zk.get_all_brokers_in_cluster = counted  # type: ignore[method-assign]
+        await it.sleep(25)
+        assert reads == 0
+        await it.add_broker(2)
+        await it.sleep(4)
+        assert 1 <= reads <= 2
+        await it.sleep(60)
+        assert reads <= 5
