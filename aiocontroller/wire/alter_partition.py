@@ -55,7 +55,7 @@ class AlterPartitionResponse(msgspec.Struct, frozen=True):
 
 
 def decode_alter_partition_request(version: int, body: Buffer) -> AlterPartitionRequest:
-    """FrameError when the body is cut short, too long or garbled."""
+    """FrameError when the body is cut short or garbled; bytes behind its end are overlooked, as in any request."""
     cursor = _cursor(version, body, "request")
     broker, broker_epoch = cursor.unpack(_REQUEST, "broker id and epoch")
     partitions = []
@@ -66,7 +66,6 @@ def decode_alter_partition_request(version: int, body: Buffer) -> AlterPartition
             partitions.append(change or _read_change(cursor, version, topic))
         cursor.tags()
     cursor.tags()
-    cursor.end()
     return AlterPartitionRequest(broker, broker_epoch, tuple(partitions))
 
 

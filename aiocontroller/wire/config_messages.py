@@ -73,7 +73,6 @@ def decode_describe_configs_request(version: int, body: Buffer) -> DescribeConfi
     if version >= 3:
         cursor.int8("include_documentation")
     cursor.tags()
-    cursor.end()
     return DescribeConfigsRequest(resources, include_synonyms)
 
 

@@ -51,7 +51,7 @@ ALLOWANCES: tuple[Allowance, ...] = (
     ),
     # -- what it is not: a node with replicas, in a cluster with a controller beside it
     Allowance(
-        _OF_REPLICAS,
+        f"{_OF_REPLICAS}( .*)?",
         "",
         "what a controller tells brokers: this one is the controller, keeps no replicas, and does not offer it",
         ours=r"\(closed\)",

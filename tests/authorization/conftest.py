@@ -24,16 +24,6 @@ def is_short(config: pytest.Config) -> bool:
     return "authorization" not in config.getoption("-m")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Only where it is asked for, by its mark or by its folder, while there are differences that nobody explains."""
-    named = any("authorization" in argument for argument in config.args)
-    if named or not is_short(config):
-        return
-    ours = [item for item in items if item.get_closest_marker("authorization")]
-    items[:] = [item for item in items if item not in ours]
-    config.hook.pytest_deselected(items=ours)
-
-
 def only_apis(items: list[pytest.Item]) -> frozenset[int] | None:
     """Those of the selected tests; None when one of them is about the whole table."""
     here = [item for item in items if "verdict" in getattr(item, "fixturenames", ())]

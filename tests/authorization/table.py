@@ -55,8 +55,11 @@ class Table:
         for ask in (*asks, *_with_more_bytes(asks), *_what_nobody_offers()):
             if only is not None and ask.api not in only:
                 continue
+            of_form = ask.more or ask.name == _UNOFFERED
             for version in versions_of(ask, short):
-                self.places += [Place(next(numbers), ask, version, way) for way in ways]
+                self.places += [
+                    Place(next(numbers), ask, version, way) for way in (one_each(ways) if of_form else ways)
+                ]
 
     def __str__(self) -> str:
         listeners = {place.way.listener for place in self.places}
@@ -129,6 +132,15 @@ class Table:
         self.found += [Found(place, each) for each in found]
 
 
+def one_each(ways: Sequence[Way]) -> list[Way]:
+    """One by each listener, for what concerns the form of a request and not who asks: the super user where it comes."""
+    chosen: dict[tuple[str, str], Way] = {}
+    for way in ways:
+        if way.who == "super" or (way.listener, way.proof) not in chosen:
+            chosen[way.listener, way.proof] = way
+    return list(chosen.values())
+
+
 def versions_of(ask: Ask, short: bool) -> list[int]:
     """All layouts; the ends only of what costs much; the highest in the short form."""
     if ask.name == _UNOFFERED:
@@ -149,7 +161,7 @@ MORE_BYTES = "more bytes"
 
 def _with_more_bytes(asks: Iterable[Ask]) -> list[Ask]:
     """One request of each API that changes nothing, with bytes behind its end, as librdkafka sends some."""
-    first = {ask.api: ask for ask in reversed(tuple(asks)) if ask.when is When.READS}
+    first = {ask.api: ask for ask in reversed(tuple(asks)) if ask.when is When.READS and not ask.unanswered_by_kafka}
     return [ask._replace(name=MORE_BYTES, more=b"\0\0\0") for ask in first.values()]
 
 

@@ -9,7 +9,7 @@ from aiocontroller.core.partitions import PartitionTable
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.messages import MetadataBroker
-from aiocontroller.wire.metadata import MetadataHead, MetadataTopicEncoder, encode_metadata
+from aiocontroller.wire.metadata import MetadataAsked, MetadataHead, MetadataTopicEncoder, encode_metadata
 
 KEY = ApiKey.METADATA
 ORDERS, GONE = bytes(range(16)), b"\x09" * 16
@@ -99,3 +99,12 @@ def test_version_0_says_so_when_it_leaves_out_a_replica() -> None:
         answer = cold.decode_response(KEY, version, encode_metadata(version, MetadataHead([], None, 1), pieces, 1))
         [found] = answer.topics[0].partitions
         assert (int(found.error_code), found.leader_id, found.replica_nodes) == (error, 1, (1,) if error else (1, 3))
+
+
+@pytest.mark.parametrize("version", range(13))
+def test_bytes_behind_a_request_are_overlooked(version: int) -> None:
+    """librdkafka sends three."""
+    asked = cold.request(KEY, version, topics=[{"name": "orders"}], allow_auto_topic_creation=False)
+    reader = MetadataAsked(version, cold.encode_request(KEY, version, asked) + b"\0\0\0")
+    assert reader.read(10)
+    assert reader.topics == [("orders", bytes(16))]
