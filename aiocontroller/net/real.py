@@ -68,34 +68,42 @@ class RealListener:
         self._gate = gate
         self._tls = tls
         self._complaints = Complaints(log, RealClock())
-        self._tasks = {asyncio.create_task(self._accept(each)): None for each in sockets}
+        self._loop = asyncio.get_running_loop()
+        self._opening: dict[asyncio.Task[None], None] = {}
+        """Connections whose protocol has no transport yet."""
+        for each in sockets:
+            self._loop.add_reader(each, self._accept, each)
 
     @property
     def port(self) -> int:
         return self._port
 
     def close(self) -> None:
-        for task in list(self._tasks):
-            task.cancel()
         for each in self._sockets:
+            if each.fileno() >= 0:
+                self._loop.remove_reader(each)
             each.close()
+        for task in list(self._opening):
+            task.cancel()
 
-    async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                connected, peer = await loop.sock_accept(listening)
-            except OSError as error:
-                if error.errno in OUT_OF_DESCRIPTORS:
-                    self._complaints.warn("connections that wait", "No connection can be taken: %s", error)
-                    await asyncio.sleep(ACCEPT_AGAIN_S)
-                elif listening.fileno() < 0:
-                    return
-                else:
-                    await asyncio.sleep(0)
-                continue
-            self._enter(connected, str(peer[0]))
-            await asyncio.sleep(0)
+    def _accept(self, listening: socket.socket) -> None:
+        """Called by the loop once a turn while a connection waits."""
+        try:
+            connected, peer = listening.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return  # it went away meanwhile
+        except OSError as error:
+            if error.errno not in OUT_OF_DESCRIPTORS:
+                raise
+            self._complaints.warn("connections that wait", "No connection can be taken: %s", error)
+            self._loop.remove_reader(listening)
+            self._loop.call_later(ACCEPT_AGAIN_S, self._accept_again, listening)
+            return
+        self._enter(connected, str(peer[0]))
+
+    def _accept_again(self, listening: socket.socket) -> None:
+        if listening.fileno() >= 0:
+            self._loop.add_reader(listening, self._accept, listening)
 
     def _enter(self, connected: socket.socket, address: str) -> None:
         task: asyncio.Task[None] | None = None
@@ -108,9 +116,15 @@ class RealListener:
         if protocol is None:
             connected.close()
             return
-        task = asyncio.create_task(self._open(connected, protocol))
-        self._tasks[task] = None
-        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+        task = self._loop.create_task(self._open(connected, protocol))
+        self._opening[task] = None
+        task.add_done_callback(lambda done: self._opened(done, connected, protocol))
+
+    def _opened(self, task: asyncio.Task[None], connected: socket.socket, protocol: asyncio.BaseProtocol) -> None:
+        self._opening.pop(task, None)
+        if task.cancelled():  # before its first step
+            connected.close()
+            protocol.connection_lost(None)
 
     async def _open(self, connected: socket.socket, protocol: asyncio.BaseProtocol) -> None:
         """Until the protocol has its transport."""

@@ -45,7 +45,7 @@ def test_timers_have_kafkas_names(state: ControllerState, timer: str | None) -> 
 @pytest.mark.parametrize("signal", subclasses(Signal))
 def test_equal_signals_are_one(signal: type[Signal]) -> None:
     """So that the queue can hold each of them once."""
-    arguments = {"broker": 1, "broker_epoch": 7, "topic": "t"}
+    arguments = {"broker": 1, "broker_epoch": 7, "topic": "t", "step": "s"}
     fields = [arguments[name] for name in signal.__struct_fields__]
     assert len({signal(*fields), signal(*fields)}) == 1
 
