@@ -96,7 +96,7 @@ class RequestAdmission:
         self._clients = Lane(shell.config.aiocontroller_queued_max_client_requests)
         self._strangers = Lane(PLACES_OF_STRANGERS)
         self._brokers: dict[int, Lane] = {}
-        """By id; those that have a request here now."""
+        """By id; of those that have been registered while we ran."""
         self._deferred: dict[Reply, None] = {}
         self._pumping = False
         gauge = shell.metrics.gauge
@@ -126,7 +126,10 @@ class RequestAdmission:
         broker = broker_of(self._shell.context, request.body)
         if broker is None:
             return self._strangers
-        return self._brokers.setdefault(broker, Lane(PLACES_OF_A_BROKER))
+        found = self._brokers.get(broker)
+        if found is None:
+            found = self._brokers[broker] = Lane(PLACES_OF_A_BROKER)
+        return found
 
     def _queue(self, lane: Lane, request: KafkaRequest, make: Make) -> None:
         request.when_gone = None
@@ -150,7 +153,8 @@ class RequestAdmission:
             if not done:
                 done = True
                 lane.taken -= cost
-                self._pump_soon()
+                if lane.waiting:
+                    self._pump_soon()
             self._follow(event.reply)
 
         event.reply.watch(changed)
@@ -175,4 +179,3 @@ class RequestAdmission:
         for lane in self._lanes():
             while (found := lane.next()) is not None:
                 self._queue(lane, *found)
-        self._brokers = {broker: lane for broker, lane in self._brokers.items() if lane.taken or lane.waiting}

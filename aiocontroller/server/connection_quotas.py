@@ -44,7 +44,11 @@ class _Address:
         return len(self.silent) + len(self.idle) + len(self.busy)
 
     def drop(self, guest: Guest) -> bool:
-        return any(kind.pop(guest, self) is None for kind in (self.silent, self.idle, self.busy))
+        return (
+            self.busy.pop(guest, self) is None
+            or self.idle.pop(guest, self) is None
+            or self.silent.pop(guest, self) is None
+        )
 
     def oldest(self) -> Guest:
         return next(iter(self.silent or self.idle or self.busy))
