@@ -49,6 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", line)
     line = "authorization: asks real brokers and aiocontroller the same; the whole table with -m authorization"
     config.addinivalue_line("markers", line)
+    config.addinivalue_line("markers", "benchmark: measures us beside Kafka; runs with -m benchmark only")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -68,6 +69,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         others = [item for item in items if "kafka_version" not in getattr(item, "fixturenames", ())]
         items[:] = [item for item in items if item not in set(others)]
         config.hook.pytest_deselected(items=others)
+    if "benchmark" not in config.getoption("-m"):
+        measuring = [item for item in items if item.get_closest_marker("benchmark")]
+        items[:] = [item for item in items if item not in set(measuring)]
+        config.hook.pytest_deselected(items=measuring)
     for item in items:
         if {"zookeeper", "zk_connect"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("zookeeper")

@@ -67,6 +67,7 @@ class Round(msgspec.Struct, kw_only=True):
 
 class Verdict(msgspec.Struct, kw_only=True):
     seed: int
+    within_s: float
     rounds: list[Round]
     max_rss_mib: float
     rss_at_the_end_mib: float
@@ -236,9 +237,9 @@ class HostileStorm:
             for what, samples in (("/healthz", each.health), ("AlterPartition", each.alter)):
                 if not samples.seconds:
                     violations.append(f"{name}: {what} was never answered")
-                elif samples.quantile(1) > ANSWERED_WITHIN_S:
+                elif samples.quantile(1) > self._options.within:
                     violations.append(
-                        f"{name}: {what} took {samples.quantile(1):.2f} s, expected {ANSWERED_WITHIN_S:g}"
+                        f"{name}: {what} took {samples.quantile(1):.2f} s, expected {self._options.within:g}"
                     )
             if not each.role_kept:
                 violations.append(f"{name}: the role changed hands")
@@ -252,6 +253,7 @@ class HostileStorm:
             violations.append("the controller's process ended")
         return Verdict(
             seed=self._options.seed,
+            within_s=self._options.within,
             rounds=rounds,
             max_rss_mib=max((each.max_rss_mib for each in rounds), default=0.0),
             rss_at_the_end_mib=self._process.rss_mib,
@@ -260,7 +262,7 @@ class HostileStorm:
 
 
 def show(verdict: Verdict, console: Console) -> None:
-    table = Table(title=f"Hostile clients, seed {verdict.seed}; bounds: {ANSWERED_WITHIN_S:g} s, {MAX_RSS_MIB} MiB")
+    table = Table(title=f"Hostile clients, seed {verdict.seed}; bounds: {verdict.within_s:g} s, {MAX_RSS_MIB} MiB")
     table.add_column("attacks")
     for heading in ("connections", "refused", "closed", "requests", "sent MiB", "/healthz p50, max ms"):
         table.add_column(heading, justify="right")
@@ -310,6 +312,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/storm hostile", description=__doc__.partition("\n")[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument(
+        "--within", type=float, default=ANSWERED_WITHIN_S, metavar="SECONDS", help="in which probes must be answered"
+    )
     parser.add_argument("--only", action="append", choices=list(ATTACKS), help="only this attack; may be repeated")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the verdict to this file")
     parser.add_argument("--keep", metavar="DIR", type=Path, help="copy the cluster's folder there when it did not hold")

@@ -54,10 +54,11 @@ def test_every_usual_case_runs_and_every_row_is_there(tmp_path: Path) -> None:
     assert "Plotly" in page.read_text()
 
 
+@pytest.mark.benchmark
 @pytest.mark.kafka
 @pytest.mark.timeout(300)
 def test_kafka_is_measured_beside_us(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The ratios are printed for whoever reads the log of CI; on a machine that others use they prove nothing."""
+    """Only with ``-m benchmark``: on a machine that others use the ratios prove nothing."""
     missing = kafka_missing()
     if missing:
         pytest.skip(missing)
