@@ -15,7 +15,7 @@ import asyncio
 import gc
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ from aiocontroller.server.commands import Commands
 from aiocontroller.server.controller_apis import PRELOADED
 from aiocontroller.server.socket_server import SocketServer
 from aiocontroller.wire import cold
+from aiocontroller.wire.apis import VersionRange
 from aiocontroller.zookeeper.acl_follower import AclFollower
 from aiocontroller.zookeeper.client import SessionEvent
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
@@ -59,6 +60,10 @@ DESCRIPTORS_OF_OUR_OWN = 32
 DESCRIPTORS_PER_BROKER = 3
 """Requests to it, its heartbeat, and a question at a takeover."""
 LAG_PROBE_S = 0.05
+PRELOAD_AFTER_S = 10.0
+"""A process that has just started may have a failover to do."""
+PRELOAD_PAUSE_S = 0.02
+"""Between two schemas, each of which takes a few milliseconds to import."""
 ACLS_WITHIN_S = 10.0
 RELEASED_WITHIN_S = 2.5
 BROKEN_OFF_AFTER_S, CLOSED_AFTER_S, WRITTEN_AFTER_S, ENDED_AFTER_S = 0.5, 1.1, 1.6, 2.5
@@ -257,6 +262,7 @@ class Service:
         if self._with_http:
             await self._open_http()
             tasks.start_soon(self._watch_loop_lag, name="loop lag")
+            tasks.start_soon(self._preload_codecs, kafka.apis.offered(), name="codecs")
         self.controller.election.heartbeats = self._heartbeats_of_controllers()
         self._step = f"waiting for ZooKeeper at {config.zookeeper_connect}"
         log.info("Waiting for ZooKeeper at %s", config.zookeeper_connect)
@@ -286,6 +292,12 @@ class Service:
             + DESCRIPTORS_PER_BROKER * len(self.shell.context.brokers)
         )
         return max(1, self._descriptors - of_others)
+
+    async def _preload_codecs(self, offered: Mapping[int, VersionRange]) -> None:
+        """A client's first request of a kind would wait for kio's schema of it, and hold up everybody else's."""
+        await self.world.clock.sleep(PRELOAD_AFTER_S)
+        for _ in cold.preloading(offered):
+            await self.world.clock.sleep(PRELOAD_PAUSE_S)
 
     async def _watch_loop_lag(self) -> None:
         """How late the loop runs what is due: the longest step that anybody took is somewhere in it."""

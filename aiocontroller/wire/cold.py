@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from types import UnionType
 from typing import Any, Literal
 
-from aiocontroller.wire.apis import SUPPORTED, ApiKey, api_name, check_supported, is_flexible
+from aiocontroller.wire.apis import SUPPORTED, ApiKey, VersionRange, api_name, check_supported, is_flexible
 from aiocontroller.wire.errors import UnsupportedApiError
 from aiocontroller.wire.primitives import FLOAT64, UINT16, Buffer, Cursor
 
@@ -74,13 +74,22 @@ def response(api_key: int, version: int, **fields: Any) -> Entity:
 
 def preload(api_keys: Iterable[int]) -> None:
     """Import kio and prepare every version of these APIs, so that no first message holds up others."""
-    for api_key in api_keys:
-        versions = SUPPORTED[ApiKey(api_key)]
+    for _ in preloading({api_key: SUPPORTED[ApiKey(api_key)] for api_key in api_keys}):
+        pass
+
+
+def preloading(offered: Mapping[int, VersionRange]) -> Iterator[None]:
+    """The same in steps of some milliseconds each, for a loop that has other things to do in between."""
+    for api_key, versions in offered.items():
         for version in range(versions.min, versions.max + 1):
             for kind in _KINDS:
-                entity_class = _entity_class(api_key, version, kind)
+                try:
+                    entity_class = _entity_class(api_key, version, kind)
+                except UnsupportedApiError:
+                    continue  # written by hand
                 _reader(entity_class)
                 _writer(entity_class)
+                yield
 
 
 def _encode(api_key: int, version: int, kind: Kind, entity: Entity) -> bytes:
