@@ -1,7 +1,6 @@
 """CreateDelegationToken, Renew, Expire and Describe (Kafka's ``DelegationTokenManagerZk``).
 
 A token is its owner's, who is the client that asks, or whom that client may make tokens for: never this controller.
-Clients log in with tokens at brokers; no client here has, so every client here may ask for one that a broker would let.
 """
 
 from __future__ import annotations
@@ -83,9 +82,11 @@ def apis(shell: ControllerShell) -> Apis:
 
 
 def _check_allowed(shell: ControllerShell, context: RequestContext, message: Any) -> None:
-    """Tokens are secrets, and belong to somebody: not in the open, not to nobody, not to whom the client may not."""
+    """Tokens are secrets, and belong to somebody: not in the open, not to nobody, not to whom the client may not, and
+    not to a client that has come with a token, which would make it last for ever."""
     protocol = context.listener.security_protocol
-    if protocol == "PLAINTEXT" or (protocol == "SSL" and context.principal == ANONYMOUS):
+    in_the_open = protocol == "PLAINTEXT" or (protocol == "SSL" and context.principal == ANONYMOUS)
+    if in_the_open or context.token_authenticated:
         raise TokenRefusedError(_E.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
     if context.api != ApiKey.CREATE_DELEGATION_TOKEN:
         return
@@ -192,7 +193,7 @@ async def _live_until(asked: Asked, hmac_given: bytes, period_ms: int | None) ->
             raise TokenRefusedError(_E.DELEGATION_TOKEN_OWNER_MISMATCH)
         if period_ms is None:
             return None
-        if min(token.max_timestamp_ms, token.expiry_timestamp_ms) < now_ms:
+        if token.has_expired(now_ms):
             raise TokenRefusedError(_E.DELEGATION_TOKEN_EXPIRED)
         expiry_ms = min(token.max_timestamp_ms, now_ms + period_ms)
         return msgspec.structs.replace(token, expiry_timestamp_ms=expiry_ms)

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, cast
 
+import anyio
+
 from aiocontroller.authorizer.principals import PrincipalError, SslPrincipalMapper, java_address
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Endpoint
@@ -306,6 +308,8 @@ class KafkaChannel(asyncio.Protocol):
             self._answer(self._serial, response_frame(api, answered, correlation_id, answer))
         elif self._login is not None and self._login.principal is None:
             self._log_in(api, version, correlation_id, frame, self._login)
+        elif self._token_has_expired():
+            self.refuse("the delegation token that it logged in with has expired")
         else:
             self._request = self._kafka_request(api, version, correlation_id, frame)
             self._server.apis.handle(self._request)
@@ -322,6 +326,7 @@ class KafkaChannel(asyncio.Protocol):
             host=self._host,
             listener=self._at,
             authenticated=self._login is not None or self._certified is not None,
+            token_authenticated=self._login is not None and self._login.expiry_timestamp_ms is not None,
         )
 
         def refuse(reason: str) -> None:
@@ -358,10 +363,18 @@ class KafkaChannel(asyncio.Protocol):
 
     # -- logins ----------------------------------------------------------------------------------------------------
 
+    def _token_has_expired(self) -> bool:
+        ends_ms = None if self._login is None else self._login.expiry_timestamp_ms
+        return ends_ms is not None and ends_ms < self._server.wall_time_ms()
+
     def _log_in(self, api: int, version: int, correlation_id: int, frame: bytes, login: SaslLogin) -> None:
         _, body = decode_request_header(frame)
         check_supported(api, version, OF_A_LOGIN)
-        if api == ApiKey.SASL_HANDSHAKE:
+        if api == ApiKey.SASL_HANDSHAKE and login.has_begun:
+            answer = sasl_messages.encode_handshake_response(version, KafkaErrorCode.ILLEGAL_SASL_STATE, ())
+            self._answer(self._serial, response_frame(api, version, correlation_id, answer))
+            self.refuse("a second SaslHandshake within a login")
+        elif api == ApiKey.SASL_HANDSHAKE:
             known = login.choose(sasl_messages.decode_handshake_request(version, body))
             code = KafkaErrorCode.NONE if known else KafkaErrorCode.UNSUPPORTED_SASL_MECHANISM
             answer = sasl_messages.encode_handshake_response(version, code, login.mechanisms)
@@ -379,7 +392,8 @@ class KafkaChannel(asyncio.Protocol):
         self, login: SaslLogin, token: bytes, answered: Callable[[KafkaErrorCode, str | None, bytes], None]
     ) -> None:
         try:
-            answer = await login.take(token)
+            with anyio.fail_after(self._server.login_timeout_s):  # ZooKeeper may be away for long
+                answer = await login.take(token)
         except SaslError as error:
             self._server.login_failed(self._peer, error)
             message = str(error)
@@ -390,6 +404,9 @@ class KafkaChannel(asyncio.Protocol):
 
             # As in Kafka: whoever tries passwords waits for each.
             self._server.shell.world.clock.call_later(self._server.failed_login_delay_s, fail)
+            return
+        except TimeoutError:
+            self.refuse("what a login is compared with was not to be had in time")
             return
         answered(KafkaErrorCode.NONE, None, answer)
         if login.principal is not None:

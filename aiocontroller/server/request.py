@@ -25,6 +25,8 @@ class RequestContext(msgspec.Struct, frozen=True, kw_only=True):
 
     authenticated: bool
     """It logged in, or showed a certificate that was verified."""
+    token_authenticated: bool = False
+    """It logged in with a delegation token."""
 
 
 class KafkaRequest:

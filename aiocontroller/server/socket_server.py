@@ -11,11 +11,13 @@ What they share is bounded.
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
 
 import anyio.abc
+from aiozk import exc
 
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import AioControllerError
@@ -28,11 +30,20 @@ from aiocontroller.server.kafka_apis import KafkaApis
 from aiocontroller.server.kafka_channel import KafkaChannel
 from aiocontroller.server.memory_pool import MemoryPool
 from aiocontroller.server.request_sizes import largest_request
-from aiocontroller.server.sasl import SaslLogin
+from aiocontroller.server.sasl import SaslLogin, TokenCredential
 from aiocontroller.wire.apis import api_name
 from aiocontroller.wire.errors import UnsupportedApiError
-from aiocontroller.wire.scram import ScramCredential, made_up_credential, parse_credential
+from aiocontroller.wire.scram import (
+    DIGESTS,
+    MIN_ITERATIONS,
+    ScramCredential,
+    credential,
+    made_up_credential,
+    parse_credential,
+    salt_password,
+)
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
+from aiocontroller.zookeeper.delegation_tokens import DelegationTokens, token_hmac
 from aiocontroller.zookeeper.paths import sanitize
 
 log = logging.getLogger(__name__)
@@ -238,7 +249,8 @@ class SocketServer:
         if not security.mechanisms:
             return None
         random = self.shell.world.random
-        return SaslLogin(security, self._credential, self._made_up_credential, f"{random.randrange(1 << 128):x}")
+        nonce = f"{random.randrange(1 << 128):x}"
+        return SaslLogin(security, self._credential, self._token_credential, self._made_up_credential, nonce)
 
     def login_succeeded(self) -> None:
         self._logins.inc()
@@ -251,9 +263,34 @@ class SocketServer:
         try:
             configs = await AdminZkClient(self.shell.zk).get_entity_configs("users", sanitize(user))
             return parse_credential(configs[mechanism]) if mechanism in configs else None
-        except AioControllerError as error:
-            self.complaints.warn("SCRAM credentials not found", "No SCRAM credential of user %r: %s", user, error)
+        except (AioControllerError, exc.ZKError) as error:
+            self._not_found(user, error)
             return None
+
+    async def _token_credential(self, token_id: str, mechanism: str) -> TokenCredential | None:
+        """As brokers make it when they hear of the token: its password is the HMAC in base64."""
+        config = self.shell.config
+        secret_key = config.delegation_token_secret_key or config.delegation_token_master_key
+        if secret_key is None:
+            return None
+        try:
+            token = await DelegationTokens(self.shell.zk).get(token_id)
+        except (AioControllerError, exc.ZKError) as error:
+            self._not_found(token_id, error)
+            return None
+        if token is None or token.has_expired(self.wall_time_ms()):
+            return None
+        password = base64.b64encode(token_hmac(token_id, secret_key.value)).decode()
+        digest, salt = DIGESTS[mechanism], self._made_up_credential(token_id, mechanism).salt
+        known = credential(digest, salt, salt_password(digest, password, salt, MIN_ITERATIONS), MIN_ITERATIONS)
+        return TokenCredential(known, token.owner, token.expires_ms)
+
+    def _not_found(self, user: str, error: Exception) -> None:
+        why = str(error) or type(error).__name__
+        self.complaints.warn("SCRAM credentials not found", "No SCRAM credential of %r: %s", user[:300], why)
+
+    def wall_time_ms(self) -> int:
+        return self.shell.world.clock.wall_time_us() // 1000
 
     def _made_up_credential(self, user: str, mechanism: str) -> ScramCredential:
         if not self._secret:

@@ -9,6 +9,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import re
 from typing import NamedTuple
 
 import msgspec
@@ -88,8 +89,16 @@ def made_up_credential(secret: bytes, mechanism: str, user: str) -> ScramCredent
     )
 
 
+_FIRST = re.compile(
+    "[ny],(?:a=(?P<acts_as>[^,]*))?,(?P<bare>n=(?P<user>[^,]+),r=(?P<nonce>[^,]+)(?P<extensions>(?:,[A-Za-z]+=[^,]*)*))"
+)
+
+
 class ScramServer:
-    """One exchange: ``user`` names the one who comes, ``challenge`` and ``verify`` make the two answers."""
+    """One exchange: ``user`` names the one who comes, ``challenge`` and ``verify`` make the two answers.
+
+    With ``by_token`` it is the id of a delegation token, and the password is the token's HMAC.
+    """
 
     def __init__(self, mechanism: str, nonce: str) -> None:
         self._digest = DIGESTS[mechanism]
@@ -98,16 +107,22 @@ class ScramServer:
         self._server_first = ""
         self._credential: ScramCredential | None = None
         self.user = ""
+        self.by_token = False
 
     def receive(self, first: bytes) -> None:
-        """The client's first message: ``n,,n=user,r=nonce``."""
-        head, _, bare = _text(first).partition(",,")
-        fields = _fields(bare)
-        if head not in ("n", "y") or "n" not in fields or "r" not in fields:
+        """The client's first message: ``n,,n=user,r=nonce``, and Kafka's extension ``,tokenauth=true``.
+
+        ``n,a=user,…`` asks to act as somebody, which can only be the user itself.
+        """
+        found = _FIRST.fullmatch(_text(first))
+        if found is None:
             raise ScramError("SCRAM: found a first message of another form, expected n,,n=user,r=nonce")
-        self._client_first = bare
-        self._nonce = fields["r"] + self._nonce
-        self.user = fields["n"].replace("=2C", ",").replace("=3D", "=")
+        if found["acts_as"] not in (None, "", found["user"]):
+            raise ScramError("SCRAM: found an authorization id that is different from the user's name")
+        self._client_first = found["bare"]
+        self._nonce = found["nonce"] + self._nonce
+        self.user = found["user"].replace("=2C", ",").replace("=3D", "=")
+        self.by_token = "tokenauth=true" in found["extensions"].lower().split(",")
 
     def challenge(self, known: ScramCredential) -> bytes:
         self._credential = known

@@ -249,6 +249,13 @@ class DelegationToken(msgspec.Struct, frozen=True):
     max_timestamp_ms: int
     expiry_timestamp_ms: int
 
+    @property
+    def expires_ms(self) -> int:
+        return min(self.max_timestamp_ms, self.expiry_timestamp_ms)
+
+    def has_expired(self, now_ms: int) -> bool:
+        return self.expires_ms < now_ms
+
 
 class _DelegationToken(msgspec.Struct, rename="camel"):
     version: int

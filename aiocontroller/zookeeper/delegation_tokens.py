@@ -9,6 +9,7 @@ import base64
 import hashlib
 import hmac
 import logging
+import re
 from collections.abc import Callable
 
 from aiocontroller.zookeeper import cluster_znodes, paths
@@ -20,6 +21,8 @@ from aiocontroller.zookeeper.znode_access import MAX_ATTEMPTS, ZNodeAccess, erro
 from aiocontroller.zookeeper.znode_json import BadZNode
 
 log = logging.getLogger(__name__)
+
+_TOKEN_ID = re.compile("[A-Za-z0-9_-]{1,64}")
 
 
 def token_hmac(token_id: str, secret_key: str) -> bytes:
@@ -50,6 +53,20 @@ class DelegationTokens:
         """The id of the token that this is the secret of."""
         names = await self._znodes.children(paths.DELEGATION_TOKENS)
         return next((name for name in names if hmac.compare_digest(token_hmac(name, secret_key), hmac_given)), None)
+
+    async def get(self, token_id: str) -> DelegationToken | None:
+        """By its id, which anybody may have made up; None for one that is not there, or damaged."""
+        if not _TOKEN_ID.fullmatch(token_id):
+            return None
+        path = paths.delegation_token(token_id)
+        reads = await self._znodes.read(path)
+        if reads is None:
+            return None
+        token = cluster_znodes.decode_delegation_token(path, reads.data[0])
+        if isinstance(token, BadZNode):
+            log.warning("Left out %s: found %s, expected %s", token.path, token.found, token.expected)
+            return None
+        return token
 
     async def change(self, token_id: str, change: Callable[[DelegationToken], DelegationToken | None]) -> bool:
         """Whether there is such a token; ``change`` says what becomes of it (None: it goes), or raises to leave it."""

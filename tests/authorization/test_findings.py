@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ import pytest_asyncio
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from aiocontroller.cluster.processes import Child
-from aiocontroller.wire import cold
+from aiocontroller.wire import cold, sasl_messages
 from aiocontroller.wire.apis import ApiKey
-from tests.authorization.client import Side
+from aiocontroller.wire.scram import ScramClient
+from tests.authorization.client import Side, Visit
 from tests.authorization.principals import (
     ANONYMOUS,
     CERTIFICATE,
@@ -36,6 +38,7 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
 ]
 CLUSTER_AUTHORIZATION_FAILED = 31
+DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = 64
 STRANGER = Way(ANONYMOUS, SSL, NOTHING)
 
 
@@ -103,6 +106,50 @@ async def test_delegation_token_belongs_to_who_asked_for_it(office: Stage, way: 
     assert int(answer.error_code) == 0
     assert (answer.principal_type, answer.principal_name) == ("User", way.who)
     assert (answer.token_requester_principal_type, answer.token_requester_principal_name) == ("User", way.who)
+
+
+class WithToken(Visit):
+    """A visitor that logs in with a delegation token."""
+
+    def __init__(self, side: Side, token_id: str, hmac: bytes) -> None:
+        super().__init__(side, Way("allow", SASL_PLAINTEXT, SCRAM))
+        self._token_id, self._hmac = token_id, hmac
+
+    async def _log_in(self) -> None:
+        await self._exchange(ApiKey.SASL_HANDSHAKE, 1, sasl_messages.encode_handshake_request(SCRAM))
+        exchange = ScramClient(SCRAM, self._token_id, base64.b64encode(self._hmac).decode(), "nonce-of-a-test")
+        exchange._bare += ",tokenauth=true"
+        exchange.verify(await self._token(exchange.respond(await self._token(exchange.first()))))
+
+
+async def test_client_with_a_delegation_token_is_its_owner_and_gets_no_other(office: Stage) -> None:
+    """Whichever node made the token: its login at the controller was refused."""
+    way = Way("allow", SASL_PLAINTEXT, SCRAM)
+    for maker in (office.oracle, office.ours):
+        made = await asked(maker, way, ApiKey.CREATE_DELEGATION_TOKEN, 3, renewers=[], max_lifetime=-1)
+        for side in (office.oracle, office.ours):
+
+            async def body(api: ApiKey, version: int, side: Side = side, made: Any = made, **fields: Any) -> Any:
+                asks = cold.encode_request(api, version, cold.request(api, version, **fields))
+                visit = WithToken(side, made.token_id, bytes(made.hmac))
+                outcome = await visit.ask(api, version, asks, 10)
+                visit.leave()
+                assert outcome.what == "answered", f"{side.name}: {outcome}"
+                return cold.decode_response(api, version, outcome.body)
+
+            async def knows_the_token(body: Any = body) -> bool:
+                try:
+                    await body(ApiKey.API_VERSIONS, 0)
+                except AssertionError:
+                    return False
+                return True
+
+            await until(knows_the_token, f"a login at {side.name} with the token of {maker.name}")
+            seen = await body(ApiKey.METADATA, 12, topics=None)
+            assert "orders" in {topic.name for topic in seen.topics}, side.name
+            assert "secret" not in {topic.name for topic in seen.topics}, side.name
+            another = await body(ApiKey.CREATE_DELEGATION_TOKEN, 3, renewers=[], max_lifetime=-1)
+            assert int(another.error_code) == DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, side.name
 
 
 async def test_user_with_a_prefix_creates_topics_through_the_controller(office: Stage) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import anyio
 import pytest
+from aiozk import exc
 
 from aiocontroller.authorizer.acl_authorizer import AclAuthorizer
 from aiocontroller.authorizer.acls import AccessControlEntry, ResourcePattern
@@ -23,6 +25,9 @@ from aiocontroller.wire import admin_messages, cold, messages, sasl_messages
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.frames import encode_request_header
 from aiocontroller.wire.scram import ScramClient, ScramCredential, credential, salt_password
+from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
+from aiocontroller.zookeeper.cluster_znodes import DelegationToken
+from aiocontroller.zookeeper.delegation_tokens import DelegationTokens, token_hmac
 from tests.unit.server.front import Client, Front, settle, warnings
 from tests.virtual_time import virtual_time
 
@@ -190,6 +195,183 @@ async def test_user_that_does_not_exist_is_challenged_and_refused_at_the_last_st
         salt = base64.b64decode(nobody["s"]).decode()
         assert 24 <= len(salt) <= 26
         assert salt.isalnum()
+
+
+@pytest.mark.parametrize("acts_as, code", [("", 0), ("alice", 0), ("broker", 58), ("alice ", 58)])
+@virtual_time
+async def test_plain_login_acts_as_nobody_else(acts_as: str, code: int) -> None:
+    """The authorization id was overlooked, which brokers refuse when it is not the user's name."""
+    async with front(SECURE) as it:
+        client = await it.connect()
+        client.request(ApiKey.SASL_HANDSHAKE, 1, sasl_messages.encode_handshake_request("PLAIN"))
+        token = f"{acts_as}\0alice\0alice-secret".encode()
+        client.request(ApiKey.SASL_AUTHENTICATE, 0, sasl_messages.encode_authenticate_request(token))
+        await settle()
+        found, _, _ = sasl_messages.decode_authenticate_response(client.frames[-1][4:])
+        assert found == code
+        assert client.closed == bool(code)
+
+
+@virtual_time
+async def test_mechanism_is_not_changed_within_a_login() -> None:
+    async with front(SECURE) as it:
+        client = await it.connect()
+        for mechanism in ("SCRAM-SHA-256", "PLAIN"):
+            client.request(ApiKey.SASL_HANDSHAKE, 1, sasl_messages.encode_handshake_request(mechanism))
+            await settle()
+        told = sasl_messages.decode_handshake_response(client.frames[-1][4:])
+        assert told == (KafkaErrorCode.ILLEGAL_SASL_STATE, [])
+        assert client.closed
+
+
+# -- delegation tokens -------------------------------------------------------------------------------------------------
+
+TOKEN_KEY = "the brokers' key"
+TOKEN_ID = "a-token_0123456789abcd"
+
+
+@asynccontextmanager
+async def front_with_token(monkeypatch: pytest.MonkeyPatch, lives_ms: int = 60_000) -> AsyncIterator[Front]:
+    async with front(SECURE, **ADMIN, **{"delegation.token.secret.key": TOKEN_KEY}) as it:
+        ends_ms = it.listener.wall_time_ms() + lives_ms
+        token = DelegationToken(TOKEN_ID, "User:alice", "User:broker", (), 0, ends_ms + 1000, ends_ms)
+
+        async def get(self: DelegationTokens, token_id: str) -> DelegationToken | None:
+            return token if token_id == TOKEN_ID else None
+
+        it.shell.zk.client = None
+        monkeypatch.setattr(DelegationTokens, "get", get)
+        yield it
+
+
+async def log_in_with_token(client: Client, token_id: str, key: str, extension: str = ",tokenauth=true") -> int:
+    password = base64.b64encode(token_hmac(token_id, key)).decode()
+    exchange = ScramClient("SCRAM-SHA-256", token_id, password, "abc")
+    exchange._bare += extension
+    client.request(ApiKey.SASL_HANDSHAKE, 1, sasl_messages.encode_handshake_request("SCRAM-SHA-256"))
+    client.request(ApiKey.SASL_AUTHENTICATE, 0, sasl_messages.encode_authenticate_request(exchange.first()))
+    await settle()
+    _, _, challenge = sasl_messages.decode_authenticate_response(client.frames[-1][4:])
+    answer = sasl_messages.encode_authenticate_request(exchange.respond(challenge))
+    client.request(ApiKey.SASL_AUTHENTICATE, 0, answer)
+    await settle()
+    code, _, proof = sasl_messages.decode_authenticate_response(client.frames[-1][4:])
+    if not code:
+        exchange.verify(proof)
+    return code
+
+
+@virtual_time
+async def test_client_logs_in_with_a_delegation_token_as_its_owner(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its login was refused, which is the end of a client that meets the controller as one node more."""
+    async with front_with_token(monkeypatch) as it:
+        client = await it.connect()
+        assert await log_in_with_token(client, TOKEN_ID, TOKEN_KEY) == 0
+        assert await refused(it, client, ApiKey.ALTER_PARTITION)
+        assert "from User:alice (" in warnings(caplog)[-1]
+
+
+@pytest.mark.parametrize(
+    "token_id, key, extension",
+    [
+        (TOKEN_ID, "another key", ",tokenauth=true"),
+        (TOKEN_ID, TOKEN_KEY, ""),
+        (TOKEN_ID, TOKEN_KEY, ",tokenauth=false"),
+        ("another", TOKEN_KEY, ",tokenauth=true"),
+        ("broker", TOKEN_KEY, ",tokenauth=true"),
+    ],
+)
+@virtual_time
+async def test_what_is_no_token_logs_nobody_in(
+    monkeypatch: pytest.MonkeyPatch, token_id: str, key: str, extension: str
+) -> None:
+    async with front_with_token(monkeypatch) as it:
+        assert await log_in_with_token(await it.connect(), token_id, key, extension) == 58
+
+
+@virtual_time
+async def test_token_that_has_expired_logs_nobody_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with front_with_token(monkeypatch, lives_ms=-1) as it:
+        assert await log_in_with_token(await it.connect(), TOKEN_ID, TOKEN_KEY) == 58
+
+
+@virtual_time
+async def test_rights_end_with_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with front_with_token(monkeypatch, lives_ms=60_000) as it:
+        client = await it.connect()
+        assert await log_in_with_token(client, TOKEN_ID, TOKEN_KEY) == 0
+        await it.world.clock.sleep(50)
+        await refused(it, client, ApiKey.ALTER_PARTITION)
+        assert not client.closed
+        await it.world.clock.sleep(11)
+        answered = len(client.frames)
+        await refused(it, client, ApiKey.ALTER_PARTITION)
+        assert len(client.frames) == answered
+        assert client.closed
+
+
+@virtual_time
+async def test_token_makes_no_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would never end."""
+    async with front_with_token(monkeypatch) as it:
+        client = await it.connect()
+        assert await log_in_with_token(client, TOKEN_ID, TOKEN_KEY) == 0
+        api, version = ApiKey.CREATE_DELEGATION_TOKEN, 1
+        client.request(api, version, cold.encode_request(api, version, cold.request(api, version)))
+        await settle()
+        answer = cold.decode_response(api, version, client.frames[-1][4:])
+        assert answer.error_code == KafkaErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+
+
+@pytest.mark.parametrize("extension", ["", ",tokenauth=true"], ids=["user", "token"])
+@virtual_time
+async def test_znode_that_may_not_be_read_refuses_one_login_and_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, extension: str
+) -> None:
+    """ZooKeeper's refusal ended the listeners' tasks, and with them the process."""
+
+    async def refuse(*_: object) -> None:
+        raise exc.NoAuth
+
+    async with front_with_token(monkeypatch) as it:
+        del it.listener._credential
+        monkeypatch.setattr(AdminZkClient, "get_entity_configs", refuse)
+        monkeypatch.setattr(DelegationTokens, "get", refuse)
+        assert await log_in_with_token(await it.connect(), TOKEN_ID, TOKEN_KEY, extension) == 58
+        assert any("NoAuth" in each for each in warnings(caplog))
+        assert await log_in(it, await it.connect(), "alice", "alice-secret") == 0
+
+
+@virtual_time
+async def test_login_waits_for_zookeeper_no_longer_than_a_login_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its task waited on when its connection was gone, one for each try."""
+    cancelled: list[str] = []
+
+    async def wait(self: DelegationTokens, token_id: str) -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            cancelled.append(token_id)
+
+    async with front_with_token(monkeypatch) as it:
+        monkeypatch.setattr(DelegationTokens, "get", wait)
+        client = await it.connect()
+        client.request(ApiKey.SASL_HANDSHAKE, 1, sasl_messages.encode_handshake_request("SCRAM-SHA-256"))
+        first = sasl_messages.encode_authenticate_request(f"n,,n={TOKEN_ID},r=abc,tokenauth=true".encode())
+        client.request(ApiKey.SASL_AUTHENTICATE, 0, first)
+        await settle()
+        await it.world.clock.sleep(it.listener.login_timeout_s + 1)
+        assert cancelled == [TOKEN_ID]
+        assert client.closed
+
+
+@virtual_time
+async def test_id_that_is_no_tokens_is_looked_up_nowhere() -> None:
+    tokens = DelegationTokens(SimpleNamespace(client=None))  # type: ignore[arg-type]
+    for token_id in ("", ".", "..", "a/b", "../../config/users/alice", "a" * 1000, "a\n"):
+        assert await tokens.get(token_id) is None
 
 
 # -- what is open to whom, with an authorizer --------------------------------------------------------------------------

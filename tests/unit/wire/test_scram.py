@@ -78,3 +78,24 @@ def test_credentials_are_texts() -> None:
     with pytest.raises(BadInputError, match="expected salt=…") as caught:
         parse_credential("salt=secret,stored_key=x")
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("acts_as", ["", "a=al=2Cice"])
+def test_user_acts_as_itself(acts_as: str) -> None:
+    server = ScramServer("SCRAM-SHA-256", "nonce")
+    server.receive(f"n,{acts_as},n=al=2Cice,r=abc,extra=x".encode())
+    assert (server.user, server.by_token) == ("al,ice", False)
+
+
+@pytest.mark.parametrize(
+    "first", ["n,a=super,n=alice,r=abc", "n,,m=x,n=alice,r=abc", "n,,n=alice,n=super,r=abc", "n,,n=,r=abc", "n,,n=a,r="]
+)
+def test_user_acts_as_nobody_else(first: str) -> None:
+    with pytest.raises(ScramError):
+        ScramServer("SCRAM-SHA-256", "nonce").receive(first.encode())
+
+
+def test_first_name_counts() -> None:
+    server = ScramServer("SCRAM-SHA-256", "nonce")
+    server.receive(b"n,,n=alice,r=abc,n=super,TokenAuth=true")
+    assert (server.user, server.by_token) == ("alice", True)
