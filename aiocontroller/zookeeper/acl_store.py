@@ -63,6 +63,9 @@ class AclStore:
         self.loaded = asyncio.Event()
         self._lock = asyncio.Lock()
         """Reading and telling the authorizer is one step, so that nothing older comes after something newer."""
+        self._untold: dict[ResourcePattern, object] = {}
+        """Perhaps written, and not told yet: a change may be broken off, when ZooKeeper takes too long.  The value is
+        the attempt's own."""
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -141,15 +144,20 @@ class AclStore:
                 if isinstance(present, BadZNode):
                     raise AclUpdateError(str(present))
                 entries = tuple(dict.fromkeys(change(present.entries)))
-                changed = set(entries) != set(present.entries)
-                if not changed or await self._write(pattern, entries, present.version):
+                if set(entries) == set(present.entries):
+                    break
+                self._untold[pattern] = object()
+                if await self._write(pattern, entries, present.version):
                     break
             else:
                 raise AclUpdateError(f"{_path(pattern)} changed {MAX_UPDATE_RETRIES + 1} times in front of us")
             self.authorizer.update(pattern, entries)
-        if changed:
+            untold = self._untold.get(pattern)
+        if untold is not None:
             log.info("Updated ACLs of %s", pattern)
             await self._tell(pattern)
+            if self._untold.get(pattern) is untold:  # nobody has changed them again meanwhile
+                del self._untold[pattern]
 
     async def _write(self, pattern: ResourcePattern, entries: Entries, version: int) -> bool:
         """Whether the znode was still at that version."""

@@ -286,3 +286,26 @@ async def test_those_who_are_always_too_late_are_told_so(connect: Connect, zk: K
 class _NoWaiting:
     async def sleep(self, delay_s: float) -> None:
         assert 0.1 <= delay_s <= 0.15
+
+
+async def test_revocation_that_was_broken_off_is_told_by_the_next_try(
+    zk: KafkaZkClient, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was written, nothing was left to do for the next try, and every broker went on granting what was revoked."""
+    store = AclStore(zk.client, world, AclAuthorizer())
+    await store.load()
+    await store.update(TOPIC, lambda present: [*present, ALICE])
+    before = len(await told(zk, "/kafka-acl-changes"))
+
+    async def break_off(pattern: ResourcePattern) -> None:
+        raise asyncio.CancelledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_tell", break_off)
+        with pytest.raises(asyncio.CancelledError):
+            await store.update(TOPIC, lambda present: [])
+    assert len(await told(zk, "/kafka-acl-changes")) == before
+    await store.update(TOPIC, lambda present: [])
+    assert len(await told(zk, "/kafka-acl-changes")) == before + 1
+    await store.update(TOPIC, lambda present: [])
+    assert len(await told(zk, "/kafka-acl-changes")) == before + 1
