@@ -182,7 +182,8 @@ CLIENTS: tuple[Ask, ...] = (
     Ask(ApiKey.FETCH, "as a replica", lambda cell: _fetch(cell, replica_id=2)),
     Ask(ApiKey.FETCH, "unknown id", lambda cell: _fetch(cell, names=("orders", "unknown")), since=13),
     Ask(ApiKey.LIST_OFFSETS, "", _list_offsets),
-    Ask(ApiKey.METADATA, "", lambda cell: _metadata(cell, EVERY_TOPIC)),
+    # before version 4 a topic that is missing is always created
+    Ask(ApiKey.METADATA, "", lambda cell: _metadata(cell, EVERY_TOPIC if cell.version >= 4 else TOPICS)),
     Ask(ApiKey.METADATA, "all", lambda cell: _metadata(cell, None)),
     Ask(ApiKey.METADATA, "no topics", lambda cell: _metadata(cell, ()), since=1),
     Ask(ApiKey.METADATA, "by id", _metadata_by_id, since=12),
@@ -191,7 +192,6 @@ CLIENTS: tuple[Ask, ...] = (
         "creates",
         lambda cell: _metadata(cell, cell.fresh_topics, create=True),
         When.WRITES,
-        since=4,
         ends_only=True,
     ),
     Ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, "", lambda cell: _epochs(-2)),

@@ -193,7 +193,9 @@ class Stage:
         await until(self._acls_are_known, "ACLs at the brokers")
         self.broker_epochs = await asyncio.to_thread(registration_epochs, self.zookeeper.address, list(self.brokers))
 
-    async def create_topics(self, partitions: Mapping[str, int], chunk: int = 400) -> None:
+    async def create_topics(
+        self, partitions: Mapping[str, int], controller: Side | None = None, chunk: int = 400
+    ) -> None:
         """All led by broker 1 alone; their ids are known afterwards."""
         names = list(partitions)
         for at in range(0, len(names), chunk):
@@ -209,7 +211,9 @@ class Stage:
                 }
                 for name in some
             ]
-            answer = await self.tell(ApiKey.CREATE_TOPICS, 7, topics=topics, timeout=30_000, validate_only=False)
+            answer = await self.tell(
+                ApiKey.CREATE_TOPICS, 7, side=controller, topics=topics, timeout=30_000, validate_only=False
+            )
             for topic in answer.topics:
                 assert not int(topic.error_code), f"{topic.name}: {topic.error_code} {topic.error_message}"
                 self.topic_ids[topic.name] = topic.topic_id.bytes

@@ -16,7 +16,7 @@ from tests.authorization.asking import Ask, Cell, When, layouts
 from tests.authorization.between_brokers import UNKNOWN_APIS
 from tests.authorization.client import ANSWER_TIMEOUT_S, IMPATIENT_S, Outcome, Side
 from tests.authorization.compare import Difference, differences
-from tests.authorization.principals import Way
+from tests.authorization.principals import FRESH, Way
 from tests.authorization.stage import ORACLE, OUR_ID, Stage, until
 
 
@@ -72,36 +72,49 @@ class Table:
 
     async def play(self) -> None:
         stage = self.stage
-        await self._prepare()
+        await self._prepare(When.CONTROLLER, [stage.oracle])
         for place in self._of(When.CONTROLLER):
             self._kafka[place] = await self._ask(place, stage.oracle)
+        await self._tidy()
         await stage.take_over()
-        await until(self._both_know_the_same, "the same topics at broker 2 and aiocontroller", lambda: "")
+        await until(self._all_is_settled, "the topics of the stage, and no others", lambda: "")
         for place in self._of(When.READS):
             self._keep(place, *await asyncio.gather(self._ask(place, stage.oracle), self._ask(place, stage.ours)))
+        await self._prepare(When.WRITES, [stage.oracle, stage.ours])
         for place in self._of(When.WRITES):
             self._keep(place, await self._ask(place, stage.oracle), await self._ask(place, stage.ours))
+        await self._prepare(When.CONTROLLER, [stage.ours])
         for place in self._of(When.CONTROLLER):
             self._keep(place, self._kafka[place], await self._ask(place, stage.ours))
 
     def _of(self, when: When) -> Iterator[Place]:
         return (place for place in self.places if place.ask.when is when)
 
-    async def _prepare(self) -> None:
-        """Topics that requests destroy or change, all at once, for both sides."""
+    async def _prepare(self, when: When, sides: Sequence[Side]) -> None:
+        """The topics that requests destroy or change, all at once; the last of the sides is the controller."""
         wanted: dict[str, int] = {}
-        for place in self.places:
+        for place in self._of(when):
             if place.ask.needs_topics:
-                for node in (ORACLE, OUR_ID):
-                    wanted |= dict.fromkeys(self._cell(place, node).fresh_topics, 1)
-        await self.stage.create_topics(wanted)
+                for side in sides:
+                    wanted |= dict.fromkeys(self._cell(place, side.node_id).fresh_topics, 1)
+        await self.stage.create_topics(wanted, controller=sides[-1])
 
-    async def _both_know_the_same(self) -> bool:
-        """All topics that there are, also those that were created a moment ago."""
-        theirs = await self.stage.metadata(self.stage.oracle)
-        return theirs is not None and all(
-            partition.leader_id >= 0 for topic in theirs.topics for partition in topic.partitions
-        )
+    async def _tidy(self) -> None:
+        """What was made, and what nobody might delete: answers about all topics would be very long."""
+        seen = await self.stage.metadata(self.stage.oracle)
+        made = [topic.name for topic in seen.topics if _is_fresh(topic.name)]
+        if made:
+            topics = [{"name": name, "topic_id": None} for name in made]
+            await self.stage.tell(ApiKey.DELETE_TOPICS, 6, topics=topics, timeout=30_000)
+
+    async def _all_is_settled(self) -> bool:
+        for side in (self.stage.oracle, self.stage.ours):
+            seen = await self.stage.metadata(side)
+            if seen is None or any(_is_fresh(topic.name) for topic in seen.topics):
+                return False
+            if any(partition.leader_id < 0 for topic in seen.topics for partition in topic.partitions):
+                return False
+        return True
 
     def _cell(self, place: Place, node: int) -> Cell:
         stage = self.stage
@@ -130,6 +143,10 @@ class Table:
         cells = self._cell(place, ORACLE), self._cell(place, OUR_ID)
         found = differences(place.ask.api, cells[0], kafka, cells[1], ours)
         self.found += [Found(place, each) for each in found]
+
+
+def _is_fresh(topic: str) -> bool:
+    return topic.startswith(FRESH) and "-zz" in topic
 
 
 def one_each(ways: Sequence[Way]) -> list[Way]:
