@@ -22,7 +22,7 @@ from aiocontroller.authorizer.principals import parse_principals
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.kafka_property_names import KAFKA_PROPERTIES, is_kafkas
-from aiocontroller.properties_file import Setting, parse_properties
+from aiocontroller.properties_file import Setting, read_properties
 from aiocontroller.property_values import (
     SECURITY_PROTOCOLS,
     TLS_PROTOCOLS,
@@ -373,7 +373,7 @@ def load_config(
 ) -> tuple[Config, list[str]]:
     """The configuration, and warnings for people.  ConfigError with all that is wrong; OSError when the file is not
     readable."""
-    settings = [] if file is None else list(parse_properties(file.read_text(encoding="utf-8"), file.name))
+    settings = [] if file is None else list(read_properties(file))
     environment, warnings = _from_environment(environ or {})
     settings += environment
     settings += [Setting(key, value, "the command line") for key, value in (overrides or {}).items()]

@@ -1,11 +1,12 @@
 """The end of a long-running process: on a signal, within a bound, whatever hangs.
 
- 1. SIGTERM and SIGINT are blocked everywhere and taken by a thread of their own: neither a loop that is busy nor a main
-    thread that hangs in the system keeps the process from hearing them.
+ 1. SIGTERM, SIGINT and SIGHUP (a terminal was closed) are blocked everywhere and taken by a thread of their own:
+    neither a loop that is busy nor a main thread that hangs in the system keeps the process from hearing them.
  2. The first one asks for an orderly end, which has its own bounds.
  3. When that takes too long, the thread ends the process itself: it says what was still going on, saves what can be
     saved, and exits with 1.
- 4. A second signal ends the process at once, with 128 + its number, as a shell names it.
+ 4. A second signal ends the process at once, with 128 + its number, as a shell names it.  The same signal within
+    ``TWICE_S`` counts once: ``timeout`` sends it to the process and to its group, and a shell may pass it on.
 
 The end is ``os._exit``: the interpreter would join threads that hang in the system (a disk, a name server), and take a
 large heap apart piece by piece.
@@ -29,7 +30,9 @@ log = logging.getLogger(__name__)
 RESCUE_WITHIN_S = 0.25
 LAST_STEPS_S = 0.75
 """For the rescue, and for what is still to be printed."""
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+TWICE_S = 0.2
+"""No person presses Ctrl-C twice as fast."""
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Ending:
@@ -38,7 +41,7 @@ class Ending:
     def __init__(self, signals: Sequence[signal.Signals] = SIGNALS) -> None:
         self.flush: Callable[[], object] = lambda: None
         """Writes out what was printed and logged, as far as that can be done in a moment."""
-        self._signals = signals
+        self._signals = tuple(number for number in signals if not _hung_up_by_design(number))
         self._asked_s: float | None = None
         self._orderly: tuple[asyncio.AbstractEventLoop, Callable[[], object]] | None = None
         self._within_s: Callable[[], float] = lambda: 0.0
@@ -99,7 +102,9 @@ class Ending:
         except RuntimeError:
             pass  # the loop has ended, and the process is about to
         log.info("%s: ending within %.0f s", signal.Signals(number).name, self._within_s())
-        number = signal.sigwait(self._signals)
+        first = number
+        while (number := signal.sigwait(self._signals)) == first and time.monotonic() - self._asked_s < TWICE_S:
+            pass
         log.warning("%s once more: ending at once, %s", signal.Signals(number).name, self._what())
         self._exit(128 + number)
 
@@ -127,3 +132,8 @@ class Ending:
             self.flush()
         finally:
             os._exit(code)
+
+
+def _hung_up_by_design(number: signal.Signals) -> bool:
+    """``nohup`` has a process ignore SIGHUP so that it outlives its terminal."""
+    return number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN

@@ -4,7 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
+
+from aiocontroller.core.errors import BadInputError
+
+
+def read_properties(file: Path) -> Iterator[Setting]:
+    """Each property of a file; BadInputError for what is no text, OSError when the file is not readable.
+
+    Editors write UTF-8, some with a byte order mark; a file that is no UTF-8 is ISO 8859-1, as which Kafka reads all.
+    """
+    data = file.read_bytes()
+    if b"\0" in data:
+        raise BadInputError(f"{file.name}: found binary data, expected lines of key=value")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = data.decode("iso-8859-1")
+    return parse_properties(text, file.name)
 
 
 class Setting(NamedTuple):
@@ -16,12 +34,13 @@ class Setting(NamedTuple):
 
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_LINE_END = re.compile(r"\r\n|\r|\n")
 _SEPARATOR = re.compile(r"((?:[^\\=:\s]|\\.)+)(?:\s*[=:]\s*|\s+|$)(.*)", re.DOTALL)
 
 
 def parse_properties(text: str, name: str) -> Iterator[Setting]:
     """Each property with its file and line; comments, continued lines and escapes as Java has them."""
-    lines = enumerate(text.splitlines(), 1)
+    lines = enumerate(_LINE_END.split(text), 1)
     for number, line in lines:
         logical = line.lstrip()
         if not logical or logical[0] in "#!":

@@ -13,15 +13,11 @@ from __future__ import annotations
 
 import logging
 
-import msgspec
-
 from aiocontroller.controller.failover import on_controller_failover, on_controller_resignation, stop_hearing
 from aiocontroller.controller.guard import Guard, Permit
 from aiocontroller.controller.heartbeats import Heartbeats
-from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.controller.shell import ControllerShell, address_of
 from aiocontroller.core.errors import ControllerMovedError
-from aiocontroller.core.ids import Endpoint
-from aiocontroller.property_values import parse_listeners
 from aiocontroller.zookeeper.znodes import SOFTWARE, BadZNode, ControllerZNode
 
 log = logging.getLogger(__name__)
@@ -219,7 +215,7 @@ class ControllerElection:
         if self._watched is not None:
             self.heartbeats.forget(self._watched.controller_id)
         self._watched = holder
-        endpoint = self._address_of(holder) if holder is not None else None
+        endpoint = address_of(holder, self._shell.config) if holder is not None else None
         if holder is not None and endpoint is not None:
             self.heartbeats.watch(holder.controller_id, holder.owner_session, lambda: endpoint)
 
@@ -237,23 +233,6 @@ class ControllerElection:
     @property
     def _observes(self) -> bool:
         return self.observing or self._shell.config.aiocontroller_takeover_policy == "observe"
-
-    def _address_of(self, holder: ControllerZNode) -> Endpoint | None:
-        """Where a controller of our kind can be watched; None for another's, and where it does not say.
-
-        What its listener speaks is what our own configuration says of a listener of that name.
-        """
-        if holder.software != SOFTWARE or not holder.address:
-            return None
-        try:
-            (found,) = parse_listeners(holder.address)
-        except ValueError:
-            log.warning(
-                "Controller %d gives its address as %r, expected NAME://host:port", holder.controller_id, holder.address
-            )
-            return None
-        protocols = self._shell.config.listener_security_protocol_map
-        return msgspec.structs.replace(found, security_protocol=protocols.get(found.listener, found.security_protocol))
 
     def _own_address(self) -> str:
         """Where those who stand by find us; empty where we listen on every interface and are not told our name."""

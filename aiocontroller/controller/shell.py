@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
+import msgspec
+
 from aiocontroller.authorizer.acl_authorizer import AclAuthorizer
 from aiocontroller.authorizer.authorizer import Authorizer
 from aiocontroller.config import Config
@@ -24,10 +26,11 @@ from aiocontroller.core.request_batch import RequestBatch, Sent, leaders_first
 from aiocontroller.journal.journal import Journal
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import World
+from aiocontroller.property_values import parse_listeners
 from aiocontroller.security import Security, authorizer_of, unsupported_authorizer
 from aiocontroller.zookeeper.acl_store import AclStore
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
-from aiocontroller.zookeeper.znodes import BadZNode
+from aiocontroller.zookeeper.znodes import SOFTWARE, BadZNode, ControllerZNode
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +48,43 @@ def inter_broker_listener(config: Config, brokers: Iterable[Broker]) -> str:
     """On which brokers talk to each other and to the controller: the only one they have, or the configured one."""
     names = dict.fromkeys(e.listener for b in brokers for e in b.endpoints)
     return next(iter(names)) if len(names) == 1 else config.inter_broker_listener_name
+
+
+def entry_of(controller_id: int, own: Sequence[Endpoint], config: Config, context: ControllerContext) -> Broker:
+    """A controller with the endpoints ``own`` (one at least), as one more live broker; see ``own_entry``."""
+    brokers = list(context.brokers.values())
+    standing_in = (inter_broker_listener(config, brokers), config.control_plane_listener_name)
+
+    def endpoint(name: str) -> Endpoint | None:
+        ours = next((e for e in own if e.listener == name), None)
+        if ours is None and name in standing_in:
+            ours = own[0]  # one listener serves, whatever its name
+        if ours is not None:
+            return Endpoint(name, ours.host, ours.port, ours.security_protocol)
+        return next((e for b in sorted(context.live) if (e := context.brokers[b].endpoint(name)) is not None), None)
+
+    names = dict.fromkeys(e.listener for b in brokers for e in b.endpoints)
+    racks = [b.rack for b in brokers]
+    rack = racks[0] if racks and all(r is not None for r in racks) else None
+    return Broker(controller_id, 0, tuple(e for name in names if (e := endpoint(name)) is not None), rack)
+
+
+def address_of(holder: ControllerZNode, config: Config) -> Endpoint | None:
+    """Where a controller of our kind can be reached; None for another's, and where it does not say.
+
+    What its listener speaks is what our own configuration says of a listener of that name.
+    """
+    if holder.software != SOFTWARE or not holder.address:
+        return None
+    try:
+        (found,) = parse_listeners(holder.address)
+    except ValueError:
+        log.warning(
+            "Controller %d gives its address as %r, expected NAME://host:port", holder.controller_id, holder.address
+        )
+        return None
+    protocols = config.listener_security_protocol_map
+    return msgspec.structs.replace(found, security_protocol=protocols.get(found.listener, found.security_protocol))
 
 
 class ControllerShell:
@@ -148,25 +188,7 @@ class ControllerShell:
         """
         if self.leaving:
             return None
-        brokers = list(self.context.brokers.values())
-        names = dict.fromkeys(e.listener for b in brokers for e in b.endpoints)
-        found = [self._own_endpoint(name, brokers) for name in names]
-        racks = [b.rack for b in brokers]
-        rack = racks[0] if racks and all(r is not None for r in racks) else None
-        return Broker(self.id, 0, tuple(e for e in found if e is not None), rack)
-
-    def _own_endpoint(self, name: str, brokers: Sequence[Broker]) -> Endpoint | None:
-        own = self.own_endpoints()
-        ours = next((e for e in own if e.listener == name), None)
-        if ours is None and name in (
-            inter_broker_listener(self.config, brokers),
-            self.config.control_plane_listener_name,
-        ):
-            ours = own[0]  # one listener serves, whatever its name
-        if ours is not None:
-            return Endpoint(name, ours.host, ours.port, ours.security_protocol)
-        live = sorted(self.context.live)
-        return next((e for e in (self.context.brokers[b].endpoint(name) for b in live) if e is not None), None)
+        return entry_of(self.id, self.own_endpoints(), self.config, self.context)
 
     # -- short steps -----------------------------------------------------------------------------------------------
 

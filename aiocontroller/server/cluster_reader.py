@@ -2,7 +2,8 @@
 
 A client comes to a controller out of office when it has not heard of the successor yet, or when it was configured with
 this address.  It is answered with what is true now, in which this controller is no node any more, so that it goes away
-satisfied; a refusal would cost it its back-off.
+satisfied; a refusal would cost it its back-off.  An aiocontroller in office is one of the nodes, at the address that
+it gives in ``/controller``.
 
 Bounded: one read at a time, of at most ``MAX_PARTITIONS``; what is larger is refused by closing the connection, which
 sends the client to another node.
@@ -11,15 +12,16 @@ sends the client to another node.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import anyio
 
-from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.controller.shell import ControllerShell, address_of, entry_of
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.errors import BadInputError
-from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.core.ids import Broker, LeaderAndIsr
 from aiocontroller.server.cluster_view import ClusterView, cluster_view, in_charge
-from aiocontroller.zookeeper.znodes import BadZNode
+from aiocontroller.zookeeper.znodes import BadZNode, ControllerZNode
 
 KEPT_S = 1.0
 WITHIN_S = 5.0
@@ -27,6 +29,16 @@ MAX_TOPICS = 2_000
 MAX_PARTITIONS = 20_000
 Topics = Sequence[str] | None
 """Names; None for all."""
+
+
+class Found(NamedTuple):
+    """``context`` holds the topics asked for, and all brokers."""
+
+    context: ControllerContext
+    controller: int
+    """-1: none, or one whose address is not known."""
+    other: Broker | None
+    """The controller in office as one more live broker, if it is of our kind."""
 
 
 class TooLargeError(BadInputError):
@@ -37,43 +49,51 @@ class ClusterReader:
     def __init__(self, shell: ControllerShell) -> None:
         self._shell = shell
         self._turn = anyio.Lock()
-        self._kept: tuple[float, frozenset[str] | None, ControllerContext, int] | None = None
+        self._kept: tuple[float, frozenset[str] | None, Found] | None = None
 
-    async def read(self, topics: Topics) -> tuple[ControllerContext, int]:
-        """A context that holds these topics and all brokers, and the controller's id (-1: none, or no broker).
-
-        TooLargeError; TimeoutError when ZooKeeper does not answer in time.
-        """
+    async def read(self, topics: Topics) -> Found:
+        """TooLargeError; TimeoutError when ZooKeeper does not answer in time."""
         wanted = None if topics is None else frozenset(topics)
         with anyio.fail_after(WITHIN_S):
             return await self._in_turn(wanted)
 
-    async def _in_turn(self, wanted: frozenset[str] | None) -> tuple[ControllerContext, int]:
+    async def _in_turn(self, wanted: frozenset[str] | None) -> Found:
         async with self._turn:
             now_s = self._shell.world.clock.monotonic()
             if self._kept is not None:
-                since_s, held, context, controller = self._kept
+                since_s, held, found = self._kept
                 if now_s - since_s < KEPT_S and (held is None or (wanted is not None and wanted <= held)):
-                    return context, controller
-            context, controller = await self._read(None if wanted is None else sorted(wanted))
-            self._kept = now_s, wanted, context, controller
-            return context, controller
+                    return found
+            found = await self._read(None if wanted is None else sorted(wanted))
+            self._kept = now_s, wanted, found
+            return found
 
-    async def _read(self, topics: list[str] | None) -> tuple[ControllerContext, int]:
+    async def _read(self, topics: list[str] | None) -> Found:
         zk, context = self._shell.zk, ControllerContext()
         brokers, _ = await zk.get_all_brokers_in_cluster(watch=False)
         context.add_brokers(brokers)
         holder = await zk.get_controller(watch=False)
-        controller = -1
-        if holder is not None and not isinstance(holder, BadZNode) and holder.controller_id in context.brokers:
-            controller = holder.controller_id
+        controller, other = self._controller(holder, context)
         if topics is None:
             topics = await zk.get_all_topics_in_cluster(watch=False)
         if len(topics) > MAX_TOPICS:
             raise TooLargeError(f"found {len(topics)} topics asked for, expected at most {MAX_TOPICS} out of office")
         await self._take(context, topics)
         context.loaded = True
-        return context, controller
+        return Found(context, controller, other)
+
+    def _controller(
+        self, holder: ControllerZNode | BadZNode | None, context: ControllerContext
+    ) -> tuple[int, Broker | None]:
+        if holder is None or isinstance(holder, BadZNode) or holder.controller_id == self._shell.id:
+            return -1, None  # a role of our own that is being begun or laid down
+        if holder.controller_id in context.brokers:
+            return holder.controller_id, None
+        config = self._shell.config
+        at = address_of(holder, config)
+        if at is None:
+            return -1, None
+        return holder.controller_id, entry_of(holder.controller_id, [at], config, context)
 
     async def _take(self, context: ControllerContext, topics: Sequence[str]) -> None:
         table = context.table
@@ -111,7 +131,7 @@ class ClusterSource:
         """With these topics in it at least, and the controller's id.  Does not wait in office."""
         if in_charge(self._shell):
             return cluster_view(self._shell), self._shell.id
-        context, controller = await self._reader.read(topics)
+        context, controller, other = await self._reader.read(topics)
         if self._shell.channels is not None:  # brokers say so already: clients would drop us, and what they asked
             return ClusterView(self._shell.config, context, self._shell.own_entry()), self._shell.id
-        return ClusterView(self._shell.config, context, None), controller
+        return ClusterView(self._shell.config, context, other), controller

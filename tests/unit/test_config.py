@@ -15,9 +15,10 @@ from aiocontroller.config import (
     environment_name,
     load_config,
 )
+from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.kafka_property_names import KAFKA_PROPERTIES
-from aiocontroller.properties_file import parse_properties
+from aiocontroller.properties_file import parse_properties, read_properties
 from aiocontroller.property_values import split_host_port
 
 
@@ -133,6 +134,32 @@ def test_properties_as_java_reads_them() -> None:
     assert [(s.key, s.value) for s in parse_properties(text, "f")] == [
         ("a", "1"), ("b", "2"), ("c", "3"), ("d", "xy\\"), ("e:f", "gA\t"), ("empty", ""), ("alone", ""),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("data", [
+    b"\xef\xbb\xbfzookeeper.connect=zk:1\r\nssl.keystore.key=f\xc3\xbcr\r\n",
+    b"zookeeper.connect=zk:1\r\n# f\xfcr\r\nssl.keystore.key=f\xfcr",
+    b"zookeeper.connect : zk:1\rssl.keystore.key=f\\u00fcr\r",
+])  # fmt: skip
+def test_files_of_any_editor_are_read(tmp_path: Path, data: bytes) -> None:
+    """A byte order mark hid ``zookeeper.connect``, whose default was taken; ISO 8859-1 was a traceback."""
+    file = tmp_path / "k.properties"
+    file.write_bytes(data)
+    assert [(s.key, s.value) for s in read_properties(file)] == [
+        ("zookeeper.connect", "zk:1"),
+        ("ssl.keystore.key", "für"),
+    ]
+
+
+def test_characters_that_only_python_takes_for_line_ends_end_no_value() -> None:
+    assert [s.value for s in parse_properties("a=1\x852\x0b3\u20284", "f")] == ["1\x852\x0b3\u20284"]
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "keystore.jks"
+    file.write_bytes(b"\xfe\xed\0\0")
+    with pytest.raises(BadInputError, match=r"keystore\.jks: found binary data, expected lines of key=value"):
+        load_config(file)
 
 
 @given(st.text())

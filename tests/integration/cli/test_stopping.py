@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import signal
 import socket
@@ -247,6 +248,66 @@ def test_second_signal_ends_at_once(start: Start, zk_connect: str) -> None:
     controller.until(lambda: controller.says("SIGTERM: ending within 5 s"))
     assert controller.ends(signal.SIGINT, within_s=2) == 128 + signal.SIGINT
     assert controller.says("SIGINT once more: ending at once, while handling Startup")
+
+
+def test_the_same_signal_twice_at_once_counts_once(start: Start, zk_connect: str) -> None:
+    """``timeout`` sends it to the process and to its group: the end was none in order, with 143."""
+    controller = start("--zookeeper", zk_connect)
+    controller.until(lambda: controller.in_office() and (controller.data / "controller.json").exists())
+    send_twice(controller.process.pid, signal.SIGTERM)
+    assert controller.process.wait(BOUND_S) == 0
+    assert controller.says("Resigned")
+
+
+def send_twice(pid: int, number: signal.Signals) -> None:
+    """Again as soon as the first one was taken: two that wait at once are one."""
+    bit = 1 << (number - 1)
+    os.kill(pid, number)
+    while int(re.search(r"ShdPnd:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())[1], 16) & bit:  # type: ignore[index]
+        pass  # bounded by the test's own time
+    os.kill(pid, number)
+
+
+def test_a_closed_terminal_ends_it_in_order(start: Start, zk_connect: str) -> None:
+    """SIGHUP was as good as SIGKILL: the role was nobody's until the session had expired."""
+    controller = start("--zookeeper", zk_connect)
+    controller.until(lambda: controller.in_office() and (controller.data / "controller.json").exists())
+    assert controller.ends(signal.SIGHUP) == 0
+    assert controller.says("Resigned")
+
+
+def test_under_nohup_a_closed_terminal_ends_nothing(start: Start, zk_connect: str) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        controller = start("--zookeeper", zk_connect)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    controller.until(lambda: controller.in_office() and (controller.data / "controller.json").exists())
+    controller.process.send_signal(signal.SIGHUP)
+    assert controller.ends() == 0
+    assert controller.says("SIGTERM: ending")
+    assert not controller.says("SIGHUP")
+
+
+@pytest.mark.parametrize("closed", [(1,), (0, 1, 2)])
+def test_closed_output_hinders_nothing(tmp_path: Path, zk_connect: str, closed: tuple[int, ...]) -> None:
+    """``>&-`` was a traceback; a socket in the place of standard output would have got what is printed."""
+    data = tmp_path / "data"
+    command = ["run", "--listen", "127.0.0.1:0", "--http-port", "0", "--data", str(data), "--zookeeper", zk_connect]
+    closing = " ".join(f"{number}>&-" for number in closed)
+    shell = ["sh", "-c", f'exec "$@" {closing}', "sh", *program("", tmp_path / "mark"), *command]
+    process = subprocess.Popen(shell)
+    try:
+        deadline = time.monotonic() + 40
+        while not (data / "controller.json").exists():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert all(os.readlink(f"/proc/{process.pid}/fd/{number}") == os.devnull for number in closed)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(BOUND_S) == 0
+    finally:
+        process.kill()
 
 
 def test_brokers_that_never_answer(start: Start, zk_connect: str, silent: socket.socket) -> None:

@@ -20,7 +20,7 @@ from aiocontroller.server.find_coordinator import java_hash, partition_for
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import SUPPORTED, ApiKey
 from aiocontroller.zookeeper.kafka_zk_client import TopicAssignments
-from aiocontroller.zookeeper.znodes import ControllerZNode
+from aiocontroller.zookeeper.znodes import SOFTWARE, ControllerZNode
 from tests.unit.server.allowing import Allowed, Allowing
 from tests.unit.server.front import TOPIC_ID, Front, settle
 from tests.unit.server.front import front as any_front
@@ -399,6 +399,50 @@ async def test_out_of_office_clients_are_told_what_zookeeper_says_and_go_elsewhe
                 assert [p.leader_id for p in answer.topics[0].partitions] == [1, 1]
         assert not it.queue
         assert zk.reads > 1
+
+
+@pytest.mark.parametrize("listener", ["PLAINTEXT", "OTHER"])
+@virtual_time
+async def test_standing_by_clients_are_sent_to_the_other_aiocontroller(listener: str) -> None:
+    """It was told as -1, so that administrators' tools found no controller.
+
+    Under a listener that its address is not of, a live broker stands for it, as brokers are told.
+    """
+    at = Endpoint("OTHER", "other1", 9099)
+
+    class InOffice(Znodes):
+        async def get_all_brokers_in_cluster(self, *, watch: bool) -> Any:
+            return [Broker(1, 7, (Endpoint("PLAINTEXT", "b1", 9092), at))], []
+
+        async def get_controller(self, *, watch: bool) -> Any:
+            return ControllerZNode(US + 1, 1, 0, 1, software=SOFTWARE, address="PLAINTEXT://second:9090")
+
+    async with front() as it:
+        it.shell.zk = InOffice()
+        it.shell.channels = None
+        if listener == "OTHER":
+            it.port = (await it.network.serve(lambda: it.listener.connection(at), "127.0.0.1", 0)).port
+        host = "other1" if listener == "OTHER" else "second"
+        for version in range(1, 13):
+            answer = await metadata(it, version)
+            assert (answer.brokers[-1].node_id, answer.brokers[-1].host) == (US + 1, host)
+            assert answer.controller_id == US + 1
+        told_of = await ask(it, ApiKey.DESCRIBE_CLUSTER, 0)
+        assert told_of.controller_id == US + 1
+
+
+@pytest.mark.parametrize("address", ["", "nonsense", "PLAINTEXT://a:1,OTHER://b:2"])
+@virtual_time
+async def test_standing_by_a_controller_without_an_address_is_no_node(address: str) -> None:
+    class InOffice(Znodes):
+        async def get_controller(self, *, watch: bool) -> Any:
+            return ControllerZNode(US + 1, 1, 0, 1, software=SOFTWARE, address=address)
+
+    async with front() as it:
+        it.shell.zk = InOffice()
+        it.shell.channels = None
+        answer = await metadata(it, 9)
+        assert (answer.controller_id, [b.node_id for b in answer.brokers]) == (-1, [1])
 
 
 @virtual_time
