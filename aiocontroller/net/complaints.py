@@ -7,6 +7,13 @@ import logging
 from aiocontroller.net.ports import Clock
 
 SUMMED_UP_AFTER_S = 10.0
+MAX_CHARACTERS = 1000
+"""Of a line that repeats what a stranger sent."""
+
+
+def shortened(text: str) -> str:
+    """With its end left out where it is long."""
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}… ({len(text)} characters)"
 
 
 class Complaints:
@@ -23,7 +30,7 @@ class Complaints:
             self._held[kind] += 1
             return
         self._held[kind] = 0
-        self._log.warning(message, *arguments)
+        self._log.warning("%s", shortened(message % arguments))
         self._clock.call_later(SUMMED_UP_AFTER_S, lambda: self._sum_up(kind))
 
     def _sum_up(self, kind: str) -> None:

@@ -106,6 +106,7 @@ async def serve(
         limits.max_connections,
         limits.timeout_s,
         access_log=None,
+        auto_decompress=False,  # nobody needs it, and a kilobyte may become a megabyte
         lingering_time=LINGERING_S,
     )
     try:
@@ -200,7 +201,8 @@ def _debug(name: str, handler: DebugHandler) -> _Handler:
 
 def _command(command: Command, token: str, timeout_s: float) -> _Handler:
     async def handle(request: web.Request) -> web.Response:
-        if not token or not hmac.compare_digest(request.headers.get(TOKEN_HEADER, "").encode(), token.encode()):
+        given = request.headers.get(TOKEN_HEADER, "").encode(errors="surrogateescape")
+        if not token or not hmac.compare_digest(given, token.encode()):
             return _json({"error": "wrong token: commands are for who can read controller.json"}, 403)
         try:
             async with asyncio.timeout(timeout_s):

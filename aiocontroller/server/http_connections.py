@@ -84,6 +84,16 @@ class HttpConnection(web.RequestHandler):
         answer.force_close()
         return answer
 
+    def log_exception(self, *args: Any, **options: Any) -> None:
+        """A body that cannot be understood, and that no handler reads, is its sender's mistake too."""
+        if isinstance(options.get("exc_info"), web.RequestPayloadError):
+            reason = str(options["exc_info"]).partition("\n")[0]
+            self._gate.complaints.warn(
+                "malformed HTTP bodies", "The body of an HTTP request from %s is malformed: %s", self.address, reason
+            )
+        else:
+            super().log_exception(*args, **options)
+
 
 class HttpGate:
     """``net.ports.Gate`` of the HTTP server; ``options`` are those of aiohttp's handlers."""

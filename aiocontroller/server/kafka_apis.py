@@ -6,8 +6,10 @@ is ever asked of a broker on a client's behalf, since it would be asked under th
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import anyio
@@ -37,6 +39,10 @@ log = logging.getLogger(__name__)
 
 MAX_RUNNING = 64
 """Handlers that run as tasks at one time; more wait, at most one for each connection."""
+LARGE_BYTES, MAX_LARGE_RUNNING = 64 << 10, 2
+"""Of these, those of larger requests: whatever a handler waited for, all that wait for the same go on at once."""
+SMALL_BYTES = 1 << 10
+"""To read a request takes up to 5 ms for each KiB; of larger ones, one is begun in a turn of the loop."""
 
 FAMILIES: tuple[Callable[[ControllerShell], Apis], ...] = (
     controller_apis.apis,
@@ -60,6 +66,8 @@ class KafkaApis:
         self.shell = shell
         self._tasks = tasks
         self._running = anyio.CapacityLimiter(MAX_RUNNING)
+        self._large = anyio.CapacityLimiter(MAX_LARGE_RUNNING)
+        self._beginning = anyio.Lock()
         self._apis: dict[int, Api] = {}
         for family in FAMILIES:
             apis = family(shell)
@@ -95,8 +103,11 @@ class KafkaApis:
 
     async def _run(self, request: KafkaRequest, handler: Coroutine[Any, Any, None]) -> None:
         try:
-            async with self._running:
+            size = len(request.body)
+            async with self._large if size > LARGE_BYTES else nullcontext(), self._running:
                 with anyio.fail_after(HANDLER_TIMEOUT_S):
+                    if size > SMALL_BYTES:
+                        await self._turn()
                     await handler
         except AioControllerError as error:
             request.refuse(str(error))
@@ -106,3 +117,8 @@ class KafkaApis:
             could_not_answer(request, error)
         finally:
             handler.close()  # it never began, if its turn never came
+
+    async def _turn(self) -> None:
+        """Until the loop has gone round since another one was let through."""
+        async with self._beginning:
+            await asyncio.sleep(0)

@@ -54,6 +54,8 @@ TURN_S = 0.001
 SWEEP_S = 1.0
 QUEUED_BYTES = 256 * 1024 * 1024
 """``queued.max.request.bytes`` where it is not set."""
+MAX_USER_CHARACTERS = 1000
+"""Of the name in a login; nobody has a longer one, and ZooKeeper is not asked for it."""
 MUCH_BYTES = 32 * 1024 * 1024
 UNDER_PRESSURE_S = 5.0
 """How long a frame may take to come while others wait for the memory that it holds."""
@@ -260,6 +262,8 @@ class SocketServer:
         self.complaints.warn("logins refused", "Login from %s refused: %s", peer, why)
 
     async def _credential(self, user: str, mechanism: str) -> ScramCredential | None:
+        if len(user) > MAX_USER_CHARACTERS:
+            return None
         try:
             configs = await AdminZkClient(self.shell.zk).get_entity_configs("users", sanitize(user))
             return parse_credential(configs[mechanism]) if mechanism in configs else None

@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 from aiocontroller.wire.apis import SUPPORTED, ApiKey, VersionRange, api_name, check_supported, is_flexible
 from aiocontroller.wire.errors import UnsupportedApiError
-from aiocontroller.wire.primitives import FLOAT64, UINT16, Buffer, Cursor
+from aiocontroller.wire.primitives import FLOAT64, UINT16, UNLIMITED, Buffer, Cursor
 
 Entity = Any
 """One of kio's dataclasses."""
@@ -33,6 +33,10 @@ EntityClass = Any
 """Its class."""
 
 Kind = Literal["request", "response"]
+MAX_REQUEST_ELEMENTS = 50_000
+"""Of all arrays of a request together, without those of numbers: each takes up to 8 microseconds to read, whereas the
+smallest takes a byte.  40,000 partitions are reassigned in one request."""
+
 _KINDS: tuple[Kind, ...] = ("request", "response")
 _Read = Callable[[Cursor], Any]
 
@@ -45,12 +49,13 @@ def encode_response(api_key: int, version: int, entity: Entity) -> bytes:
     return _encode(api_key, version, "response", entity)
 
 
-def decode_request(api_key: int, version: int, body: Buffer) -> Entity:
-    """FrameError when the body is cut short or garbled; UnsupportedApiError for an unknown API or version.
+def decode_request(api_key: int, version: int, body: Buffer, most_elements: int = MAX_REQUEST_ELEMENTS) -> Entity:
+    """FrameError when the body is cut short or garbled, or its arrays hold too much; UnsupportedApiError for an unknown
+    API or version.
 
     Bytes behind its end are overlooked, as brokers do: librdkafka sends some, in Metadata and in others.
     """
-    return _decode(api_key, version, "request", body)
+    return _decode(api_key, version, "request", body, most_elements)
 
 
 def decode_response(api_key: int, version: int, body: Buffer) -> Entity:
@@ -101,10 +106,11 @@ def _encode(api_key: int, version: int, kind: Kind, entity: Entity) -> bytes:
     return b"".join(out)
 
 
-def _decode(api_key: int, version: int, kind: Kind, body: Buffer) -> Entity:
+def _decode(api_key: int, version: int, kind: Kind, body: Buffer, most_elements: int = UNLIMITED) -> Entity:
     entity_class = _entity_class(api_key, version, kind)
     subject = f"{api_name(api_key)} version {version} {kind}"
     cursor = Cursor(subject, body, flexible=is_flexible(api_key, version))
+    cursor.elements_left = most_elements
     entity = _reader(entity_class)(cursor)
     if kind == "response":
         cursor.end()
@@ -340,6 +346,7 @@ def _read_field(field: _Field) -> _Read:
 
     def read_array(cursor: Cursor) -> Any:
         n = cursor.nullable_array_length(name, 1) if null else cursor.array_length(name, 1)
+        cursor.count(name, max(n, 0))
         return None if n < 0 else tuple([read(cursor) for _ in range(n)])
 
     return read_array

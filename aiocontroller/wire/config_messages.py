@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey, is_flexible
+from aiocontroller.wire.cold import MAX_REQUEST_ELEMENTS
 from aiocontroller.wire.primitives import INT8, INT16, INT32, NO_TAGS, Buffer, Cursor, array_length, nullable_string
 from aiocontroller.wire.primitives import string as text
 
@@ -62,10 +63,14 @@ class ResourceDescribed(NamedTuple):
 def decode_describe_configs_request(version: int, body: Buffer) -> DescribeConfigsRequest:
     """FrameError when it cannot be understood.  No names of settings mean every setting, as brokers take it."""
     cursor = Cursor(f"DescribeConfigs version {version}", body, flexible=is_flexible(ApiKey.DESCRIBE_CONFIGS, version))
+    cursor.elements_left = MAX_REQUEST_ELEMENTS
     resources = []
-    for _ in range(cursor.array_length("resources", 4)):
+    n = cursor.array_length("resources", 4)
+    cursor.count("resources", n)
+    for _ in range(n):
         kind, name = cursor.int8("resource_type"), cursor.string("resource_name")
         count = cursor.nullable_array_length("configuration_keys", 1)
+        cursor.count("configuration_keys", max(count, 0))
         keys = frozenset([cursor.string("configuration key") for _ in range(count)]) if count > 0 else None
         cursor.tags()
         resources.append(ResourceAsked(kind, name, keys))

@@ -14,6 +14,7 @@ from aiocontroller.core.errors import BadInputError
 from aiocontroller.wire.errors import FrameError
 
 Buffer = bytes | memoryview
+UNLIMITED = 1 << 62
 Raw = bytes
 """``bytes``, in a class that has a method of that name."""
 
@@ -95,13 +96,15 @@ def int32_array(values: Sequence[int], *, flexible: bool) -> bytes:
 class Cursor:
     """Reads a message from front to back; what does not fit is a FrameError that names message and place."""
 
-    __slots__ = ("at", "data", "flexible", "subject")
+    __slots__ = ("at", "data", "elements_left", "flexible", "subject")
 
     def __init__(self, subject: str, data: Buffer, *, flexible: bool, at: int = 0) -> None:
         self.subject = subject
         self.data = data
         self.flexible = flexible
         self.at = at
+        self.elements_left = UNLIMITED
+        """Of all arrays together; whoever reads them counts."""
 
     def error(self, what: str, found: object, expected: object) -> FrameError:
         return FrameError(f"{self.subject}, byte {self.at}: {what}: found {found}, expected {expected}")
@@ -191,6 +194,12 @@ class Cursor:
         if n < 0:
             raise self.error(what, "null", "an array")
         return n
+
+    def count(self, what: str, n: int) -> None:
+        """These elements are about to be read."""
+        self.elements_left -= n
+        if self.elements_left < 0:
+            raise self.error(what, f"{-self.elements_left} elements too many", "fewer in one message")
 
     def int32_array(self, what: str) -> tuple[int, ...]:
         n = self.array_length(what, 4)

@@ -153,6 +153,42 @@ def test_malformed_requests_are_answered_without_a_traceback(
     assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) <= 1
 
 
+@pytest.mark.parametrize(
+    "header,body",
+    [
+        (TOKEN_HEADER.encode() + b": \xff\xfe\r\nContent-Length: 0", b""),
+        (b"Content-Encoding: gzip\r\nContent-Length: 10", b"0123456789"),
+        (b"Transfer-Encoding: chunked", b"nonsense\r\n"),
+    ],
+    ids=["token", "gzip", "chunks"],
+)
+def test_what_is_refused_for_its_token_leaves_no_traceback(
+    header: bytes, body: bytes, run: Callable[[Coroutine[Any, Any, None]], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The body comes when the answer has left."""
+
+    async def refused(port: int) -> bool:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /release HTTP/1.1\r\nHost: x\r\n" + header + b"\r\n\r\n")
+        async with asyncio.timeout(5):
+            line = await reader.readline()
+            writer.write(body + b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            await reader.read()
+        await gone(writer)
+        return b" 403 " in line
+
+    async def main() -> None:
+        async with serving() as server:
+            for _ in range(3):
+                assert await refused(server.port)
+            assert await healthy(server.port)
+
+    with caplog.at_level(logging.DEBUG):
+        run(main())
+    assert [record for record in caplog.records if record.exc_info] == []
+    assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) <= 1
+
+
 def test_connections_that_say_nothing_keep_nobody_out(run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
     async def main() -> None:
         async with serving() as server:

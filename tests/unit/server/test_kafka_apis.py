@@ -100,3 +100,58 @@ async def test_handlers_that_run_at_one_time_are_bounded() -> None:
         await asyncio.sleep(5)
         assert most == kafka_apis.MAX_RUNNING
         assert all(client.frames for client in clients)
+
+
+@virtual_time
+async def test_large_requests_are_begun_one_in_a_turn_of_the_loop() -> None:
+    """What a handler does first is to read its request, and that takes milliseconds for each KiB."""
+    begun: list[bool] = []
+    """Whether another one had been begun since the loop went round."""
+    in_this_turn = False
+
+    def next_turn() -> None:
+        nonlocal in_this_turn
+        in_this_turn = False
+
+    async def read(request: KafkaRequest) -> None:
+        nonlocal in_this_turn
+        begun.append(in_this_turn)
+        in_this_turn = True
+        asyncio.get_running_loop().call_soon(next_turn)
+        request.respond(b"")
+
+    async with front() as it:
+        use(it, {ApiKey.ALTER_CONFIGS: read})
+        clients = [await it.connect() for _ in range(40)]
+        for client in clients:
+            client.request(ApiKey.ALTER_CONFIGS, 0, bytes(kafka_apis.SMALL_BYTES + 1))
+        await asyncio.sleep(1)
+        assert all(client.frames for client in clients)
+    assert begun == [False] * 40
+
+
+@virtual_time
+async def test_few_handlers_of_very_large_requests_run_at_one_time() -> None:
+    """All that wait for the same go on in the same turn of the loop."""
+    running: list[KafkaRequest] = []
+    ready = asyncio.Event()
+
+    async def wait(request: KafkaRequest) -> None:
+        running.append(request)
+        await ready.wait()
+        request.respond(b"")
+
+    async with front() as it:
+        use(it, {ApiKey.ALTER_CONFIGS: wait, ApiKey.DESCRIBE_CLUSTER: wait})
+        clients = [await it.connect() for _ in range(10)]
+        for client in clients:
+            client.request(ApiKey.ALTER_CONFIGS, 0, bytes(kafka_apis.LARGE_BYTES + 1))
+        await asyncio.sleep(0.1)
+        assert len(running) == kafka_apis.MAX_LARGE_RUNNING
+        small = await it.connect()
+        small.request(ApiKey.DESCRIBE_CLUSTER, 0)
+        await asyncio.sleep(0.1)
+        assert len(running) == kafka_apis.MAX_LARGE_RUNNING + 1
+        ready.set()
+        await asyncio.sleep(0.1)
+        assert all(client.frames for client in [*clients, small])

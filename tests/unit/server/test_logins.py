@@ -197,6 +197,31 @@ async def test_user_that_does_not_exist_is_challenged_and_refused_at_the_last_st
         assert salt.isalnum()
 
 
+@virtual_time
+async def test_endless_user_name_is_not_looked_up_and_not_repeated_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with front(SECURE) as it:
+        asked: list[str] = []
+        find = it.listener._credential
+
+        async def noted(user: str, mechanism: str) -> ScramCredential | None:
+            found = await find(user, mechanism)
+            asked.append(user)
+            return found
+
+        it.listener._credential = noted  # type: ignore[method-assign]
+        client = await it.connect()
+        client.request(ApiKey.SASL_HANDSHAKE, 1, sasl_messages.encode_handshake_request("SCRAM-SHA-256"))
+        await settle()
+        first = ScramClient("SCRAM-SHA-256", "%" * 400_000, "wrong", "abc").first()
+        client.request(ApiKey.SASL_AUTHENTICATE, 0, sasl_messages.encode_authenticate_request(first))
+        await settle()
+        code, _, challenge = sasl_messages.decode_authenticate_response(client.frames[-1][4:])
+        assert (code, bool(challenge), len(asked)) == (0, True, 1)
+        assert not warnings(caplog)
+
+
 @pytest.mark.parametrize("acts_as, code", [("", 0), ("alice", 0), ("broker", 58), ("alice ", 58)])
 @virtual_time
 async def test_plain_login_acts_as_nobody_else(acts_as: str, code: int) -> None:

@@ -392,3 +392,15 @@ async def test_offsets_are_not_kept_in_zookeeper(api: ApiKey) -> None:
         client.request(api, 0, cold.encode_request(api, 0, cold.request(api, 0)))
         await settle()
         assert client.closed
+
+
+@virtual_time
+async def test_names_of_no_length_are_not_read_by_the_ten_thousand() -> None:
+    """65,000 groups in 64 KiB held the loop for two seconds."""
+    async with front() as it:
+        for count, answered in ((4000, True), (4200, False)):
+            client = await it.connect()
+            groups = cold.request(ApiKey.DESCRIBE_GROUPS, 5, groups=[""] * count)
+            client.request(ApiKey.DESCRIBE_GROUPS, 5, cold.encode_request(ApiKey.DESCRIBE_GROUPS, 5, groups))
+            await settle()
+            assert (bool(client.frames), client.closed) == (answered, not answered)

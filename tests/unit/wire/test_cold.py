@@ -216,3 +216,14 @@ def test_preloaded_messages_cost_no_import_later() -> None:
     body = cold.encode_request(7, 3, cold.request(7, 3, broker_id=1))
     assert cold.decode_request(7, 3, body).broker_id == 1
     assert cold._entity_class.cache_info().misses == before
+
+
+@pytest.mark.parametrize("version", [0, 6])
+def test_request_with_more_elements_than_anybody_needs_is_refused_before_they_are_read(version: int) -> None:
+    def body(n: int) -> bytes:
+        fields: dict[str, Any] = {"topics": [{}] * n, "topic_names": [""] * n}
+        return cold.encode_request(ApiKey.DELETE_TOPICS, version, cold.request(ApiKey.DELETE_TOPICS, version, **fields))
+
+    assert cold.decode_request(ApiKey.DELETE_TOPICS, version, body(9), 9)
+    with pytest.raises(FrameError, match="1 elements too many"):
+        cold.decode_request(ApiKey.DELETE_TOPICS, version, body(10), 9)

@@ -81,3 +81,16 @@ def test_what_a_broker_tells_of_itself():
         0,
         [("retention.ms", "5", 1), ("log.retention.ms", None, 4)],
     )
+
+
+def test_no_more_resources_are_asked_for_than_anybody_needs() -> None:
+    """130,000 without a name, in 512 KiB, held the loop for a second."""
+
+    def body(resources: int, keys: int) -> bytes:
+        resource = {"resource_type": 2, "resource_name": "", "configuration_keys": [""] * keys}
+        request = cold.request(ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource] * resources)
+        return cold.encode_request(ApiKey.DESCRIBE_CONFIGS, 4, request)
+
+    for n, keys in ((cold.MAX_REQUEST_ELEMENTS + 1, 0), (1, cold.MAX_REQUEST_ELEMENTS)):
+        with pytest.raises(FrameError, match="1 elements too many"):
+            decode_describe_configs_request(4, body(n, keys))
