@@ -103,6 +103,14 @@ ALLOWANCES: tuple[Allowance, ...] = (
         kafka=r"none\(0\)",
         ours=r"invalid_request\(42\)",
     ),
+    Allowance(
+        "(OFFSET_COMMIT|OFFSET_FETCH) .*|OFFSET_FETCH",
+        "",
+        "version 0 keeps offsets in ZooKeeper, where any broker writes and reads them: not offered, see ApiVersions",
+        ours=r"\(closed\)",
+        versions=range(1),
+        only_in_full=True,
+    ),
     # -- where ours tells more
     Allowance(
         r"ALTER_PARTITION_REASSIGNMENTS .*",

@@ -42,7 +42,7 @@ UNORDERED = frozenset(
     responses topics brokers coordinators groups results resources acls configs synonyms api_keys entries entity
     results_by_topic replica_election_results tokens renewers matching_acls transaction_states partitions
     partition_responses filter_results finalized_features supported_features entries values credential_infos
-    partition_errors topic_states errors topic_results results_by_partition""".split()
+    partition_errors topic_states errors topic_results results_by_partition results_by_topic_v3_and_below""".split()
 )
 """Arrays that Kafka fills from hash maps, or sorts as it likes."""
 
