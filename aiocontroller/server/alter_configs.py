@@ -16,6 +16,7 @@ from aiocontroller.authorizer.authorizer import CLUSTER_NAME, AclOperation, Reso
 from aiocontroller.controller.broker_defaults import ALTER_CONFIG_POLICY, BrokerDefaults
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.net.complaints import shortened
 from aiocontroller.server.apis import decoded, respond
 from aiocontroller.server.describe_configs import BROKER, BROKER_LOGGER, CLIENT_METRICS, TOPIC, invalid, node_id
 from aiocontroller.server.outcomes import MAX_BODY_BYTES, Outcome, outcome_of
@@ -147,7 +148,7 @@ class AlterConfigs:
             change(await admin.get_entity_configs("topics", topic) if alteration.incremental else {})
         else:
             await admin.update_entity_configs("topics", topic, change)
-            log.info("Configuration of topic %s altered: %s", topic, ", ".join(op.name for op in alteration.ops))
+            log.info("Configuration of topic %s altered: %s", topic, names_for_the_log(alteration.ops))
 
     async def _brokers(self) -> BrokerConfigs:
         """What brokers have, of whom one at least has said whether somebody else decides on alterations."""
@@ -181,7 +182,12 @@ class AlterConfigs:
         await self._brokers()
         if not validate_only:
             await admin.update_entity_configs("brokers", paths.DEFAULT_ENTITY, change)
-            log.info("Configuration of all brokers altered: %s", ", ".join(op.name for op in alteration.ops))
+            log.info("Configuration of all brokers altered: %s", names_for_the_log(alteration.ops))
+
+
+def names_for_the_log(ops: Sequence[ConfigOp]) -> str:
+    """Shortened: one request may name tens of thousands."""
+    return shortened(", ".join(op.name for op in ops))
 
 
 def _alteration(resource: Any, *, incremental: bool) -> Alteration:

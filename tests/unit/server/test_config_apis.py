@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 
 from aiocontroller.authorizer.authorizer import AclOperation, ResourceType
-from aiocontroller.server.alter_configs import APPEND, DELETE, SET, SUBTRACT, Alteration, ConfigOp, altered
+from aiocontroller.net.complaints import MAX_CHARACTERS
+from aiocontroller.server.alter_configs import (
+    APPEND,
+    DELETE,
+    SET,
+    SUBTRACT,
+    Alteration,
+    ConfigOp,
+    altered,
+    names_for_the_log,
+)
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.topic_rules import TopicError
@@ -204,3 +214,9 @@ async def _asked(api: ApiKey, version: int, authorizer: Any = None, **fields: An
         await settle()
         assert not it.upstreams
         return cold.decode_response(api, version, client.answer(api, version))
+
+
+def test_log_line_of_many_settings_is_short() -> None:
+    ops = [ConfigOp(f"setting-{n}", None, DELETE) for n in range(50_000)]
+    assert len(names_for_the_log(ops)) < MAX_CHARACTERS + 50
+    assert names_for_the_log(ops[:2]) == "setting-0, setting-1"
