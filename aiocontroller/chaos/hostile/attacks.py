@@ -268,6 +268,27 @@ def _elections(topic: str, partitions: int) -> bytes:
     return _request(ApiKey.ELECT_LEADERS, 2, election_type=0, topic_partitions=named, timeout=1000)
 
 
+async def large_requests(it: Attacker) -> None:
+    """Requests of as many elements as may be, from many connections at once."""
+    settings = [{"name": "a", "value": "b", "config_operation": 0}] * 40_000
+    altered = {"resource_type": 2, "resource_name": it.task.topic, "configs": settings}
+    described = {"resource_type": 2, "resource_name": "t", "configuration_keys": None}
+    alter, describe, groups = ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.DESCRIBE_CONFIGS, ApiKey.DESCRIBE_GROUPS
+    bodies = [
+        (alter, 1, _request(alter, 1, resources=[altered], validate_only=True)),
+        (describe, 1, _request(describe, 1, resources=[described] * 40_000, include_synonyms=True)),
+        (groups, 0, _request(groups, 0, groups=["g"] * 4_000)),
+    ]
+
+    async def one() -> None:
+        async def use(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await it.ask((reader, writer), it.frame(*it.random.choice(bodies)))
+
+        await it.through(it.random.choice([door for door in it.task.doors if not door.sasl]), use)
+
+    await it.many(40, one)
+
+
 async def floods(it: Attacker) -> None:
     """Many small requests, pipelined, whose answers are read."""
     small = [
@@ -390,6 +411,7 @@ ATTACKS: dict[str, Callable[[Attacker], Awaitable[None]]] = {
     "idle connections": idle_connections,
     "connection churn": connection_churn,
     "oversized requests": oversized_requests,
+    "large requests": large_requests,
     "floods": floods,
     "stale brokers": stale_brokers,
     "garbage": garbage,
