@@ -16,6 +16,8 @@ def refuse_a_taken_port(host: str, port: int) -> None:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
+        except OverflowError:
+            return  # no port at all, which whoever is given it says in its own words
         except OSError as error:
             raise taken(error, host, port) from None
 
