@@ -30,7 +30,7 @@ MAX_BODY_BYTES = 64 << 10
 """To read a request takes about a millisecond for each KiB, and all others wait so long.  A client that asks the wrong
 node for so much sees its connection end, and asks for metadata."""
 
-BYTES_PER_ELEMENT = 16
+BYTES_PER_ELEMENT = 64
 """On average, in what real clients ask: a name or a partition.  An answer has as many elements as its request, each of
 which takes ten times as long to write as it took to read."""
 

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 MAX_RUNNING = 64
 """Handlers that run as tasks at one time; more wait, at most one for each connection."""
-LARGE_BYTES, MAX_LARGE_RUNNING = 64 << 10, 2
+LARGE_BYTES, MAX_LARGE_RUNNING = 64 << 10, 1
 """Of these, those of larger requests: whatever a handler waited for, all that wait for the same go on at once."""
 SMALL_BYTES = 1 << 10
 """To read a request takes up to 5 ms for each KiB; of larger ones, one is begun in a turn of the loop."""
@@ -102,13 +102,17 @@ class KafkaApis:
             self._tasks.start_soon(self._run, request, waiting, name=api_name(context.api))
 
     async def _run(self, request: KafkaRequest, handler: Coroutine[Any, Any, None]) -> None:
+        """A request whose connection ends before its turn comes is dropped; one that has begun goes on to its end."""
+        size = len(request.body)
         try:
-            size = len(request.body)
-            async with self._large if size > LARGE_BYTES else nullcontext(), self._running:
-                with anyio.fail_after(HANDLER_TIMEOUT_S):
+            with anyio.CancelScope() as waiting:
+                request.when_gone = waiting.cancel
+                async with self._large if size > LARGE_BYTES else nullcontext(), self._running:
                     if size > SMALL_BYTES:
                         await self._turn()
-                    await handler
+                    request.when_gone = None
+                    with anyio.fail_after(HANDLER_TIMEOUT_S):
+                        await handler
         except AioControllerError as error:
             request.refuse(str(error))
         except TimeoutError:

@@ -155,3 +155,27 @@ async def test_few_handlers_of_very_large_requests_run_at_one_time() -> None:
         ready.set()
         await asyncio.sleep(0.1)
         assert all(client.frames for client in [*clients, small])
+
+
+@virtual_time
+async def test_request_whose_connection_ends_before_its_turn_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that had gone left work for minutes behind."""
+    monkeypatch.setattr(kafka_apis, "MAX_RUNNING", 1)
+    began, ended = 0, 0
+
+    async def slow(request: KafkaRequest) -> None:
+        nonlocal began, ended
+        began += 1
+        await asyncio.sleep(5)
+        ended += 1
+
+    async with front() as it:
+        use(it, {ApiKey.DESCRIBE_CLUSTER: slow})
+        clients = [await it.connect() for _ in range(3)]
+        for client in clients:
+            client.request(ApiKey.DESCRIBE_CLUSTER, 0)
+            await settle()
+        for client in clients:
+            client.close()
+        await asyncio.sleep(20)
+        assert (began, ended) == (1, 1), "what has begun goes on to its end, the others never begin"

@@ -398,7 +398,7 @@ async def test_offsets_are_not_kept_in_zookeeper(api: ApiKey) -> None:
 async def test_names_of_no_length_are_not_read_by_the_ten_thousand() -> None:
     """65,000 groups in 64 KiB held the loop for two seconds."""
     async with front() as it:
-        for count, answered in ((4000, True), (4200, False)):
+        for count, answered in ((1000, True), (1100, False)):
             client = await it.connect()
             groups = cold.request(ApiKey.DESCRIBE_GROUPS, 5, groups=[""] * count)
             client.request(ApiKey.DESCRIBE_GROUPS, 5, cold.encode_request(ApiKey.DESCRIBE_GROUPS, 5, groups))
