@@ -1,83 +1,37 @@
-"""Metadata, DescribeCluster, FindCoordinator and InitProducerId, as one more broker answers them."""
+"""Metadata and DescribeCluster, as one more broker answers them."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from aiocontroller.authorizer.authorizer import CLUSTER_NAME, AclOperation, AllowAll, ResourceType
+from aiocontroller.authorizer.authorizer import CLUSTER_NAME
 from aiocontroller.core import events as ev
-from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.ids import Broker, Endpoint, LeaderAndIsr, ReplicaAssignment, TopicAssignment
-from aiocontroller.server import cluster_reader, metadata_apis, topic_creation
-from aiocontroller.server.find_coordinator import java_hash, partition_for
+from aiocontroller.core.ids import Broker, Endpoint, ReplicaAssignment
+from aiocontroller.server import metadata_apis, topic_creation
 from aiocontroller.wire import cold
-from aiocontroller.wire.apis import SUPPORTED, ApiKey
-from aiocontroller.zookeeper.kafka_zk_client import TopicAssignments
-from aiocontroller.zookeeper.znodes import SOFTWARE, ControllerZNode
+from aiocontroller.wire.apis import ApiKey
 from tests.unit.server.allowing import Allowed, Allowing
 from tests.unit.server.front import TOPIC_ID, Front, settle
-from tests.unit.server.front import front as any_front
+from tests.unit.server.one_more_broker import (
+    BEGUN,
+    CLUSTER,
+    CREATE,
+    DESCRIBE,
+    HIDDEN,
+    OTHER_ID,
+    TOPIC,
+    UNKNOWN,
+    US,
+    WRITE,
+    ask,
+    front,
+    metadata,
+    told,
+)
 from tests.virtual_time import virtual_time
-
-DESCRIBE, CREATE, WRITE = AclOperation.DESCRIBE, AclOperation.CREATE, AclOperation.WRITE
-TOPIC, CLUSTER = ResourceType.TOPIC, ResourceType.CLUSTER
-OTHER_ID = b"\x07" * 16
-US = 1_000_001
-UNKNOWN, HIDDEN = KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION, KafkaErrorCode.TOPIC_AUTHORIZATION_FAILED
-BEGUN = KafkaErrorCode.LEADER_NOT_AVAILABLE
-NOT_FOUND = KafkaErrorCode.COORDINATOR_NOT_AVAILABLE
-
-
-@asynccontextmanager
-async def front(**settings: str) -> AsyncIterator[Front]:
-    """Brokers 1 (with a rack) and 2, topic orders with partitions led by 1, 2 and the dead 3."""
-
-    async def broker_settings(shell: Any, defaults: Mapping[str, str]) -> Mapping[str, str]:
-        return {**defaults, "auto.create.topics.enable": "true", **settings}
-
-    async def cluster_id() -> str:
-        return "abc"
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(topic_creation, "broker_settings", broker_settings)
-        async with any_front() as it:
-            it.shell.zk = SimpleNamespace(get_cluster_id=cluster_id)
-            for number, rack in ((1, "r1"), (2, None)):
-                at = (Endpoint("PLAINTEXT", f"b{number}", 9092), Endpoint("OTHER", f"other{number}", 9099))
-                it.context.add_brokers([Broker(number, 7, at, rack)])
-            it.topic("orders", 1, 2, 3)
-            yield it
-
-
-async def ask(it: Front, api: ApiKey, version: int, **fields: Any) -> Any:
-    client = await it.connect()
-    client.request(api, version, cold.encode_request(api, version, cold.request(api, version, **fields)))
-    await settle()
-    answer = cold.decode_response(api, version, client.answer(api, version))
-    client.close()
-    return answer
-
-
-async def metadata(it: Front, version: int, *topics: str | bytes | None, **fields: Any) -> Any:
-    """Of these topics; of none with None alone; of all without any."""
-    asked: Any = [{"name": t} if isinstance(t, str) else {"topic_id": t, "name": None} for t in topics if t is not None]
-    if not topics and version:
-        asked = None
-    return await ask(it, ApiKey.METADATA, version, topics=asked, **fields)
-
-
-def told(answer: Any) -> dict[str | None, int]:
-    return {topic.name: int(topic.error_code) for topic in answer.topics}
-
-
-# -- Metadata ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", range(13))
@@ -340,151 +294,6 @@ async def test_requests_for_very_many_topics_are_read_in_pieces() -> None:
         assert len(answer.topics) == 5_000
 
 
-# -- out of office -----------------------------------------------------------------------------------------------------
-
-
-class Znodes:
-    """What a controller out of office reads: broker 1, topic orders."""
-
-    def __init__(self, partitions: int = 2) -> None:
-        self.reads = 0
-        self.partitions = partitions
-
-    async def get_cluster_id(self) -> str:
-        return "abc"
-
-    async def get_all_brokers_in_cluster(self, *, watch: bool) -> Any:
-        assert not watch
-        self.reads += 1
-        return [Broker(1, 7, (Endpoint("PLAINTEXT", "b1", 9092),))], []
-
-    async def get_controller(self, *, watch: bool) -> Any:
-        return ControllerZNode(controller_id=1, owner_session=1, created_ms=0, version=1)
-
-    async def get_all_topics_in_cluster(self, *, watch: bool) -> list[str]:
-        return ["orders"]
-
-    async def get_topic_assignments(self, topics: list[str], *, watch: bool) -> TopicAssignments:
-        found = TopicAssignments()
-        if "orders" in topics:
-            partitions = dict.fromkeys(range(self.partitions), ReplicaAssignment((1,)))
-            found.found.append(TopicAssignment("orders", TOPIC_ID, partitions))
-        return found
-
-    async def get_topic_partition_states(self, topics: list[str], partitions: list[int]) -> list[Any]:
-        return [LeaderAndIsr(1, 3, (1,), 2, 0) for _ in topics]
-
-
-@pytest.mark.parametrize("why", ["out of office", "loading"])
-@virtual_time
-async def test_out_of_office_clients_are_told_what_zookeeper_says_and_go_elsewhere(why: str) -> None:
-    """A controller that has just won knows no topics yet: they are not unknown for that, and it is one of the nodes.
-
-    Brokers have told clients who it is; one that did not name itself would be dropped by them (librdkafka: "Broker
-    handle destroyed without termination"), with what they had asked.
-    """
-    ours = [(1_000_001, "controller")] if why == "loading" else []
-    async with front() as it:
-        zk = it.shell.zk = Znodes()
-        it.shell.context = ControllerContext(4, 4)
-        if why == "out of office":
-            it.shell.channels = None
-        for version in range(13):
-            for topics in ((), ("orders", "absent")):
-                answer = await metadata(it, version, *topics)
-                assert [(b.node_id, b.host) for b in answer.brokers] == [(1, "b1"), *ours]
-                controller = 1_000_001 if ours else 1
-                assert getattr(answer, "controller_id", controller) == controller
-                assert told(answer) == {"orders": 0} | ({"absent": UNKNOWN} if topics else {})
-                assert [p.leader_id for p in answer.topics[0].partitions] == [1, 1]
-        assert not it.queue
-        assert zk.reads > 1
-
-
-@pytest.mark.parametrize("listener", ["PLAINTEXT", "OTHER"])
-@virtual_time
-async def test_standing_by_clients_are_sent_to_the_other_aiocontroller(listener: str) -> None:
-    """It was told as -1, so that administrators' tools found no controller.
-
-    Under a listener that its address is not of, a live broker stands for it, as brokers are told.
-    """
-    at = Endpoint("OTHER", "other1", 9099)
-
-    class InOffice(Znodes):
-        async def get_all_brokers_in_cluster(self, *, watch: bool) -> Any:
-            return [Broker(1, 7, (Endpoint("PLAINTEXT", "b1", 9092), at))], []
-
-        async def get_controller(self, *, watch: bool) -> Any:
-            return ControllerZNode(US + 1, 1, 0, 1, software=SOFTWARE, address="PLAINTEXT://second:9090")
-
-    async with front() as it:
-        it.shell.zk = InOffice()
-        it.shell.channels = None
-        if listener == "OTHER":
-            it.port = (await it.network.serve(lambda: it.listener.connection(at), "127.0.0.1", 0)).port
-        host = "other1" if listener == "OTHER" else "second"
-        for version in range(1, 13):
-            answer = await metadata(it, version)
-            assert (answer.brokers[-1].node_id, answer.brokers[-1].host) == (US + 1, host)
-            assert answer.controller_id == US + 1
-        told_of = await ask(it, ApiKey.DESCRIBE_CLUSTER, 0)
-        assert told_of.controller_id == US + 1
-
-
-@pytest.mark.parametrize("address", ["", "nonsense", "PLAINTEXT://a:1,OTHER://b:2"])
-@virtual_time
-async def test_standing_by_a_controller_without_an_address_is_no_node(address: str) -> None:
-    class InOffice(Znodes):
-        async def get_controller(self, *, watch: bool) -> Any:
-            return ControllerZNode(US + 1, 1, 0, 1, software=SOFTWARE, address=address)
-
-    async with front() as it:
-        it.shell.zk = InOffice()
-        it.shell.channels = None
-        answer = await metadata(it, 9)
-        assert (answer.controller_id, [b.node_id for b in answer.brokers]) == (-1, [1])
-
-
-@virtual_time
-async def test_out_of_office_zookeeper_is_not_read_for_each_request() -> None:
-    async with front() as it:
-        zk = it.shell.zk = Znodes()
-        it.shell.channels = None
-        clients = [await it.connect() for _ in range(20)]
-        body = cold.encode_request(3, 9, cold.request(ApiKey.METADATA, 9, topics=None))
-        for client in clients:
-            client.request(ApiKey.METADATA, 9, body)
-        await settle()
-        assert all(client.frames for client in clients)
-        assert zk.reads == 1
-
-
-@virtual_time
-async def test_out_of_office_a_large_cluster_is_not_read_for_a_client() -> None:
-    async with front() as it:
-        it.shell.zk = Znodes(cluster_reader.MAX_PARTITIONS + 1)
-        it.shell.channels = None
-        client = await it.connect()
-        client.request(ApiKey.METADATA, 9, cold.encode_request(3, 9, cold.request(ApiKey.METADATA, 9, topics=None)))
-        await settle()
-        assert client.closed
-
-
-@virtual_time
-async def test_out_of_office_a_silent_zookeeper_costs_the_connection() -> None:
-    class Silent(Znodes):
-        async def get_all_brokers_in_cluster(self, *, watch: bool) -> Any:
-            await asyncio.get_running_loop().create_future()
-
-    async with front() as it:
-        it.shell.zk = Silent()
-        it.shell.channels = None
-        client = await it.connect()
-        client.request(ApiKey.METADATA, 9, cold.encode_request(3, 9, cold.request(ApiKey.METADATA, 9, topics=None)))
-        await asyncio.sleep(cluster_reader.WITHIN_S + 1)
-        assert client.closed
-
-
 # -- DescribeCluster ---------------------------------------------------------------------------------------------------
 
 
@@ -513,166 +322,3 @@ async def test_cluster_of_another_type_of_endpoint(endpoint_type: int, error: in
     async with front() as it:
         answer = await ask(it, ApiKey.DESCRIBE_CLUSTER, 1, endpoint_type=endpoint_type)
         assert int(answer.error_code) == error
-
-
-# -- FindCoordinator ---------------------------------------------------------------------------------------------------
-
-
-def test_keys_are_hashed_as_java_does() -> None:
-    assert java_hash("") == 0
-    assert java_hash("hello") == 99_162_322
-    assert java_hash("\U0001f600") == 1_772_899
-    assert java_hash("polygenelubricants") == -(1 << 31)
-    assert partition_for("polygenelubricants", 50) == 0
-
-
-def of(answer: Any, version: int) -> list[tuple[int, int, str]]:
-    found = answer.coordinators if version >= 4 else [answer]
-    return [(int(each.error_code), each.node_id, each.host) for each in found]
-
-
-async def find(it: Front, version: int, key: str, kind: int = 0) -> list[tuple[int, int, str]]:
-    fields: dict[str, Any] = {"coordinator_keys": [key]} if version >= 4 else {"key": key}
-    if version:
-        fields["key_type"] = kind
-    return of(await ask(it, ApiKey.FIND_COORDINATOR, version, **fields), version)
-
-
-@pytest.mark.parametrize("version", range(7))
-@virtual_time
-async def test_coordinator_leads_the_partition_of_its_key(version: int) -> None:
-    async with front() as it:
-        it.topic("__consumer_offsets", 1, 2, 3, topic_id=OTHER_ID)
-        it.topic("__transaction_state", 2, topic_id=b"\x08" * 16)
-        for key in ("a", "b", "c"):
-            leader = (1, 2, None)[partition_for(key, 3)]
-            expected = (0, leader, f"b{leader}") if leader else (NOT_FOUND, -1, "")
-            assert await find(it, version, key) == [expected]
-            if version:
-                assert await find(it, version, key, 1) == [(0, 2, "b2")]
-        assert not it.queue
-
-
-@pytest.mark.parametrize("version", range(7))
-@virtual_time
-async def test_coordinators_topic_is_created_when_first_asked_for(version: int) -> None:
-    async with front() as it:
-        assert await find(it, version, "a") == [(NOT_FOUND, -1, "")]
-        event = await it.event()
-        assert [topic.name for topic in event.topics] == ["__consumer_offsets"]
-        event.reply.answer({})
-        if version:
-            assert await find(it, version, "a", 1) == [(NOT_FOUND, -1, "")]
-            assert [topic.name for topic in (await it.event()).topics] == ["__transaction_state"]
-
-
-@pytest.mark.parametrize("version", range(7))
-@virtual_time
-async def test_coordinator_is_told_to_those_who_may_describe(version: int) -> None:
-    async with front() as it:
-        it.shell.authorizer = Allowing()
-        assert await find(it, version, "a") == [(30, -1, "")]
-        if version:
-            assert await find(it, version, "a", 1) == [(53, -1, "")]
-            assert await find(it, version, "a", 9) == [(42, -1, "")]
-            assert await find(it, version, "a", 2) == [(31 if version == 6 else 42, -1, "")]
-        assert not it.queue
-        it.shell.authorizer = AllowAll()
-        if version:
-            assert await find(it, version, "a", 2) == [(15 if version == 6 else 42, -1, "")]
-
-
-@virtual_time
-async def test_many_coordinators_at_once() -> None:
-    async with front() as it:
-        it.topic("__consumer_offsets", 1, topic_id=OTHER_ID)
-        it.shell.authorizer = Allowing((DESCRIBE, ResourceType.GROUP, "a"))
-        answer = await ask(it, ApiKey.FIND_COORDINATOR, 4, coordinator_keys=["a", "b"], key_type=0)
-        assert [each.key for each in answer.coordinators] == ["a", "b"]
-        assert of(answer, 4) == [(0, 1, "b1"), (30, -1, "")]
-
-
-# -- InitProducerId ----------------------------------------------------------------------------------------------------
-
-
-async def init(it: Front, version: int, **fields: Any) -> tuple[int, int, int]:
-    answer = await ask(it, ApiKey.INIT_PRODUCER_ID, version, **fields)
-    return int(answer.error_code), answer.producer_id, answer.producer_epoch
-
-
-async def allocate(it: Front, *results: Any) -> None:
-    for result in results:
-        event = await it.event()
-        assert isinstance(event, ev.AllocateProducerIds)
-        assert event.own
-        event.reply.answer(result)
-
-
-@pytest.mark.parametrize("version", range(SUPPORTED[ApiKey.INIT_PRODUCER_ID].max + 1))
-@virtual_time
-async def test_idempotent_producers_get_ids_of_our_own_block(version: int) -> None:
-    async with front() as it:
-        blocks = asyncio.create_task(allocate(it, (5_000, 2), (9_000, 1_000)))
-        found = [await init(it, version) for _ in range(4)]
-        assert found == [(0, 5_000, 0), (0, 5_001, 0), (0, 9_000, 0), (0, 9_001, 0)]
-        await blocks
-
-
-@virtual_time
-async def test_producers_that_wait_share_one_block() -> None:
-    async with front() as it:
-        clients = [await it.connect() for _ in range(5)]
-        body = cold.encode_request(22, 0, cold.request(ApiKey.INIT_PRODUCER_ID, 0))
-        for client in clients:
-            client.request(ApiKey.INIT_PRODUCER_ID, 0, body)
-        await settle()
-        assert len(it.queue) == 1
-        await allocate(it, (0, 1_000))
-        await settle()
-        ids = [cold.decode_response(22, 0, client.answer(ApiKey.INIT_PRODUCER_ID, 0)).producer_id for client in clients]
-        assert sorted(ids) == [0, 1, 2, 3, 4]
-
-
-@pytest.mark.parametrize("why", ["no block", "out of office"])
-@virtual_time
-async def test_producer_tries_again_when_there_is_no_block(why: str) -> None:
-    async with front() as it:
-        blocks = None
-        if why == "out of office":
-            it.shell.channels = None
-        else:
-            blocks = asyncio.create_task(allocate(it, KafkaErrorCode.NOT_CONTROLLER))
-        assert await init(it, 4) == (KafkaErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
-        if blocks is not None:
-            await blocks
-
-
-@pytest.mark.parametrize(
-    "allowed, code",
-    [
-        ((), KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED),
-        (((AclOperation.IDEMPOTENT_WRITE, CLUSTER, CLUSTER_NAME),), 14),
-        (((WRITE, TOPIC, "any"),), 14),
-    ],
-)
-@virtual_time
-async def test_who_may_have_a_producer_id(allowed: tuple[Allowed, ...], code: int) -> None:
-    async with front() as it:
-        it.shell.channels = None
-        it.shell.authorizer = Allowing(*allowed)
-        assert await init(it, 4) == (code, -1, -1)
-
-
-@pytest.mark.parametrize("version", range(SUPPORTED[ApiKey.INIT_PRODUCER_ID].max + 1))
-@virtual_time
-async def test_transactional_producers_are_sent_to_their_coordinator(version: int) -> None:
-    seconds = {"transaction_timeout": 60_000}
-    async with front() as it:
-        assert (await init(it, version, transactional_id="t", **seconds))[0] == KafkaErrorCode.NOT_COORDINATOR
-        assert (await init(it, version, transactional_id="", **seconds))[0] == KafkaErrorCode.INVALID_REQUEST
-        assert (await init(it, version, transactional_id="t"))[0] == KafkaErrorCode.INVALID_TRANSACTION_TIMEOUT
-        if version >= 3:
-            answer = await init(it, version, transactional_id="t", producer_id=7, **seconds)
-            assert answer[0] == KafkaErrorCode.INVALID_REQUEST
-        it.shell.authorizer = Allowing()
-        assert (await init(it, version, transactional_id="t", **seconds))[0] == 53
