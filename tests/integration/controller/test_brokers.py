@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -17,14 +16,6 @@ from aiocontroller.zookeeper.codec import Delete
 from aiocontroller.zookeeper.znodes import encode_broker
 from tests.integration.controller.harness import Cluster, idle, journal_of, running, until
 from tests.recording_broker import RecordingBroker
-
-
-@pytest.fixture
-async def cluster(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
-    async with running(world, zk_connect) as cluster:
-        for broker in (1, 2, 3):
-            await cluster.add_broker(broker)
-        yield cluster
 
 
 def partitions(request: Any) -> list[tuple[str, int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,19 +13,10 @@ from aiocontroller.controller import faults as faults_module
 from aiocontroller.controller.kafka_controller import GATHERED, HANDLERS
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.net.ports import World
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
 from tests.integration.controller.asking import asking, change
-from tests.integration.controller.harness import Cluster, idle, journal_of, running, until
-
-
-@pytest.fixture
-async def cluster(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
-    async with running(world, zk_connect) as cluster:
-        for broker in (1, 2, 3):
-            await cluster.add_broker(broker)
-        yield cluster
+from tests.integration.controller.harness import Cluster, idle, journal_of, until
 
 
 async def office(cluster: Cluster) -> Service:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -12,23 +12,14 @@ import pytest
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
-from aiocontroller.net.ports import World
 from aiocontroller.service import Service
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.znodes import BadZNode
 from tests.integration.controller.asking import asking, change
-from tests.integration.controller.harness import Cluster, held, idle, journal_of, running, until
+from tests.integration.controller.harness import Cluster, held, idle, journal_of, until
 
 VERSIONS = (0, 1, 2, 3)
-
-
-@pytest.fixture
-async def cluster(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
-    async with running(world, zk_connect) as cluster:
-        for broker in (1, 2, 3):
-            await cluster.add_broker(broker)
-        yield cluster
 
 
 async def office(cluster: Cluster) -> Service:

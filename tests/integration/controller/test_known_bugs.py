@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
 
 from aiocontroller.core.events import ListPartitionReassignments
 from aiocontroller.core.ids import ReplicaAssignment
-from aiocontroller.net.ports import World
 from aiocontroller.wire.apis import ApiKey
-from tests.integration.controller.harness import Cluster, idle, journal_of, running, until
+from tests.integration.controller.harness import Cluster, idle, journal_of, until
 from tests.integration.controller.test_reassignment import (
     T0,
     ask,
@@ -23,15 +21,6 @@ from tests.integration.controller.test_reassignment import (
     request_by_znode,
 )
 from tests.integration.controller.test_topic_deletion import delete, gone
-
-
-@pytest.fixture
-async def cluster(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
-    async with running(world, zk_connect) as cluster:
-        for broker in (1, 2, 3):
-            await cluster.add_broker(broker)
-        yield cluster
-
 
 # -- epochs ------------------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -25,14 +25,6 @@ from tests.integration.controller.harness import Cluster, held, idle, journal_of
 
 MULTI = 14
 """ZooKeeper's opcode."""
-
-
-@pytest.fixture
-async def cluster(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
-    async with running(world, zk_connect) as cluster:
-        for broker in (1, 2, 3):
-            await cluster.add_broker(broker)
-        yield cluster
 
 
 async def office(cluster: Cluster) -> Service:

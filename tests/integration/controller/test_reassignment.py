@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
-import pytest
 
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import (
@@ -19,20 +17,11 @@ from aiocontroller.core.events import (
     Reply,
 )
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
-from aiocontroller.net.ports import World
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
-from tests.integration.controller.harness import Cluster, running, until
+from tests.integration.controller.harness import Cluster, until
 
 T0 = TopicPartition("t", 0)
-
-
-@pytest.fixture
-async def cluster(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
-    async with running(world, zk_connect) as cluster:
-        for broker in (1, 2, 3):
-            await cluster.add_broker(broker)
-        yield cluster
 
 
 async def ask(service: Service, make: Any) -> Any:

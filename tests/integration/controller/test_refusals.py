@@ -14,20 +14,11 @@ from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode as Code
 from aiocontroller.core.events import NewPartitions, NewTopic, Reply, TopicResult
 from aiocontroller.core.ids import TopicPartition
-from aiocontroller.net.ports import World
 from aiocontroller.service import Service
 from aiocontroller.zookeeper import kafka_zk_client
-from tests.integration.controller.harness import Cluster, idle, journal_of, running, until
+from tests.integration.controller.harness import Cluster, idle, journal_of, until
 
 MANY = 2_000_000_000
-
-
-@pytest.fixture
-async def cluster(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
-    async with running(world, zk_connect) as cluster:
-        for broker in (1, 2, 3):
-            await cluster.add_broker(broker)
-        yield cluster
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -11,25 +10,16 @@ import pytest
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import CreateTopics, Release, Released, TakeOver
 from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment, TopicPartition
-from aiocontroller.net.ports import World
 from aiocontroller.server.commands import CommandRefusedError, Commands
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.znodes import encode_broker
-from tests.integration.controller.harness import Cluster, idle, running, until
+from tests.integration.controller.harness import Cluster, idle, until
 from tests.integration.controller.test_reassignment import T0, ask, assignment, catch_up, request_by_znode
 from tests.recording_broker import RecordingBroker, _encode
 
 US = 1_000_001
 AUTHORIZER = {"authorizer_class_name": "kafka.security.authorizer.AclAuthorizer", "super_users": ("User:ANONYMOUS",)}
-
-
-@pytest.fixture
-async def cluster(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
-    async with running(world, zk_connect) as cluster:
-        for broker in (1, 2, 3):
-            await cluster.add_broker(broker)
-        yield cluster
 
 
 async def broker_in_office(cluster: Cluster) -> None:

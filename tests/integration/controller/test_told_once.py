@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
-
-import pytest
 
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
-from aiocontroller.net.ports import World
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
 from tests.integration.controller.asking import asking
-from tests.integration.controller.harness import Cluster, idle, running, until
+from tests.integration.controller.harness import Cluster, idle, until
 from tests.integration.controller.test_reassignment import (
     T0,
     catch_up,
@@ -24,14 +20,6 @@ from tests.integration.controller.test_reassignment import (
 )
 
 T1 = TopicPartition("t", 1)
-
-
-@pytest.fixture
-async def cluster(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
-    async with running(world, zk_connect) as cluster:
-        for broker in (1, 2, 3):
-            await cluster.add_broker(broker)
-        yield cluster
 
 
 def told(cluster: Cluster, broker: int, api: ApiKey, topic: str = "t") -> list[Any]:

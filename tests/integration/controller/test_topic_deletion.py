@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
-import pytest
-
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.net.ports import World
 from aiocontroller.wire.apis import ApiKey
-from tests.integration.controller.harness import Cluster, idle, running, until
-
-
-@pytest.fixture
-async def cluster(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
-    async with running(world, zk_connect) as cluster:
-        for broker in (1, 2, 3):
-            await cluster.add_broker(broker)
-        yield cluster
+from tests.integration.controller.harness import Cluster, idle, until
 
 
 async def gone(cluster: Cluster, topic: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -12,18 +11,9 @@ import pytest
 
 from aiocontroller.core import events as ev
 from aiocontroller.core.ids import NO_TOPIC_ID, TopicAssignment
-from aiocontroller.net.ports import World
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
-from tests.integration.controller.harness import Cluster, held, idle, journal_of, running, until
-
-
-@pytest.fixture
-async def cluster(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
-    async with running(world, zk_connect) as cluster:
-        for broker in (1, 2, 3):
-            await cluster.add_broker(broker)
-        yield cluster
+from tests.integration.controller.harness import Cluster, held, idle, journal_of, until
 
 
 async def assignment(cluster: Cluster, topic: str) -> TopicAssignment:
