@@ -53,7 +53,7 @@ from aiocontroller.controller import controller_election
 async def failover(shell):
     open(MARK, "w").close()
     while True:
-        sum(range(100_000))
+        sum(range(NUMBERS))
         await asyncio.sleep(0)
 controller_election.on_controller_failover = failover
 """
@@ -221,8 +221,10 @@ def test_disk_that_hangs_before_the_journal_is_open(start: Start, tmp_path: Path
 # -- in office ---------------------------------------------------------------------------------------------------------
 
 
-def test_in_the_middle_of_a_failover(start: Start, zk_connect: str) -> None:
-    controller = start("--zookeeper", zk_connect, prelude=LONG_FAILOVER)
+@pytest.mark.parametrize("numbers", [1_000, 20_000, 100_000, 1_000_000])
+def test_in_the_middle_of_a_failover(start: Start, zk_connect: str, numbers: int) -> None:
+    """Turns of the loop of 20 us to 20 ms: those between 0.2 and 5 ms starved the thread that hears signals."""
+    controller = start("--zookeeper", zk_connect, prelude=LONG_FAILOVER.replace("NUMBERS", str(numbers)))
     controller.until(controller.mark.exists)
     assert controller.ends() == 0
     assert controller.says("Ending while handling Startup")
