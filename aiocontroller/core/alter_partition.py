@@ -1,7 +1,8 @@
-"""May this ISR change be written?  The checks of Kafka's ``AlterPartitionReceived``, in its order.
+"""Decides whether an ISR change may be written: the checks of Kafka's ``AlterPartitionReceived``, in its order.
 
-Departure from Kafka: the sender must lead the partition, and an ISR must hold its leader, replicas only, and nobody
-twice.
+Departures from Kafka: the sender must lead the partition, and an ISR must contain the leader, only replicas, and each
+broker once.  Version 0 may add a broker that is not live: brokers up to 3.0 treat a refusal as final until the next
+leader epoch, and their own controllers did not refuse.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ class AlterPartitionResult(msgspec.Struct, frozen=True, gc=False):
     """One partition's answer: an error, or the leadership that now holds."""
 
     topic: str | bytes
-    """As the request named it."""
+    """As the request named it: a name or an id."""
     partition: int
     error_code: int
     leadership: LeaderAndIsr | None = None
 
 
 class Verdict(NamedTuple):
-    """``write`` is what is to be written; without it ``error_code`` is the answer (NONE: it holds already)."""
+    """``write`` is the leadership to write; if it is None, ``error_code`` is the answer (NONE: nothing changes)."""
 
     pid: int
     error_code: KafkaErrorCode
@@ -36,7 +37,7 @@ class Verdict(NamedTuple):
 
 
 def resolve(context: ControllerContext, topic: str | bytes, partition: int) -> tuple[int, KafkaErrorCode]:
-    """The pid of a partition named by topic name or id, or -1 and the error that tells which of them is unknown."""
+    """The pid of a partition named by topic name or id, or -1 and the error code for an unknown name or id."""
     table = context.table
     if isinstance(topic, bytes):
         known = table.topic_by_id.get(topic) if topic != NO_TOPIC_ID else None
@@ -48,7 +49,7 @@ def resolve(context: ControllerContext, topic: str | bytes, partition: int) -> t
 
 
 def check_request(context: ControllerContext, request: AlterPartitionReceived) -> KafkaErrorCode:
-    """What is wrong with the request as a whole."""
+    """The error that applies to the whole request, or NONE."""
     broker = context.brokers.get(request.broker)
     if broker is None or broker.epoch != request.broker_epoch:
         return KafkaErrorCode.STALE_BROKER_EPOCH
@@ -56,13 +57,13 @@ def check_request(context: ControllerContext, request: AlterPartitionReceived) -
 
 
 def check_partition(context: ControllerContext, change: AlterPartition, broker: int, version: int) -> Verdict:
-    """The verdict on one partition of a request by ``broker``; its version says how an ineligible replica is named."""
+    """The verdict on one partition of a request by ``broker``; ``version`` decides the code for ineligible replicas."""
     pid, error = resolve(context, change.topic, change.partition)
     current = context.table.leadership(pid) if pid >= 0 else None
     if current is None:
         return Verdict(pid, error or KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if change.partition_epoch > current.partition_epoch or change.leader_epoch > current.leader_epoch:
-        return Verdict(pid, KafkaErrorCode.NOT_CONTROLLER)  # the broker knows more than we do: we are stale
+        return Verdict(pid, KafkaErrorCode.NOT_CONTROLLER)  # the broker has a newer epoch: we are stale
     if change.leader_epoch < current.leader_epoch:
         return Verdict(pid, KafkaErrorCode.FENCED_LEADER_EPOCH)
     if change.isr == current.isr and change.recovery_state == current.recovery_state:
@@ -78,11 +79,12 @@ def check_partition(context: ControllerContext, change: AlterPartition, broker: 
         or current.leader not in change.isr
     ):
         return Verdict(pid, KafkaErrorCode.INVALID_REQUEST)  # never written: an ISR holds its leader
-    if not all(replica in context.live for replica in change.isr):
+    outside = strangers(context, pid, change.isr)
+    if not all(replica in context.live for replica in change.isr) and (version > 0 or outside):
         ineligible = KafkaErrorCode.INELIGIBLE_REPLICA if version >= 2 else KafkaErrorCode.OPERATION_NOT_ATTEMPTED
         return Verdict(pid, ineligible)
-    if strangers(context, pid, change.isr):
-        return Verdict(pid, KafkaErrorCode.INVALID_REQUEST)  # such a one could never lead
+    if outside:
+        return Verdict(pid, KafkaErrorCode.INVALID_REQUEST)  # a leader must be a replica
     return Verdict(
         pid,
         KafkaErrorCode.NONE,
@@ -98,7 +100,7 @@ def check_partition(context: ControllerContext, change: AlterPartition, broker: 
 
 
 def strangers(context: ControllerContext, pid: int, isr: Sequence[int]) -> list[int]:
-    """Who is in the ISR and no replica."""
+    """Brokers in the ISR that are not replicas."""
     replicas = context.table.replicas(pid)
     return [broker for broker in isr if broker not in replicas]
 

@@ -1,8 +1,8 @@
-"""Many rows of ``array`` columns at a time, without a Python step for each.
+"""Reads and writes many rows of ``array`` columns at a time, without a Python step for each.
 
-A loop over partitions costs a tenth of a microsecond for every thing that it does; slices, ``itemgetter``, ``map``
-and ``compress`` run in C and cost a tenth of that.  So hot passes are written over whole columns: take the rows, decide
-once for each distinct combination, put the results.
+Each operation in a Python loop over partitions costs a tenth of a microsecond; slices, ``itemgetter``, ``map`` and
+``compress`` run in C and cost a tenth of that.  So hot passes work on whole columns: take the rows, decide once for
+each distinct combination, put the results.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def put(column: array[int], pids: Sequence[int], values: Iterable[int]) -> None:
 
 
 def in_range(pids: Sequence[int]) -> Sequence[int]:
-    """The same as a range, where they are one: then its rows are slices."""
+    """The pids as a range if they are contiguous, so that their rows are slices; else unchanged."""
     return range(pids[0], pids[-1] + 1) if pids and _is_range(pids) else pids
 
 

@@ -1,12 +1,13 @@
-"""What the controller knows: brokers, partitions, and what is under way (Kafka's ``ControllerContext``).
+"""The controller's state: brokers, partitions, and work in progress (Kafka's ``ControllerContext``).
 
-One coroutine owns it.  It is emptied by making a new one: nothing of one term can leak into the next.
+One coroutine owns it.  Each term starts with a new one, so nothing leaks from one term into the next.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from aiocontroller.core.debts import Debt, Ledger
 from aiocontroller.core.ids import Broker
 from aiocontroller.core.partitions import PartitionTable, Topic
 
@@ -14,31 +15,46 @@ from aiocontroller.core.partitions import PartitionTable, Topic
 class ControllerContext:
     def __init__(self, epoch: int = 0, epoch_zk_version: int = 0) -> None:
         self.epoch = epoch
-        """This term's controller epoch; 0 when not in office."""
+        """This term's controller epoch; 0 when not the active controller."""
         self.epoch_zk_version = epoch_zk_version
-        """Version of ``/controller_epoch`` won at election: the fence of every write."""
+        """Version of ``/controller_epoch`` from our election; it fences every write."""
+        self.topic_ids_supported = True
+        """Brokers compare topic ids, and so refuse the log of an earlier topic of the same name (Kafka 2.8)."""
         self.loaded = False
-        """All topics have been read: what is not in the table does not exist."""
+        """All topics have been read: a topic that is not in the table does not exist."""
         self.table = PartitionTable()
         self.brokers: dict[int, Broker] = {}
-        """Every registered broker, also those shutting down, by id."""
+        """Every registered broker by id, including those shutting down."""
         self.shutting_down: dict[int, None] = {}
-        """Brokers in controlled shutdown, in order of their request."""
+        """Brokers in controlled shutdown, in order of their requests."""
         self.suspected: dict[int, None] = {}
-        """Registered brokers that seem to be dead (early detection), in the order of their suspicions."""
+        """Registered brokers that early detection suspects to be dead, in the order of suspicion."""
         self.leaving: frozenset[int] = frozenset()
-        """Ids of those that shut down or are suspected: registered, and not to lead or to be in sync."""
+        """Ids of registered brokers that shut down or are suspected: they must not lead or join an ISR."""
         self.live: frozenset[int] = frozenset()
         """Ids of the brokers that may lead: registered and not leaving."""
         self.controllers: frozenset[int] = frozenset()
-        """Ids of this and of earlier controllers of our kind, none of them a broker's: nobody there holds a replica."""
+        """Ids used by this and earlier aiocontrollers; no broker has such an id, so no replica is there."""
         self.offline_dirs: dict[int, set[int]] = {}
         """Broker -> pids whose replica there is on a failed log directory."""
         self.partitions_being_reassigned: dict[int, None] = {}
-        self.replicas_being_removed: dict[int, dict[int, int]] = {}
-        """pid -> {broker that a reassignment takes it from: how often StopReplica was sent}; until it is answered.
-
-        Brokers that are away stand here too, as long as one that is there is waited for."""
+        self.read_with_strangers: dict[int, None] = {}
+        """pids whose ISR, when read again from ZooKeeper, contained a broker that is not a replica."""
+        self.debts = Ledger()
+        """Removed replicas that their brokers have yet to delete."""
+        self.debts_epoch = epoch
+        """Controller epoch that ZooKeeper records, before debts change, as the last to have managed them."""
+        self.debt_parents: dict[int, int] = {}
+        """Broker -> 0 if ZooKeeper has a parent znode for its debts, else the code with which it refused one."""
+        self.debt_attempts: dict[int, int] = {}
+        """Broker -> number of consecutive deletions that it did not carry out."""
+        self.held_back: dict[int, set[int]] = {}
+        """Broker -> pids held back from it until it has deleted the same partition of an earlier topic of that name.
+        Those of registered brokers are in ``offline_dirs`` too, because they are not online."""
+        self.left_behind: dict[int, dict[int, None]] = {}
+        """pid of a topic being deleted -> brokers that the deletion does not wait for; they will owe it."""
+        self.deletions_watched: tuple[Topic, ...] = ()
+        """Topics whose deletion waits for brokers' answers only until a timer ends."""
         self.topics_to_be_deleted: dict[str, None] = {}
         self.topics_with_deletion_started: dict[str, None] = {}
         self.topics_ineligible_for_deletion: dict[str, None] = {}
@@ -48,6 +64,8 @@ class ControllerContext:
     def add_brokers(self, brokers: Iterable[Broker]) -> None:
         for broker in brokers:
             self.brokers[broker.id] = broker
+            if broker.id in self.held_back:
+                self.set_offline_dir_replicas(broker.id, self.held_back[broker.id], ())
         self._brokers_changed()
 
     def remove_brokers(self, ids: Iterable[int]) -> None:
@@ -79,11 +97,13 @@ class ControllerContext:
     # -- topics ----------------------------------------------------------------------------------------------------
 
     def remove_topic(self, topic: Topic) -> None:
-        """Forget the topic and all that is known by its pids, since their rows are used again."""
+        """Forget the topic and everything recorded under its pids, since their rows are used again."""
         gone = topic.partitions()
         for pid in gone:
             self.partitions_being_reassigned.pop(pid, None)
-            self.replicas_being_removed.pop(pid, None)
+            self.left_behind.pop(pid, None)
+        for broker in list(self.held_back):
+            self._let_go(broker, gone)
         for broker in list(self.offline_dirs):
             self.set_offline_dir_replicas(broker, (), gone)
         for names in (
@@ -97,7 +117,7 @@ class ControllerContext:
     # -- replicas --------------------------------------------------------------------------------------------------
 
     def is_replica_online(self, pid: int, broker: int, *, include_shutting_down: bool = False) -> bool:
-        """Whether the broker is there and its log directory for the partition works."""
+        """Whether the broker is live and its log directory for the partition works."""
         alive = self.brokers if include_shutting_down else self.live
         return broker in alive and pid not in self.offline_dirs.get(broker, ())
 
@@ -108,12 +128,55 @@ class ControllerContext:
         return tuple(r for r in self.table.replicas(pid) if pid in self.offline_dirs.get(r, ()))
 
     def set_offline_dir_replicas(self, broker: int, offline: Iterable[int], online: Iterable[int]) -> list[int]:
-        """Record which of a broker's replicas are on failed directories; returns the pids that newly are, ascending."""
+        """Record which of a broker's replicas are on failed directories; returns the newly failed pids, ascending."""
         before = self.offline_dirs.get(broker, set())
         offline = set(offline)
-        after = (before - set(online)) | offline
+        after = (before - set(online)) | offline | self.held_back.get(broker, set())
         if after:
             self.offline_dirs[broker] = after
         else:
             self.offline_dirs.pop(broker, None)
         return sorted(offline - before)
+
+    # -- debts -----------------------------------------------------------------------------------------------------
+
+    def may_be_deleted(self, debt: Debt) -> bool:
+        """Whether the broker can be told to delete it now: the replica there is not one of the present topic.
+
+        This is checked again for each StopReplica.  A broker never hears of a held-back replica of the present topic,
+        so its replica of that name belongs to an earlier topic.
+        """
+        pid = self.table.pid(debt.topic, debt.partition)
+        return (
+            pid < 0
+            or debt.broker not in self.table.replicas(pid)
+            or pid in self.held_back.get(debt.broker, ())  # membership only
+        )
+
+    def hold_back(self, pids: Iterable[int]) -> None:
+        """Hold back new partitions and replicas whose brokers owe the same partition of an earlier topic."""
+        if not self.debts.topics:
+            return
+        table = self.table
+        for pid in pids:
+            topic = table.topic(pid)
+            for broker in self.debts.topics.get(topic.name, ()):
+                debt = self.debts.get(broker, topic.name, table.index_of[pid])
+                if debt is not None and debt.topic_id != topic.id and broker in table.replicas(pid):
+                    self.held_back.setdefault(broker, set()).add(pid)
+                    if broker in self.brokers:
+                        self.set_offline_dir_replicas(broker, (pid,), ())
+
+    def let_go(self, broker: int, pids: Iterable[int]) -> list[int]:
+        """Stop holding these pids back from the broker; returns those that were held back, ascending."""
+        held = sorted(self.held_back.get(broker, set()).intersection(pids))
+        self._let_go(broker, held)
+        self.set_offline_dir_replicas(broker, (), held)
+        return held
+
+    def _let_go(self, broker: int, pids: Iterable[int]) -> None:
+        left = self.held_back.get(broker, set()).difference(pids)
+        if left:
+            self.held_back[broker] = left
+        else:
+            self.held_back.pop(broker, None)

@@ -1,4 +1,4 @@
-"""What the state machines decide to write, before anybody knows whether ZooKeeper takes it."""
+"""The writes that the state machines decide on, before ZooKeeper has accepted them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Decisions(NamedTuple):
 
     pids: list[int]
     leaderships: list[LeaderAndIsr]
-    """What to write; ``partition_epoch`` is the version that the znode must still have (-1: it must not exist)."""
+    """The leadership to write; ``partition_epoch`` is the version that the znode must have (-1: it must not exist)."""
     recipients: list[tuple[int, ...]]
-    """Who hears of it by LeaderAndIsr once it is written."""
+    """Brokers that get a LeaderAndIsr once it is written."""
 
     @staticmethod
     def none() -> Decisions:
@@ -38,7 +38,7 @@ def joined(decisions: Iterable[Decisions]) -> Decisions:
 
 
 def commit(table: PartitionTable, decisions: Decisions, versions: Sequence[int]) -> None:
-    """Make the table say what ZooKeeper now holds: every decision was written and got the given znode version."""
+    """Apply decisions that were written to ZooKeeper to the table, each with its new znode version."""
     written = decisions.leaderships
     table.set_leaderships(
         decisions.pids,

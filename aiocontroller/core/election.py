@@ -1,12 +1,12 @@
-"""Who leads: Kafka's four leader election strategies, over many partitions at once.
+"""Leader election: Kafka's four strategies, over many partitions at once.
 
 Theory.  A strategy is a scalar rule over one partition's tuples (the four functions named as in Kafka's
-``PartitionLeaderElectionAlgorithms``).  ``elect`` applies it to a batch and remembers each answer by what it depends
-on: the interned assignment, the interned ISR, which replicas have failed directories, and whether an unclean choice
-is allowed.  A broker that dies leaves thousands of partitions but only dozens of such combinations.
+``PartitionLeaderElectionAlgorithms``).  ``elect`` applies it to a batch and caches each answer by its inputs: the
+interned assignment, the interned ISR, the replicas on failed directories, and whether an unclean choice is allowed.  A
+broker that dies leaves thousands of partitions but only dozens of such combinations.
 
 A replica is *online* when its broker is live (neither shutting down nor suspected to be dead) and its log directory
-works.  A suspicion is no ground for an unclean election: whom we do not hear may hold records and serve clients.
+works.  A suspicion does not justify an unclean election: a suspected broker may hold records and serve clients.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ NEVER_UNCLEAN = UncleanPolicy()
 
 
 class Outcome(NamedTuple):
-    """What a rule says for one partition."""
+    """A rule's result for one partition."""
 
     leader: int
     isr: Replicas
     recipients: Replicas
-    """Who hears of it by LeaderAndIsr."""
+    """Brokers that get a LeaderAndIsr."""
     unclean: bool = False
 
 
@@ -64,7 +64,7 @@ class Elections(NamedTuple):
 def offline_partition_leader_election(
     replicas: Replicas, isr: Replicas, online: Collection[int], unclean_allowed: bool
 ) -> Outcome | None:
-    """The first assigned replica that is online and in sync; without one, if allowed, the first that is online."""
+    """The first assigned replica that is online and in sync; if there is none, and if allowed, the first online one."""
     alive = tuple(r for r in replicas if r in online)
     for leader in alive:
         if leader in isr:
@@ -92,7 +92,7 @@ def preferred_replica_partition_leader_election(
 def controlled_shutdown_partition_leader_election(
     replicas: Replicas, isr: Replicas, online_or_shutting_down: Collection[int], shutting_down: Collection[int]
 ) -> Outcome | None:
-    """The first assigned replica in sync that stays; the ISR loses those that shut down, and they hear of it too."""
+    """The first assigned in-sync replica that stays; brokers shutting down leave the ISR, and are told as well."""
     alive = tuple(r for r in replicas if r in online_or_shutting_down)
     leader = next((r for r in alive if r in isr and r not in shutting_down), None)
     if leader is None:
@@ -106,7 +106,7 @@ def elect(
     strategy: Strategy,
     unclean: UncleanPolicy = NEVER_UNCLEAN,
 ) -> Elections:
-    """Apply the strategy; reads the context, changes nothing.  A partition without leadership has no election."""
+    """Apply the strategy; reads the context, changes nothing.  Partitions without leadership are skipped."""
     table = context.table
     assignment_of, isr_of, topic_of = table.assignment_of, table.isr_of, table.topic_of
     assignments, isrs = table.assignments.values, table.isrs.values
@@ -143,7 +143,7 @@ _Rule = Callable[[ReplicaAssignment, Replicas, Replicas, bool], Outcome | None]
 
 
 def _rule(context: ControllerContext, strategy: Strategy) -> _Rule:
-    """The strategy's scalar rule, with who is alive now bound in."""
+    """The strategy's scalar rule, bound to the brokers that are live now."""
     live = context.live
     registered = frozenset(context.brokers)
     leaving, suspected = context.leaving, frozenset(context.suspected)
@@ -165,7 +165,7 @@ def _rule(context: ControllerContext, strategy: Strategy) -> _Rule:
 
 
 def without_online_isr(context: ControllerContext, pids: Sequence[int]) -> list[int]:
-    """The partitions with leadership none of whose in-sync replicas is online: only these need the unclean setting."""
+    """The partitions with leadership but without an online in-sync replica: only these need the unclean setting."""
     table, memo = context.table, dict[int, bool]()
     found = []
     for pid in pids:

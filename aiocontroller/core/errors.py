@@ -1,4 +1,4 @@
-"""What can go wrong, in Kafka's words: the protocol's error codes and the few exceptions that the controller raises."""
+"""The protocol's error codes, by Kafka's names, and the few exceptions that the controller raises."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class KafkaErrorCode(IntEnum):
-    """Error codes of Kafka's protocol, as far as a controller meets them."""
+    """The error codes of Kafka's protocol that a controller uses."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -62,11 +62,13 @@ class KafkaErrorCode(IntEnum):
     ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
     ELECTION_NOT_NEEDED = 84
     NO_REASSIGNMENT_IN_PROGRESS = 85
+    THROTTLING_QUOTA_EXCEEDED = 89
     RESOURCE_NOT_FOUND = 91
     DUPLICATE_RESOURCE = 92
     UNACCEPTABLE_CREDENTIAL = 93
     INVALID_UPDATE_VERSION = 95
     FEATURE_UPDATE_FAILED = 96
+    PRINCIPAL_DESERIALIZATION_FAILURE = 97
     UNKNOWN_TOPIC_ID = 100
     BROKER_ID_NOT_REGISTERED = 102
     INCONSISTENT_TOPIC_ID = 103
@@ -76,7 +78,7 @@ class KafkaErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether Kafka's clients try again on this code (its ``RetriableException``)."""
+        """Whether Kafka's clients retry on this code (its ``RetriableException``)."""
         return self in _RETRIABLE
 
 
@@ -97,6 +99,7 @@ _RETRIABLE = frozenset(
         KafkaErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
         KafkaErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
         KafkaErrorCode.FENCED_LEADER_EPOCH,
+        KafkaErrorCode.THROTTLING_QUOTA_EXCEEDED,
         KafkaErrorCode.UNKNOWN_TOPIC_ID,
         KafkaErrorCode.INCONSISTENT_TOPIC_ID,
     }
@@ -104,15 +107,19 @@ _RETRIABLE = frozenset(
 
 
 class AioControllerError(Exception):
-    """Root of what this package raises on purpose."""
+    """Base class of the exceptions that this package raises on purpose."""
 
 
 class ControllerMovedError(AioControllerError):
-    """The role is gone: ``/controller_epoch`` or ``/controller`` is no longer ours.
+    """We lost the controller role: ``/controller_epoch`` or ``/controller`` is no longer ours.
 
-    Unwinds to the consumer, which resigns.
+    Propagates to the consumer, which resigns.
     """
 
 
 class BadInputError(AioControllerError):
-    """Something from outside could not be understood: names its subject, what was found and what was expected."""
+    """Input from outside was invalid; the message names the subject, what was found and what was expected."""
+
+
+class ControllerEpochError(BadInputError):
+    """``/controller_epoch`` is invalid, or is the highest possible epoch, so no controller can be elected."""

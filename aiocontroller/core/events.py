@@ -1,25 +1,27 @@
 """Everything that can happen to a controller, as typed events (Kafka's ``ControllerEvent``s, by their names).
 
-Three kinds.  A *signal* says that something changed and carries at most whose: its handler reads ZooKeeper again,
-which re-arms the watch, and while one waits an equal one is not queued.  A *request* carries a ``Reply`` and is always
-answered: with NOT_CONTROLLER when it is preempted, with UNKNOWN_SERVER_ERROR when its handler fails.  A *response*
-brings what a broker answered.
+There are three kinds.  A *signal* says that something changed and carries at most the name of what changed: its handler
+reads ZooKeeper again, which re-arms the watch; a signal equal to a queued one is dropped.  A *request* carries a
+``Reply`` and is always answered: with NOT_CONTROLLER when it is preempted, with UNKNOWN_SERVER_ERROR when its handler
+fails.  A *response* carries a broker's answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
+from aiocontroller.core.debts import Deletions
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import TopicPartition
+from aiocontroller.core.mutation_quotas import UNBOUNDED, MutationQuota
 
 
 class ControllerState(IntEnum):
-    """What the controller is busy with: Kafka's byte values; ``timer`` is the metric that its time counts into."""
+    """The controller's current activity, with Kafka's byte values; ``timer`` is the metric that records its time."""
 
     Idle = 0
     ControllerChange = 1
@@ -53,9 +55,9 @@ class ControllerState(IntEnum):
 
 
 class Reply:
-    """The way back to whoever asked: takes one answer, whatever happens to the event.
+    """Returns one answer to the requester, whatever happens to the event.
 
-    ``callback`` gets the answer: the request's own result type, or a ``KafkaErrorCode`` that applies to all of it.
+    ``callback`` gets the answer: the request's own result type, or a ``KafkaErrorCode`` for the whole request.
     """
 
     __slots__ = ("_callback", "_watcher", "deferred")
@@ -64,7 +66,7 @@ class Reply:
         self._callback: Callable[[Any], None] | None = callback
         self._watcher: Callable[[], None] | None = None
         self.deferred = False
-        """The answer comes after the event is done with; somebody holds a timer that makes sure of it."""
+        """The answer comes after the event has been handled; a timer makes sure that it does."""
 
     @property
     def answered(self) -> bool:
@@ -94,10 +96,12 @@ class Reply:
 
 class Event(msgspec.Struct, frozen=True, gc=False):
     state: ClassVar[ControllerState]
+    is_routine: ClassVar[bool] = False
+    """The event is frequent and routine: it gets no journal record of its own unless it fails."""
 
 
 class Signal(Event, frozen=True, gc=False):
-    """Carries no data; equal ones that wait are one."""
+    """Says that something changed; equal signals in the queue are merged."""
 
 
 class Request(Event, frozen=True, gc=False, kw_only=True):
@@ -107,14 +111,20 @@ class Request(Event, frozen=True, gc=False, kw_only=True):
         self.reply.ensure(KafkaErrorCode.NOT_CONTROLLER)
 
 
+class CertainRequest(Request, frozen=True, gc=False, kw_only=True):
+    """From a broker or an operator: a full queue takes it, where it refuses a client's."""
+
+
 class Response(Event, frozen=True, gc=False):
-    """Names partitions by their rows in the table of one term: worth nothing in the next."""
+    """Names partitions by their rows in one term's table, so it is void in the next term."""
 
 
 # -- the controller's own life -----------------------------------------------------------------------------------------
 
 
 class Startup(Signal, frozen=True, gc=False):
+    """The process begins."""
+
     state = ControllerState.ControllerChange
 
 
@@ -131,77 +141,85 @@ class Reelect(Signal, frozen=True, gc=False):
 
 
 class Expire(Signal, frozen=True, gc=False):
-    """The ZooKeeper session is over, and with it ``/controller``; goes before everything that waits."""
+    """The ZooKeeper session expired, and ``/controller`` with it; goes to the front of the queue."""
 
     state = ControllerState.ControllerChange
 
 
 class ShutdownEventThread(Signal, frozen=True, gc=False):
-    """The process ends; goes before everything that waits."""
+    """The process is ending; goes to the front of the queue."""
 
     state = ControllerState.ControllerShutdown
 
 
 class FailoverStep(Signal, frozen=True, gc=False):
-    """A step of the failover that failed and was left out of it: to be made up for."""
+    """A step that failed during failover and was skipped is due again."""
 
     state = ControllerState.ControllerChange
     step: str
 
 
-class TakeOver(Request, frozen=True, gc=False, kw_only=True):
-    """Somebody wants this process in office.  Answered with the reasons why not; none when it is."""
+class TakeOver(CertainRequest, frozen=True, gc=False, kw_only=True):
+    """An operator asks this process to become the controller.  Answered with the reasons against; none on success."""
 
     state = ControllerState.ControllerChange
+    keep_ours: tuple[str, ...] = ()
+    """Settings whose values here apply, even if the brokers' differ."""
 
 
-class Release(Request, frozen=True, gc=False, kw_only=True):
-    """Somebody wants the role given back to the brokers.  Answered with a ``Released`` when it is."""
+class Release(CertainRequest, frozen=True, gc=False, kw_only=True):
+    """An operator asks to give the role back to the brokers.  Answered with a ``Released`` once that is done."""
 
     state = ControllerState.ControllerChange
     for_good: bool = True
-    """Not to be contended for again until somebody asks for it."""
+    """This process does not contend for the role again until an operator asks."""
 
 
 class GuardChange(Signal, frozen=True, gc=False):
-    """What speaks against being the controller has changed."""
+    """The reasons against being the controller have changed."""
 
     state = ControllerState.ControllerChange
 
 
 class GoOnReleasing(Signal, frozen=True, gc=False):
-    """Time to look whether all is done that must be before the role can go."""
+    """Time to check whether everything that the release waits for is done."""
 
     state = ControllerState.ControllerChange
 
 
 class Released(msgspec.Struct, frozen=True):
     epoch: int
-    """Of the term that ended; 0 when this process was not in office."""
+    """The epoch of the term that ended; 0 if this process was not the controller."""
     left: tuple[str, ...] = ()
     """Partitions that still name this controller as a replica."""
+    owed: tuple[Mapping[str, Any], ...] = ()
+    """Brokers that have yet to delete replicas: ``broker``, ``replicas`` (a count), ``topics``."""
 
 
 # -- brokers -----------------------------------------------------------------------------------------------------------
 
 
 class BrokerChange(Signal, frozen=True, gc=False):
+    """The children of ``/brokers/ids`` changed."""
+
     state = ControllerState.BrokerChange
 
 
 class BrokerModifications(Signal, frozen=True, gc=False):
+    """A broker registered again, or its endpoints changed."""
+
     state = ControllerState.BrokerChange
     broker: int
 
 
 class SuspectsChange(Signal, frozen=True, gc=False):
-    """Early detection suspects other brokers than before."""
+    """The set of brokers that early detection suspects has changed."""
 
     state = ControllerState.BrokerChange
 
 
 class StaleRegistration(Signal, frozen=True, gc=False):
-    """A dead broker's registration may have stood long enough; for this incarnation only."""
+    """A dead broker's registration may be old enough to remove; for this incarnation only."""
 
     state = ControllerState.BrokerChange
     broker: int
@@ -209,12 +227,12 @@ class StaleRegistration(Signal, frozen=True, gc=False):
 
 
 class ControllerSuspected(Signal, frozen=True, gc=False):
-    """Early detection suspects the controller in office."""
+    """Early detection suspects the active controller."""
 
     state = ControllerState.ControllerChange
 
 
-class ControlledShutdown(Request, frozen=True, gc=False, kw_only=True):
+class ControlledShutdown(CertainRequest, frozen=True, gc=False, kw_only=True):
     """Answered with a list of ``TopicPartition`` that the broker still leads."""
 
     state = ControllerState.ControlledShutdown
@@ -223,17 +241,21 @@ class ControlledShutdown(Request, frozen=True, gc=False, kw_only=True):
 
 
 class LeaderAndIsrResponseReceived(Response, frozen=True, gc=False):
+    """A broker has answered LeaderAndIsr."""
+
     state = ControllerState.LeaderAndIsrResponseReceived
     broker: int
     broker_epoch: int
     error_code: int
     errors: tuple[tuple[bytes | str, int, int], ...]
-    """(topic id, or name below version 5; partition; error code) of those that have an error."""
+    """(topic id, or name below version 5; partition; error code) of each partition with an error."""
     pids: Sequence[int]
-    """What the request was about."""
+    """The partitions of the request."""
 
 
 class UpdateMetadataResponseReceived(Response, frozen=True, gc=False):
+    """A broker has refused UpdateMetadata."""
+
     state = ControllerState.UpdateMetadataResponseReceived
     broker: int
     broker_epoch: int
@@ -241,24 +263,50 @@ class UpdateMetadataResponseReceived(Response, frozen=True, gc=False):
 
 
 class StopReplicaResponseReceived(Response, frozen=True, gc=False):
+    """A broker has answered StopReplica, or has not answered in time."""
+
     state = ControllerState.TopicDeletion
     broker: int
     broker_epoch: int
     error_code: int
     partitions: tuple[tuple[str, int, int], ...]
     """(topic, partition, error code)."""
-    deleted: Sequence[int]
-    """The pids whose deletion was asked for."""
+    asked: Deletions
+    """The deletions that the request asked for."""
+
+    def codes(self) -> Callable[[str, int], int]:
+        """(topic, partition) -> its error code.  What a broker leaves out of its answer it has not deleted."""
+        if self.error_code:
+            return lambda _topic, _partition: self.error_code
+        found = {(topic, partition): code for topic, partition, code in self.partitions}
+        return lambda topic, partition: found.get((topic, partition), KafkaErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+class PayDebts(Signal, frozen=True, gc=False):
+    """It may be time to ask a broker again to delete the replicas that it owes."""
+
+    state = ControllerState.TopicDeletion
+    broker: int
+
+
+class SilentDeletions(Signal, frozen=True, gc=False):
+    """The time for brokers to delete the replicas of deleted topics is over."""
+
+    state = ControllerState.TopicDeletion
 
 
 # -- topics ------------------------------------------------------------------------------------------------------------
 
 
 class TopicChange(Signal, frozen=True, gc=False):
+    """The children of ``/brokers/topics`` changed."""
+
     state = ControllerState.TopicChange
 
 
 class PartitionModifications(Signal, frozen=True, gc=False):
+    """A topic's znode was written: usually it has more partitions."""
+
     state = ControllerState.TopicChange
     topic: str
 
@@ -270,7 +318,7 @@ class TopicDeletion(Signal, frozen=True, gc=False):
 
 
 class ConfigChange(Signal, frozen=True, gc=False):
-    """Somebody's dynamic configuration changed."""
+    """A dynamic configuration changed."""
 
     state = ControllerState.UncleanLeaderElectionEnable
 
@@ -298,7 +346,7 @@ class ZkPartitionReassignment(Signal, frozen=True, gc=False):
 
 
 class OwnReplicas(Signal, frozen=True, gc=False):
-    """Partitions name this controller as a replica, and somebody leads them already."""
+    """Partitions that already have a leader name this controller as a replica."""
 
     state = ControllerState.AlterPartitionReassignment
 
@@ -314,7 +362,7 @@ class ApiPartitionReassignment(Request, frozen=True, gc=False, kw_only=True):
 
 
 class ListPartitionReassignments(Request, frozen=True, gc=False, kw_only=True):
-    """Answered with a dict, ``TopicPartition`` -> ``ReplicaAssignment``, of those asked for that are under way."""
+    """Answered with a dict, ``TopicPartition`` -> ``ReplicaAssignment``, of the requested ones in progress."""
 
     state = ControllerState.ListPartitionReassignment
     partitions: tuple[TopicPartition, ...] | None
@@ -325,7 +373,7 @@ class ListPartitionReassignments(Request, frozen=True, gc=False, kw_only=True):
 
 
 class AlterPartition(msgspec.Struct, frozen=True, gc=False):
-    """What a leader asks for one of its partitions; ``topic`` is a name or a 16-byte id."""
+    """The ISR change that a leader requests for one partition; ``topic`` is a name or a 16-byte id."""
 
     topic: str | bytes
     partition: int
@@ -335,7 +383,7 @@ class AlterPartition(msgspec.Struct, frozen=True, gc=False):
     recovery_state: int = 0
 
 
-class AlterPartitionReceived(Request, frozen=True, gc=False, kw_only=True):
+class AlterPartitionReceived(CertainRequest, frozen=True, gc=False, kw_only=True):
     """Answered with a list of ``AlterPartitionResult`` parallel to ``partitions``, or one error code for all."""
 
     state = ControllerState.IsrChange
@@ -346,11 +394,27 @@ class AlterPartitionReceived(Request, frozen=True, gc=False, kw_only=True):
 
 
 class IsrChangeNotification(Signal, frozen=True, gc=False):
+    """Brokers wrote ISRs themselves and name the partitions (inter.broker.protocol.version below 2.7)."""
+
     state = ControllerState.IsrChange
 
 
+class ProtocolChange(Signal, frozen=True, gc=False):
+    """The cluster's inter.broker.protocol.version has changed since the cluster was loaded."""
+
+    state = ControllerState.ControllerChange
+
+
+class PartitionReassignmentIsrChange(Signal, frozen=True, gc=False):
+    """The state znode of a partition that is being reassigned has changed; watched where leaders write ISRs there."""
+
+    state = ControllerState.AlterPartitionReassignment
+    topic: str
+    partition: int
+
+
 class LogDirEventNotification(Signal, frozen=True, gc=False):
-    """Brokers say that log directories of theirs failed."""
+    """Brokers report failed log directories."""
 
     state = ControllerState.LogDirChange
 
@@ -369,8 +433,8 @@ class ZkPreferredReplicaElection(Signal, frozen=True, gc=False):
 
 
 class ReplicaLeaderElection(Request, frozen=True, gc=False, kw_only=True):
-    """Answered with a dict, ``TopicPartition`` -> (error code, message), of those asked for (all that changed, if none
-    were named)."""
+    """Answered with a dict, ``TopicPartition`` -> (error code, message), of the partitions named, or of all that
+    changed if none were named."""
 
     state = ControllerState.ManualLeaderBalance
     partitions: tuple[TopicPartition, ...] | None
@@ -378,20 +442,29 @@ class ReplicaLeaderElection(Request, frozen=True, gc=False, kw_only=True):
 
 
 class AutoPreferredReplicaLeaderElection(Signal, frozen=True, gc=False):
+    """Time to look for partitions that their preferred replica does not lead."""
+
     state = ControllerState.AutoLeaderBalance
 
 
 class OfflinePartitionsSweep(Signal, frozen=True, gc=False):
-    """Time to look again at partitions that have no leader, though a replica of theirs is online."""
+    """Time to look again at partitions that have no leader although a replica is online."""
 
     state = ControllerState.AutoLeaderBalance
+
+
+class Audit(Signal, frozen=True, gc=False):
+    """Time for the next comparison of memory with ZooKeeper."""
+
+    state = ControllerState.Idle
+    is_routine = True
 
 
 # -- delegation tokens -------------------------------------------------------------------------------------------------
 
 
 class ExpireDelegationTokens(Signal, frozen=True, gc=False):
-    """Time to look for tokens that are over."""
+    """Time to look for expired tokens."""
 
     state = ControllerState.Idle
 
@@ -399,14 +472,14 @@ class ExpireDelegationTokens(Signal, frozen=True, gc=False):
 # -- producer ids ------------------------------------------------------------------------------------------------------
 
 
-class AllocateProducerIds(Request, frozen=True, gc=False, kw_only=True):
+class AllocateProducerIds(CertainRequest, frozen=True, gc=False, kw_only=True):
     """Answered with (first id, count)."""
 
     state = ControllerState.Idle
     broker: int
     broker_epoch: int
     own: bool = False
-    """For producers that ask this controller, as they may ask any node."""
+    """The ids are for producers that ask this controller, as they may ask any node."""
 
 
 # -- features ----------------------------------------------------------------------------------------------------------
@@ -417,7 +490,7 @@ class UpdateFeatures(Request, frozen=True, gc=False, kw_only=True):
 
     state = ControllerState.UpdateFeatures
     updates: dict[str, int]
-    """Feature -> the level wanted."""
+    """Feature -> the requested level."""
 
 
 # -- users -------------------------------------------------------------------------------------------------------------
@@ -432,7 +505,7 @@ class ScramUpsertion(msgspec.Struct, frozen=True):
     salted_password: bytes
 
     def __repr__(self) -> str:
-        """Without what logs must not hold."""
+        """Leaves out the secrets, which must not get into logs."""
         return f"ScramUpsertion({self.user!r}, mechanism={self.mechanism})"
 
 
@@ -461,7 +534,7 @@ class NewTopic(msgspec.Struct, frozen=True):
 class NewPartitions(msgspec.Struct, frozen=True):
     topic: str
     count: int
-    """Partitions that the topic is to have in all."""
+    """The total number of partitions that the topic should have."""
     assignment: tuple[tuple[int, ...], ...] | None
     """Replicas of each new partition; None: placed by the controller."""
 
@@ -485,20 +558,20 @@ class TopicResult(msgspec.Struct, frozen=True):
     partitions: int = -1
     replication_factor: int = -1
     config_error_code: int = 0
-    """Why the topic's partitions, replicas and configuration are not told, although it was created."""
+    """Why the answer leaves out the partitions, replicas and configuration of a topic that was created."""
     configs: tuple[TopicSetting, ...] = ()
-    """None: they are not known, and not told."""
     times: int = 1
-    """How often it is told: a topic that stands in a request twice, twice."""
+    """How often the answer lists the topic: twice if the request named it twice; not for CreatePartitions."""
 
 
 class CreateTopics(Request, frozen=True, gc=False, kw_only=True):
-    """Answered with a dict, topic name -> ``TopicResult``, when every live broker knows the topics, or time is up."""
+    """Answered with a dict, topic name -> ``TopicResult``, when every live broker knows the topics or time is up."""
 
     state = ControllerState.TopicChange
     topics: tuple[NewTopic, ...]
     timeout_ms: int
     validate_only: bool
+    quota: MutationQuota = UNBOUNDED
 
 
 class CreatePartitions(Request, frozen=True, gc=False, kw_only=True):
@@ -508,6 +581,7 @@ class CreatePartitions(Request, frozen=True, gc=False, kw_only=True):
     topics: tuple[NewPartitions, ...]
     timeout_ms: int
     validate_only: bool
+    quota: MutationQuota = UNBOUNDED
 
 
 class DeleteTopics(Request, frozen=True, gc=False, kw_only=True):
@@ -515,4 +589,8 @@ class DeleteTopics(Request, frozen=True, gc=False, kw_only=True):
 
     state = ControllerState.TopicDeletion
     topics: tuple[str | bytes, ...]
+    """Names, or ids."""
     timeout_ms: int
+    contradictory: dict[str, bytes] = {}
+    """The names that came with an id as well; these are not deleted."""
+    quota: MutationQuota = UNBOUNDED

@@ -1,22 +1,22 @@
-"""Who seems to be dead?  The rules of early detection, without a clock and without a socket.
+"""The rules of early detection, which decide which peers seem to be dead; without a clock and without a socket.
 
-Whoever watches peers (``controller.heartbeats``) reports what it sees, each time with the time in seconds, and then
-asks for a judgement.  A *peer* is a broker, or the controller in office; its *epoch* is the incarnation that is
-watched.
+The watcher (``controller.heartbeats``) reports what it observes, each time with the time in seconds, and then asks for
+a judgement.  A *peer* is a broker or the active controller; its *epoch* is the incarnation that is watched.
 
 Evidence against a peer:
- * *refused*: it was there, its connection has ended, and connecting was refused ``REFUSALS`` times in a row.  Its
-   operating system lives and says that nobody listens: the process is gone, or closes.
- * *silent* (where a limit for silence is set): for so long no heartbeat was answered.
+ * *refused*: it was connected, the connection ended, and ``REFUSALS`` connection attempts in a row were refused.  Its
+   operating system runs and no process listens: the broker is gone or closing.
+ * *silent* (if a limit for silence is set): it answered no heartbeat for that long.
 
-Against who was never there, there is no evidence: a broker registers before it listens, and a newcomer leads nothing.
-Only who was there before we were (``settled``) may be suspected unheard, after a grace.
+There is no evidence against a peer that never connected: a broker registers before it listens, and a new one leads
+nothing.  Only a peer that registered before we started watching (``settled``) may be suspected without ever having
+answered, after a grace period.
 
-What keeps evidence from becoming suspicion:
- * *ourselves*: time in which we ourselves stood still is nobody's silence; and when more peers than may be suspected at
-   a time are late or gone together, it is our network that is in doubt, and nobody is suspected until fewer are;
- * *the limit*: no more than a share of the peers at a time, and so many a minute;
- * *flapping*: a suspicion ends when the peer has answered for a while without a break; this while doubles with every
+Three things keep evidence from becoming suspicion:
+ * *ourselves*: a pause of our own process does not count as a peer's silence; and while more peers are late or gone
+   together than may be suspected at a time, our own network is in doubt, and no peer is suspected;
+ * *the limit*: at most a share of the peers is suspected at a time, and at most so many a minute;
+ * *flapping*: a suspicion ends when the peer has answered without a break for a certain time, which doubles with every
    false alarm.  So a peer that comes and goes is suspected at once and trusted late.
 """
 
@@ -28,21 +28,21 @@ from typing import NamedTuple
 REFUSALS = 2
 MAX_TRUST_S = 60.0
 FORGET_FALSE_ALARMS_S = 600.0
-"""A peer that was steady for so long begins anew."""
+"""After this long without an alarm, a peer's false alarms are forgotten."""
 RATE_WINDOW_S = 60.0
 
 
 class Limits(NamedTuple):
     silence_s: float | None = None
-    """None: silence is no evidence."""
+    """None: silence does not count as evidence."""
     stall_s: float = 1.0
-    """Two judgements further apart than this: we stood still ourselves."""
+    """If two judgements are further apart than this, our own process was paused."""
     grace_s: float = 3.0
     """For a settled peer that has never answered us."""
     trust_s: float = 1.0
-    """A suspect that answers for so long is trusted again; doubled for each false alarm before."""
+    """A suspect that answers for this long is trusted again; doubled for each earlier false alarm."""
     share: float = 0.34
-    """Of the peers that may be suspected at a time; one of two or more always may."""
+    """The share of the peers that may be suspected at a time; with two or more peers, one always may."""
     per_minute: int = 10
 
 
@@ -53,11 +53,11 @@ class Suspicion(NamedTuple):
     """``refused`` or ``silent``."""
     since_s: float
     quiet_s: float
-    """Between the last answer and the suspicion."""
+    """Time between the last answer and the suspicion."""
 
 
 class Peer:
-    """What was seen of one peer; times are None as long as there was none."""
+    """Observations of one peer; a time is None until its event has occurred."""
 
     __slots__ = ("answered_s", "epoch", "refusals", "refused_since_s", "settled", "steady_s", "suspicion", "watched_s")
 
@@ -67,7 +67,7 @@ class Peer:
         self.watched_s = now_s
         self.answered_s: float | None = None
         self.steady_s: float | None = None
-        """Since when it has answered without a break."""
+        """Start of the present unbroken run of answers."""
         self.refusals = 0
         """In a row."""
         self.refused_since_s = 0.0
@@ -79,30 +79,30 @@ class FailureDetector:
         self.limits = limits
         self.peers: dict[int, Peer] = {}
         self.held = False
-        """There is evidence that is not acted upon."""
+        """There is evidence that the limits keep from becoming a suspicion."""
         self.in_doubt = 0
-        """Peers that seemed to be away at the last judgement."""
+        """Number of peers that seemed to be away at the last judgement."""
         self._judged_s: float | None = None
         self._forgiven_s = 0.0
-        """Silence before this was our own."""
+        """Silence before this time was caused by our own pause."""
         self._alarms: deque[float] = deque()
         self._false_alarms: dict[int, tuple[int, float]] = {}
-        """Peer -> (how many in a row, when the last was)."""
+        """Peer -> (number in a row, time of the last)."""
 
-    # -- who is watched --------------------------------------------------------------------------------------------
+    # -- watched peers ---------------------------------------------------------------------------------------------
 
     def watch(self, peer: int, epoch: int, now_s: float, *, settled: bool = False) -> None:
         self.peers[peer] = Peer(epoch, now_s, settled)
 
     def forget(self, peer: int) -> Suspicion | None:
-        """Watch it no longer; returns the suspicion under which it stood."""
+        """Stop watching the peer; returns its suspicion, if any."""
         known = self.peers.pop(peer, None)
         return known.suspicion if known is not None else None
 
-    # -- what was seen ---------------------------------------------------------------------------------------------
+    # -- observations ----------------------------------------------------------------------------------------------
 
     def connected(self, peer: int) -> None:
-        """Somebody listens there, whether or not a heartbeat will be answered."""
+        """A connection was made, whether or not a heartbeat will be answered."""
         self.peers[peer].refusals = 0
 
     def answered(self, peer: int, now_s: float) -> None:
@@ -116,7 +116,7 @@ class FailureDetector:
         known.refusals = 0
 
     def lost(self, peer: int) -> None:
-        """Its connection has ended, or none could be made, without anybody having refused one."""
+        """Its connection ended, or an attempt to connect failed without being refused."""
         known = self.peers[peer]
         known.steady_s = None
         known.refusals = 0
@@ -128,25 +128,25 @@ class FailureDetector:
             known.refused_since_s = now_s
         known.refusals += 1
 
-    # -- what follows ----------------------------------------------------------------------------------------------
+    # -- judgement -------------------------------------------------------------------------------------------------
 
     def suspects(self) -> dict[int, Suspicion]:
         return {peer: known.suspicion for peer, known in self.peers.items() if known.suspicion is not None}
 
     def refusing_s(self, peer: int, now_s: float) -> float:
-        """For how long nobody has listened where somebody did, as the attempts in a row tell; 0 when somebody does."""
+        """How long connection attempts to a peer that once listened have been refused in a row; 0 if it listens."""
         known = self.peers.get(peer)
         if known is None or known.refusals < REFUSALS or known.answered_s is None:
             return 0.0
         return now_s - known.refused_since_s
 
     def allowed(self) -> int:
-        """How many may be suspected at a time."""
+        """The number of peers that may be suspected at a time."""
         watched = len(self.peers)
         return max(int(watched * self.limits.share), 1 if watched > 1 or self.limits.share >= 1 else 0)
 
     def judge(self, now_s: float) -> bool:
-        """Weigh everything anew; whether the suspects are others than before."""
+        """Judge all evidence again; returns whether the set of suspects changed."""
         if self._judged_s is not None and now_s - self._judged_s > self.limits.stall_s:
             self._forgiven_s = now_s
         self._judged_s = now_s
@@ -182,11 +182,11 @@ class FailureDetector:
         return "silent" if silence_s is not None and self._silent_s(known, now_s) > silence_s else ""
 
     def _is_new(self, known: Peer, now_s: float) -> bool:
-        """It has never been there, as far as we know, or has not had its time."""
+        """Whether the peer has never connected or is still within its grace period."""
         return known.answered_s is None and not (known.settled and now_s - known.watched_s >= self.limits.grace_s)
 
     def _in_doubt(self, now_s: float) -> int:
-        """How many seem to be away: suspected, refusing, or late by half of what would be silence."""
+        """The number of peers that seem to be away: suspected, refusing, or late by half the limit for silence."""
         late_s = float("inf") if self.limits.silence_s is None else self.limits.silence_s / 2
         return sum(
             known.suspicion is not None or known.refusals > 0 or self._silent_s(known, now_s) > late_s

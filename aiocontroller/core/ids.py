@@ -1,4 +1,4 @@
-"""The cluster's nouns: partitions, replica assignments, leadership, brokers, and the sentinels Kafka puts on the wire.
+"""Value types: partitions, replica assignments, leadership, brokers, and the sentinels that Kafka puts on the wire.
 
 All are immutable values.  Names and meanings are those of Kafka's ``ControllerContext``, ``ReplicaAssignment`` and
 ``LeaderAndIsr``; where Kafka nests ``LeaderIsrAndControllerEpoch(LeaderAndIsr, epoch)``, one flat value serves here.
@@ -29,7 +29,7 @@ RECOVERING = 1
 """Leader recovery states (KIP-704): RECOVERING after an unclean election, until the leader says otherwise."""
 
 MAX_PARTITIONS_PER_TOPIC = 1 << 20
-"""A partition number from here on is taken for damage, not for a partition."""
+"""Partition numbers from here on are treated as damaged data."""
 
 
 class TopicPartition(NamedTuple):
@@ -62,7 +62,7 @@ class ReplicaAssignment(NamedTuple):
         return tuple(r for r in self.replicas if r not in self.removing)
 
     def reassign_to(self, target: Sequence[int]) -> ReplicaAssignment:
-        """The assignment in which a reassignment to ``target`` begins; overrides the one that runs."""
+        """The first assignment of a reassignment to ``target``; overrides the one in progress."""
         full = tuple(dict.fromkeys((*target, *self.origin)))
         origin, wanted = set(self.origin), set(target)
         return ReplicaAssignment(
@@ -73,9 +73,9 @@ class ReplicaAssignment(NamedTuple):
 
 
 def distinct(assignments: Iterable[ReplicaAssignment]) -> Iterable[ReplicaAssignment]:
-    """Each object once, in order; equal ones that are not the same object may come more than once.
+    """Each object once, in order; equal objects that are not identical may be repeated.
 
-    Whoever reads assignments makes equal ones the same object, and comparing objects costs a fifth of hashing them.
+    The reader of assignments makes equal ones identical, and comparing identities costs a fifth of hashing.
     """
     return {id(assignment): assignment for assignment in assignments}.values()
 

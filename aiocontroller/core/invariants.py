@@ -1,6 +1,6 @@
-"""What must be true of a context between two events, and what is not.
+"""Checks what must be true of a context between two events.
 
-For tests, the simulation and whoever hunts a bug: a pass over everything, too slow for every event of a large cluster.
+For tests, the simulation and debugging: a pass over everything, too slow for every event of a large cluster.
 Each finding names its subject, what was found and what was expected.  What ZooKeeper holds may break a rule from
 outside (a state znode written by hand); whatever this controller decides itself may not.
 """
@@ -17,12 +17,18 @@ from aiocontroller.core.states import PartitionState
 
 
 def violations(context: ControllerContext) -> list[str]:
-    """Everything that is not as it must be; empty when all is well."""
-    return [*_table(context.table), *_brokers(context), *_partitions(context), *_under_way(context)]
+    """Every broken invariant; empty when all is well."""
+    return [
+        *_table(context.table),
+        *_brokers(context),
+        *_partitions(context),
+        *_under_way(context),
+        *_debts(context),
+    ]
 
 
 def _table(table: PartitionTable) -> Iterator[str]:
-    """What the table derives is what a recount finds."""
+    """The table's derived values match a recount."""
     counted = [pid for pid in table.pids() if not table.topic(pid).deleting]
     states = Counter(table.state[pid] for pid in counted)
     yield from _differs("partitions by state", table.count_by_state, [states[s] for s in PartitionState])
@@ -60,10 +66,14 @@ def _brokers(context: ControllerContext) -> Iterator[str]:
     yield from _differs("order of brokers", list(context.brokers), sorted(context.brokers))
     strangers = sorted(set(context.offline_dirs) - set(context.brokers))
     yield from _differs("failed directories of brokers that are not registered", strangers, [])
+    for broker, held in sorted(context.held_back.items()):
+        if broker in context.brokers:
+            online = sorted(held - context.offline_dirs.get(broker, set()))
+            yield from _differs(f"partitions held back from broker {broker} and online there", online, [])
 
 
 def _partitions(context: ControllerContext) -> Iterator[str]:
-    """Leadership that makes sense in itself and for the partition's state."""
+    """Leadership is consistent in itself and with the partition's state."""
     table = context.table
     for pid in table.pids():
         name, state, known = str(table.topic_partition(pid)), PartitionState(table.state[pid]), table.leadership(pid)
@@ -81,18 +91,19 @@ def _partitions(context: ControllerContext) -> Iterator[str]:
             yield f"{name}: found ISR {known.isr}, expected it among the replicas {table.replicas(pid)}"
         if known.controller_epoch > context.epoch:
             yield f"{name}: found controller epoch {known.controller_epoch}, expected at most ours, {context.epoch}"
-        led = known.leader in context.brokers or table.topic(pid).deleting  # who is to be deleted is not elected for
+        led = known.leader in context.brokers or table.topic(pid).deleting  # deleted topics get no elections
         if state is PartitionState.OnlinePartition and not led:
             yield f"{name}: found leader {known.leader}, expected a registered broker in {state.name}"
 
 
 def _under_way(context: ControllerContext) -> Iterator[str]:
-    """Reassignments and deletions are about what exists, and all of them are known."""
+    """Reassignments and deletions refer to existing partitions, and all of them are tracked."""
     table = context.table
     existing = set(table.pids())
     for what, pids in (
         ("partitions being reassigned", context.partitions_being_reassigned),
-        ("partitions that lose replicas", context.replicas_being_removed),
+        ("partitions left behind", context.left_behind),
+        ("partitions held back", set().union(*context.held_back.values())),
         # A replica that was moved away may still stand here: the broker's next answer about it clears that.
         ("partitions on failed directories", set().union(*context.offline_dirs.values())),
     ):
@@ -102,10 +113,23 @@ def _under_way(context: ControllerContext) -> Iterator[str]:
         for pid in table.pids()
         if table.assignment(pid).being_reassigned and pid not in context.partitions_being_reassigned
     ]
-    yield from _differs("reassignments that nobody carries on", forgotten, [])
+    yield from _differs("reassignments that the context does not track", forgotten, [])
     deleting = sorted(name for name, topic in table.topic_by_name.items() if topic.deleting)
     queued = sorted(name for name in context.topics_to_be_deleted if name in table.topic_by_name)
     yield from _differs("topics being deleted", deleting, queued)
+
+
+def _debts(context: ControllerContext) -> Iterator[str]:
+    """No debt is for a replica of the present assignment."""
+    table = context.table
+    for debt in context.debts:
+        pid = table.pid(debt.topic, debt.partition)
+        if pid < 0 or debt.broker not in table.replicas(pid):
+            continue
+        if table.topic(pid).id == debt.topic_id:
+            yield f"{debt!r}: found a debt, expected none for a replica"
+        elif pid not in context.held_back.get(debt.broker, ()):
+            yield f"{debt!r}: found that its broker may hear of the present topic, expected that it pays first"
 
 
 def _differs(subject: str, found: object, expected: object) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """Which partitions should go back to their preferred leader (Kafka's ``checkAndTriggerAutoLeaderRebalance``).
 
-Partitions are grouped by their preferred replica, the head of the assignment.  Where more than the allowed share of a
-broker's group is led by somebody else, those of them that can be led by it are moved back.  Departure from Kafka:
-one batch for all brokers, where Kafka writes and sends for each broker by itself.
+Partitions are grouped by their preferred replica, the head of the assignment.  If other brokers lead more than the
+allowed share of a broker's group, the partitions that the broker can lead are moved back.  Departure from Kafka: one
+batch covers all brokers, while Kafka writes and sends for each broker separately.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from aiocontroller.core.partitions import NO_ISR
 class Imbalance(NamedTuple):
     broker: int
     preferred: int
-    """Partitions that have the broker as head of their assignment."""
+    """Number of partitions that have the broker as head of their assignment."""
     not_led: Sequence[int]
-    """The pids among them that somebody else leads, ascending."""
+    """The pids among them that another broker leads, ascending."""
 
     @property
     def ratio(self) -> float:

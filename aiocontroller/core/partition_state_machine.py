@@ -1,19 +1,20 @@
 """The partition state machine's decisions (Kafka's ``ZkPartitionStateMachine``).
 
-New -> Online *initialises* a partition: its first live replica leads, all live ones are in sync.  Offline and
-Online -> Online *elect* by a strategy.  Every other step is memory only.  Who writes and who applies is the
-controller's shell; here is only what to write.
+New -> Online *initialises* a partition: its first live replica leads, all live ones are in sync.  Offline -> Online and
+Online -> Online *elect* by a strategy.  Every other transition changes memory only.  This module decides what to write,
+and what follows once it is written; the controller's shell carries both out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import compress
 from typing import NamedTuple
 
 from aiocontroller.core.columns import take
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.decisions import Decisions
+from aiocontroller.core.effects import Effects, Entered, Told
 from aiocontroller.core.election import (
     NEVER_UNCLEAN,
     Elections,
@@ -33,7 +34,7 @@ class Checked(NamedTuple):
 
 
 def check_valid_previous_states(table: PartitionTable, pids: Sequence[int], target: PartitionState) -> Checked:
-    """Which partitions may go to the target state by the table of ``states``."""
+    """Which partitions may make the transition to the target state, by the table of ``states``."""
     allowed = {int(s) for s in VALID_PREVIOUS_PARTITION_STATES[target]}
     [states] = take(pids, table.state)
     if allowed.issuperset(states):
@@ -43,7 +44,7 @@ def check_valid_previous_states(table: PartitionTable, pids: Sequence[int], targ
 
 
 def initialize_partition_states(context: ControllerContext) -> None:
-    """States at failover: without leadership New, with an online leader Online, else Offline."""
+    """Set the states at failover: New without leadership, Online with an online leader, else Offline."""
     table = context.table
     pids = table.pids()
     isrs, leaders = take(pids, table.isr_of, table.leader)
@@ -69,24 +70,28 @@ def partitions_to_bring_online(context: ControllerContext, topic: str | None = N
 
 
 def _staying(context: ControllerContext, pids: list[int]) -> list[int]:
-    """Without those that nobody needs to lead any more."""
+    """The partitions without those that no longer need a leader."""
     if len(context.table.staying(pids)) == len(pids):
         return pids
     return [pid for pid in pids if not _is_going(context, pid)]
 
 
 def _is_going(context: ControllerContext, pid: int) -> bool:
-    """Nobody needs to lead it any more.  A deletion that waits for a reassignment's end is another matter: without a
-    leader nobody comes into sync, and the two would wait for each other for ever (as they do in Kafka)."""
+    """Whether the partition no longer needs a leader.  While its deletion waits for a reassignment it does: without a
+    leader no replica can join the ISR, and the two would wait for each other for ever (as they do in Kafka)."""
     return context.table.topic(pid).deleting and pid not in context.partitions_being_reassigned
 
 
-def partitions_with_offline_leader(context: ControllerContext, pids: Sequence[int]) -> list[int]:
-    """Those that have a leader which is not online; topics being deleted are left out.
+def partitions_with_offline_leader(context: ControllerContext) -> list[int]:
+    """The partitions whose leader is not online, ascending, except those of topics being deleted.
 
-    Of a suspected leader nothing is known: it leads on where nobody in sync can take its place.
+    Only partitions with a replica that is not online are looked at.  A suspected leader may still be alive: it stays
+    leader if no other in-sync replica can replace it.
     """
     table = context.table
+    pids = table.partitions_on_brokers(b for b in table.brokers_with_replicas() if b not in context.live)
+    if context.offline_dirs:
+        pids = sorted(set(pids).union(*context.offline_dirs.values()))
     isrs, leaders = take(pids, table.isr_of, table.leader)
     if context.offline_dirs:
         online = map(context.is_replica_online, pids, leaders)
@@ -104,7 +109,7 @@ def _may_lead_unheard(context: ControllerContext, pid: int) -> bool:
 
 
 def plan_initialization(context: ControllerContext, pids: Sequence[int]) -> tuple[Decisions, list[int]]:
-    """First leadership of New partitions; and those that have no live replica to give it to."""
+    """The first leadership of New partitions, and the pids of those without a live replica."""
     table, live = context.table, context.live
     decisions, failed = Decisions.none(), []
     memo: dict[int, tuple[int, ...]] = {}
@@ -127,6 +132,13 @@ def plan_initialization(context: ControllerContext, pids: Sequence[int]) -> tupl
     return decisions, failed
 
 
+def effects_of_initialization(done: Decisions) -> Effects:
+    return Effects(
+        (Entered(done.pids, PartitionState.OnlinePartition, "initialized"),),
+        (Told(done.pids, done.recipients, is_new=True),),
+    )
+
+
 def plan_elections(
     context: ControllerContext,
     pids: Sequence[int],
@@ -135,7 +147,7 @@ def plan_elections(
     *,
     recovery_supported: bool = True,
 ) -> tuple[Decisions, Elections]:
-    """New leadership by the strategy, leader epochs raised by one; ``Elections.failed`` keep what they have."""
+    """New leadership by the strategy, leader epochs raised by one; ``Elections.failed`` keep their leadership."""
     table, epoch = context.table, context.epoch
     leader_epoch, partition_epoch, recovery = table.leader_epoch, table.partition_epoch, table.recovery_state
     elections = elect(context, pids, strategy, unclean)
@@ -155,6 +167,18 @@ def plan_elections(
         [outcome.recipients for outcome in elections.outcomes],
     )
     return decisions, elections
+
+
+def effects_of_elections(strategy: Strategy, unclean: Collection[int], done: Decisions) -> Effects:
+    """``unclean``: the pids whose new leader was not in the ISR; the journal tells them apart."""
+    online = PartitionState.OnlinePartition
+    return Effects(
+        (
+            Entered([pid for pid in done.pids if pid not in unclean], online, strategy.value),
+            Entered([pid for pid in done.pids if pid in unclean], online, f"{strategy.value}, unclean"),
+        ),
+        (Told(done.pids, done.recipients),),
+    )
 
 
 def plan_leader_epochs(context: ControllerContext, pids: Sequence[int]) -> Decisions:

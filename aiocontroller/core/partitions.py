@@ -2,18 +2,18 @@
 
 Theory.  Two million partitions do not fit a Python object each, and decisions repeat: there are few distinct replica
 lists and few distinct ISRs.  So a partition is a dense int (*pid*, a row), its numbers live in ``array`` columns, and
-its tuples are interned, one id per distinct value.  Whatever depends only on interned values is decided once per
+its tuples are interned, one id per distinct value.  A decision that depends only on interned values is made once per
 combination and batch, not once per partition.
 
 Rules.
  * A pid is valid until its topic is removed; rows are then reused.
- * Only the setters here write a column, since they keep three derived things true: the index from broker to
+ * Only the setters here write a column, since they maintain three derived values: the index from broker to
    partitions, the number of partitions in each state, and the preferred-replica imbalance.
- * Results come in ascending pid order, so nothing depends on hashing.  Rows are used again: a topic's partitions mostly
-   stand together, but whoever groups by topic must not count on it.
+ * Results come in ascending pid order, so nothing depends on hashing.  A topic's rows are usually contiguous, but code
+   that groups by topic must not rely on it, because rows are reused.
 
-The index goes broker -> assignment ids -> rows in order: a moved partition costs two binary searches, and a broker's
-partitions are found without looking at any other's.
+The index maps broker -> assignment ids -> rows in order: moving a partition costs two binary searches, and finding a
+broker's partitions does not touch other brokers' rows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from aiocontroller.core.states import PartitionState, ReplicaState
 T = TypeVar("T")
 
 NO_ISR = -1
-"""``isr_of`` of a partition that has no leadership yet."""
+"""Value of ``isr_of`` for a partition without leadership."""
 
 _NON_EXISTENT = int(PartitionState.NonExistentPartition)
 
@@ -64,7 +64,7 @@ class Interner(Generic[T]):
 
 
 class Topic:
-    """A topic's row of the table: name, id (16 bytes) and its pids by partition number (-1 where there is none)."""
+    """A topic of the table: name, id (16 bytes) and its pids by partition number (-1 if there is none)."""
 
     __slots__ = ("deleting", "id", "name", "number", "pids")
 
@@ -74,7 +74,7 @@ class Topic:
         self.id = topic_id
         self.pids: array[int] = array("i")
         self.deleting = False
-        """Queued for deletion: out of the gauges, and brokers are told to forget it."""
+        """Queued for deletion: the gauges leave it out, and brokers are told to forget it."""
 
     def partitions(self) -> list[int]:
         """The pids of all partitions that exist, in order of partition number."""
@@ -82,7 +82,7 @@ class Topic:
 
 
 class PartitionTable:
-    """See the module.  Columns are public to read: hot loops index them directly."""
+    """See the module's docstring.  The columns are public for reading: hot loops index them directly."""
 
     def __init__(self) -> None:
         self.topics: list[Topic | None] = []
@@ -106,15 +106,15 @@ class PartitionTable:
         """Interned tuple of ``ReplicaState``, parallel to the assignment's replicas."""
 
         self.count_by_state = [0, 0, 0, 0]
-        """Partitions in each ``PartitionState``; topics being deleted are left out of it."""
+        """Number of partitions in each ``PartitionState``, without topics being deleted."""
         self.leadership_count = 0
-        """Partitions that have leadership (Kafka's ``GlobalPartitionCount``)."""
+        """Number of partitions with leadership (Kafka's ``GlobalPartitionCount``)."""
         self.preferred_replica_imbalance = 0
-        """Partitions not led by their first replica; topics being deleted are left out of it."""
+        """Number of partitions not led by their first replica, without topics being deleted."""
         self.changes = 0
-        """Grows whenever a row gets other replicas, or none."""
+        """Increases whenever a row's replicas change or are removed."""
         self.not_online: dict[int, None] = {}
-        """The pids in NewPartition or OfflinePartition, in order of arrival: what an election may bring online."""
+        """The pids in NewPartition or OfflinePartition, in order of arrival; an election may bring these online."""
 
         self._rows: list[array[int]] = []
         """The pids of each interned assignment, ascending."""
@@ -173,13 +173,13 @@ class PartitionTable:
         return list(compress(rows, map(ge, self.topic_of, repeat(0)))) if self._free_rows else rows
 
     def with_leadership(self, pids: Sequence[int]) -> Sequence[int]:
-        """Those that have it; the same object where every partition of the cluster has."""
+        """The pids with leadership; the same object if every partition of the cluster has it."""
         if self.leadership_count == len(self):
             return pids
         return list(compress(pids, map(ne, take(pids, self.isr_of)[0], repeat(NO_ISR))))
 
     def worth_telling(self, pids: Sequence[int]) -> Sequence[int]:
-        """Those with leadership, and those of topics that are being deleted: brokers are to forget them."""
+        """The pids with leadership, and those of topics being deleted, which brokers must forget."""
         led = self.with_leadership(pids)
         if len(led) == len(pids):
             return pids
@@ -207,7 +207,7 @@ class PartitionTable:
         return found
 
     def brokers_with_replicas(self) -> list[int]:
-        """The ids of the brokers that some partition's assignment names, ascending."""
+        """The ids of the brokers named in any partition's assignment, ascending."""
         return sorted(b for b, used in self._assignments_of_broker.items() if any(self._rows[a] for a in used))
 
     # -- topics ----------------------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ class PartitionTable:
         self._forget_topic_id(topic)
 
     def _forget_topic_id(self, topic: Topic) -> None:
-        """Another topic may have come with the same id (damage in ZooKeeper); then the id is no longer this one's."""
+        """Remove the topic's id, unless another topic has taken the same id (damage in ZooKeeper)."""
         if self.topic_by_id.get(topic.id) is topic:
             del self.topic_by_id[topic.id]
 
@@ -271,11 +271,11 @@ class PartitionTable:
         return self.add_partitions(topic, {partition: assignment})[0]
 
     def add_partitions(self, topic: Topic, partitions: Mapping[int, ReplicaAssignment]) -> Sequence[int]:
-        """Rows for new partitions of a topic, as ``add_partition``; their pids by ascending partition number."""
+        """Add rows for new partitions, as ``add_partition``; returns their pids by ascending partition number."""
         return self.add_partitions_of([(topic, partitions)])
 
     def add_partitions_of(self, topics: Iterable[tuple[Topic, Mapping[int, ReplicaAssignment]]]) -> Sequence[int]:
-        """The same for many topics at once, each given once; their pids in the order of the topics."""
+        """Do the same for many topics at once, each given once; returns the pids in the order of the topics."""
         numbers: list[int] = []
         values: list[ReplicaAssignment] = []
         owners: list[int] = []
@@ -314,7 +314,7 @@ class PartitionTable:
         return pids
 
     def _new_rows(self, count: int) -> Sequence[int]:
-        """Blank rows, ascending: used ones first."""
+        """Blank rows, ascending: reused rows first."""
         reused = [self._free_rows.pop() for _ in range(min(len(self._free_rows), count))]
         first, more = len(self.topic_of), count - len(reused)
         for column, blank in self._blanks():
@@ -323,7 +323,7 @@ class PartitionTable:
         return [*reused, *fresh] if reused else fresh
 
     def _blanks(self) -> tuple[tuple[array[int], int], ...]:
-        """Every column, and what it holds in a row that no partition has."""
+        """Every column with its value for an unused row."""
         return (
             (self.topic_of, -1),
             (self.index_of, 0),
@@ -378,7 +378,7 @@ class PartitionTable:
         controller_epochs: Iterable[int],
         partition_epochs: Iterable[int],
     ) -> None:
-        """Parallel columns, one entry for each pid."""
+        """Set many leaderships: parallel columns, one entry for each pid."""
         self._count_leaderships(pids, -1)
         put(self.leader, pids, leaders)
         put(self.leader_epoch, pids, leader_epochs)
@@ -389,7 +389,7 @@ class PartitionTable:
         self._count_leaderships(pids, +1)
 
     def _count_leaderships(self, pids: Sequence[int], sign: int) -> None:
-        """Take what the gauges count of these rows out of them, or put it back."""
+        """Add these rows to the gauges (sign 1) or subtract them (sign -1)."""
         [isrs] = take(pids, self.isr_of)
         led = len(pids) - isrs.count(NO_ISR)
         self.leadership_count += sign * led
@@ -402,7 +402,7 @@ class PartitionTable:
                 self.preferred_replica_imbalance += sign
 
     def set_state(self, pids: Sequence[int], state: PartitionState) -> None:
-        """Unchecked; ``partition_state_machine`` is who checks."""
+        """Set states without a check; ``partition_state_machine`` checks transitions."""
         if not pids:
             return
         [before] = take(self.staying(pids), self.state)
@@ -417,26 +417,30 @@ class PartitionTable:
                 self.not_online.pop(pid, None)
 
     def staying(self, pids: Sequence[int]) -> Sequence[int]:
-        """Those whose topics are not being deleted; the same object where none is."""
+        """The pids whose topics are not being deleted; the same object if none is."""
         [topics] = take(pids, self.topic_of)
         going = {n for n in dict.fromkeys(topics) if (topic := self.topics[n]) is None or topic.deleting}
         return [pid for pid, n in zip(pids, topics, strict=True) if n not in going] if going else pids
 
     # -- replicas --------------------------------------------------------------------------------------------------
 
+    def set_replica_states(self, pids: Sequence[int], states: Iterable[int]) -> None:
+        """Set each partition's interned replica states, parallel to the pids.  Unchecked, like ``set_state``."""
+        put(self.replica_states_of, pids, states)
+
     def replica_state(self, pid: int, broker: int) -> ReplicaState:
-        """NonExistentReplica where the broker holds none."""
+        """The replica's state; NonExistentReplica if the broker is not a replica."""
         replicas = self.replicas(pid)
         if broker not in replicas:
             return ReplicaState.NonExistentReplica
         return ReplicaState(self.replica_states.values[self.replica_states_of[pid]][replicas.index(broker)])
 
-    # -- the derived things ----------------------------------------------------------------------------------------
+    # -- derived values --------------------------------------------------------------------------------------------
 
     def _imbalanced(self, pid: int) -> int:
-        """1 when the first replica does not lead; one that is only being added counts once it is in the ISR.
+        """1 if the first replica does not lead; a replica being added counts only once it is in the ISR.
 
-        Departure from Kafka, which counts the latter until the reassignment is over, even when it leads.
+        Departure from Kafka, which counts an added replica until the reassignment ends, even if it leads.
         """
         isr = self.isr_of[pid]
         if isr == NO_ISR:
@@ -453,7 +457,7 @@ class PartitionTable:
         self._index(number, (pid,))
 
     def _index(self, assignment: int, pids: Sequence[int]) -> None:
-        """Ascending pids that have the assignment (by its id) from now on."""
+        """Index ascending pids under their new assignment (by its id)."""
         rows = self._rows[assignment]
         if not rows or pids[0] > rows[-1]:
             rows.extend(pids)
@@ -462,9 +466,9 @@ class PartitionTable:
                 insort(rows, pid)
 
     def _intern(self, assignment: ReplicaAssignment) -> int:
-        """Its id, known to the index."""
+        """Intern the assignment and prepare the index for it; returns its id."""
         number = self.assignments.id(assignment)
-        while number >= len(self._rows):  # others may intern assignments too, before any partition has them
+        while number >= len(self._rows):  # assignments may be interned before any partition has them
             unindexed = len(self._rows)
             replicas = self.assignments.values[unindexed].replicas
             self._rows.append(array("i"))
@@ -479,7 +483,7 @@ class PartitionTable:
 
 
 def _in_order(partitions: Mapping[int, ReplicaAssignment]) -> Sequence[int]:
-    """The partition numbers, ascending; a range where none is missing between them."""
+    """The partition numbers, ascending; a range if they are contiguous."""
     numbers = sorted(partitions)
     first, last = numbers[0], numbers[-1]
     return range(first, last + 1) if last - first == len(numbers) - 1 else numbers

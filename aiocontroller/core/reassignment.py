@@ -1,11 +1,11 @@
-"""Moving replicas: what a requested assignment means, and in which phase a reassignment is.
+"""Reassignment: validates requested assignments and decides which phase a reassignment is in.
 
-An assignment under way holds the union of origin and target, with the lists of what is added and what is removed; it
-is what the topic znode says, so every controller can go on from it.
+The assignment during a reassignment is the union of origin and target, with lists of the added and the removed
+replicas.  The topic znode holds all of it, so any controller can continue from it.
 
-Phases, as in Kafka: *U* the new assignment is written, replaced or taken back; *A* the added replicas catch up; *B*
-all of the target is in sync: the leader moves into the target, the removed replicas are stopped and deleted, the
-target alone is written.
+Phases, as in Kafka: *U* writes, replaces or cancels the new assignment; in *A* the added replicas catch up; in *B* all
+of the target is in sync: the leader moves into the target, the removed replicas are stopped and deleted, and the target
+alone is written.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.debts import Debt
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import ReplicaAssignment
 from aiocontroller.core.partitions import NO_ISR
@@ -25,15 +26,31 @@ class Refused(NamedTuple):
 
 
 def check_target(context: ControllerContext, pid: int, target: Sequence[int] | None) -> ReplicaAssignment | Refused:
-    """The assignment in which a requested reassignment begins; ``target`` None takes the running one back.
+    """The first assignment of a requested reassignment; ``target`` None cancels the one in progress.
 
-    Replicas that would be added must be on live brokers, which this controller itself is not, whatever clients see.
+    ``pid`` is -1 for a partition that does not exist or whose topic is about to be deleted.
+    Added replicas must be on live brokers; this controller is not one, although clients see it as a node.
     """
+    if pid < 0:
+        return _unknown(context, target)
     current = context.table.assignment(pid)
     if target is None:
         if pid not in context.partitions_being_reassigned:
             return Refused(KafkaErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment is in progress")
         return _unless_it_loses_data(context, pid, current.reassign_to(current.origin))
+    refused = _check_replicas(context, current, target)
+    return refused or _unless_it_loses_data(context, pid, current.reassign_to(target))
+
+
+def _unknown(context: ControllerContext, target: Sequence[int] | None) -> Refused:
+    """The refusal for an unknown partition; an invalid target is reported first."""
+    if target is None:
+        return Refused(KafkaErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment is in progress")
+    refused = _check_replicas(context, ReplicaAssignment(()), target)
+    return refused or Refused(KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+
+
+def _check_replicas(context: ControllerContext, current: ReplicaAssignment, target: Sequence[int]) -> Refused | None:
     most = len(context.live) + len(current.origin)
     if len(target) > most:
         found = f"found {len(target)} replicas, expected {most} at most: those that it has, and each live broker"
@@ -53,7 +70,7 @@ def check_target(context: ControllerContext, pid: int, target: Sequence[int] | N
             KafkaErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"replicas {wanted}: brokers {', '.join(map(str, dead))} are not live (live: {live})",
         )
-    return _unless_it_loses_data(context, pid, assignment)
+    return None
 
 
 def _unless_it_loses_data(
@@ -64,15 +81,15 @@ def _unless_it_loses_data(
     isr = context.table.isr(pid)
     return Refused(
         KafkaErrorCode.INVALID_REPLICA_ASSIGNMENT,
-        f"of the in-sync replicas {isr} none that could lead is among {assignment.replicas}: data would be lost",
+        f"none of the in-sync replicas {isr} that could lead is among {assignment.replicas}: data would be lost",
     )
 
 
 def in_sync_replica_stays(context: ControllerContext, pid: int, assignment: ReplicaAssignment) -> bool:
-    """Whether somebody who holds every record stays a replica, one that can lead if anybody can.
+    """Whether an in-sync replica stays, and one that can lead if any can.
 
-    A reassignment that overrides another drops replicas at once.  When those who were there before are dead, the
-    dropped ones may be all that is in sync; Kafka deletes them.
+    A reassignment that overrides another drops replicas at once.  If the original replicas are dead, the dropped ones
+    may be the only ones in sync; Kafka deletes them.
     """
     table = context.table
     if table.isr_of[pid] == NO_ISR or set(table.replicas(pid)) <= set(assignment.replicas):
@@ -84,9 +101,34 @@ def in_sync_replica_stays(context: ControllerContext, pid: int, assignment: Repl
 
 
 def is_complete(context: ControllerContext, pid: int) -> bool:
-    """Whether phase B may begin: nothing to move, or all of the target is in sync."""
+    """Whether phase B may begin: there is nothing to move, or all of the target is in sync."""
     assignment = context.table.assignment(pid)
     return not assignment.being_reassigned or set(assignment.target) <= set(context.table.isr(pid))
+
+
+def nothing_can_be_lost(context: ControllerContext, pid: int) -> bool:
+    """Whether removed replicas may be deleted: none of them is in sync, and one of the remaining replicas leads.
+
+    Checked once ZooKeeper holds all of phase B's decisions.  A partition that never had a leader has no records.
+    """
+    table = context.table
+    if table.isr_of[pid] == NO_ISR:
+        return True
+    staying = set(table.assignment(pid).target)
+    return table.leader[pid] in staying and set(table.isr(pid)) <= staying
+
+
+def no_longer_owed(context: ControllerContext, wanted: Mapping[int, ReplicaAssignment]) -> list[Debt]:
+    """Debts of brokers that are replicas again by the ``wanted`` assignments."""
+    table, ledger = context.table, context.debts
+    found: list[Debt] = []
+    for pid, assignment in wanted.items() if ledger else ():
+        topic, number = table.topic(pid), table.index_of[pid]
+        for broker in assignment.replicas if topic.name in ledger.topics else ():
+            debt = ledger.get(broker, topic.name, number)
+            if debt is not None and debt.topic_id == topic.id:
+                found.append(debt)
+    return found
 
 
 def by_broker(replicas: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
@@ -101,7 +143,7 @@ def by_broker(replicas: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
 def without_controllers(
     assignment: ReplicaAssignment, controllers: Collection[int], live: Sequence[int], spread: int
 ) -> ReplicaAssignment:
-    """Other live brokers in the places of those that hold no replica; fewer replicas where there is no other."""
+    """Replace controllers in the assignment by other live brokers; drop them if there is no other broker."""
     if not any(replica in controllers for replica in assignment.replicas):
         return assignment
     others = [b for b in live if b not in assignment.replicas]

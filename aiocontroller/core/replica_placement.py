@@ -1,13 +1,12 @@
 """Chooses brokers for a new topic's or new partitions' replicas, as Kafka's ``AdminUtils`` does (3.9, server-common).
 
 Rules.
- * Leaders go round-robin over the broker list from ``start_index``; followers stand at an offset from their leader,
-   and that offset grows each time the leaders have gone once round, so that a broker's followers are spread over all
-   the others.
+ * Leaders go round-robin over the broker list from ``start_index``; followers are at an offset from their leader, which
+   grows each time the leaders have gone once round, so that a broker's followers are spread over all the others.
  * When brokers have racks, the list first alternates between racks, and a follower takes the next broker in a rack
-   that has no replica yet; only when every rack has one does any broker do that has no replica yet.
- * Same arguments, same result as Kafka's.  Kafka draws the start index and the shift when none are given; here the
-   caller draws both, since nothing in ``core`` is left to chance.
+   that has no replica yet; once every rack has one, it takes the next broker that has no replica yet.
+ * The same arguments give the same result as Kafka's.  Kafka draws the start index and the shift itself if none are
+   given; here the caller draws both, since ``core`` leaves nothing to chance.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from aiocontroller.core.errors import BadInputError, KafkaErrorCode
 
 
 class PlacementError(BadInputError):
-    """No assignment can be made from what was asked; ``code`` is what an admin client is told."""
+    """The request allows no assignment; ``code`` is the error code for the client."""
 
     def __init__(self, code: KafkaErrorCode, message: str) -> None:
         super().__init__(message)
@@ -84,21 +83,18 @@ def rack_alternated(racks: Mapping[int, str]) -> list[int]:
 def _checked_racks(
     brokers: Sequence[tuple[int, str | None]], partitions: int, replication_factor: int
 ) -> dict[int, str]:
-    """Each broker's rack, or nothing when no broker has one."""
+    """Each broker's rack, or an empty dict if no broker has one."""
     if partitions <= 0:
-        raise PlacementError(
-            KafkaErrorCode.INVALID_PARTITIONS, f"number of partitions: found {partitions}, expected at least 1"
-        )
+        raise PlacementError(KafkaErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
     if replication_factor <= 0:
         raise PlacementError(
             KafkaErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor: found {replication_factor}, expected at least 1",
+            "Replication factor must be larger than 0.",
         )
     if replication_factor > len(brokers):
         raise PlacementError(
             KafkaErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor: found {replication_factor}, expected at most the number of available brokers, "
-            f"{len(brokers)}",
+            f"Replication factor: {replication_factor} larger than available brokers: {len(brokers)}.",
         )
     if len({broker for broker, _ in brokers}) != len(brokers):
         raise PlacementError(
@@ -128,7 +124,7 @@ def _spread_over_racks(
     shift: int,
     replication_factor: int,
 ) -> tuple[int, ...]:
-    """Ends: the offsets visit every other broker, and one that is acceptable exists while replicas are missing."""
+    """Terminates: the offsets visit every other broker, and an acceptable one exists while replicas are missing."""
     chosen = [order[leader]]
     used_racks = {racks[order[leader]]}
     offset = 0

@@ -1,12 +1,12 @@
 """The replica state machine's decisions (Kafka's ``ZkReplicaStateMachine``).
 
-Replicas come as ``{broker: pids}``.  A partition's replica states are one interned tuple, so a step is decided once
-for each combination of assignment and states.
+Replicas are given as ``{broker: pids}``.  A partition's replica states are one interned tuple, so a transition is
+decided once for each combination of assignment and states.
 
-Departure from Kafka: when several brokers go offline in one step, a partition's ISR shrinks once for all of them,
-with one rise of the leader epoch, where Kafka goes broker by broker.  And when nobody of the ISR is left, Kafka keeps
-the member that it happened to treat last; here the whole ISR stays, since each member of it still holds every
-acknowledged record.
+Departures from Kafka: when several brokers go offline in one step, a partition's ISR shrinks once for all of them and
+its leader epoch rises by one, while Kafka goes broker by broker.  When the whole ISR goes offline, Kafka keeps the
+member that it happened to treat last; here the whole ISR stays, since each member still holds every acknowledged
+record.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import compress
 from typing import NamedTuple
 
-from aiocontroller.core.columns import put, take
+from aiocontroller.core.columns import take
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.decisions import Decisions
+from aiocontroller.core.effects import Effects, Entered, Told
 from aiocontroller.core.ids import NO_LEADER, LeaderAndIsr, ReplicaAssignment
 from aiocontroller.core.partitions import NO_ISR, PartitionTable
 from aiocontroller.core.states import VALID_PREVIOUS_REPLICA_STATES, ReplicaState
@@ -33,7 +34,7 @@ class CheckedReplicas(NamedTuple):
 
 
 def check_valid_previous_states(table: PartitionTable, replicas: Replicas, target: ReplicaState) -> CheckedReplicas:
-    """Which replicas may go to the target state by the table of ``states``; brokers without any are left out."""
+    """Which replicas may make the transition, by the table of ``states``; brokers without any are left out."""
     allowed = VALID_PREVIOUS_REPLICA_STATES[target]
     checked = CheckedReplicas({}, {})
     for broker, pids in replicas.items():
@@ -52,7 +53,7 @@ def check_valid_previous_states(table: PartitionTable, replicas: Replicas, targe
 
 
 def among(replicas: Replicas, pids: Sequence[int]) -> dict[int, list[int]]:
-    """The same of these pids only, all of them ascending; brokers that have none of them are left out."""
+    """The replicas restricted to these pids, ascending; brokers without any are left out."""
     found = {}
     wanted = frozenset(pids)
     for broker, own in replicas.items() if wanted else ():
@@ -64,7 +65,7 @@ def among(replicas: Replicas, pids: Sequence[int]) -> dict[int, list[int]]:
 
 
 def not_in_state(table: PartitionTable, broker: int, pids: Sequence[int], state: ReplicaState) -> list[int]:
-    """The pids whose replica on the broker is in another state, or that have none there."""
+    """The pids without a replica in this state on the broker."""
     states = _states(table, broker, pids)
     if state not in states.values():
         return list(pids)
@@ -77,7 +78,7 @@ def _combinations(table: PartitionTable, pids: Sequence[int]) -> Iterator[tuple[
 
 
 def _states(table: PartitionTable, broker: int, pids: Sequence[int]) -> dict[tuple[int, int], ReplicaState]:
-    """The state of the broker's replica in each combination that occurs; NonExistentReplica where it holds none."""
+    """The state of the broker's replica in each combination that occurs; NonExistentReplica if it has none."""
     assignments, values = table.assignments.values, table.replica_states.values
     found = {}
     for combination in dict.fromkeys(_combinations(table, pids)):
@@ -88,7 +89,7 @@ def _states(table: PartitionTable, broker: int, pids: Sequence[int]) -> dict[tup
 
 
 def set_replica_states(table: PartitionTable, replicas: Replicas, target: ReplicaState) -> None:
-    """Unchecked; a broker that is not among a partition's replicas has no state to set there."""
+    """Set states without a check; brokers that are not replicas of a partition are skipped."""
     assignments, values = table.assignments.values, table.replica_states.values
     for broker, pids in replicas.items():
         changed: dict[tuple[int, int], int] = {}
@@ -97,11 +98,11 @@ def set_replica_states(table: PartitionTable, replicas: Replicas, target: Replic
             states = tuple(target if replica == broker else ReplicaState(state) for replica, state in members)
             changed[combination] = table.replica_states.id(states)
         if any(before != after for (_, before), after in changed.items()):
-            put(table.replica_states_of, pids, [changed[pair] for pair in _combinations(table, pids)])
+            table.set_replica_states(pids, [changed[pair] for pair in _combinations(table, pids)])
 
 
 def initialize_replica_states(context: ControllerContext) -> None:
-    """States at failover: online replicas Online, the rest DeletionIneligible."""
+    """Set the states at failover: online replicas Online, the rest DeletionIneligible."""
     table, live = context.table, context.live
     everything = table.pids()
     [assignments] = take(everything, table.assignment_of)
@@ -114,7 +115,7 @@ def initialize_replica_states(context: ControllerContext) -> None:
         )
         for assignment in sorted(set(assignments))
     }
-    put(table.replica_states_of, everything, map(states.__getitem__, assignments))
+    table.set_replica_states(everything, map(states.__getitem__, assignments))
     for broker, damaged in context.offline_dirs.items():
         if broker in live:
             lost = [pid for pid in table.partitions_on_broker(broker) if pid in damaged]
@@ -122,7 +123,7 @@ def initialize_replica_states(context: ControllerContext) -> None:
 
 
 def online_and_offline(context: ControllerContext, broker: int) -> tuple[list[int], list[int]]:
-    """The partitions whose replica on the broker is online, and those where it is not."""
+    """The partitions whose replica on the broker is online, and the others."""
     pids, damaged = context.table.partitions_on_broker(broker), context.offline_dirs.get(broker, ())
     if broker not in context.live:
         return [], pids
@@ -132,17 +133,17 @@ def online_and_offline(context: ControllerContext, broker: int) -> tuple[list[in
 
 
 class OfflinePlan(NamedTuple):
-    """What OfflineReplica needs for the partitions concerned."""
+    """The effects of a transition to OfflineReplica."""
 
     shrink: Decisions
     """ISRs to write without the replicas that go offline."""
     unchanged: list[int]
-    """Partitions with leadership whose ISR did not hold the replica: others hear of it, nothing is written."""
+    """Partitions whose ISR did not contain the replica: the other replicas are told, nothing is written."""
     without_leadership: list[int]
 
 
 def plan_offline(context: ControllerContext, replicas: Replicas) -> OfflinePlan:
-    """Take the replicas out of their partitions' ISRs; where the leader goes, none leads (elect first)."""
+    """Take the replicas out of their partitions' ISRs; partitions whose leader goes have none then (elect first)."""
     table, isrs, epoch = context.table, context.table.isrs.values, context.epoch
     shrunk: dict[tuple[int, tuple[int, ...]], tuple[int, ...] | None] = {}
     others: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
@@ -181,8 +182,26 @@ def plan_offline(context: ControllerContext, replicas: Replicas) -> OfflinePlan:
     return plan
 
 
+def effects_of_offline(
+    context: ControllerContext, replicas: Replicas, plan: OfflinePlan, stop: bool, done: Decisions
+) -> Effects:
+    """The remaining replicas are told; with ``stop``, those that went offline stop."""
+    told = [Told(done.pids, done.recipients)]
+    if plan.unchanged:
+        gone = leaving(among(replicas, plan.unchanged))
+        others = [tuple(r for r in context.table.replicas(pid) if r not in brokers) for pid, brokers in gone]
+        told.append(Told(plan.unchanged, others, unless_told=True))
+    settled = sorted((*done.pids, *plan.unchanged, *plan.without_leadership)) if stop else []
+    return Effects(
+        (Entered(done.pids, None, ReplicaState.OfflineReplica.name),),
+        tuple(told),
+        plan.without_leadership,
+        among(replicas, settled) if settled else {},
+    )
+
+
 def leaving(replicas: Replicas) -> list[tuple[int, tuple[int, ...]]]:
-    """(pid, the brokers that its replicas leave), ascending."""
+    """(pid, the brokers of its given replicas), ascending."""
     if len(replicas) == 1:
         ((broker, pids),) = replicas.items()
         gone = (broker,)
@@ -195,7 +214,7 @@ def leaving(replicas: Replicas) -> list[tuple[int, tuple[int, ...]]]:
 
 
 def _without(isr: tuple[int, ...], gone: Collection[int]) -> tuple[int, ...] | None:
-    """What is left of an ISR, the whole of it where nobody would be; None where none of those who go is in it."""
+    """The ISR without the gone brokers; all of it if it would become empty; None if it contains none of them."""
     left = tuple(r for r in isr if r not in gone)
     return None if len(left) == len(isr) else left or isr
 

@@ -1,14 +1,14 @@
-"""What a decision makes the controller tell the brokers (Kafka's ``AbstractControllerBrokerRequestBatch``).
+"""Collects the requests to brokers that follow from a decision (Kafka's ``AbstractControllerBrokerRequestBatch``).
 
 Rules, Kafka's:
  * per broker the order is LeaderAndIsr, then UpdateMetadata, then StopReplica;
- * a partition stands once in a request: *is new* and *delete* stick once said within a batch;
- * whoever gets a LeaderAndIsr, all registered brokers get the partition by UpdateMetadata;
+ * a partition appears once in a request: *is new* and *delete*, once set, stay set within a batch;
+ * a partition sent to any broker by LeaderAndIsr goes to all registered brokers by UpdateMetadata;
  * an UpdateMetadata without partitions still carries the broker list;
- * only registered brokers (also those shutting down) are written to.
+ * requests go only to registered brokers, including those shutting down.
 
-A batch is a value that is made, filled and taken by one step.  It cannot be left half full for the next term
-(KAFKA-12315), because no next step ever sees it.
+A single step creates, fills and takes a batch.  It cannot be left half full for the next term (KAFKA-12315), because no
+later step ever sees it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from aiocontroller.core.columns import ascend
 from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.debts import Debt
 from aiocontroller.core.ids import EPOCH_DURING_DELETE, NO_EPOCH
 from aiocontroller.core.partitions import NO_ISR
 
@@ -27,11 +28,11 @@ class LeaderAndIsrRequest(NamedTuple):
     pids: list[int]
     """Ascending."""
     new: frozenset[int]
-    """Those whose replica on the broker may be created."""
+    """The pids whose replica on the broker may be created."""
 
 
 class UpdateMetadataRequest(NamedTuple):
-    """One for all ``brokers``: the content is the same but for the broker epoch."""
+    """One request for all ``brokers``: only the broker epoch differs."""
 
     brokers: list[int]
     pids: list[int]
@@ -41,6 +42,8 @@ class StopReplicaRequest(NamedTuple):
     broker: int
     partitions: list[tuple[int, int, bool]]
     """(pid, leader epoch, delete), ascending."""
+    debts: Sequence[tuple[Debt, int]] = ()
+    """Removed replicas to delete, with leader epochs."""
 
 
 class Requests(NamedTuple):
@@ -50,7 +53,7 @@ class Requests(NamedTuple):
 
 
 class Acknowledgements:
-    """Counts the requests of a batch that brokers have not answered yet; tells once when none is left."""
+    """Counts a batch's requests that brokers have not answered yet; calls back once when none is left."""
 
     def __init__(self) -> None:
         self._open = 0
@@ -61,7 +64,7 @@ class Acknowledgements:
         return self._answered
 
     def when_all(self, callback: Callable[[], None]) -> None:
-        """Call back when every request has been answered or given up; at once where there is none."""
+        """Call back when every request has been answered or given up; at once if there are none."""
         self._callback = callback
         self._tell()
 
@@ -76,30 +79,30 @@ class Acknowledgements:
 
 
 class Sent(NamedTuple):
-    """What of a batch brokers have not acknowledged yet."""
+    """The requests of a batch that brokers have not acknowledged yet."""
 
     control: Acknowledgements
     """LeaderAndIsr and StopReplica."""
     metadata: Acknowledgements
-    """UpdateMetadata, after which a broker knows the leaders."""
+    """The UpdateMetadata requests, after which a broker knows the leaders."""
 
 
 class RequestBatch:
-    """May go out in several pieces, so that brokers hear of thousands of partitions while others are being written.
+    """Requests collected for brokers.  A batch may be taken in pieces, so that sending overlaps with further writes.
 
-    Each piece is whole: LeaderAndIsr, UpdateMetadata and StopReplica of what was added since the last.
+    Each piece is complete: LeaderAndIsr, UpdateMetadata and StopReplica for everything added since the last one.
     """
 
     def __init__(self, context: ControllerContext) -> None:
         self._context = context
         self.sent = Sent(Acknowledgements(), Acknowledgements())
-        """Of all pieces."""
+        """Acknowledgements of all pieces."""
         self._told: dict[int, list[Sequence[int]]] = {}
-        """Broker -> pids that it hears of in earlier pieces, ascending ones for each."""
+        """Broker -> pids sent to it in earlier pieces, ascending within each piece."""
         self._clear()
 
     def __len__(self) -> int:
-        """About how many partitions wait to be told: one that was added twice counts twice."""
+        """Approximate number of partitions waiting to be sent: one that was added twice counts twice."""
         return sum(map(len, self._update_metadata_pids))
 
     def _clear(self) -> None:
@@ -108,15 +111,16 @@ class RequestBatch:
         self._update_metadata_brokers: dict[int, None] = {}
         self._update_metadata_pids: list[Sequence[int]] = []
         self._stop_replica: dict[int, dict[int, bool]] = {}
+        self._debts: dict[int, dict[Debt, None]] = {}
         self._since = self._context.table.changes
 
     def __bool__(self) -> bool:
-        return bool(self._leader_and_isr or self._update_metadata_brokers or self._stop_replica)
+        return bool(self._leader_and_isr or self._update_metadata_brokers or self._stop_replica or self._debts)
 
     def add_leader_and_isr_request_for_brokers(
         self, brokers: Iterable[int], pids: Sequence[int], *, is_new: bool
     ) -> None:
-        """The partitions' leadership to each of the brokers, and to all metadata; those without any are left out."""
+        """Send the partitions' leadership to the brokers, and metadata to all; skips partitions without leadership."""
         known = self._context.table.with_leadership(pids)
         if not known:
             return
@@ -135,9 +139,9 @@ class RequestBatch:
         is_new: bool = False,
         unless_told: bool = False,
     ) -> None:
-        """Each partition's leadership to its own recipients, in parallel columns.
+        """Send each partition's leadership to its own recipients, given in parallel columns.
 
-        ``unless_told``: nothing about it has changed since an earlier piece of this batch, if it was in one.
+        ``unless_told`` skips partitions that were in an earlier piece of this batch: they have not changed since.
         """
         told = self._told_of(pids) if unless_told and pids else {}
         by_recipients: dict[tuple[int, ...], list[int]] = {}
@@ -153,7 +157,7 @@ class RequestBatch:
                 self.add_leader_and_isr_request_for_brokers(brokers, group, is_new=is_new)
 
     def _told_of(self, pids: Sequence[int]) -> dict[int, set[int]]:
-        """What of earlier pieces may be about these partitions, by broker."""
+        """The pids of earlier pieces that may be among these partitions, by broker."""
         low, high = min(pids), max(pids)
         near = {b: [own for own in pieces if own[0] <= high and low <= own[-1]] for b, pieces in self._told.items()}
         return {broker: set[int]().union(*pieces) for broker, pieces in near.items() if pieces}
@@ -172,8 +176,14 @@ class RequestBatch:
                 for pid in pids:
                     wanted[pid] = wanted.get(pid, False) or delete
 
+    def add_debts(self, debts: Iterable[Debt]) -> None:
+        """Ask the debts' brokers for the deletions, if they are registered and have not been asked yet."""
+        for debt in debts:
+            if debt.broker in self._context.brokers and not debt.asked:
+                self._debts.setdefault(debt.broker, {})[debt] = None
+
     def take(self) -> Requests:
-        """Everything that was added since the last time, ordered."""
+        """Everything added since the last call, ordered."""
         requests = Requests(
             [
                 LeaderAndIsrRequest(broker, pids, frozenset(self._new.get(broker, ())))
@@ -183,21 +193,47 @@ class RequestBatch:
             UpdateMetadataRequest(sorted(self._update_metadata_brokers), _ascending(self._update_metadata_pids))
             if self._update_metadata_brokers
             else None,
-            [
-                StopReplicaRequest(
-                    broker, [(pid, self._stop_epoch(pid), delete) for pid, delete in sorted(wanted.items())]
-                )
-                for broker, wanted in sorted(self._stop_replica.items())
-            ],
+            self._stop_replica_requests(),
         )
         for told in requests.leader_and_isr:
             self._told.setdefault(told.broker, []).append(told.pids)
         self._clear()
         return requests
 
-    def _replicas_of(self, broker: int, pids: list[int]) -> list[int]:
-        """Without those that were taken away from the broker since they were added."""
+    def _stop_replica_requests(self) -> list[StopReplicaRequest]:
+        requests = []
         table = self._context.table
+        for broker in sorted({*self._stop_replica, *self._debts}):
+            debts = [(debt, self._debt_epoch(debt)) for debt in self._debts.get(broker, ()) if self._is_due(debt)]
+            for debt, _ in debts:
+                debt.asked = True
+            settled = {table.pid(debt.topic, debt.partition) for debt, _ in debts}
+            settled |= self._context.held_back.get(broker, set())
+            wanted = sorted(self._stop_replica.get(broker, {}).items())
+            partitions = [(pid, self._stop_epoch(pid), delete) for pid, delete in wanted if pid not in settled]
+            if partitions or debts:
+                requests.append(StopReplicaRequest(broker, partitions, tuple(debts)))
+        return requests
+
+    def _is_due(self, debt: Debt) -> bool:
+        return self._context.debts.holds(debt) and self._context.may_be_deleted(debt)
+
+    def _debt_epoch(self, debt: Debt) -> int:
+        """The present leader epoch if the topic still exists, so that brokers recognise older requests as stale."""
+        topic = self._context.table.topic_by_name.get(debt.topic)
+        pid = self._context.table.pid(debt.topic, debt.partition)
+        return (
+            self._stop_epoch(pid)
+            if topic is not None and topic.id == debt.topic_id and pid >= 0
+            else (EPOCH_DURING_DELETE)
+        )
+
+    def _replicas_of(self, broker: int, pids: list[int]) -> list[int]:
+        """The pids without those since removed from the broker and those held back from it."""
+        table = self._context.table
+        held = self._context.held_back.get(broker)
+        if held:
+            pids = [pid for pid in pids if pid not in held]
         if table.changes == self._since:
             return pids
         return [pid for pid in pids if table.topic_of[pid] >= 0 and broker in table.replicas(pid)]
@@ -210,24 +246,25 @@ class RequestBatch:
 
 
 def _ascending(added: Sequence[Sequence[int]]) -> list[int]:
-    """All that was added, each once.  Where that was one piece, it usually is that already."""
+    """Everything added, each pid once, ascending.  A single piece usually is so already."""
     if len(added) == 1 and ascend(added[0]):
         return list(added[0])
     return sorted(set[int]().union(*added))
 
 
 LEADERS_FIRST_UP_TO = 1_000
-"""Partitions of a batch.  Larger ones go in Kafka's order: there all are busy for long, whoever hears first."""
+"""Limit in partitions.  Larger batches go in Kafka's order: they keep all brokers busy for long in any order."""
 
 
 def leaders_first(requests: Requests, leader: Sequence[int]) -> tuple[Requests, Requests] | None:
-    """The requests in two parts: what leaders hear about the partitions that they lead, and everything else.
+    """The requests in two parts: those that tell leaders about the partitions they lead, and the rest.
 
-    Departure from Kafka, which tells all at once.  A follower that hears first fetches from a broker that does not lead
-    yet, is refused, and stays away for ``replica.fetch.backoff.ms``, one second, in which ``acks=all`` waits.  Measured
-    with real brokers: a leader's move stalls producers for 1.1 to 2.3 s so, and for 0.1 s where the leader heard first.
+    Departure from Kafka, which sends all at once.  A follower told before its leader fetches from a broker that does
+    not lead yet, is refused, and backs off for ``replica.fetch.backoff.ms``, one second, while ``acks=all`` waits.
+    Measured with real brokers: moving a leader stalls producers for 1.1 to 2.3 s, and for 0.1 s if the leader is told
+    first.
 
-    ``leader`` is the table's column.  None where the batch has no order to it: it is large, or no leader is told.
+    ``leader`` is the table's column.  None if the order does not matter: the batch is large or tells no leader.
     """
     if any(len(request.pids) > LEADERS_FIRST_UP_TO for request in requests.leader_and_isr):
         return None

@@ -1,8 +1,8 @@
-"""The two state machines' tables: which state may follow which.
+"""The two state machines' tables of valid transitions.
 
-The tables drive the checks, the tests (every pair, 16 and 49) and the diagrams in ``docs/``.  An illegal step is
-refused and reported with partition, state and target; it never changes anything (``KafkaController``'s
-``PartitionStateMachine`` and ``ReplicaStateMachine`` do the same).
+The tables drive the checks, the tests (every pair, 16 and 49) and the diagrams in ``docs/``.  An invalid transition is
+refused and reported with partition, state and target, and changes nothing, as in ``KafkaController``'s
+``PartitionStateMachine`` and ``ReplicaStateMachine``.
 """
 
 from __future__ import annotations

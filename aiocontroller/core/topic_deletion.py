@@ -1,13 +1,15 @@
-"""Which topics can be deleted, and what is next for each (the decisions of Kafka's ``TopicDeletionManager``).
+"""Decides which topics can be deleted and the next step of each (Kafka's ``TopicDeletionManager``).
 
 A topic that is *queued* (an entry in ``/admin/delete_topics``) goes through these steps; the sets are in the context:
  1. *eligible*: queued, no replica's deletion under way, not ineligible;
  2. *started*: its partitions are NonExistentPartition, brokers forget it, replicas on live brokers are
     ReplicaDeletionStarted, those on dead ones ReplicaDeletionIneligible;
- 3. answers turn replicas ReplicaDeletionSuccessful, or Ineligible where a broker failed or refused;
- 4. all Successful: the topic's znodes go, the entry last, so that a failover at any point begins again at 1.
+ 3. answers turn replicas ReplicaDeletionSuccessful, or Ineligible if a broker failed or refused;
+ 4. all Successful: the topic's znodes are deleted, the entry last, so that a failover at any point begins again at 1.
 
-*Ineligible* topics wait for what blocks them: a dead broker (its start resumes), a reassignment (its end resumes).
+*Ineligible* topics wait for a reassignment to end or, if they have no id, for a dead broker to start.  A topic with an
+id does not wait for brokers that are dead, refuse or are silent.  It *leaves its replicas behind* there: they become
+Successful, and debts of their brokers before the znodes are deleted (``core.debts``).
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.debts import Changes
+from aiocontroller.core.ids import NO_TOPIC_ID
 from aiocontroller.core.partitions import Topic
 from aiocontroller.core.states import ReplicaState
 
@@ -43,12 +47,12 @@ def replicas_in_state(context: ControllerContext, topic: Topic, state: ReplicaSt
 
 
 class Progress(NamedTuple):
-    """What ``resume_deletions`` finds to do."""
+    """The work that ``resume_deletions`` finds."""
 
     complete: list[Topic]
-    """All replicas are deleted: the znodes may go."""
+    """Topics whose replicas are all deleted: their znodes may be deleted."""
     retry: Replicas
-    """Ineligible replicas of topics none of whose replicas is under way: offline again, to be tried anew."""
+    """Ineligible replicas of topics without a deletion in progress: they become Offline to be tried again."""
     start: list[Topic]
 
 
@@ -67,9 +71,13 @@ def progress(context: ControllerContext) -> Progress:
         if not under_way and ReplicaState.ReplicaDeletionIneligible in states:
             for broker, pids in replicas_in_state(context, topic, ReplicaState.ReplicaDeletionIneligible).items():
                 found.retry.setdefault(broker, []).extend(pids)
-        if not under_way and name not in context.topics_ineligible_for_deletion:
+        if not under_way and name not in context.topics_ineligible_for_deletion and not waits_for_debts(context, topic):
             found.start.append(topic)
     return found
+
+
+def waits_for_debts(context: ControllerContext, topic: Topic) -> bool:
+    return topic.name in context.debts.topics and waits_for_all(context, topic)
 
 
 def _states(context: ControllerContext, topic: Topic) -> set[ReplicaState]:
@@ -82,33 +90,38 @@ def _states(context: ControllerContext, topic: Topic) -> set[ReplicaState]:
 
 
 class Deletion(NamedTuple):
-    """How the replicas of topics whose deletion starts divide."""
+    """The replicas of topics whose deletion starts, by what happens to them."""
 
     delete: Replicas
-    """On live brokers and not deleted yet."""
+    """Replicas on live brokers that are not deleted yet."""
+    left: Replicas
+    """Replicas on dead brokers or failed directories, to be left behind."""
     ineligible: Replicas
-    """On dead brokers or failed directories, and not marked so yet."""
+    """Such replicas of topics without ids that are not marked Ineligible yet."""
     blocked: list[str]
-    """Topics that have any of the latter kind, marked or not."""
+    """Topics with replicas of the latter kind, marked or not."""
     nowhere: Replicas
-    """On nobody: their assignments name a controller."""
+    """Replicas on no broker: their assignments name a controller."""
 
 
 def plan_deletion(context: ControllerContext, topics: Iterable[Topic]) -> Deletion:
     table = context.table
-    plan = Deletion({}, {}, [], {})
+    plan = Deletion({}, {}, {}, [], {})
     for topic in topics:
         blocked = False
         for broker, pids in replicas_of(context, (topic,)).items():
             for pid in pids:
                 state = table.replica_state(pid, broker)
                 if state is ReplicaState.ReplicaDeletionSuccessful:
-                    continue  # gone from its disk, whatever becomes of its broker
+                    continue  # already deleted from its disk
                 if broker in context.controllers:
                     plan.nowhere.setdefault(broker, []).append(pid)
                     continue
                 if context.is_replica_online(pid, broker):
                     plan.delete.setdefault(broker, []).append(pid)
+                    continue
+                if not waits_for_all(context, topic):
+                    plan.left.setdefault(broker, []).append(pid)
                     continue
                 blocked = True
                 if state is not ReplicaState.ReplicaDeletionIneligible:
@@ -119,11 +132,11 @@ def plan_deletion(context: ControllerContext, topics: Iterable[Topic]) -> Deleti
 
 
 class Failed(NamedTuple):
-    """Replicas that could not be deleted; those deleted already, or known to have failed, are in neither."""
+    """Replicas that could not be deleted, without those already deleted or known to have failed."""
 
     failed: Replicas
     standing: Replicas
-    """Those of them whose deletion had not begun: they become OfflineReplica before they can become Ineligible."""
+    """Replicas whose deletion had not begun: they become OfflineReplica before they can become Ineligible."""
 
 
 def failed_replicas(context: ControllerContext, replicas: Replicas) -> Failed:
@@ -134,8 +147,36 @@ def failed_replicas(context: ControllerContext, replicas: Replicas) -> Failed:
     return Failed(failed, {b: [pid for pid in pids if state(pid, b) not in begun] for b, pids in failed.items()})
 
 
+_WAY = (ReplicaState.OfflineReplica, ReplicaState.ReplicaDeletionStarted, ReplicaState.ReplicaDeletionSuccessful)
+
+
+def way_to_successful(context: ControllerContext, replicas: Replicas) -> list[tuple[ReplicaState, Replicas]]:
+    """The valid transitions of replicas that are left behind, from any state; deleted ones need none."""
+    state = context.table.replica_state
+    return [
+        (step, {b: [pid for pid in pids if state(pid, b) not in _WAY[at:]] for b, pids in replicas.items()})
+        for at, step in enumerate(_WAY)
+    ]
+
+
+def waits_for_all(context: ControllerContext, topic: Topic) -> bool:
+    """Whether the deletion waits for all replicas: without topic ids, leftovers could pass for a new topic's."""
+    return topic.id == NO_TOPIC_ID or not context.topic_ids_supported
+
+
+def left_behind(context: ControllerContext, topics: Iterable[Topic]) -> Changes:
+    """The debts that deleting these topics makes."""
+    changes = Changes(context.debts)
+    for topic in topics:
+        for pid in topic.partitions():
+            for broker in context.left_behind.get(pid, ()):
+                changes.owe(broker, topic.name, topic.id, context.table.index_of[pid])
+    return changes
+
+
 def blocked_at_failover(context: ControllerContext, names: Iterable[str]) -> list[str]:
-    """Queued topics that cannot be deleted now: a replica is not online, or a partition is being reassigned."""
+    """Queued topics that cannot be deleted now: a partition is being reassigned, or a replica of one without an id
+    is not online."""
     table = context.table
     blocked = []
     for name in names:
@@ -144,7 +185,9 @@ def blocked_at_failover(context: ControllerContext, names: Iterable[str]) -> lis
             continue
         pids = topic.partitions()
         if any(pid in context.partitions_being_reassigned for pid in pids) or any(
-            not context.is_replica_online(pid, broker) and broker not in context.controllers
+            waits_for_all(context, topic)
+            and not context.is_replica_online(pid, broker)
+            and broker not in context.controllers
             for pid in pids
             for broker in table.replicas(pid)
         ):

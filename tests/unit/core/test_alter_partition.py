@@ -115,7 +115,6 @@ def test_alter_partition_errors(fields: dict[str, Any], error: KafkaErrorCode) -
 @pytest.mark.parametrize(
     "version, error",
     [
-        (0, KafkaErrorCode.OPERATION_NOT_ATTEMPTED),
         (1, KafkaErrorCode.OPERATION_NOT_ATTEMPTED),
         (2, KafkaErrorCode.INELIGIBLE_REPLICA),
         (3, KafkaErrorCode.INELIGIBLE_REPLICA),
@@ -123,6 +122,17 @@ def test_alter_partition_errors(fields: dict[str, Any], error: KafkaErrorCode) -
 )
 def test_shutdown_broker_not_added_to_isr(version: int, error: KafkaErrorCode) -> None:
     assert check_partition(cluster(), change(isr=(1, 4)), 1, version) == Verdict(0, error)
+
+
+@pytest.mark.parametrize("replica", [4, 5])
+def test_version_0_is_granted_with_a_broker_that_is_going(replica: int) -> None:
+    """Brokers of 2.7 to 3.0 never ask again after such a refusal, and their own controllers did not refuse."""
+    verdict = check_partition(cluster(), change(isr=(1, replica)), 1, 0)
+    assert verdict.error_code == KafkaErrorCode.NONE
+    assert verdict.write is not None
+    assert verdict.write.isr == (1, replica)
+    stranger = check_partition(cluster(), change(isr=(1, 99)), 1, 0)
+    assert stranger.error_code == KafkaErrorCode.OPERATION_NOT_ATTEMPTED
 
 
 @pytest.mark.parametrize("isr", [(1, 2, 3), (1,), (2, 1)])

@@ -1,29 +1,13 @@
-"""The drawn state machines are the ones that run."""
+"""The drawn state machines and sequences are the ones that run."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 from aiocontroller.core.states import PartitionState, ReplicaState
-
-ROOT = Path(__file__).parents[3]
-
-
-def make_diagrams(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "scripts/_make_diagrams.py", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+from tests.unit.generated_pages import ROOT, make
 
 
-def test_the_page_is_current() -> None:
-    checked = make_diagrams("--check")
+def test_the_pages_are_current() -> None:
+    checked = make("_make_diagrams.py", "--check")
     assert checked.returncode == 0, checked.stderr
 
 
@@ -33,5 +17,19 @@ def test_every_state_is_on_the_page() -> None:
         assert f"| {state.name} | {int(state)} |" in page
 
 
+def test_the_sequences_show_what_their_words_promise() -> None:
+    page = (ROOT / "docs" / "sequences.md").read_text(encoding="utf-8")
+    sections = {text.partition("\n")[0]: text for text in page.split("\n## ")[1:]}
+    dies = sections["A broker dies"]
+    first = [
+        dies.index(line) for line in ("C1->>Z: check the fence", "C1->>B2: LEADER", "B2-->>C1: done", "C1->>B3: LE")
+    ]
+    assert first == sorted(first), "the new leader answers before the other replica hears"
+    assert "STALE_CONTROLLER_EPOCH\n    Note over C2: resigned" in sections["A deposed controller wakes up"]
+    early = sections["Early detection"]
+    assert early.index("leader 2") < early.index("broker 1 is gone")
+    assert sections["A reassignment"].index("ISR 1,2,4\n") < sections["A reassignment"].index("B3: STOP_REPLICA")
+
+
 def test_unknown_arguments_are_refused() -> None:
-    assert make_diagrams("--chek").returncode == 2
+    assert make("_make_diagrams.py", "--chek").returncode == 2

@@ -6,14 +6,14 @@ import pytest
 
 from aiocontroller.core import events
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import ControllerState, Event, Reply, Request, Response, Signal
+from aiocontroller.core.events import CertainRequest, ControllerState, Event, Reply, Request, Response, Signal
 
 
 def subclasses(of: type[Event]) -> list[type[Event]]:
     return [c for c in vars(events).values() if isinstance(c, type) and issubclass(c, of) and c not in _ABSTRACT]
 
 
-_ABSTRACT = (Event, Signal, Request, Response)
+_ABSTRACT = (Event, Signal, Request, CertainRequest, Response)
 
 
 @pytest.mark.parametrize("event", subclasses(Event))
@@ -45,7 +45,7 @@ def test_timers_have_kafkas_names(state: ControllerState, timer: str | None) -> 
 @pytest.mark.parametrize("signal", subclasses(Signal))
 def test_equal_signals_are_one(signal: type[Signal]) -> None:
     """So that the queue can hold each of them once."""
-    arguments = {"broker": 1, "broker_epoch": 7, "topic": "t", "step": "s"}
+    arguments = {"broker": 1, "broker_epoch": 7, "topic": "t", "partition": 0, "step": "s"}
     fields = [arguments[name] for name in signal.__struct_fields__]
     assert len({signal(*fields), signal(*fields)}) == 1
 

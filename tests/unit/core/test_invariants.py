@@ -71,10 +71,19 @@ def without_leadership(context: ControllerContext) -> None:
             lambda c: c.partitions_being_reassigned.update({9: None}),
             "reassigned: rows that do not exist: found [9]",
         ),
-        (lambda c: c.replicas_being_removed.update({9: {}}), "lose replicas: rows that do not exist: found [9]"),
+        (lambda c: c.held_back.update({9: {9}}), "held back: rows that do not exist: found [9]"),
+        (lambda c: c.held_back.update({1: {0}}), "held back from broker 1 and online there: found [0]"),
+        (
+            lambda c: c.debts.set(1, "t", {0: c.table.topic_by_name["t"].id}, 0),
+            "t-0 on broker 1: found a debt, expected none for a replica",
+        ),
+        (
+            lambda c: c.debts.set(1, "t", {0: b"an earlier one.."}, 0),
+            "t-0 on broker 1: found that its broker may hear of the present topic",
+        ),
         (
             lambda c: c.table.set_assignment(0, ReplicaAssignment((1, 2), (), (2,))),
-            "reassignments that nobody carries on: found ['t-0']",
+            "reassignments that the context does not track: found ['t-0']",
         ),
         (lambda c: c.topics_to_be_deleted.update({"u": None}), "topics being deleted: found [], expected ['u']"),
     ],

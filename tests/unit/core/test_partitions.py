@@ -332,3 +332,13 @@ def test_a_first_replica_that_is_being_added_counts_once_it_is_in_sync() -> None
     assert made.preferred_replica_imbalance == 1
     made.set_leadership(0, leadership(3, (1, 2, 3)))
     assert made.preferred_replica_imbalance == 0
+
+
+def test_partitions_named_in_any_order_get_their_own_replicas() -> None:
+    """A topic's znode may name them in any order."""
+    made = PartitionTable()
+    topic = made.add_topic("t", b"1" * 16)
+    given = {2: ReplicaAssignment((3,)), 0: ReplicaAssignment((1,)), 1: ReplicaAssignment((2,))}
+    pids = made.add_partitions_of([(topic, given)])
+    assert [made.replicas(pid) for pid in pids] == [(1,), (2,), (3,)]
+    assert [made.replicas(made.pid("t", number)) for number in given] == [(3,), (1,), (2,)]

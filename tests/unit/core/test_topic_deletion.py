@@ -1,21 +1,28 @@
-"""Topic deletion's decisions: what Kafka's ``TopicDeletionManagerTest`` pins, one step after the other."""
+"""Topic deletion's decisions: what Kafka's ``TopicDeletionManagerTest`` pins, one step after the other.
+
+Where brokers do not compare topic ids, dead brokers are waited for, as by Kafka; the tests at the end are of others.
+"""
 
 from __future__ import annotations
 
 from aiocontroller.core.context import ControllerContext
-from aiocontroller.core.replica_state_machine import set_replica_states
+from aiocontroller.core.ids import NO_TOPIC_ID
+from aiocontroller.core.replica_state_machine import check_valid_previous_states, set_replica_states
 from aiocontroller.core.states import ReplicaState
 from aiocontroller.core.topic_deletion import (
     Deletion,
     Progress,
     blocked_at_failover,
     failed_replicas,
+    left_behind,
     plan_deletion,
     progress,
     replicas_in_state,
     replicas_ineligible_to_delete,
     replicas_of,
     replicas_to_delete,
+    waits_for_debts,
+    way_to_successful,
 )
 from tests.builders import Replicas, ctx
 
@@ -27,6 +34,7 @@ Ineligible = ReplicaState.ReplicaDeletionIneligible
 
 def queued(topics: dict[str, list[Replicas]], *names: str, dead: tuple[int, ...] = ()) -> ControllerContext:
     context = ctx(3, topics, dead=dead)
+    context.topic_ids_supported = False
     for name in names:
         context.topics_to_be_deleted[name] = None
         context.table.set_topic_deleting(context.table.topic_by_name[name], True)
@@ -54,6 +62,7 @@ def test_initialization() -> None:
     """At failover: queued topics with a replica that is offline, or being reassigned, have to wait."""
     topics: dict[str, list[Replicas]] = {"a": [[1, 2]], "b": [[1, 3]], "c": [[2, 1], [1, 2]], "d": [[2]]}
     context = ctx(3, topics, dead=[3])
+    context.topic_ids_supported = False
     context.partitions_being_reassigned[context.table.pid("c", 1)] = None
     context.set_offline_dir_replicas(2, [context.table.pid("d", 0)], [])
     assert blocked_at_failover(context, ["d", "c", "b", "a", "unknown"]) == ["d", "c", "b"]
@@ -64,7 +73,7 @@ def test_a_replica_that_names_a_controller_holds_nothing_up() -> None:
     context.controllers = frozenset((9,))
     assert blocked_at_failover(context, ["foo", "bar"]) == ["bar"]
     topics = [context.table.topic_by_name[name] for name in ("foo", "bar")]
-    assert plan_deletion(context, topics) == ({1: [0], 2: [2]}, {8: [2]}, ["bar"], {9: [0, 1]})
+    assert plan_deletion(context, topics) == ({1: [0], 2: [2]}, {}, {8: [2]}, ["bar"], {9: [0, 1]})
     set_replica_states(context.table, {1: [0], 9: [0, 1]}, Successful)
     assert steps(context)[0] == ["foo"]
 
@@ -75,7 +84,7 @@ def test_basic_deletion() -> None:
     assert steps(context) == ([], {}, ["foo", "bar"])
     topics = [context.table.topic_by_name[name] for name in ("foo", "bar")]
     plan = plan_deletion(context, topics)
-    assert plan == Deletion(replicas_of(context, topics), {}, [], {})
+    assert plan == Deletion(replicas_of(context, topics), {}, {}, [], {})
     set_replica_states(context.table, plan.delete, Started)
     assert steps(context) == ([], {}, [])
     set_replica_states(context.table, {1: [0, 2], 3: [2]}, Successful)
@@ -89,14 +98,14 @@ def test_deletion_with_broker_offline() -> None:
     context = queued(FOO_BAR, "foo", dead=(2,))
     foo = context.table.topic_by_name["foo"]
     plan = plan_deletion(context, [foo])
-    assert plan == ({1: [0], 3: [1]}, {2: [0, 1]}, ["foo"], {})
+    assert plan == ({1: [0], 3: [1]}, {}, {2: [0, 1]}, ["foo"], {})
     context.topics_ineligible_for_deletion["foo"] = None
     set_replica_states(context.table, plan.delete, Started)
     set_replica_states(context.table, plan.ineligible, Ineligible)
     assert steps(context) == ([], {}, [])
     set_replica_states(context.table, plan.delete, Successful)
     assert steps(context) == ([], {2: [0, 1]}, [])
-    assert plan_deletion(context, [foo]) == ({}, {}, ["foo"], {})  # marked already; what is deleted stays so
+    assert plan_deletion(context, [foo]) == ({}, {}, {}, ["foo"], {})  # marked already; what is deleted stays so
 
 
 def test_resumption_once_the_broker_is_back() -> None:
@@ -105,7 +114,7 @@ def test_resumption_once_the_broker_is_back() -> None:
     set_replica_states(context.table, {2: [0, 1]}, Ineligible)
     assert steps(context) == ([], {2: [0, 1]}, ["foo"])
     set_replica_states(context.table, {2: [0, 1]}, Offline)
-    assert plan_deletion(context, [context.table.topic_by_name["foo"]]) == ({2: [0, 1]}, {}, [], {})
+    assert plan_deletion(context, [context.table.topic_by_name["foo"]]) == ({2: [0, 1]}, {}, {}, [], {})
 
 
 def test_broker_failure_after_deletion_started() -> None:
@@ -123,7 +132,7 @@ def test_broker_failure_after_deletion_started() -> None:
 def test_a_failed_log_directory_is_as_good_as_a_dead_broker() -> None:
     context = queued(FOO_BAR, "bar")
     context.set_offline_dir_replicas(3, [2], [])
-    assert plan_deletion(context, [context.table.topic_by_name["bar"]]) == ({1: [2]}, {3: [2]}, ["bar"], {})
+    assert plan_deletion(context, [context.table.topic_by_name["bar"]]) == ({1: [2]}, {}, {3: [2]}, ["bar"], {})
 
 
 def test_topics_without_partitions_or_already_gone() -> None:
@@ -156,3 +165,55 @@ def test_replicas_that_failed_by_how_far_their_deletion_had_come() -> None:
     ):
         set_replica_states(context.table, {1: [pid]}, state)
     assert failed_replicas(context, {1: [0, 1, 2, 3]}) == ({1: [0, 1]}, {1: [0]})
+
+
+# -- topics with ids wait for no broker --------------------------------------------------------------------------------
+
+
+def with_ids(topics: dict[str, list[Replicas]], *names: str, dead: tuple[int, ...] = ()) -> ControllerContext:
+    context = queued(topics, *names, dead=dead)
+    context.topic_ids_supported = True
+    for number, topic in enumerate(context.table.topic_by_name.values()):
+        context.table.set_topic_id(topic, bytes([number + 1]) * 16)
+    return context
+
+
+def test_a_dead_broker_blocks_only_topics_without_ids() -> None:
+    context = with_ids({"foo": [[1, 2], [2, 3]], "bar": [[3, 1]]}, "foo", "bar", dead=(2,))
+    context.table.set_topic_id(context.table.topic_by_name["bar"], NO_TOPIC_ID)
+    context.remove_brokers([3])
+    assert blocked_at_failover(context, ["foo", "bar"]) == ["bar"]
+    topics = [context.table.topic_by_name[name] for name in ("foo", "bar")]
+    assert plan_deletion(context, topics) == ({1: [0, 2]}, {2: [0, 1], 3: [1]}, {3: [2]}, ["bar"], {})
+
+
+def test_replicas_are_left_behind_by_legal_steps_from_any_state() -> None:
+    context = with_ids({"foo": [[1, 2], [1, 2], [1, 2], [1, 2], [1, 2]]}, "foo")
+    states = (Offline, Started, Successful, Ineligible, ReplicaState.OnlineReplica)
+    for pid, state in enumerate(states):
+        set_replica_states(context.table, {1: [pid]}, state)
+    for step, replicas in way_to_successful(context, {1: [0, 1, 2, 3, 4]}):
+        checked = check_valid_previous_states(context.table, replicas, step)
+        assert checked.refused == {}
+        set_replica_states(context.table, replicas, step)
+    assert {context.table.replica_state(pid, 1) for pid in range(5)} == {Successful}
+
+
+def test_what_is_left_behind_is_owed_under_the_topics_id() -> None:
+    context = with_ids({"foo": [[1, 2], [1, 2]], "bar": [[1, 2]]}, "foo", "bar")
+    context.left_behind = {0: {2: None}, 1: {2: None, 1: None}, 2: {1: None}}
+    foo = context.table.topic_by_name["foo"]
+    assert left_behind(context, [foo]).wanted() == {(1, "foo"): {1: foo.id}, (2, "foo"): {0: foo.id, 1: foo.id}}
+    context.remove_topic(foo)
+    assert context.left_behind == {2: {1: None}}
+
+
+def test_a_topic_without_an_id_waits_until_its_debts_are_paid() -> None:
+    context = queued({"foo": [[1]]}, "foo")
+    foo = context.table.topic_by_name["foo"]
+    context.debts.set(2, "foo", {0: foo.id}, 0)
+    assert waits_for_debts(context, foo)
+    assert steps(context) == ([], {}, [])
+    context.topic_ids_supported = True
+    context.table.set_topic_id(foo, b"i" * 16)
+    assert steps(context) == ([], {}, ["foo"])

@@ -1,0 +1,196 @@
+"""Compares memory with ZooKeeper, one slice at a time; pure.
+
+A difference is a *suspicion* at first, because a change may be in progress.  If a second look finds it again, it is a
+*finding*, which is recorded and repaired (``controller.audit``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.ids import NO_TOPIC_ID, Broker, LeaderAndIsr, TopicAssignment
+from aiocontroller.core.partitions import Topic
+from aiocontroller.core.states import PartitionState
+
+
+class Kind(StrEnum):
+    """The kind of difference; also the metric's tag."""
+
+    BROKER = "broker"
+    """A broker's registration differs from memory, or only one of the two has it."""
+    TOPIC = "topic"
+    """Only memory or only ZooKeeper has it."""
+    TOPIC_ID = "topic_id"
+    PARTITIONS = "partitions"
+    """The topic has more partitions in ZooKeeper, or fewer."""
+    ASSIGNMENT = "assignment"
+    STATE = "state"
+    """Leader, leader epoch, ISR, controller epoch, recovery state or version differ in ZooKeeper."""
+    MISSING_STATE = "missing_state"
+    DEAD_LEADER = "dead_leader"
+    """Both agree on a leader that is not registered."""
+    UNHEARD = "unheard"
+    """A request or notification in ZooKeeper that should have been dealt with."""
+
+
+Key = tuple[Kind, str]
+
+
+class Finding(NamedTuple):
+    """``subject`` is for people to read.  Without one, ``topic`` is empty and ``partition`` and ``broker`` are -1."""
+
+    kind: Kind
+    subject: str
+    found: str
+    expected: str
+    topic: str = ""
+    partition: int = -1
+    broker: int = -1
+
+    @property
+    def key(self) -> Key:
+        return self.kind, self.subject
+
+    def __str__(self) -> str:
+        return f"{self.subject}: found {self.found}, expected {self.expected} ({self.kind})"
+
+
+class Above(NamedTuple):
+    """The highest epochs that brokers may know of a partition: the next ones sent must be higher."""
+
+    leader_epoch: int
+    partition_epoch: int
+
+
+def shown(state: LeaderAndIsr | None) -> str:
+    if state is None:
+        return "no state"
+    return (
+        f"leader {state.leader}, leader epoch {state.leader_epoch}, ISR {list(state.isr)}, "
+        f"controller epoch {state.controller_epoch}, version {state.partition_epoch}"
+    )
+
+
+# -- lists -------------------------------------------------------------------------------------------------------------
+
+
+def compare_brokers(
+    context: ControllerContext, found: Sequence[Broker], unreadable: Collection[int]
+) -> Iterator[Finding]:
+    registered = {broker.id: broker for broker in found}
+    for broker in sorted({*registered, *context.brokers}.difference(unreadable)):
+        there, known = registered.get(broker), context.brokers.get(broker)
+        if there != known:
+            yield Finding(Kind.BROKER, f"broker {broker}", _broker(there), _broker(known), broker=broker)
+
+
+def _broker(broker: Broker | None) -> str:
+    if broker is None:
+        return "none"
+    endpoints = ", ".join(f"{e.listener}://{e.host}:{e.port}" for e in broker.endpoints)
+    return f"epoch {broker.epoch} at {endpoints} rack {broker.rack}"
+
+
+def compare_topics(
+    context: ControllerContext, found: Iterable[str], unreadable: Collection[str] = ()
+) -> Iterator[Finding]:
+    """``unreadable`` names the topics that memory leaves out because their znodes cannot be read."""
+    present, known = set(found), context.table.topic_by_name  # membership only
+    for name in sorted(present.difference(known, unreadable)):
+        yield Finding(Kind.TOPIC, f"topic {name}", "in ZooKeeper", "no such topic", topic=name)
+    for name in [name for name in known if name not in present]:
+        yield Finding(Kind.TOPIC, f"topic {name}", "not in ZooKeeper", "the topic", topic=name)
+
+
+# -- topics ------------------------------------------------------------------------------------------------------------
+
+
+def compare_topic(context: ControllerContext, topic: Topic, found: TopicAssignment) -> Iterator[Finding]:
+    """Compares id, partitions and assignments; skips partitions being reassigned, which are written step by step."""
+    name, table = topic.name, context.table
+    if found.topic_id != topic.id != NO_TOPIC_ID:
+        yield Finding(Kind.TOPIC_ID, f"topic {name}", found.topic_id.hex(), topic.id.hex(), topic=name)
+        return
+    known = {number: pid for number, pid in enumerate(topic.pids) if pid >= 0}
+    for number in sorted(known.keys() ^ found.partitions.keys()):
+        there, here = ("no partition", "one") if number in known else ("a partition", "none")
+        yield Finding(Kind.PARTITIONS, f"{name}-{number}", there, here, name, number)
+    for number, pid in known.items():
+        there_ = found.partitions.get(number)
+        if there_ is None or pid in context.partitions_being_reassigned:
+            continue
+        assignment = table.assignment(pid)
+        if there_ is not assignment and there_ != assignment:
+            yield Finding(Kind.ASSIGNMENT, f"{name}-{number}", str(there_), str(assignment), name, number)
+
+
+def compare_states(
+    context: ControllerContext,
+    pids: Sequence[int],
+    states: Sequence[LeaderAndIsr | None],
+    *,
+    brokers_write: bool,
+) -> Iterator[Finding]:
+    """``brokers_write``: leaders write ISRs themselves and notify the controller later."""
+    table = context.table
+    for pid, found in zip(pids, states, strict=True):
+        known = table.leadership(pid)
+        if found == known:
+            if (
+                known is not None
+                and table.state[pid] == PartitionState.OnlinePartition
+                and known.leader not in context.brokers
+            ):
+                yield _of_state(context, Kind.DEAD_LEADER, pid, shown(found), "a leader that is registered")
+        elif found is None:
+            yield _of_state(context, Kind.MISSING_STATE, pid, shown(found), shown(known))
+        elif not (brokers_write and known is not None and is_isr_written_by_its_leader(known, found)):
+            yield _of_state(context, Kind.STATE, pid, shown(found), shown(known))
+
+
+def _of_state(context: ControllerContext, kind: Kind, pid: int, found: str, expected: str) -> Finding:
+    partition = context.table.topic_partition(pid)
+    return Finding(kind, str(partition), found, expected, *partition)
+
+
+def is_isr_written_by_its_leader(known: LeaderAndIsr, found: LeaderAndIsr) -> bool:
+    """Whether leader and epochs are unchanged: leaders write ISRs up to inter.broker.protocol.version 2.6."""
+    return (
+        (found.leader, found.leader_epoch) == (known.leader, known.leader_epoch)
+        and found.partition_epoch > known.partition_epoch
+        and found.leader in found.isr
+    )
+
+
+# -- repair ------------------------------------------------------------------------------------------------------------
+
+
+def reconciled(context: ControllerContext, pid: int, found: LeaderAndIsr | None, above: Above) -> LeaderAndIsr | None:
+    """The leadership that ZooKeeper and brokers should agree on; None if it cannot be determined.
+
+    ZooKeeper's state wins, as it would with the next controller; if the znode is gone, memory's does, which ZooKeeper
+    once confirmed.  Brokers that are not replicas are removed as leader and from the ISR.  ``leader_epoch`` is above
+    any that brokers may know.  ``partition_epoch`` is the version of the znode, or -1 if there is none.
+    """
+    table = context.table
+    known, replicas = table.leadership(pid), table.replicas(pid)
+    base = found or known
+    if base is None:
+        return None
+    isr = tuple(r for r in dict.fromkeys(base.isr) if r in replicas)
+    if not isr and known is not None:
+        isr = tuple(r for r in known.isr if r in replicas)
+    if not isr:
+        return None
+    epochs = [above.leader_epoch, base.leader_epoch] + ([] if known is None else [known.leader_epoch])
+    return LeaderAndIsr(
+        base.leader if base.leader in isr else -1,
+        max(epochs) + 1,
+        isr,
+        context.epoch,
+        -1 if found is None else found.partition_epoch,
+        base.recovery_state,
+    )

@@ -1,0 +1,68 @@
+"""What follows from written decisions, without a controller: states entered, brokers told, replicas stopped."""
+
+from __future__ import annotations
+
+from aiocontroller.core.effects import Effects, Entered, Told
+from aiocontroller.core.election import Strategy
+from aiocontroller.core.partition_state_machine import (
+    effects_of_elections,
+    effects_of_initialization,
+    plan_elections,
+    plan_initialization,
+)
+from aiocontroller.core.replica_state_machine import effects_of_offline, plan_offline
+from aiocontroller.core.request_batch import RequestBatch
+from aiocontroller.core.states import PartitionState
+from tests.builders import ctx, lead
+
+Online = PartitionState.OnlinePartition
+
+
+def test_initialized_partitions_are_new_to_their_replicas() -> None:
+    context = ctx(brokers=2, topics={"t": [[1, 2], [2, 1]]}, online=False)
+    decisions, _ = plan_initialization(context, [0, 1])
+    assert effects_of_initialization(decisions) == Effects(
+        (Entered([0, 1], Online, "initialized"),), (Told([0, 1], [(1, 2), (2, 1)], is_new=True),)
+    )
+
+
+def test_only_what_was_written_has_effects() -> None:
+    context = ctx(brokers=[2, 3], topics={"t": [[1, 2, 3], [1, 3, 2], [2, 3, 1]]})
+    decisions, _ = plan_elections(context, [0, 1, 2], Strategy.OFFLINE)
+    effects = effects_of_elections(Strategy.OFFLINE, {2}, decisions.select([1, 2]))
+    assert effects.entered == (
+        Entered([1], Online, "OfflinePartitionLeaderElectionStrategy"),
+        Entered([2], Online, "OfflinePartitionLeaderElectionStrategy, unclean"),
+    )
+    assert effects.told == (Told([1, 2], [(3, 2), (2, 3)]),)
+    assert (effects.metadata, effects.stopped) == ((), {})
+    assert effects_of_elections(Strategy.OFFLINE, {2}, decisions.select([])).told == (Told([], []),)
+
+
+def test_offline_replicas_leave_and_stop() -> None:
+    """The ISR of 0 shrinks; in 1 the replica was out of sync, so nothing is written."""
+    context = ctx(brokers=3, topics={"t": [[1, 2, 3], [1, 2, 3]]})
+    lead(context, "t-0", 2, (2, 1))
+    lead(context, "t-1", 2, (2, 3))
+    replicas = {1: [0, 1]}
+    plan = plan_offline(context, replicas)
+    assert (plan.shrink.pids, plan.unchanged) == ([0], [1])
+    told = (Told([0], [(2, 3)]), Told([1], [(2, 3)], unless_told=True))
+    entered = (Entered([0], None, "OfflineReplica"),)
+    assert effects_of_offline(context, replicas, plan, False, plan.shrink) == Effects(entered, told, [], {})
+    assert effects_of_offline(context, replicas, plan, True, plan.shrink).stopped == {1: [0, 1]}
+    refused = effects_of_offline(context, replicas, plan, True, plan.shrink.select([]))
+    assert refused.stopped == {1: [1]}, "a replica stops once its leader need not wait for it"
+
+
+def test_partition_without_leader_is_told_to_all() -> None:
+    context = ctx(brokers=[2], topics={"t": [[1, 2]]}, online=False)
+    replicas = {1: [0]}
+    plan = plan_offline(context, replicas)
+    effects = effects_of_offline(context, replicas, plan, False, plan.shrink)
+    assert effects.metadata == [0]
+    batch = RequestBatch(context)
+    effects.add_to(batch, context.brokers)
+    told = batch.take().update_metadata
+    assert told is not None
+    assert (list(told.brokers), list(told.pids)) == ([2], [0])
