@@ -1,1 +1,1 @@
-"""The seam to the world: network, clock and chance as ports, with their real (and, later, simulated) form."""
+"""The interface to the outside: network, clock and chance as ports, in a real and a simulated form."""

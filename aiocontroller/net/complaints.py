@@ -1,4 +1,4 @@
-"""Log lines that a stranger can cause, few enough to be read: the first at once, the others counted and summed up."""
+"""Rate-limited log lines for events that any client can cause: logs the first at once, and counts the others."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from aiocontroller.net.ports import Clock
 
 SUMMED_UP_AFTER_S = 10.0
 MAX_CHARACTERS = 1000
-"""Of a line that repeats what a stranger sent."""
+"""Limit for a line that quotes a client's input."""
 
 
 def shortened(text: str) -> str:
-    """With its end left out where it is long."""
+    """The text, truncated if it is long."""
     return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}… ({len(text)} characters)"
 
 
 class Complaints:
-    """One logger's warnings by kind; of each kind one line and one summary in ten seconds."""
+    """One logger's warnings by kind; each kind gets one line and one summary in ten seconds."""
 
     def __init__(self, log: logging.Logger, clock: Clock) -> None:
         self._log = log
         self._clock = clock
         self._held: dict[str, int] = {}
-        """How many were held back, by kind; a kind is in here while it is quiet."""
+        """Number of suppressed lines by kind; contains the kinds that are suppressed now."""
 
     def warn(self, kind: str, message: str, *arguments: object) -> None:
         if kind in self._held:

@@ -1,4 +1,4 @@
-"""The seam to the world: everything that touches sockets, time or chance goes through these ports.
+"""The interface to the outside: all use of sockets, time and chance goes through these ports.
 
 In production they are uvloop and the operating system (``real.py``).  A simulation puts in-memory transports, a
 virtual clock and a seeded generator in their place and runs the rest of the program unchanged.
@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import ssl as ssl_module
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
+DEBUG_VARIABLE = "AIOCONTROLLER_DEBUG"
+"""The environment variable that switches debug mode on, unless it is 0."""
 HANDSHAKE_TIMEOUT_S = 60.0
-"""Of TLS, where nobody says otherwise."""
+"""Timeout of TLS handshakes by default."""
 BACKLOG = 100
-"""Connections that the operating system keeps until we take them."""
+"""Connections that the operating system queues until we accept them."""
 
 
 class Timer(Protocol):
@@ -46,20 +48,20 @@ class Random(Protocol):
 class Listener(Protocol):
     @property
     def port(self) -> int:
-        """The port that it is bound to; the real one where 0 was asked for."""
+        """The port that it is bound to; the actual one if 0 was requested."""
 
     def close(self) -> None:
-        """Stop accepting; connections that exist go on."""
+        """Stop accepting; existing connections continue."""
 
 
 class Gate(Protocol):
-    """Decides which connections are taken, before anything is spent on them."""
+    """Decides which connections to accept, before they cost anything."""
 
     def enter(self, address: str, abort: Callable[[], object]) -> asyncio.BaseProtocol | None:
-        """Somebody connects from an IP address: its protocol, or None, and it is hung up on at once.
+        """The protocol for a connection from an IP address, or None to close it at once.
 
-        ``abort`` hangs up while there is no transport yet (``connection_made`` comes after the TLS handshake).  The
-        protocol hears ``connection_lost`` even if it has not heard ``connection_made``.
+        ``abort`` closes the connection before there is a transport (``connection_made`` comes after the TLS handshake).
+        ``connection_lost`` is called even if ``connection_made`` was not.
         """
 
 
@@ -73,7 +75,7 @@ class Network(Protocol):
         timeout_s: float,
         ssl: ssl_module.SSLContext | None = None,
     ) -> tuple[asyncio.Transport, P]:
-        """Connect by TCP; OSError (TimeoutError included) when that fails."""
+        """Connect by TCP; raises OSError (including TimeoutError) on failure."""
 
     async def serve(
         self,
@@ -83,7 +85,7 @@ class Network(Protocol):
         *,
         ssl: ssl_module.SSLContext | None = None,
     ) -> Listener:
-        """Listen, and take whoever comes; OSError when the address cannot be had."""
+        """Listen and accept every connection; raises OSError if the address is not available."""
 
     async def serve_through(
         self,
@@ -95,13 +97,18 @@ class Network(Protocol):
         handshake_timeout_s: float = HANDSHAKE_TIMEOUT_S,
         backlog: int = BACKLOG,
     ) -> Listener:
-        """Listen, and take those that the gate lets in."""
+        """Listen and accept the connections that the gate admits."""
+
+    async def addresses(self, host: str) -> Sequence[str]:
+        """The IP addresses of a host, in the form passed to ``Gate.enter``; raises OSError if it has none."""
 
 
 class World:
     """The ports together, so that one value travels through the constructors."""
 
-    def __init__(self, network: Network, clock: Clock, chance: Random) -> None:
+    def __init__(self, network: Network, clock: Clock, chance: Random, *, debug: bool = False) -> None:
         self.network = network
         self.clock = clock
         self.random = chance
+        self.debug = debug
+        """Whether to run costly checks for bugs (``core/ownership.py``)."""

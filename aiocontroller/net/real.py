@@ -1,4 +1,4 @@
-"""The operating system's network and clock, through whichever event loop runs (uvloop in production)."""
+"""The operating system's network and clock, through the running event loop (uvloop in production)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import errno
 import logging
+import os
 import random
 import resource
 import socket
@@ -15,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from aiocontroller.net.complaints import Complaints
-from aiocontroller.net.ports import BACKLOG, HANDSHAKE_TIMEOUT_S, Gate, Listener, Timer, World
+from aiocontroller.net.ports import BACKLOG, DEBUG_VARIABLE, HANDSHAKE_TIMEOUT_S, Gate, Listener, Timer, World
 from aiocontroller.net.taken_ports import taken
 
 log = logging.getLogger(__name__)
@@ -24,9 +25,12 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 MOST_DESCRIPTORS = 1 << 20
-"""Where the operating system has no limit; no more than Linux allows by default."""
+"""Used if the operating system has no limit; no more than Linux allows by default."""
+ACCEPTED_PER_TURN = 8
+"""Connections accepted per turn of the loop.  With one, a new connection would wait for a turn of the loop behind each
+of a crowd; with many, a crowd would take the places of connections that have not sent anything yet."""
 ACCEPT_AGAIN_S = 0.1
-"""How long connections are left waiting when there was no descriptor for one."""
+"""How long to stop accepting after descriptors ran out."""
 
 
 class RealClock:
@@ -59,8 +63,8 @@ class Tls(NamedTuple):
 
 
 class RealListener:
-    """Takes one connection per turn of the loop, and none while there is no descriptor for it: then they wait with the
-    operating system, and the loop does not spin."""
+    """Accepts a few connections per turn of the loop, and none while descriptors are used up: connections then wait in
+    the operating system's queue, and the loop does not spin."""
 
     def __init__(self, sockets: Sequence[socket.socket], gate: Gate, tls: Tls | None) -> None:
         self._sockets = sockets
@@ -87,19 +91,20 @@ class RealListener:
             task.cancel()
 
     def _accept(self, listening: socket.socket) -> None:
-        """Called by the loop once a turn while a connection waits."""
-        try:
-            connected, peer = listening.accept()
-        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return  # it went away meanwhile
-        except OSError as error:
-            if error.errno not in OUT_OF_DESCRIPTORS:
-                raise
-            self._complaints.warn("connections that wait", "No connection can be taken: %s", error)
-            self._loop.remove_reader(listening)
-            self._loop.call_later(ACCEPT_AGAIN_S, self._accept_again, listening)
-            return
-        self._enter(connected, str(peer[0]))
+        """Called by the loop once per turn while a connection waits."""
+        for _ in range(ACCEPTED_PER_TURN):
+            try:
+                connected, peer = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return  # none waits, or it was closed meanwhile
+            except OSError as error:
+                if error.errno not in OUT_OF_DESCRIPTORS:
+                    raise
+                self._complaints.warn("connections that wait", "No connection can be taken: %s", error)
+                self._loop.remove_reader(listening)
+                self._loop.call_later(ACCEPT_AGAIN_S, self._accept_again, listening)
+                return
+            self._enter(connected, str(peer[0]))
 
     def _accept_again(self, listening: socket.socket) -> None:
         if listening.fileno() >= 0:
@@ -127,7 +132,7 @@ class RealListener:
             protocol.connection_lost(None)
 
     async def _open(self, connected: socket.socket, protocol: asyncio.BaseProtocol) -> None:
-        """Until the protocol has its transport."""
+        """Run until the protocol has its transport."""
         loop = asyncio.get_running_loop()
         try:
             connected.setblocking(False)
@@ -183,6 +188,10 @@ class RealNetwork:
         tls = None if ssl is None else Tls(ssl, handshake_timeout_s)
         return RealListener(await _listen(host, port, backlog), gate, tls)
 
+    async def addresses(self, host: str) -> Sequence[str]:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
 
 async def _listen(host: str, port: int, backlog: int) -> list[socket.socket]:
     """Sockets for every address of the host; an empty host is every interface."""
@@ -210,7 +219,7 @@ async def _listen(host: str, port: int, backlog: int) -> list[socket.socket]:
 
 
 def raise_descriptor_limit() -> int:
-    """Let this process open as many files and sockets as it may at all; how many that is."""
+    """Raise the limit of open files and sockets to the maximum allowed; returns the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -225,11 +234,13 @@ def raise_descriptor_limit() -> int:
 
 
 def return_memory() -> None:
-    """Give what is free back to the operating system, which the C library keeps between pieces in use (glibc only)."""
+    """Return free memory that the C library keeps to the operating system (glibc only)."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 def real_world() -> World:
-    return World(RealNetwork(), RealClock(), random.SystemRandom())
+    """The real world; in debug mode if ``AIOCONTROLLER_DEBUG`` is set and not 0."""
+    debug = os.environ.get(DEBUG_VARIABLE, "0") != "0"
+    return World(RealNetwork(), RealClock(), random.SystemRandom(), debug=debug)

@@ -1,7 +1,7 @@
-"""The network and the clock in memory: the whole program on one loop, with time that passes only when all wait.
+"""The network and the clock in memory: the whole program on one loop, with time that passes only when all tasks wait.
 
 Rules.
- * Nothing here looks at the operating system: one run is the same as the next, event for event.
+ * Nothing here uses the operating system: every run is the same, event for event.
  * A connection keeps the order of its bytes; each piece arrives after the network's delay, never in the same step.
  * Time jumps to the next deadline as soon as nothing is left to do, so an idle day costs nothing.
 """
@@ -29,17 +29,17 @@ EPOCH_US = 1_700_000_000_000_000
 
 
 WRITE_BUFFER_BYTES = 1 << 16
-"""What one end may write, and the other not read, before it is told to pause: asyncio's own high-water mark."""
+"""Unread bytes at which the writing end is told to pause: asyncio's own high-water mark."""
 MIN_DELAY_S = 1e-6
-"""What the shortest timer takes, so that a row of timers always moves the clock."""
+"""The shortest timer, so that a series of timers always advances the clock."""
 
 
 class DeadlockError(RuntimeError):
-    """Everybody waits and no deadline is set: nothing can ever happen again."""
+    """All tasks wait and no deadline is set, so nothing can ever happen again."""
 
 
 class _NoSelector(selectors.BaseSelector):
-    """Stands where the loop has the operating system's: nothing ever comes from there."""
+    """Replaces the operating system's selector; it never reports an event."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         return []
@@ -58,7 +58,7 @@ class _NoSelector(selectors.BaseSelector):
 
 
 class Deadline:
-    """Something that the loop calls back once: what ``asyncio.TimerHandle`` is, and nothing more."""
+    """A callback that the loop calls once: a minimal ``asyncio.TimerHandle``."""
 
     __slots__ = ("_callback", "_cancelled")
 
@@ -74,7 +74,9 @@ class Deadline:
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """asyncio's loop on virtual time: what is ready runs in order; when nothing is, the clock jumps to the next timer.
+    """asyncio's loop on virtual time: ready callbacks run in order; if there are none, the clock jumps to the next
+
+    timer.
 
     It has its own heap of timers: asyncio's compares handles in Python, and half of a simulation is timers.  Timers of
     one deadline run in the order in which they were set.
@@ -105,7 +107,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self.call_at(self._now_s + delay, callback, *args, context=context)
 
     def at(self, when: float, deadline: Deadline) -> None:
-        """``call_at`` for what needs no context of its own, at a third of the cost."""
+        """``call_at`` for callbacks without a context of their own, at a third of the cost."""
         self._set += 1
         heappush(self._timers, (when, self._set, deadline))
 
@@ -139,7 +141,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 class _HostTimer(Deadline):
-    """A timer that waits while its host stands still."""
+    """A timer that waits while its host is paused."""
 
     __slots__ = ("_host",)
 
@@ -155,7 +157,7 @@ class _HostTimer(Deadline):
 
 
 class SimulatedClock:
-    """With a ``host``, its timers stand still with it; time itself does not."""
+    """With a ``host``, its timers pause when it does; time itself does not."""
 
     def __init__(self, host: Host | None = None) -> None:
         self._host = host
@@ -173,8 +175,8 @@ class SimulatedClock:
         return EPOCH_US + round((self.monotonic() + jumped_s) * 1e6)
 
     def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
-        # The loop runs what is due within a nanosecond at once, without moving the clock.  Who then finds its deadline
-        # still 1e-16 s away, as sums of floats have it, would ask again for ever.
+        # The loop runs timers due within a nanosecond at once, without moving the clock.  A caller whose deadline is
+        # still 1e-16 s away, because of rounding, would then ask again for ever.
         loop = self._loop
         timer = Deadline(callback) if self._host is None else _HostTimer(self._host, callback)
         rate = 1.0 if self._host is None else self._host.clock_rate
@@ -211,10 +213,10 @@ class SimulatedTransport(asyncio.Transport):
         """Arrived while reading was paused; None is the end."""
         self._held_bytes = 0
         self._writes_too_much = False
-        """More than that has arrived at the other end and was not read."""
+        """The other end has more unread bytes than the limit."""
         self._high, self._low = WRITE_BUFFER_BYTES, WRITE_BUFFER_BYTES // 4
         self.lag_s = 0.0
-        """What each piece to this end takes longer than others."""
+        """Extra delay of each piece to this end."""
         self.last_due_s = 0.0
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
@@ -228,7 +230,7 @@ class SimulatedTransport(asyncio.Transport):
         self.write(b"".join(list_of_data))
 
     def close(self) -> None:
-        """What was written before still arrives; then the other end learns of it."""
+        """Close after delivering everything written; then the other end is told."""
         if self._closing:
             return
         self._closing = True
@@ -240,7 +242,7 @@ class SimulatedTransport(asyncio.Transport):
         self.close()
 
     def die(self) -> None:
-        """With its host: nobody is told at this end."""
+        """End with the host, without notifying the protocol at this end."""
         self._closing = True
 
     def is_closing(self) -> bool:
@@ -261,7 +263,7 @@ class SimulatedTransport(asyncio.Transport):
         return False
 
     def get_write_buffer_size(self) -> int:
-        """What the other end has not read though it arrived."""
+        """Number of bytes that arrived at the other end and are unread."""
         return 0 if self._peer is None else self._peer._held_bytes
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
@@ -269,7 +271,7 @@ class SimulatedTransport(asyncio.Transport):
         self._low = self._high // 4 if low is None else low
 
     def due(self) -> None:
-        """The next piece has travelled long enough; a host that stands still takes it when it wakes up."""
+        """The next piece has arrived; a paused host receives it when it resumes."""
         if self.host.paused:
             self.host.held.append(self.due)
         else:
@@ -333,18 +335,18 @@ class Host:
         self.crashed = False
         self.paused = False
         self.clock_rate = 1.0
-        """Its seconds in one of the world's; set before anything runs on it."""
+        """The host's clock rate, in its seconds per second of the world; set before anything runs on it."""
         self.wall_jump_s = 0.0
-        """How far somebody has set its wall clock."""
+        """Offset to which its wall clock was set."""
         self.held: list[Callable[[], None]] = []
-        """What came due while it stood still: timers and pieces, in order."""
+        """Timers and pieces that came due while it was paused, in order."""
 
     def pause(self) -> None:
-        """Stand still, as under SIGSTOP: no timer fires and nothing is received; what was sent is sent."""
+        """Pause, as under SIGSTOP: no timer fires and nothing is received; data already sent still arrives."""
         self.paused = True
 
     def resume(self) -> None:
-        """Go on as if nothing had been; only the clock tells."""
+        """Continue after a pause, which only the clock reveals."""
         self.paused = False
         held, self.held = self.held, []
         for due in held:
@@ -360,6 +362,9 @@ class Host:
         ssl: ssl_module.SSLContext | None = None,
     ) -> tuple[asyncio.Transport, P]:
         return await self._network.connect_from(self, protocol_factory, host, port, timeout_s)
+
+    async def addresses(self, host: str) -> list[str]:
+        return await self._network.addresses(host)
 
     async def serve(
         self,
@@ -385,14 +390,14 @@ class Host:
 
 
 Enter = Callable[[str, Callable[[], object]], asyncio.BaseProtocol | None]
-"""``Gate.enter``; a host's name stands for its address."""
+"""``Gate.enter``; a host's name serves as its address."""
 
 
 class SimulatedNetwork:
-    """Hosts, the connections between them, and what is wrong with them.  Ports are unique over all hosts."""
+    """Hosts, the connections between them, and their faults.  Ports are unique over all hosts."""
 
     def __init__(self, delay_s: float = 0.0001, jitter_s: Callable[[], float] | None = None) -> None:
-        """``delay_s`` for each piece, and whatever ``jitter_s`` adds to it."""
+        """``delay_s`` is each piece's delay, to which ``jitter_s`` adds."""
         self.delay_s = delay_s
         self._jitter_s = jitter_s
         self.listeners: dict[int, tuple[Host, Enter]] = {}
@@ -400,10 +405,10 @@ class SimulatedNetwork:
         """(port, client's end, server's end) of every connection that is open."""
         self._next_port = FIRST_FREE_PORT
         self._blocked: dict[tuple[str, str], list[tuple[SimulatedTransport, bytes | None]]] = {}
-        """(from, to) -> what waits for the link to be healed, in order."""
+        """(from, to) -> pieces that wait for the link to be healed, in order."""
         self._lags = False
         self.reordered = 0
-        """Pieces that overtook an earlier one of the same host to the same host, over another connection."""
+        """Number of pieces that overtook an earlier one between the same hosts, over another connection."""
         self._latest_due_s: dict[tuple[str, str], float] = {}
         self._host = Host(self, "localhost")
 
@@ -426,6 +431,9 @@ class SimulatedNetwork:
     async def serve_through(self, gate: Gate, host: str, port: int, **options: Any) -> Listener:
         return await self._host.serve_through(gate, host, port, **options)
 
+    async def addresses(self, host: str) -> list[str]:
+        return [host]
+
     async def connect_from(
         self, host: Host, protocol_factory: Callable[[], P], address: str, port: int, timeout_s: float
     ) -> tuple[asyncio.Transport, P]:
@@ -435,7 +443,7 @@ class SimulatedNetwork:
             await asyncio.sleep(timeout_s)
             raise TimeoutError(f"{address}:{port} does not answer")
         if found is None or host.crashed:
-            raise ConnectionRefusedError(f"nobody listens on {address}:{port}")
+            raise ConnectionRefusedError(f"nothing listens on {address}:{port}")
         client, server = protocol_factory(), found[1](host.name, lambda: None)
         # aiohttp's and others' protocols are asyncio.Protocols in all but their declared class
         near = SimulatedTransport(self, host, cast(asyncio.Protocol, client), (address, port))
@@ -495,7 +503,7 @@ class SimulatedNetwork:
         )
 
     def hang_up(self, name: str, other: str) -> int:
-        """A host closes its connections to another; what it has sent still arrives, however late."""
+        """Close a host's connections to another; data already sent still arrives, however late."""
         broken = [
             n for _, n, f in self.connections if (n.host.name, f.host.name) == (name, other) and not n.is_closing()
         ]
@@ -510,7 +518,7 @@ class SimulatedNetwork:
         return len(broken)
 
     def crash(self, host: Host) -> None:
-        """The host is gone at once: it sends nothing more, hears nothing more, and its peers see their end closed."""
+        """Crash the host at once: it sends and receives nothing more, and its peers see their end closed."""
         for _, near, far in self.connections:
             for end, peer in ((near, far), (far, near)):
                 if end.host is host and not end.is_closing():
@@ -520,11 +528,11 @@ class SimulatedNetwork:
         self.listeners = {port: found for port, found in self.listeners.items() if found[0] is not host}
 
     def block(self, sender: str, receiver: str) -> None:
-        """Hold what one host sends to another, this way only, until ``heal``; new connections time out."""
+        """Hold data from one host to another, in this direction only, until ``heal``; new connections time out."""
         self._blocked.setdefault((sender, receiver), [])
 
     def unblock(self, sender: str, receiver: str) -> None:
-        """What was held arrives, in order."""
+        """Deliver the held data, in order."""
         for to, data in self._blocked.pop((sender, receiver), ()):
             if not to.is_closing():
                 self._send(sender, to, data)
@@ -535,7 +543,7 @@ class SimulatedNetwork:
         return bool(self._blocked) or self._lags
 
     def lag(self, sender: str, receiver: str, extra_s: float) -> int:
-        """What one host sends to another takes longer over each connection that is open now; returns how many."""
+        """Delay data from one host to another on the connections that are open now; returns their number."""
         slow = [
             end
             for _, near, far in self.connections
@@ -548,7 +556,7 @@ class SimulatedNetwork:
         return len(slow)
 
     def heal(self) -> None:
-        """All links carry again, and at once; what was held arrives, in order."""
+        """Make all links work normally again; held data arrives, in order."""
         for _, near, far in self.connections:
             near.lag_s = far.lag_s = 0.0
         self._lags = False
@@ -562,4 +570,4 @@ class SimulatedNetwork:
 def simulated_world(network: SimulatedNetwork | Host, seed: int = 0) -> World:
     import random
 
-    return World(network, SimulatedClock(), random.Random(seed))
+    return World(network, SimulatedClock(), random.Random(seed), debug=True)

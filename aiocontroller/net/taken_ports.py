@@ -1,4 +1,4 @@
-"""Who has a port that somebody else wants: for messages, so that nobody has to look for it."""
+"""Finds the process that holds a port, so that error messages can name it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ LISTENING = "0A"
 
 
 def refuse_a_taken_port(host: str, port: int) -> None:
-    """OSError that names the port and who has it; nothing for port 0."""
+    """Raises OSError naming the port and its holder if it is taken; does nothing for port 0."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OverflowError:
-            return  # no port at all, which whoever is given it says in its own words
+            return  # not a valid port: the caller that binds it reports that
         except OSError as error:
             raise taken(error, host, port) from None
 
 
 def taken(error: OSError, host: str, port: int) -> OSError:
-    """The error of a ``bind``, with its subject."""
+    """The error of a ``bind``, with the address and its holder."""
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     holder = holder_of_port(port) if error.errno == errno.EADDRINUSE else ""
     return OSError(error.errno, f"cannot listen on {address}: {error.strerror}{holder and f' by {holder}'}")
@@ -45,7 +45,7 @@ def holder_of_port(port: int) -> str:
 
 
 def _listening(port: int) -> Iterator[str]:
-    """The inodes of its sockets."""
+    """The inodes of the sockets that listen on the port."""
     for table in ("tcp", "tcp6"):
         try:
             lines = Path("/proc/net", table).read_text().splitlines()[1:]

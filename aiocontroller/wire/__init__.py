@@ -1,6 +1,6 @@
 """Kafka's protocol, bytes to structs and back: no I/O, clock, random or logging.
 
-The three requests a controller floods brokers with (LeaderAndIsr, UpdateMetadata, StopReplica) are written by our own
-encoders straight from the partition table; AlterPartition, which floods back, has its own too.  Everything colder goes
-through kio, behind ``cold``.
+Our own encoders write the controller's bulk requests (LeaderAndIsr, UpdateMetadata, StopReplica) directly from the
+partition table.  AlterPartition, which arrives in bulk, and admin requests that may name tens of thousands of topics or
+partitions have their own codecs too.  Everything else goes through kio, in ``cold``.
 """

@@ -1,4 +1,4 @@
-"""AlterPartition (API key 56), versions 0 to 3: how a partition's leader asks the controller for another ISR.
+"""AlterPartition (API key 56), versions 0 to 3: a partition's leader asks the controller to change the ISR.
 
 version  adds
 0        topics by name
@@ -6,9 +6,9 @@ version  adds
 2        topics by id; an ineligible replica has an error code of its own
 3        the ISR with broker epochs
 
-When a broker restarts, every leader writes one of these for every partition that it shares, so the answer has our own
-encoder (a tenth of kio's time).  The broker epochs of version 3 are stepped over: Kafka's ZooKeeper-mode controller
-does not look at them either.
+When a broker restarts, every leader sends a change for each partition that it shares with that broker, so the response
+has our own encoder (a tenth of kio's time).  The broker epochs of version 3 are skipped, as in Kafka's ZooKeeper-mode
+controller.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class AlterPartitionRequest(msgspec.Struct, frozen=True):
     broker: int
     broker_epoch: int
     partitions: tuple[AlterPartition, ...]
-    """``topic`` is a name below version 2, and an id of 16 bytes from there on."""
+    """``topic`` is a name below version 2, and a 16-byte id from version 2 on."""
 
 
 class AlterPartitionResponse(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ class AlterPartitionResponse(msgspec.Struct, frozen=True):
 
 
 def decode_alter_partition_request(version: int, body: Buffer) -> AlterPartitionRequest:
-    """FrameError when the body is cut short or garbled; bytes behind its end are overlooked, as in any request."""
+    """Raises FrameError when the body is truncated or malformed; ignores trailing bytes, as in any request."""
     cursor = _cursor(version, body, "request")
     broker, broker_epoch = cursor.unpack(_REQUEST, "broker id and epoch")
     partitions = []
@@ -84,7 +84,7 @@ _USUAL_FORMS = [Struct(">iiB" + "iqB" * n + "biB") for n in range(16)]
 
 
 def _read_usual_change(cursor: Cursor, topic: str | bytes) -> AlterPartition | None:
-    """In one unpack, unless the ISR is long, a tagged field is there or bytes are missing; then nothing is read."""
+    """Read in one unpack; reads nothing if the ISR is long, a tagged field is present or bytes are missing."""
     data, at = cursor.data, cursor.at
     if at + _ISR_LENGTH_AT >= len(data) or not 1 <= data[at + _ISR_LENGTH_AT] <= len(_USUAL_FORMS):
         return None
@@ -100,7 +100,7 @@ def _read_usual_change(cursor: Cursor, topic: str | bytes) -> AlterPartition | N
 
 
 def encode_alter_partition_request(version: int, message: AlterPartitionRequest) -> bytes:
-    """A broker's side; all broker epochs in the ISR are said to be unknown (-1)."""
+    """The broker's side; all broker epochs in the ISR are unknown (-1)."""
     check_supported(_KEY, version)
     parts = [_REQUEST.pack(message.broker, message.broker_epoch)]
     by_topic: dict[str | bytes, list[AlterPartition]] = {}
@@ -127,7 +127,7 @@ def encode_alter_partition_request(version: int, message: AlterPartitionRequest)
 def encode_alter_partition_response(
     version: int, error_code: int, results: Sequence[AlterPartitionResult] = ()
 ) -> bytes:
-    """Results in any order; a topic appears once, in order of first appearance.  Without leadership all is zero."""
+    """Takes results in any order; topics appear once, in order of first appearance.  No leadership is all zeros."""
     check_supported(_KEY, version)
     by_topic: dict[str | bytes, list[AlterPartitionResult]] = {}
     for result in results:
@@ -159,7 +159,7 @@ def _result(version: int, result: AlterPartitionResult) -> bytes:
 
 
 def decode_alter_partition_response(version: int, body: Buffer) -> AlterPartitionResponse:
-    """A broker's side; a result with an error has no leadership, and none knows the controller epoch (0)."""
+    """The broker's side; a result with an error has no leadership, and the controller epoch is always unknown (0)."""
     cursor = _cursor(version, body, "response")
     _, error_code = cursor.unpack(_RESPONSE, "throttle time and error code")
     results = []

@@ -1,9 +1,9 @@
 """Kafka's APIs: their keys, versions and header forms, as of Kafka 3.9 in ZooKeeper mode.
 
-A message of version v is *flexible* (KIP-482: compact lengths, tagged fields) from a version on that each API has for
-itself.  Three exceptions, Kafka's own: the answer to ApiVersions always has the oldest header, so that both sides can
-read it before they know each other; ControlledShutdown version 0 has a request header without a client id; and the
-client id in a request header keeps its two-byte length for ever.
+Messages are *flexible* (KIP-482: compact lengths, tagged fields) from a version on that differs by API.  Kafka has
+three exceptions: the response to ApiVersions always has the oldest header, so that both sides can read it before they
+know each other's versions; ControlledShutdown version 0 has a request header without a client id; and the client id in
+a request header keeps its two-byte length for ever.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from aiocontroller.wire.errors import UnsupportedApiError
 
 
 class VersionRange(NamedTuple):
-    """Both ends belong to it."""
+    """Both ends are included."""
 
     min: int
     max: int
@@ -86,7 +86,7 @@ class ApiKey(IntEnum):
 
 
 NEVER = 1 << 15
-"""First flexible version of an API that has none."""
+"""First flexible version of an API without flexible versions."""
 
 _APIS: dict[ApiKey, tuple[int, int]] = {
     # key: (highest version in Kafka 3.9, first flexible version); the lowest is 0 for all
@@ -153,19 +153,19 @@ _APIS: dict[ApiKey, tuple[int, int]] = {
 }
 
 SUPPORTED: dict[ApiKey, VersionRange] = {api: VersionRange(0, last) for api, (last, _) in _APIS.items()}
-"""The versions of each API that this side can read and write: those of Kafka 3.9."""
+"""The versions of each API that we can read and write: those of Kafka 3.9."""
 
 
 def api_name(api_key: int) -> str:
-    """For people: ``UPDATE_METADATA(6)``, or the bare key where nobody knows it."""
+    """For messages: ``UPDATE_METADATA(6)``, or the bare key of an unknown API."""
     return f"{ApiKey(api_key).name}({api_key:d})" if api_key in SUPPORTED else f"API key {api_key}"
 
 
 def is_flexible(api_key: int, version: int) -> bool:
     """Whether messages of this version have compact lengths and tagged fields.
 
-    Answers for any version of a known API, also one that is too new: the header of such a request can still be read.
-    UnsupportedApiError for an unknown key.
+    Accepts any version of a known API, even one that is too new: the header of such a request can still be read.
+    Raises UnsupportedApiError for an unknown key.
     """
     known = _APIS.get(api_key)  # type: ignore[call-overload]
     if known is None:
@@ -174,7 +174,7 @@ def is_flexible(api_key: int, version: int) -> bool:
 
 
 def check_supported(api_key: int, version: int, offered: Mapping[Any, VersionRange] = SUPPORTED) -> None:
-    """UnsupportedApiError, naming key, version and what there is, unless ``offered`` holds this version."""
+    """Raises UnsupportedApiError, naming key, version and supported versions, unless ``offered`` has this version."""
     versions = offered.get(api_key)
     if versions is None:
         raise UnsupportedApiError(api_key, version, f"{api_name(api_key)} version {version}: not served here")
@@ -185,7 +185,7 @@ def check_supported(api_key: int, version: int, offered: Mapping[Any, VersionRan
 
 
 def negotiate(mine: VersionRange, theirs: VersionRange | None) -> int | None:
-    """The highest version that both ranges hold; None when they share none, or the other side has none at all."""
+    """The highest version in both ranges; None when they do not overlap or the other side lacks the API."""
     if theirs is None:
         return None
     highest = min(mine.max, theirs.max)
@@ -193,7 +193,7 @@ def negotiate(mine: VersionRange, theirs: VersionRange | None) -> int | None:
 
 
 def negotiate_api(api_key: ApiKey, theirs: Mapping[int, VersionRange]) -> int:
-    """The version of an API to speak with a peer that offers ``theirs``; UnsupportedApiError when there is none."""
+    """The version of an API to use with a peer that offers ``theirs``; raises UnsupportedApiError if there is none."""
     mine, offered = SUPPORTED[api_key], theirs.get(api_key)
     version = negotiate(mine, offered)
     if version is None:

@@ -1,21 +1,23 @@
-"""Every message that is not hot, through kio's schemas: the only module that knows kio.
+"""Codes every message that is not hot by kio's schemas: the only module that uses kio.
 
 kio 0.6.2 is the last release that has the messages between a ZooKeeper-mode controller and its brokers; its versions
-are those of Kafka 3.9.  Its writers are used as they are.  Its native readers are not: they reserve memory for as many
+are those of Kafka 3.9.  We use its writers as they are, but not its native readers: they reserve memory for as many
 elements as a message announces before they look for them, so thirteen bytes from any peer abort the process.  The
-readers here are built from kio's schemas over our checked ``Cursor``; a wrong length costs its sender the connection.
+readers here are built from kio's schemas over our checked ``Cursor``; a wrong length closes the sender's connection.
 
 Entities are kio's frozen dataclasses.  Field names are Kafka's in snake_case, with kio's quirks: ``type_``, ``id_``,
 ``is_k_raft_controller``, ``throttle_time`` (no ``_ms``).  ``request`` and ``response`` make them from plain values
 (error codes and milliseconds as ints, ids as 16 bytes, nested messages as mappings) and hide what a version lacks.
 
-Importing kio takes 0.2 s, a message of a version 4 ms more: both happen at first use, or in ``preload``, which a
-process with an event loop calls before it starts that.
+Importing kio takes 0.2 s, and each version of a message 4 ms more.  Both happen at first use, or in ``preload``, which
+a process calls before it starts its event loop.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
@@ -33,9 +35,9 @@ EntityClass = Any
 """Its class."""
 
 Kind = Literal["request", "response"]
-MAX_REQUEST_ELEMENTS = 50_000
-"""Of all arrays of a request together, without those of numbers: each takes up to 8 microseconds to read, whereas the
-smallest takes a byte.  40,000 partitions are reassigned in one request."""
+MAX_REQUEST_ELEMENTS = 5000
+"""Limit on the elements of all arrays of a request together, except arrays of numbers: an element takes up to 8
+microseconds to read, but as little as one byte.  Requests that may have more elements have hand-written codecs."""
 
 _KINDS: tuple[Kind, ...] = ("request", "response")
 _Read = Callable[[Cursor], Any]
@@ -50,24 +52,24 @@ def encode_response(api_key: int, version: int, entity: Entity) -> bytes:
 
 
 def decode_request(api_key: int, version: int, body: Buffer, most_elements: int = MAX_REQUEST_ELEMENTS) -> Entity:
-    """FrameError when the body is cut short or garbled, or its arrays hold too much; UnsupportedApiError for an unknown
-    API or version.
+    """Raises FrameError when the body is truncated or malformed, or its arrays are too long; UnsupportedApiError for an
+    unknown API or version.
 
-    Bytes behind its end are overlooked, as brokers do: librdkafka sends some, in Metadata and in others.
+    Ignores trailing bytes, as brokers do: librdkafka sends some in Metadata and other requests.
     """
     return _decode(api_key, version, "request", body, most_elements)
 
 
 def decode_response(api_key: int, version: int, body: Buffer) -> Entity:
-    """As ``decode_request``, and FrameError for bytes behind its end; ``version`` is that of the request."""
+    """Like ``decode_request``, but raises FrameError for trailing bytes; ``version`` is that of the request."""
     return _decode(api_key, version, "response", body)
 
 
 def request(api_key: int, version: int, **fields: Any) -> Entity:
     """An entity from plain values.
 
-    What is not given is the schema's default, or zero, empty or null.  Fields that other versions have and this one
-    lacks are left out; TypeError for one that no version has.
+    Missing fields take the schema's default, or zero, empty or null.  Fields that only other versions have are left
+    out; raises TypeError for a field that no version has.
     """
     return _build(_entity_class(api_key, version, "request"), fields)
 
@@ -78,13 +80,13 @@ def response(api_key: int, version: int, **fields: Any) -> Entity:
 
 
 def preload(api_keys: Iterable[int]) -> None:
-    """Import kio and prepare every version of these APIs, so that no first message holds up others."""
+    """Import kio and prepare every version of these APIs, so that a first message does not delay others."""
     for _ in preloading({api_key: SUPPORTED[ApiKey(api_key)] for api_key in api_keys}):
         pass
 
 
 def preloading(offered: Mapping[int, VersionRange]) -> Iterator[None]:
-    """The same in steps of some milliseconds each, for a loop that has other things to do in between."""
+    """Like ``preload``, in steps of some milliseconds each, so that an event loop can run other work in between."""
     for api_key, versions in offered.items():
         for version in range(versions.min, versions.max + 1):
             for kind in _KINDS:
@@ -95,6 +97,24 @@ def preloading(offered: Mapping[int, VersionRange]) -> Iterator[None]:
                 _reader(entity_class)
                 _writer(entity_class)
                 yield
+
+
+@cache
+def _load_kio() -> None:
+    """Import kio without hypothesis, which kio imports if installed and which creates ``.hypothesis`` in the working
+
+    folder.
+
+    Hypothesis is hidden during the import, unless it is already loaded.
+    """
+    hidden = "hypothesis" not in sys.modules
+    if hidden:
+        sys.modules["hypothesis"] = typing.cast(typing.Any, None)
+    try:
+        importlib.import_module("kio.static.primitive")
+    finally:
+        if hidden:
+            del sys.modules["hypothesis"]
 
 
 def _encode(api_key: int, version: int, kind: Kind, entity: Entity) -> bytes:
@@ -111,6 +131,8 @@ def _decode(api_key: int, version: int, kind: Kind, body: Buffer, most_elements:
     subject = f"{api_name(api_key)} version {version} {kind}"
     cursor = Cursor(subject, body, flexible=is_flexible(api_key, version))
     cursor.elements_left = most_elements
+    if kind == "response":
+        cursor.tags_left = UNLIMITED  # CreateTopics has one for each topic
     entity = _reader(entity_class)(cursor)
     if kind == "response":
         cursor.end()
@@ -118,7 +140,7 @@ def _decode(api_key: int, version: int, kind: Kind, body: Buffer, most_elements:
 
 
 class _Out(list[bytes]):
-    """What kio's writers write to."""
+    """The output buffer for kio's writers."""
 
     write = list.append
 
@@ -129,6 +151,7 @@ class _Out(list[bytes]):
 @cache
 def _entity_class(api_key: int, version: int, kind: Kind) -> EntityClass:
     check_supported(api_key, version)
+    _load_kio()
     from kio.index import KioIndexError, load_request_schema, load_response_schema
 
     try:
@@ -146,7 +169,7 @@ def _writer(entity_class: EntityClass) -> Callable[[Any, Any], None]:
 
 
 class _Field:
-    """One field of a kio schema, taken apart."""
+    """The properties of one field of a kio schema."""
 
     def __init__(self, field: dataclasses.Field[Any], hint: Any) -> None:
         self.name = field.name
@@ -181,7 +204,7 @@ def _fields(entity_class: EntityClass) -> tuple[_Field, ...]:
 
 
 def _convert(kafka_type: str, value: Any) -> Any:
-    """A plain value as kio wants it."""
+    """Convert a plain value to kio's type."""
     match kafka_type:
         case "error_code":
             from kio.schema.errors import ErrorCode
@@ -231,14 +254,14 @@ def _nest(entity_class: EntityClass, values: Iterable[Any]) -> tuple[Entity, ...
 
 
 def _refuse_unknown(entity_class: EntityClass, names: Iterable[str]) -> None:
-    """A name that neither the oldest nor the newest version knows anywhere is a slip of the pen."""
+    """Raise TypeError for a name that no version has: it must be a typing error."""
     if unknown := sorted(set(names) - _names(entity_class.__api_key__, entity_class.__type__.name == "request")):
         raise TypeError(f"{entity_class.__name__}: found unknown fields {', '.join(unknown)}")
 
 
 @cache
 def _names(api_key: int, of_requests: bool) -> frozenset[str]:
-    """Every field name in any version's message or parts of it."""
+    """Every field name in any version of the message, including nested fields."""
     names: set[str] = set()
 
     def visit(entity_class: EntityClass) -> None:
@@ -269,7 +292,7 @@ def _error_code(cursor: Cursor, name: str) -> Any:
     code = cursor.int16(name)
     try:
         return _convert("error_code", code)
-    except ValueError:  # a newer broker's: an error all the same
+    except ValueError:  # a newer broker's code: still an error
         return _convert("error_code", -1)
 
 
@@ -278,7 +301,7 @@ def _milliseconds(cursor: Cursor, name: str) -> Any:
 
 
 _LONGEST_MS = 999_999_999 * 86_400_000
-"""What Python's ``timedelta`` holds: 2.7 million years, which is as good as any longer time that a client may name."""
+"""The maximum of Python's ``timedelta``, 2.7 million years; longer times from clients are cut to this."""
 
 
 def _long_milliseconds(cursor: Cursor, name: str) -> Any:
@@ -324,11 +347,11 @@ _STRINGS = {
 
 
 def _read_one(field: _Field, *, nullable: bool) -> _Read:
-    """How one value, or one element of an array, is read."""
+    """The reader of one value, or of one element of an array."""
     name = field.name
     if field.nested:
         read_nested = _reader(field.nested)
-        if nullable:  # KIP-893: a byte says whether there is one
+        if nullable:  # KIP-893: a byte says whether the struct is present
             return lambda cursor: None if cursor.int8(name) < 0 else read_nested(cursor)
         return read_nested
     read = _PRIMITIVES.get(field.kafka_type) or _STRINGS.get((field.kafka_type, nullable))
@@ -373,7 +396,7 @@ def _reader(entity_class: EntityClass) -> _Read:
 
 
 def _read_tagged(cursor: Cursor, tagged: Mapping[int, tuple[str, _Read]], values: dict[str, Any]) -> None:
-    for _ in range(cursor.varint("tagged fields")):
+    for _ in range(cursor.tag_count()):
         tag, size = cursor.varint("tag"), cursor.varint("size of a tagged field")
         known = tagged.get(tag)
         if known is None:

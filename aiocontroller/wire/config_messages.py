@@ -1,19 +1,19 @@
-"""DescribeConfigs 0-4, both sides of it, written and read by hand.
+"""DescribeConfigs 0-4, both sides, with hand-written codecs.
 
-A topic's settings are three dozen entries, nearly all the same for every topic, and tools ask for all topics at once.
-So an entry is bytes that are made once and stand in many answers, and a question is read without an object for each
-topic's request.
+A topic has about three dozen settings, nearly all the same for every topic, and tools ask for all topics at once.  So
+each entry is encoded once and reused in many answers, and a request is read without an object for each topic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey, is_flexible
-from aiocontroller.wire.cold import MAX_REQUEST_ELEMENTS
-from aiocontroller.wire.primitives import INT8, INT16, INT32, NO_TAGS, Buffer, Cursor, array_length, nullable_string
+from aiocontroller.wire.errors import FrameError
+from aiocontroller.wire.long_requests import request_cursor
+from aiocontroller.wire.primitives import INT8, INT16, INT32, NO_TAGS, Buffer, array_length, nullable_string
 from aiocontroller.wire.primitives import string as text
 
 _FALSE, _TRUE = b"\x00", b"\x01"
@@ -27,8 +27,17 @@ class DescribedSynonym(NamedTuple):
     source: int
 
 
+class DescribedSetting(NamedTuple):
+    """A broker's description of one of its settings; secrets and their synonyms have the value None."""
+
+    name: str
+    value: str | None
+    synonyms: Sequence[DescribedSynonym]
+    """The setting's values by source, the effective one first."""
+
+
 class ConfigEntry(NamedTuple):
-    """One setting as DescribeConfigs tells it; codes are Kafka's ``ConfigSource`` and ``ConfigType``."""
+    """One setting in DescribeConfigs; codes are Kafka's ``ConfigSource`` and ``ConfigType``."""
 
     name: str
     value: str | None
@@ -46,39 +55,42 @@ class ResourceAsked(NamedTuple):
     """None: every setting."""
 
 
-class DescribeConfigsRequest(NamedTuple):
-    resources: list[ResourceAsked]
-    include_synonyms: bool
-
-
 class ResourceDescribed(NamedTuple):
     type: int
     name: str
     error_code: int = 0
-    error_message: str | None = None
+    error_message: str | None = ""
+    """Null only for errors without a message, as in Kafka."""
     entries: Sequence[bytes] = ()
-    """Of ``encode_config_entry``."""
+    """Results of ``encode_config_entry``."""
 
 
-def decode_describe_configs_request(version: int, body: Buffer) -> DescribeConfigsRequest:
-    """FrameError when it cannot be understood.  No names of settings mean every setting, as brokers take it."""
-    cursor = Cursor(f"DescribeConfigs version {version}", body, flexible=is_flexible(ApiKey.DESCRIBE_CONFIGS, version))
-    cursor.elements_left = MAX_REQUEST_ELEMENTS
-    resources = []
-    n = cursor.array_length("resources", 4)
-    cursor.count("resources", n)
-    for _ in range(n):
-        kind, name = cursor.int8("resource_type"), cursor.string("resource_name")
-        count = cursor.nullable_array_length("configuration_keys", 1)
-        cursor.count("configuration_keys", max(count, 0))
-        keys = frozenset([cursor.string("configuration key") for _ in range(count)]) if count > 0 else None
+class DescribeConfigsQuestion:
+    """A request that is read lazily by iterating; its flags are known at the end.
+
+    Raises FrameError when it is malformed.  An empty list of names means every setting, as at brokers.
+    """
+
+    def __init__(self, version: int, body: Buffer) -> None:
+        self._version = version
+        self._cursor = request_cursor(ApiKey.DESCRIBE_CONFIGS, version, body)
+        self.include_synonyms = False
+
+    def __iter__(self) -> Iterator[ResourceAsked]:
+        cursor = self._cursor
+        n = cursor.array_length("resources", 4)
+        cursor.count("resources", n)
+        for _ in range(n):
+            kind, name = cursor.int8("resource_type"), cursor.string("resource_name")
+            count = cursor.nullable_array_length("configuration_keys", 1)
+            cursor.count("configuration_keys", max(count, 0))
+            keys = frozenset([cursor.string("configuration key") for _ in range(count)]) if count > 0 else None
+            cursor.tags()
+            yield ResourceAsked(kind, name, keys)
+        self.include_synonyms = self._version >= 1 and cursor.int8("include_synonyms") != 0
+        if self._version >= 3:
+            cursor.int8("include_documentation")
         cursor.tags()
-        resources.append(ResourceAsked(kind, name, keys))
-    include_synonyms = version >= 1 and cursor.int8("include_synonyms") != 0
-    if version >= 3:
-        cursor.int8("include_documentation")
-    cursor.tags()
-    return DescribeConfigsRequest(resources, include_synonyms)
 
 
 def encode_config_entry(version: int, entry: ConfigEntry) -> bytes:
@@ -101,7 +113,7 @@ def encode_config_entry(version: int, entry: ConfigEntry) -> bytes:
 
 
 def encode_described(version: int, result: ResourceDescribed) -> list[bytes]:
-    """One resource of the answer, in pieces."""
+    """One resource of the response, in pieces."""
     flexible = is_flexible(ApiKey.DESCRIBE_CONFIGS, version)
     return [
         INT16.pack(result.error_code),
@@ -115,7 +127,7 @@ def encode_described(version: int, result: ResourceDescribed) -> list[bytes]:
 
 
 def encode_describe_configs_response(version: int, results: Sequence[Sequence[bytes]]) -> bytes:
-    """From what ``encode_described`` made."""
+    """The response from the pieces that ``encode_described`` returned."""
     flexible = is_flexible(ApiKey.DESCRIBE_CONFIGS, version)
     pieces = [INT32.pack(0), array_length(len(results), flexible=flexible)]
     for result in results:
@@ -125,24 +137,25 @@ def encode_describe_configs_response(version: int, results: Sequence[Sequence[by
     return b"".join(pieces)
 
 
-# -- the side that asks ------------------------------------------------------------------------------------------------
+# -- the client's side -------------------------------------------------------------------------------------------------
 
 
-def encode_describe_synonyms_request(version: int, broker: int, names: Iterable[str]) -> bytes:
-    """A broker's own settings of these names, with all values that they have from everywhere; from version 1 on."""
+def encode_describe_broker_request(version: int, broker: int, names: Iterable[str]) -> bytes:
+    """Request a broker's own settings of these names, with their values from every source; from version 1 on."""
     resource = {"resource_type": BROKER_RESOURCE, "resource_name": str(broker), "configuration_keys": list(names)}
     message = cold.request(ApiKey.DESCRIBE_CONFIGS, version, resources=[resource], include_synonyms=True)
     return cold.encode_request(ApiKey.DESCRIBE_CONFIGS, version, message)
 
 
-def decode_describe_synonyms_response(version: int, body: Buffer) -> tuple[int, list[DescribedSynonym]]:
-    """(error code, every value of every setting)."""
-    message = cold.decode_response(ApiKey.DESCRIBE_CONFIGS, version, body)
-    code = next((int(result.error_code) for result in message.results if result.error_code), 0)
-    told = [
-        DescribedSynonym(synonym.name, synonym.value, synonym.source)
-        for result in message.results
-        for config in result.configs
-        for synonym in config.synonyms
+def decode_describe_broker_response(version: int, body: Buffer) -> tuple[int, list[DescribedSetting]]:
+    """(error code, settings) of the one resource requested."""
+    results = cold.decode_response(ApiKey.DESCRIBE_CONFIGS, version, body).results
+    if len(results) != 1:
+        raise FrameError(f"DescribeConfigs: found {len(results)} results, expected one")
+    settings = [
+        DescribedSetting(
+            config.name, config.value, [DescribedSynonym(s.name, s.value, s.source) for s in config.synonyms]
+        )
+        for config in results[0].configs
     ]
-    return code, told
+    return int(results[0].error_code), settings

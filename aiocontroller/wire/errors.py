@@ -1,4 +1,4 @@
-"""What is wrong with bytes that came in.  Each error closes one connection; the others do not notice."""
+"""Errors in received bytes.  Each error closes its own connection and does not affect others."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from aiocontroller.core.errors import BadInputError
 
 
 class FrameError(BadInputError):
-    """Bytes that are no message: names the subject, what was found and what was expected.
+    """The bytes are not a valid message; the text names the subject, what was found and what was expected.
 
-    ``frames`` are those that the same piece of input completed before the damage.
+    ``frames`` are the frames that the same piece of input completed before the damage.
     """
 
     def __init__(self, message: str, frames: tuple[bytes, ...] = ()) -> None:
@@ -17,7 +17,7 @@ class FrameError(BadInputError):
 
 
 class UnsupportedApiError(FrameError):
-    """An API key that nobody knows, or a version that this side does not speak; names both."""
+    """The API key is unknown or the version is not supported; the text names both."""
 
     def __init__(self, api_key: int, version: int, message: str) -> None:
         super().__init__(message)

@@ -1,11 +1,11 @@
-"""Framing and headers: where a message begins and ends in a stream, and who it is from.
+"""Framing and headers: finds messages in a stream, and codes their headers.
 
 A frame is an int32 length and that many bytes.  A request begins with API key, version, correlation id (header v0),
-client id (v1) and tagged fields (v2, flexible versions); an answer with the correlation id (v0) and tagged fields (v1).
-See ``apis`` for the exceptions.
+client id (v1) and tagged fields (v2, flexible versions); a response begins with the correlation id (v0) and tagged
+fields (v1).  See ``apis`` for the exceptions.
 
-A frame is cut out of the chunk that brought it whole, or of a buffer in which its pieces were joined.  Memory grows
-with what arrived, never with what a length prefix announces.
+A frame that arrives in one chunk is sliced from it; otherwise its pieces are joined in a buffer.  Memory grows with the
+bytes received, never with what a length prefix announces.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ __all__ = [
 ]
 
 MAX_FRAME_BYTES = 100 * 1024 * 1024
-"""What Kafka's brokers accept by default (``socket.request.max.bytes``)."""
+"""The limit of Kafka's brokers by default (``socket.request.max.bytes``)."""
 
 _REQUEST_START = Struct(">hhi")
 _PREFIX = 4
 
 
 class FrameBuffer:
-    """Cuts a stream into frames, however it is chopped up: ``put`` what came, ``take`` one frame at a time.
+    """Splits a stream into frames, whatever its chunks: ``put`` received bytes, ``take`` one frame at a time.
 
-    After an error it is of no more use.
+    Unusable after an error.
     """
 
     __slots__ = ("_at", "_data", "_max_bytes", "_subject")
@@ -53,7 +53,7 @@ class FrameBuffer:
         self._subject = subject
         self._data: bytes | bytearray = b""
         self._at = 0
-        """Where the current frame begins, with its length prefix."""
+        """Start of the current frame's length prefix."""
 
     def __len__(self) -> int:
         """Bytes received and not taken, length prefixes included."""
@@ -72,7 +72,7 @@ class FrameBuffer:
         self._data += data
 
     def size(self) -> int | None:
-        """What the current frame announces; None while its prefix has not come; FrameError when it cannot be."""
+        """The announced length of the current frame; None until its prefix has arrived; FrameError if it is invalid."""
         if len(self._data) - self._at < _PREFIX:
             return None
         length: int = INT32.unpack_from(self._data, self._at)[0]
@@ -81,18 +81,18 @@ class FrameBuffer:
         return length
 
     def peek(self, count: int) -> bytes | None:
-        """The first bytes of the current frame; None while they have not come."""
+        """The first bytes of the current frame; None until they have arrived."""
         start = self._at + _PREFIX
         return bytes(self._data[start : start + count]) if len(self._data) >= start + count else None
 
     @property
     def is_whole(self) -> bool:
-        """The current frame has come."""
+        """Whether the current frame has arrived completely."""
         size = self.size()
         return size is not None and len(self) >= _PREFIX + size
 
     def take(self) -> bytes | None:
-        """The next frame, without its length prefix; None while it has not come whole."""
+        """The next frame, without its length prefix; None until it has arrived completely."""
         length = self.size()
         if length is None:
             return None
@@ -114,14 +114,14 @@ class FrameBuffer:
 
 
 class FrameReader(FrameBuffer):
-    """The same for who takes all frames as they come."""
+    """A FrameBuffer for callers that take all frames as they arrive."""
 
     __slots__ = ()
 
     def feed(self, data: bytes) -> list[bytes]:
         """The frames that this piece completes, without their length prefixes.
 
-        FrameError when a length is negative or above the limit; its ``frames`` are those completed before it.
+        Raises FrameError when a length is negative or above the limit; its ``frames`` are those completed before it.
         """
         self.put(bytes(data))
         frames: list[bytes] = []
@@ -155,8 +155,8 @@ def encode_request_header(api_key: int, version: int, correlation_id: int, clien
 def decode_request_header(frame: Buffer) -> tuple[RequestHeader, memoryview]:
     """The header and the body behind it (a view).
 
-    FrameError when it is cut short; UnsupportedApiError for an API key that nobody knows.  Versions are not judged:
-    whoever serves must (``apis.check_supported``), since an ApiVersions request of any version gets an answer.
+    Raises FrameError when it is truncated and UnsupportedApiError for an unknown API key.  The server must check the
+    version (``apis.check_supported``), since an ApiVersions request of any version gets an answer.
     """
     cursor = Cursor("request header", frame, flexible=False)
     api_key, version, correlation_id = cursor.unpack(_REQUEST_START, "API key, version and correlation id")
@@ -175,7 +175,7 @@ def _response_header_is_flexible(api_key: int, version: int) -> bool:
 
 
 def encode_response_header(api_key: int, version: int, correlation_id: int) -> bytes:
-    """``api_key`` and ``version`` are those of the request that is answered."""
+    """``api_key`` and ``version`` are those of the request."""
     return INT32.pack(correlation_id) + (NO_TAGS if _response_header_is_flexible(api_key, version) else b"")
 
 
@@ -193,10 +193,10 @@ def _frame(header: bytes, body: tuple[bytes, ...]) -> list[bytes]:
 
 
 def request_frame(api_key: int, version: int, correlation_id: int, client_id: str | None, *body: bytes) -> list[bytes]:
-    """A whole request in pieces for ``writelines``: length and header, then the body's own pieces, not copied."""
+    """A complete request in pieces for ``writelines``: length and header, then the body's pieces, not copied."""
     return _frame(encode_request_header(api_key, version, correlation_id, client_id), body)
 
 
 def response_frame(api_key: int, version: int, correlation_id: int, *body: bytes) -> list[bytes]:
-    """A whole answer in pieces for ``writelines``; ``api_key`` and ``version`` are those of the request."""
+    """A complete response in pieces for ``writelines``; ``api_key`` and ``version`` are those of the request."""
     return _frame(encode_response_header(api_key, version, correlation_id), body)

@@ -6,7 +6,7 @@ version  adds
 2        broker epoch; partitions grouped by topic
 3        adding and removing replicas
 4        flexible
-5        type (always 0, unknown, as Kafka's controller says) and topic ids; the answer is by topic id
+5        type (always 0, unknown, as from Kafka's controller) and topic ids; the answer is by topic id
 6        leader recovery state
 7        is a KRaft controller (never)
 """
@@ -41,10 +41,10 @@ LiveLeader = tuple[int, str, int]
 
 
 class LeaderAndIsrEncoder(TopicStatesEncoder):
-    """See ``topic_states``; ``body`` does the work.
+    """Encodes the request; see ``topic_states``.  ``body`` does the work.
 
-    ``new``: the pids whose replica the broker may create even where a log directory is offline.  Every pid must have
-    leadership.  ``live_leaders``: registered brokers; those of them that lead something in the request are named.
+    ``new``: the pids whose replica the broker may create even if a log directory is offline.  Every pid must have
+    leadership.  ``live_leaders``: registered brokers; the request names those that lead one of its partitions.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ def encode_leader_and_isr(
     new: Collection[int] = (),
     live_leaders: Sequence[LiveLeader] = (),
 ) -> bytes:
-    """The body in one go; the arguments are the encoder's."""
+    """The body in one call; the arguments are the encoder's."""
     encoder = LeaderAndIsrEncoder(
         version,
         controller_id=controller_id,
@@ -151,7 +151,7 @@ def encode_leader_and_isr(
 class LeaderAndIsrResponse(msgspec.Struct, frozen=True):
     error_code: int
     partitions: tuple[tuple[bytes | str, int, int], ...]
-    """(topic id, or name below version 5; partition; error code) of those with an error; the others are left out."""
+    """(topic id, or name below version 5; partition; error code) of each partition with an error."""
 
 
 _PARTITION = Struct(">ih")
@@ -159,7 +159,7 @@ _TAGGED_PARTITION_BYTES = 7
 
 
 def decode_leader_and_isr_response(version: int, body: Buffer) -> LeaderAndIsrResponse:
-    """Only the errors.  FrameError when the body is cut short, too long or garbled."""
+    """Returns only the errors.  Raises FrameError when the body is truncated, too long or malformed."""
     check_supported(_KEY, version)
     subject = f"LEADER_AND_ISR(4) version {version} response"
     cursor = Cursor(subject, body, flexible=is_flexible(_KEY, version))
@@ -186,7 +186,7 @@ def _read_partition_errors(cursor: Cursor, topic_id: bytes, errors: list[tuple[b
     count = cursor.array_length("partitions", _TAGGED_PARTITION_BYTES)
     width, first = _TAGGED_PARTITION_BYTES, cursor.at
     rows = bytes(cursor.data[first : first + width * count])
-    # All codes and tag counts are zero nearly always: three strided looks instead of a loop.
+    # Codes and tag counts are nearly always zero: three strided comparisons replace a loop.
     if not (any(rows[4::width]) or any(rows[5::width]) or any(rows[6::width])):
         cursor.at = first + width * count
         return

@@ -1,8 +1,8 @@
-"""The cold messages that handlers and simulated brokers deal in, without kio's nesting and without versions.
+"""The cold messages of handlers and simulated brokers, without kio's nesting and version differences.
 
-Each pair of functions is one side of one message: ``decode_…`` gives a small struct in which what versions say in
-different ways is said in one, ``encode_…`` takes plain values.  All decoders raise FrameError for a body that is cut
-short, too long or garbled, and UnsupportedApiError for a version that nobody here speaks.
+Each pair of functions is one side of one message: ``decode_…`` returns a small struct that is the same for all
+versions, ``encode_…`` takes plain values.  All decoders raise FrameError for a body that is truncated, too long or
+malformed, and UnsupportedApiError for an unsupported version.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from aiocontroller.wire.primitives import INT16, Buffer, Cursor
 
 
 class ApiVersions(msgspec.Struct, frozen=True):
-    """What a peer offers; ``versions`` by API key, also keys that we do not know."""
+    """A peer's offer; ``versions`` by API key, including keys unknown to us."""
 
     error_code: int
     versions: dict[int, VersionRange]
     zk_migration_ready: bool = False
-    """It is a broker in migration to KRaft, which expects other things of a controller."""
+    """The peer is a broker migrating to KRaft, which makes other demands on a controller."""
     supported_features: tuple[tuple[str, int, int], ...] = ()
     """(name, min version, max version)."""
 
@@ -48,11 +48,10 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def answer_api_versions_request(version: int, body: Buffer, offered: Mapping[Any, VersionRange]) -> bytes:
-    """The answer to a request of any version; FrameError for one of a known version that is garbled.
+    """The response to a request of any version; FrameError for a malformed one of a known version.
 
-    One that is too new is answered in the oldest layout with UNSUPPORTED_VERSION, and tells only which versions of
-    ApiVersions there are to try (KIP-511).  Since version 3 clients say which software they are, in words of which
-    metrics may be made.
+    A request that is too new gets UNSUPPORTED_VERSION in the oldest layout, with only the versions of ApiVersions to
+    retry with (KIP-511).  Since version 3, clients name their software in words that are valid as metrics' tags.
     """
     if not 0 <= version <= SUPPORTED[ApiKey.API_VERSIONS].max:
         own = {ApiKey.API_VERSIONS: SUPPORTED[ApiKey.API_VERSIONS]}
@@ -72,7 +71,7 @@ def encode_api_versions_response(version: int, offered: Mapping[Any, VersionRang
 
 
 def decode_api_versions_response(version: int, body: Buffer) -> ApiVersions:
-    """An answer with UNSUPPORTED_VERSION is in the oldest layout, whatever was asked."""
+    """A response with UNSUPPORTED_VERSION is in the oldest layout, whatever the request's version."""
     if len(body) >= INT16.size and INT16.unpack_from(body)[0] == KafkaErrorCode.UNSUPPORTED_VERSION:
         version = 0
     if version == 0:
@@ -90,7 +89,7 @@ _API = Struct(">hhh")
 
 
 def _decode_oldest_api_versions(body: Buffer) -> ApiVersions:
-    """By hand: a controller reads one from each broker before anything else, and kio takes half a second to load."""
+    """Hand-written, because a controller reads one from each broker first, and kio takes half a second to load."""
     cursor = Cursor("API_VERSIONS(18) version 0 response", body, flexible=False)
     error_code = cursor.int16("error code")
     versions = {}
@@ -113,7 +112,7 @@ class ControlledShutdownRequest(msgspec.Struct, frozen=True):
 class ControlledShutdownResponse(msgspec.Struct, frozen=True):
     error_code: int
     remaining: tuple[TopicPartition, ...]
-    """What the broker still leads."""
+    """The partitions that the broker still leads."""
 
 
 def encode_controlled_shutdown_request(version: int, broker: int, broker_epoch: int) -> bytes:
@@ -189,7 +188,7 @@ def decode_allocate_producer_ids_response(version: int, body: Buffer) -> Allocat
 
 class MetadataRequest(msgspec.Struct, frozen=True):
     topics: tuple[str | bytes, ...] | None
-    """Names, or ids where a request gives no name; None for all topics."""
+    """Names, or ids for topics requested without a name; None for all topics."""
     allow_auto_topic_creation: bool = True
 
 
@@ -226,9 +225,9 @@ class MetadataResponse(msgspec.Struct, frozen=True):
 
 
 def encode_metadata_request(version: int, topics: Sequence[str] | None, *, auto_create: bool = False) -> bytes:
-    """``topics`` None asks for all."""
+    """``topics`` None requests all topics."""
     if topics is None and version == 0:
-        topics = ()  # version 0 has no null: an empty list is all
+        topics = ()  # version 0 has no null: an empty list means all
     message = cold.request(
         ApiKey.METADATA,
         version,
@@ -253,13 +252,13 @@ def _name_or_id(topic: Any) -> str | bytes:
 
 
 def _id(entity: Any) -> bytes:
-    """kio has None for the zero id."""
+    """The topic id; kio uses None for the zero id."""
     topic_id = getattr(entity, "topic_id", None)
     return NO_TOPIC_ID if topic_id is None else bytes(topic_id.bytes)
 
 
 def encode_metadata_response(version: int, answer: MetadataResponse) -> bytes:
-    """A topic without a name (asked for by an unknown id) can be said from version 12 on; before, its name is empty."""
+    """A topic requested by an unknown id has a null name from version 12 on, and an empty one before."""
     message = cold.response(
         ApiKey.METADATA,
         version,

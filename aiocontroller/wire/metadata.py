@@ -1,11 +1,11 @@
-"""Metadata: its requests in pieces, its answers straight from the partition table; both can be very long.
+"""Metadata: decodes requests in pieces and encodes responses from the partition table; both can be very long.
 
-Theory.  As in ``topic_states``: what an interned assignment and an interned ISR become is encoded once per pair, so
-that a partition costs one look-up and one call of a compiled form.  An answer is made in pieces, so that others can run
-between them; nothing here looks at the table between two calls.
+Theory.  As in ``topic_states``, each pair of interned assignment and interned ISR is encoded once, so that a partition
+costs one look-up and one call of a compiled form.  A response is made in pieces, so that other tasks can run between
+them; nothing here reads the table between two calls.
 
-What a broker's metadata cache would tell (``ZkMetadataCache.getPartitionMetadata`` of Kafka 3.9) is told here: a leader
-that is not alive, or has no such listener, is none; version 0 leaves out replicas that are not alive.
+The content is that of a broker's metadata cache (``ZkMetadataCache.getPartitionMetadata`` of Kafka 3.9): a leader that
+is not alive or lacks the listener counts as none; version 0 leaves out replicas that are not alive.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ OPERATIONS_UNKNOWN = -(1 << 31)
 
 
 class MetadataAsked:
-    """A Metadata request; its topics are read in pieces, since there can be very many: ``read`` until it is done.
+    """A Metadata request whose topics are read in pieces, since there can be very many: ``read`` until it is done.
 
-    FrameError, from any of its methods, when the body is cut short or garbled.
+    All methods raise FrameError when the body is truncated or malformed.
     """
 
     def __init__(self, version: int, body: Buffer) -> None:
@@ -55,7 +55,7 @@ class MetadataAsked:
             else self._cursor.array_length("topics", least_bytes_each)
         )
         self.all = n < 0 or (version == 0 and n == 0)
-        """Version 0 has no null: an empty list is all."""
+        """Version 0 has no null: an empty list means all."""
         self._left = max(0, n)
         self.topics: list[tuple[str | None, bytes]] = []
         """(name, id)."""
@@ -64,7 +64,7 @@ class MetadataAsked:
         self.include_topic_authorized_operations = False
 
     def read(self, at_most: int) -> bool:
-        """Some more topics, and at last what follows them; whether it is done."""
+        """Read some more topics, and at the end the fields after them; returns whether it is done."""
         cursor, by_id = self._cursor, self._version >= 10
         for _ in range(min(at_most, self._left)):
             topic_id = cursor.uuid("topic id") if by_id else NO_TOPIC_ID
@@ -81,17 +81,17 @@ class MetadataAsked:
         if self._version >= 8:
             self.include_topic_authorized_operations = cursor.int8("include topic authorized operations") != 0
         cursor.tags()
-        return True  # what follows is overlooked: librdkafka sends three bytes too many
+        return True  # trailing bytes are ignored: librdkafka sends three too many
 
 
 class MetadataHead(msgspec.Struct, frozen=True):
-    """What stands round the topics."""
+    """The fields of the response outside the topics."""
 
     brokers: Sequence[MetadataBroker]
     cluster_id: str | None
     controller_id: int
     authorized_operations: int = OPERATIONS_UNKNOWN
-    """Of the cluster; told by versions 8 to 10."""
+    """Authorized operations on the cluster; in versions 8 to 10."""
 
 
 def encode_metadata(version: int, head: MetadataHead, topics: Sequence[bytes], count: int) -> bytes:
@@ -119,7 +119,7 @@ def encode_metadata(version: int, head: MetadataHead, topics: Sequence[bytes], c
 
 
 class MetadataTopicEncoder:
-    """``nodes``: the ids with an endpoint for the client; ``alive``: all that are registered; ``live``: the ids whose
+    """``nodes``: the ids with an endpoint for the client; ``alive``: all registered ids; ``live``: the ids whose
     replicas count as online; ``offline_dirs``: by broker, the pids in its failed log directories."""
 
     def __init__(
@@ -141,7 +141,7 @@ class MetadataTopicEncoder:
         self._offline_dirs = offline_dirs
         self._in_offline_dir = frozenset().union(*offline_dirs.values())
         self._tails: dict[tuple[int, int], bytes] = {}
-        """The replicas, the ISR and what follows, by interned assignment and ISR."""
+        """The encoded replicas, ISR and following fields, by interned assignment and ISR."""
         self._short: dict[tuple[int, int], bool] = {}
         """Whether version 0 leaves out a replica."""
 
@@ -166,7 +166,7 @@ class MetadataTopicEncoder:
         return (INT32.pack(authorized_operations) if self._version >= 8 else b"") + self._end
 
     def led(self, topic: Topic) -> list[int]:
-        """The pids that brokers have been told of, by partition number."""
+        """The pids that brokers know, by partition number."""
         isr_of = self._table.isr_of
         return [pid for pid in topic.pids if pid >= 0 and isr_of[pid] != NO_ISR]
 

@@ -1,7 +1,8 @@
-"""The protocol's building blocks: lengths, strings, arrays; writing as functions, reading by a checked cursor.
+"""The protocol's primitive types: functions write them, a checked cursor reads them.
 
-Two dialects.  *Legacy*: a string has an int16 length, an array an int32 one, -1 is null.  *Flexible* (KIP-482): both
-have an unsigned varint of length + 1, 0 is null, and structs end with tagged fields (one zero byte for none).
+There are two dialects.  *Legacy*: a string has an int16 length, an array an int32 one, -1 is null.  *Flexible*
+(KIP-482): both have an unsigned varint of length + 1, 0 is null, and structs end with tagged fields (one zero byte for
+none).
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from aiocontroller.wire.errors import FrameError
 
 Buffer = bytes | memoryview
 UNLIMITED = 1 << 62
+MAX_TAGGED_FIELDS = 1000
+"""Limit for one request or header: a field takes a microsecond to read and two bytes.  Kafka's clients send a few."""
 Raw = bytes
-"""``bytes``, in a class that has a method of that name."""
+"""``bytes``, for use in a class with a method of that name."""
 
 INT8 = Struct(">b")
 INT16 = Struct(">h")
@@ -45,7 +48,7 @@ def unsigned_varint(n: int) -> bytes:
 
 
 def string(text: str, *, flexible: bool) -> bytes:
-    """BadInputError when it is longer than the legacy dialect can say."""
+    """Raises BadInputError when the text is too long for the legacy dialect."""
     data = text.encode()
     if flexible:
         return unsigned_varint(len(data) + 1) + data
@@ -94,9 +97,9 @@ def int32_array(values: Sequence[int], *, flexible: bool) -> bytes:
 
 
 class Cursor:
-    """Reads a message from front to back; what does not fit is a FrameError that names message and place."""
+    """Reads a message from front to back; malformed data raises FrameError, which names message and place."""
 
-    __slots__ = ("at", "data", "elements_left", "flexible", "subject")
+    __slots__ = ("at", "data", "elements_left", "flexible", "subject", "tags_left")
 
     def __init__(self, subject: str, data: Buffer, *, flexible: bool, at: int = 0) -> None:
         self.subject = subject
@@ -104,13 +107,14 @@ class Cursor:
         self.flexible = flexible
         self.at = at
         self.elements_left = UNLIMITED
-        """Of all arrays together; whoever reads them counts."""
+        """Limit for all arrays together; readers of arrays call ``count``."""
+        self.tags_left = MAX_TAGGED_FIELDS
 
     def error(self, what: str, found: object, expected: object) -> FrameError:
         return FrameError(f"{self.subject}, byte {self.at}: {what}: found {found}, expected {expected}")
 
     def _need(self, what: str, n: int) -> int:
-        """Where the next n bytes begin; moves past them."""
+        """Return the position of the next n bytes and move past them."""
         at, left = self.at, len(self.data) - self.at
         if n > left:
             raise self.error(what, f"{left} bytes left", f"{n}")
@@ -182,7 +186,7 @@ class Cursor:
         return self.raw(self.array_length(what, 1), what)
 
     def nullable_array_length(self, what: str, least_bytes_each: int) -> int:
-        """Elements that follow, -1 for null; checked against the bytes left, so that a lie allocates nothing."""
+        """The number of elements, -1 for null; checked against the bytes left, so a false length allocates nothing."""
         n = self.varint(what) - 1 if self.flexible else self.int32(what)
         left = len(self.data) - self.at
         if n < -1 or n * least_bytes_each > left:
@@ -196,25 +200,41 @@ class Cursor:
         return n
 
     def count(self, what: str, n: int) -> None:
-        """These elements are about to be read."""
+        """Count elements about to be read against the limit."""
         self.elements_left -= n
         if self.elements_left < 0:
             raise self.error(what, f"{-self.elements_left} elements too many", "fewer in one message")
 
-    def int32_array(self, what: str) -> tuple[int, ...]:
-        n = self.array_length(what, 4)
+    def nullable_int32_array(self, what: str) -> tuple[int, ...] | None:
+        n = self.nullable_array_length(what, 4)
+        if n < 0:
+            return None
         at = self._need(what, 4 * n)
         return unpack_from(f">{n}i", self.data, at)
 
+    def int32_array(self, what: str) -> tuple[int, ...]:
+        numbers = self.nullable_int32_array(what)
+        if numbers is None:
+            raise self.error(what, "null", "an array")
+        return numbers
+
+    def tag_count(self, what: str = "tagged fields") -> int:
+        """The number of tagged fields that follow."""
+        n = self.varint(what)
+        self.tags_left -= n
+        if self.tags_left < 0:
+            raise self.error(what, f"{-self.tags_left} too many", f"at most {MAX_TAGGED_FIELDS} in one message")
+        return n
+
     def tags(self, what: str = "tagged fields") -> None:
-        """Step over tagged fields, which nobody here knows; nothing in the legacy dialect."""
+        """Skip tagged fields, all of which are unknown here; does nothing in the legacy dialect."""
         if not self.flexible:
             return
-        for _ in range(self.varint(what)):
+        for _ in range(self.tag_count(what)):
             self.varint(what)
             self._need(what, self.varint(what))
 
     def end(self) -> None:
-        """Nothing may be left over."""
+        """Raise FrameError if bytes are left over."""
         if self.at != len(self.data):
             raise self.error("end of message", f"{len(self.data) - self.at} bytes more", "none")

@@ -1,6 +1,6 @@
 """SaslHandshake and SaslAuthenticate, both sides of each; cold messages as in ``messages``.
 
-As a client this side speaks the versions that every broker since Kafka 1.0 knows.
+As a client we use the versions that every broker since Kafka 1.0 knows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.primitives import Buffer
 
 HANDSHAKE_VERSION = 1
-"""From which on tokens travel in SaslAuthenticate."""
+"""From this version on, SaslAuthenticate carries the tokens."""
 AUTHENTICATE_VERSION = 0
 
 
@@ -45,9 +45,17 @@ def decode_authenticate_request(version: int, body: Buffer) -> bytes:
     return bytes(cold.decode_request(ApiKey.SASL_AUTHENTICATE, version, body).auth_bytes)
 
 
-def encode_authenticate_response(version: int, error_code: int, message: str | None, token: bytes) -> bytes:
+def encode_authenticate_response(
+    version: int, error_code: int, message: str | None, token: bytes, session_lifetime_ms: int = 0
+) -> bytes:
+    """``session_lifetime_ms`` is sent from version 1 on."""
     answer = cold.response(
-        ApiKey.SASL_AUTHENTICATE, version, error_code=error_code, error_message=message, auth_bytes=token
+        ApiKey.SASL_AUTHENTICATE,
+        version,
+        error_code=error_code,
+        error_message=message,
+        auth_bytes=token,
+        session_lifetime=session_lifetime_ms,
     )
     return cold.encode_response(ApiKey.SASL_AUTHENTICATE, version, answer)
 

@@ -1,6 +1,6 @@
-"""SCRAM (RFC 5802) as Kafka has it: the credentials in ZooKeeper, and both sides of the exchange.
+"""SCRAM (RFC 5802) as in Kafka: the credentials in ZooKeeper, and both sides of the exchange.
 
-Pure: messages in, messages out; chance (nonces, salts) is given.
+Pure: messages in, messages out; the caller supplies nonces and salts.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class Mechanism(NamedTuple):
 
 
 MECHANISMS = {1: Mechanism("SCRAM-SHA-256", "sha256"), 2: Mechanism("SCRAM-SHA-512", "sha512")}
-"""By Kafka's numbers for them in its requests; 0 is unknown."""
+"""By the numbers that Kafka's requests use; 0 is unknown."""
 DIGESTS = {mechanism.name: mechanism.digest for mechanism in MECHANISMS.values()}
 
 
 class ScramError(BadInputError):
-    """The other side does not follow the exchange, or does not know the password."""
+    """The peer violates the exchange or does not know the password."""
 
 
 class ScramCredential(msgspec.Struct, frozen=True):
-    """What a server keeps of a password."""
+    """The data that a server stores for a password."""
 
     salt: bytes
     stored_key: bytes
@@ -48,7 +48,7 @@ class ScramCredential(msgspec.Struct, frozen=True):
 
 
 def parse_credential(text: str) -> ScramCredential:
-    """BadInputError without the text: it is a secret."""
+    """Raises BadInputError without the text, which is secret."""
     try:
         fields = dict(part.split("=", 1) for part in text.split(","))
         return ScramCredential(
@@ -74,9 +74,9 @@ def salt_password(digest: str, password: str, salt: bytes, iterations: int) -> b
 
 
 def made_up_credential(secret: bytes, mechanism: str, user: str) -> ScramCredential:
-    """What stands for a user that does not exist: always the same, and of no password.
+    """A constant credential for an unknown user, which no password matches.
 
-    Its salt looks as those that Kafka's tools make: a number of 130 bits in base 36.
+    Its salt looks like those of Kafka's tools: a number of 130 bits in base 36.
     """
     digest = DIGESTS[mechanism]
     seed = _hmac("sha512", secret, f"{mechanism}\0{user}".encode())
@@ -95,9 +95,9 @@ _FIRST = re.compile(
 
 
 class ScramServer:
-    """One exchange: ``user`` names the one who comes, ``challenge`` and ``verify`` make the two answers.
+    """One exchange: ``user`` is the client's name, ``challenge`` and ``verify`` make the two answers.
 
-    With ``by_token`` it is the id of a delegation token, and the password is the token's HMAC.
+    With ``by_token``, the name is the id of a delegation token and the password is the token's HMAC.
     """
 
     def __init__(self, mechanism: str, nonce: str) -> None:
@@ -112,7 +112,7 @@ class ScramServer:
     def receive(self, first: bytes) -> None:
         """The client's first message: ``n,,n=user,r=nonce``, and Kafka's extension ``,tokenauth=true``.
 
-        ``n,a=user,…`` asks to act as somebody, which can only be the user itself.
+        ``n,a=user,…`` asks to act as another user, and is accepted only for the user itself.
         """
         found = _FIRST.fullmatch(_text(first))
         if found is None:
@@ -130,7 +130,7 @@ class ScramServer:
         return self._server_first.encode()
 
     def verify(self, final: bytes) -> bytes:
-        """The last answer; ScramError when the client does not know the password."""
+        """The last answer; raises ScramError when the client does not know the password."""
         assert self._credential is not None
         without_proof, _, proof = _text(final).rpartition(",p=")
         if _fields(without_proof).get("r") != self._nonce:
@@ -171,7 +171,7 @@ class ScramClient:
         return f"{without_proof},p={_base64(proof)}".encode()
 
     def verify(self, final: bytes) -> None:
-        """ScramError when the server does not know the password either."""
+        """Raises ScramError when the server does not know the password."""
         fields = _fields(_text(final))
         if not hmac.compare_digest(_decode(fields.get("v", "")), self._expected):
             raise ScramError(f"SCRAM: {fields.get('e', 'the server does not prove that it knows the password')}")
@@ -181,7 +181,7 @@ def _text(message: bytes) -> str:
     try:
         return message.decode()
     except UnicodeDecodeError:
-        raise ScramError("SCRAM: found a message that is no UTF-8") from None
+        raise ScramError("SCRAM: found a message that is not UTF-8") from None
 
 
 def _fields(text: str) -> dict[str, str]:
@@ -196,7 +196,7 @@ def _decode(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (ValueError, binascii.Error):
-        raise ScramError("SCRAM: found a value that is no base64") from None
+        raise ScramError("SCRAM: found a value that is not base64") from None
 
 
 def _hmac(digest: str, key: bytes, data: bytes) -> bytes:

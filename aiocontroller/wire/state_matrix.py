@@ -1,10 +1,10 @@
-"""The states of very many partitions, packed all at once: rows of bytes in a matrix, a partition each.
+"""Packs the states of very many partitions at once, as a matrix of bytes with one row per partition.
 
-Python packs a partition in 0.2 µs, looks it up in 0.1 µs and joins it in 0.02 µs for every broker that hears of it, and
-much slower where the caches are busy.  Here numpy does the same in a tenth: the columns of the table become columns of
-bytes, the rows that a request wants are gathered in one step, and the topics' headers are put between them.
+Python packs a partition in 0.2 µs, looks it up in 0.1 µs and joins it in 0.02 µs for every receiving broker, and much
+slower when caches are contended.  Numpy takes a tenth of that: the table's columns become columns of bytes, a request's
+rows are gathered in one step, and the topics' headers are inserted between them.
 
-Where ISRs, replica lists or ends differ in length, rows are as wide as the longest, and a mask says which bytes count.
+If ISRs, replica lists or ends differ in length, rows are as wide as the longest, and a mask says which bytes count.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
 
 NUMBERS = 4
-"""Of four bytes each, before the ISR: index, controller epoch, leader, leader epoch."""
+"""Fields of four bytes each before the ISR: index, controller epoch, leader, leader epoch."""
 NUMBER_BYTES = 4
 
 
 class Used(NamedTuple):
-    """What some partitions have, each value once."""
+    """The distinct values that a set of partitions uses."""
 
     leaders: Set[int]
     assignments: Set[int]
@@ -37,7 +37,7 @@ class Used(NamedTuple):
 
 
 class Values:
-    """Distinct byte strings, one below the other; ``mask`` is None where all are of one length."""
+    """Distinct byte strings, one per row; ``mask`` is None if all have the same length."""
 
     def __init__(self, values: Sequence[bytes]) -> None:
         lengths = np.fromiter(map(len, values), np.int64, len(values))
@@ -70,7 +70,7 @@ class StateMatrix:
         rows = slice(pids[0], pids[-1] + 1) if self._is_range else self._pids
 
         def column(values: array[int]) -> npt.NDArray[np.int32]:
-            # a copy: an array that lends its memory cannot grow
+            # a copy, because an array with an exported buffer cannot grow
             return np.frombuffer(values, np.dtype(values.typecode))[rows].astype(np.int32)
 
         numbers = np.empty((len(pids), NUMBERS), ">i4")
@@ -90,13 +90,13 @@ class StateMatrix:
         self._cores, self._mask = _beside(parts)
 
     def find(self, pids: Sequence[int]) -> Rows | None:
-        """Which rows they are; None where one is missing."""
+        """The pids' rows; None if one is missing."""
         wanted = _integers(pids)
         rows = wanted - self._pids[0] if self._is_range else np.searchsorted(self._pids, wanted)
         return rows if (self._pids.take(rows, mode="clip") == wanted).all() else None
 
     def topics(self, rows: Rows) -> tuple[list[int], list[int]]:
-        """The topic number of each run of partitions that stand together, and where each begins."""
+        """The topic number and the start of each run of partitions of one topic."""
         topics = self._topics[rows]
         starts = np.concatenate(([0], np.flatnonzero(topics[1:] != topics[:-1]) + 1))
         return topics[starts].tolist(), starts.tolist()
@@ -106,7 +106,7 @@ class StateMatrix:
         return Used(*({*np.unique(column[rows]).tolist()} for column in columns))
 
     def states(self, rows: Rows, ends: bytes | Sequence[bytes], starts: Sequence[int]) -> list[memoryview]:
-        """The states of those partitions, each with its end, cut where the runs begin."""
+        """The states of these partitions, each with its end, split at the starts of the runs."""
         end, end_of = _ends(ends, len(rows))
         cores = self._cores[rows], None if self._mask is None else self._mask[rows]
         states, mask = _beside((cores, end.rows(end_of)))
@@ -124,7 +124,7 @@ def _integers(pids: Sequence[int]) -> Rows:
 
 
 def _distinct(ids: npt.NDArray[np.int32], value: Callable[[int], bytes]) -> tuple[Values, Rows]:
-    """The values that occur, and which of them each row has."""
+    """The distinct values, and each row's index into them."""
     used = np.flatnonzero(np.bincount(ids))
     place = np.zeros(int(used[-1]) + 1, np.int64)
     place[used] = np.arange(len(used))
@@ -140,7 +140,7 @@ def _ends(ends: bytes | Sequence[bytes], count: int) -> tuple[Values, Rows]:
 
 
 def _beside(parts: Sequence[tuple[Bytes, Mask | None]]) -> tuple[Bytes, Mask | None]:
-    """Side by side; no mask where every byte of all of them counts."""
+    """The parts side by side; no mask if every byte counts."""
     rows = np.concatenate([part for part, _ in parts], axis=1)
     if all(mask is None for _, mask in parts):
         return rows, None

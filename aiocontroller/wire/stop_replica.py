@@ -7,18 +7,18 @@ version  adds
 3        leader epoch and *delete* for each partition
 4        is a KRaft controller (never)
 
-Below version 3 a request either deletes all its partitions or none, so there can be two; the deleting one goes first.
+Below version 3 a request deletes all its partitions or none, so two may be needed; the deleting one goes first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
+from typing import NamedTuple
 
 import msgspec
 
 from aiocontroller.core.ids import TopicPartition
-from aiocontroller.core.partitions import PartitionTable
 from aiocontroller.wire.apis import ApiKey, check_supported, is_flexible
 from aiocontroller.wire.primitives import INT16, INT32, INT64, NO_TAGS, Buffer, Cursor, array_length, string
 
@@ -26,8 +26,12 @@ _KEY = ApiKey.STOP_REPLICA
 _PARTITION_STATE = Struct(">iiBB")
 _PARTITION = Struct(">ih")
 
-StopReplicaPartition = tuple[int, int, bool]
-"""(pid, leader epoch, delete)."""
+
+class StopReplicaPartition(NamedTuple):
+    topic: str
+    partition: int
+    leader_epoch: int
+    delete: bool
 
 
 def encode_stop_replica(
@@ -36,42 +40,40 @@ def encode_stop_replica(
     controller_id: int,
     controller_epoch: int,
     broker_epoch: int,
-    table: PartitionTable,
     partitions: Sequence[StopReplicaPartition],
 ) -> list[bytes]:
-    """One body from version 3 on; below, one for each *delete* flag that occurs, deleting first."""
+    """One body from version 3 on; below that, one for each *delete* flag in use, deleting first."""
     check_supported(_KEY, version)
     head = INT32.pack(controller_id) + (b"\x00" if version >= 4 else b"") + INT32.pack(controller_epoch)
     if version >= 1:
         head += INT64.pack(broker_epoch)
     if version >= 3:
-        return [head + _states(version, table, partitions)]
+        return [head + _states(version, partitions)]
     bodies = []
     for delete in (True, False):
-        chosen = [p for p in partitions if p[2] == delete]
+        chosen = [p for p in partitions if p.delete == delete]
         if chosen:
-            bodies.append(head + bytes((delete,)) + _states(version, table, chosen))
+            bodies.append(head + bytes((delete,)) + _states(version, chosen))
     return bodies
 
 
-def _states(version: int, table: PartitionTable, partitions: Sequence[StopReplicaPartition]) -> bytes:
+def _states(version: int, partitions: Sequence[StopReplicaPartition]) -> bytes:
     flexible = is_flexible(_KEY, version)
     end = NO_TAGS if flexible else b""
-    by_topic: dict[int, list[StopReplicaPartition]] = {}
+    by_topic: dict[str, list[StopReplicaPartition]] = {}
     for partition in partitions:
-        by_topic.setdefault(table.topic_of[partition[0]], []).append(partition)
-    index_of = table.index_of
+        by_topic.setdefault(partition.topic, []).append(partition)
     parts = [array_length(len(by_topic) if version >= 1 else len(partitions), flexible=flexible)]
-    for states in by_topic.values():
-        name = string(table.topic(states[0][0]).name, flexible=flexible)
+    for topic, states in by_topic.items():
+        name = string(topic, flexible=flexible)
         if version == 0:
-            parts += [name + INT32.pack(index_of[pid]) for pid, _, _ in states]
+            parts += [name + INT32.pack(number) for _, number, _, _ in states]
             continue
         parts += (name, array_length(len(states), flexible=flexible))
         if version >= 3:
-            parts += [_PARTITION_STATE.pack(index_of[pid], epoch, delete, 0) for pid, epoch, delete in states]
+            parts += [_PARTITION_STATE.pack(number, epoch, delete, 0) for _, number, epoch, delete in states]
         else:
-            parts.append(Struct(f">{len(states)}i").pack(*[index_of[pid] for pid, _, _ in states]))
+            parts.append(Struct(f">{len(states)}i").pack(*[number for _, number, _, _ in states]))
         parts.append(end)
     parts.append(end)
     return b"".join(parts)
@@ -80,14 +82,14 @@ def _states(version: int, table: PartitionTable, partitions: Sequence[StopReplic
 class StopReplicaResponse(msgspec.Struct, frozen=True):
     error_code: int
     partitions: tuple[tuple[str, int, int], ...]
-    """(topic, partition, error code) of every partition answered, also those without an error."""
+    """(topic, partition, error code) of every partition, including those without an error."""
 
     def failed(self) -> tuple[TopicPartition, ...]:
         return tuple(TopicPartition(topic, partition) for topic, partition, code in self.partitions if code)
 
 
 def decode_stop_replica_response(version: int, body: Buffer) -> StopReplicaResponse:
-    """FrameError when the body is cut short, too long or garbled."""
+    """Raises FrameError when the body is truncated, too long or malformed."""
     check_supported(_KEY, version)
     cursor = Cursor(f"STOP_REPLICA(5) version {version} response", body, flexible=is_flexible(_KEY, version))
     error_code = cursor.unpack(INT16, "error code")[0]

@@ -1,21 +1,35 @@
-"""CreateTopics 0-7, DeleteTopics 0-6 and CreatePartitions 0-3: requests as plain values, answers from plain values."""
+"""CreateTopics 0-7, DeleteTopics 0-6 and CreatePartitions 0-3: requests as plain values, answers from plain values.
+
+Hand-written, since one request may name very many topics.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from struct import Struct
 
 import msgspec
 
-from aiocontroller.core.events import NewPartitions, NewTopic, TopicResult
+from aiocontroller.core.events import NewPartitions, NewTopic, TopicResult, TopicSetting
 from aiocontroller.core.ids import NO_TOPIC_ID
-from aiocontroller.wire import cold
-from aiocontroller.wire.apis import ApiKey
-from aiocontroller.wire.errors import FrameError
-from aiocontroller.wire.primitives import Buffer
+from aiocontroller.wire.apis import ApiKey, check_supported, is_flexible
+from aiocontroller.wire.long_requests import OutcomeWriter, request_cursor
+from aiocontroller.wire.primitives import (
+    INT16,
+    INT32,
+    NO_TAGS,
+    Buffer,
+    array_length,
+    nullable_string,
+    string,
+)
 
-CONFIG_NOT_TOLD = 29
-"""What version 5 and later say of a topic's configuration that is not told: TOPIC_AUTHORIZATION_FAILED."""
+_COUNTS = Struct(">ih")
+"""Number of partitions and replication factor."""
+_CONFIG = Struct(">bbbb")
+"""Read only, source, sensitive, no tagged fields."""
+_TAGGED_CODE = Struct(">bbbh")
+"""The number of tagged fields, the tag, its size, the error code."""
 
 
 class CreateTopicsRequest(msgspec.Struct, frozen=True):
@@ -28,6 +42,8 @@ class DeleteTopicsRequest(msgspec.Struct, frozen=True):
     topics: tuple[str | bytes, ...]
     """Names, or ids of 16 bytes."""
     timeout_ms: int
+    contradictory: dict[str, bytes] = {}
+    """Names that were given together with an id."""
 
 
 class CreatePartitionsRequest(msgspec.Struct, frozen=True):
@@ -37,120 +53,142 @@ class CreatePartitionsRequest(msgspec.Struct, frozen=True):
 
 
 def decode_create_topics_request(version: int, body: Buffer) -> CreateTopicsRequest:
-    message = cold.decode_request(ApiKey.CREATE_TOPICS, version, body)
-    topics = tuple(
-        NewTopic(
-            topic.name,
-            topic.num_partitions,
-            topic.replication_factor,
-            {a.partition_index: tuple(a.broker_ids) for a in topic.assignments},
-            {c.name: c.value for c in topic.configs},
-        )
-        for topic in message.topics
-    )
-    return CreateTopicsRequest(topics, _milliseconds(message), getattr(message, "validate_only", False))
+    cursor = request_cursor(ApiKey.CREATE_TOPICS, version, body)
+    n = cursor.array_length("topics", 10)
+    cursor.count("topics", n)
+    topics = []
+    for _ in range(n):
+        name = cursor.string("name")
+        partitions, replication_factor = cursor.unpack(_COUNTS, "number of partitions and replication factor")
+        assignments = {}
+        assigned = cursor.array_length("assignments", 5)
+        cursor.count("assignments", assigned)
+        for _ in range(assigned):
+            index = cursor.int32("partition")
+            assignments[index] = cursor.int32_array("broker ids")
+            cursor.tags()
+        configs = {}
+        configured = cursor.array_length("configs", 2)
+        cursor.count("configs", configured)
+        for _ in range(configured):
+            key = cursor.string("name of a config")
+            configs[key] = cursor.nullable_string("value of a config")
+            cursor.tags()
+        cursor.tags()
+        topics.append(NewTopic(name, partitions, replication_factor, assignments, configs))
+    timeout_ms = cursor.int32("timeout")
+    validate_only = version >= 1 and cursor.int8("validate only") != 0
+    cursor.tags()
+    return CreateTopicsRequest(tuple(topics), timeout_ms, validate_only)
 
 
-def encode_create_topics_response(version: int, results: Mapping[str | bytes, TopicResult]) -> bytes:
-    topics: list[dict[str, Any]] = [
-        {
-            "name": name,
-            "topic_id": result.topic_id,
-            "error_code": result.error_code,
-            "error_message": result.message or None,
-            "topic_config_error_code": _config_error(result),
-            "num_partitions": result.partitions,
-            "replication_factor": result.replication_factor,
-            "configs": [
-                {
-                    "name": each.name,
-                    "value": each.value,
-                    "read_only": False,
-                    "config_source": each.source,
-                    "is_sensitive": each.sensitive,
-                }
-                for each in result.configs
-            ],
-        }
-        for name, result in results.items()
-        for _ in range(result.times)
-    ]
-    return _response(ApiKey.CREATE_TOPICS, version, topics=topics)
+def encode_create_topics_response(
+    version: int, results: Mapping[str | bytes, TopicResult], throttle_time_ms: int = 0
+) -> bytes:
+    """Topics that share a tuple of configurations share its encoding."""
+    check_supported(ApiKey.CREATE_TOPICS, version)
+    flexible = is_flexible(ApiKey.CREATE_TOPICS, version)
+    outcomes = OutcomeWriter(flexible=flexible, with_message=version >= 1)
+    configs: dict[int, bytes] = {}
+    out = [INT32.pack(throttle_time_ms)] if version >= 2 else []
+    out.append(array_length(sum(result.times for result in results.values()), flexible=flexible))
+    for name, result in results.items():
+        written = string(str(name), flexible=flexible)
+        if version >= 7:
+            written += result.topic_id
+        written += outcomes[int(result.error_code), result.message]
+        if version >= 5:
+            if id(result.configs) not in configs:
+                configs[id(result.configs)] = _configs(result.configs)
+            written += _COUNTS.pack(result.partitions, result.replication_factor) + configs[id(result.configs)]
+            code = result.config_error_code
+            written += _TAGGED_CODE.pack(1, 0, INT16.size, code) if code else NO_TAGS
+        out += [written] * result.times
+    out.append(outcomes.end)
+    return b"".join(out)
 
 
-def _config_error(result: TopicResult) -> int:
-    return result.config_error_code or (0 if result.error_code or result.configs else CONFIG_NOT_TOLD)
+def _configs(configs: Sequence[TopicSetting]) -> bytes:
+    out = [array_length(len(configs), flexible=True)]
+    for each in configs:
+        out += (string(each.name, flexible=True), nullable_string(each.value, flexible=True))
+        out.append(_CONFIG.pack(False, each.source, each.sensitive, 0))
+    return b"".join(out)
 
 
 def decode_delete_topics_request(version: int, body: Buffer) -> DeleteTopicsRequest:
-    message = cold.decode_request(ApiKey.DELETE_TOPICS, version, body)
-    if version < 6:
-        return DeleteTopicsRequest(tuple(message.topic_names), _milliseconds(message))
-    topics = tuple(t.name if t.name is not None else _id(t.topic_id) for t in message.topics)
-    return DeleteTopicsRequest(topics, _milliseconds(message))
+    cursor = request_cursor(ApiKey.DELETE_TOPICS, version, body)
+    n = cursor.array_length("topics", 1)
+    cursor.count("topics", n)
+    topics: list[str | bytes] = []
+    contradictory: dict[str, bytes] = {}
+    for _ in range(n):
+        if version < 6:
+            topics.append(cursor.string("name"))
+            continue
+        name, topic_id = cursor.nullable_string("name"), cursor.uuid("topic id")
+        topics.append(topic_id if name is None else name)
+        if name is not None and topic_id != NO_TOPIC_ID:
+            contradictory[name] = topic_id
+        cursor.tags()
+    timeout_ms = cursor.int32("timeout")
+    cursor.tags()
+    return DeleteTopicsRequest(tuple(topics), timeout_ms, contradictory)
 
 
-def encode_delete_topics_response(version: int, results: Mapping[str | bytes, TopicResult]) -> bytes:
-    """A topic named by id has its name told too, where it is known."""
-    responses = []
+def encode_delete_topics_response(
+    version: int, results: Mapping[str | bytes, TopicResult], throttle_time_ms: int = 0
+) -> bytes:
+    """A topic requested by id also gets its name, if known."""
+    check_supported(ApiKey.DELETE_TOPICS, version)
+    flexible = is_flexible(ApiKey.DELETE_TOPICS, version)
+    outcomes = OutcomeWriter(flexible=flexible, with_message=version >= 5)
+    out = [INT32.pack(throttle_time_ms)] if version >= 1 else []
+    out.append(array_length(sum(result.times for result in results.values()), flexible=flexible))
     for topic, result in results.items():
-        answer: dict[str, Any] = {"error_code": result.error_code}
-        if version >= 5:
-            answer["error_message"] = result.message or None
+        if isinstance(topic, str):
+            name: str | None = topic
+            topic_id = result.topic_id
+        else:
+            name, topic_id = result.name, topic
+        written = nullable_string(name, flexible=flexible) if version >= 6 else string(name or "", flexible=flexible)
         if version >= 6:
-            answer["topic_id"] = NO_TOPIC_ID if isinstance(topic, str) else topic
-        answer["name"] = topic if isinstance(topic, str) else result.name
-        responses.append(answer)
-    return _response(ApiKey.DELETE_TOPICS, version, responses=responses)
+            written += topic_id
+        written += outcomes[int(result.error_code), result.message] + outcomes.end
+        out += [written] * result.times
+    out.append(outcomes.end)
+    return b"".join(out)
 
 
 def decode_create_partitions_request(version: int, body: Buffer) -> CreatePartitionsRequest:
-    message = cold.decode_request(ApiKey.CREATE_PARTITIONS, version, body)
-    topics = tuple(
-        NewPartitions(
-            topic.name,
-            topic.count,
-            None if topic.assignments is None else tuple(tuple(a.broker_ids) for a in topic.assignments),
-        )
-        for topic in message.topics
-    )
-    return CreatePartitionsRequest(topics, _milliseconds(message), message.validate_only)
+    cursor = request_cursor(ApiKey.CREATE_PARTITIONS, version, body)
+    n = cursor.array_length("topics", 6)
+    cursor.count("topics", n)
+    topics = []
+    for _ in range(n):
+        name, count = cursor.string("name"), cursor.int32("count")
+        assigned = cursor.nullable_array_length("assignments", 1)
+        cursor.count("assignments", max(assigned, 0))
+        assignments = []
+        for _ in range(assigned):
+            assignments.append(cursor.int32_array("broker ids"))
+            cursor.tags()
+        cursor.tags()
+        topics.append(NewPartitions(name, count, None if assigned < 0 else tuple(assignments)))
+    timeout_ms = cursor.int32("timeout")
+    validate_only = cursor.int8("validate only") != 0
+    cursor.tags()
+    return CreatePartitionsRequest(tuple(topics), timeout_ms, validate_only)
 
 
-def encode_create_partitions_response(version: int, results: Mapping[str | bytes, TopicResult]) -> bytes:
-    answers = [
-        {"name": name, "error_code": result.error_code, "error_message": result.message or None}
-        for name, result in results.items()
-    ]
-    return _response(ApiKey.CREATE_PARTITIONS, version, results=answers)
-
-
-def encode_describe_broker_configs_request(version: int, broker: int, names: Iterable[str]) -> bytes:
-    resource = {"resource_type": _BROKER, "resource_name": str(broker), "configuration_keys": list(names)}
-    message = cold.request(ApiKey.DESCRIBE_CONFIGS, version, resources=[resource])
-    return cold.encode_request(ApiKey.DESCRIBE_CONFIGS, version, message)
-
-
-def decode_describe_configs_response(version: int, body: Buffer) -> tuple[int, dict[str, str | None]]:
-    """(error code, settings), of the one resource that was asked for."""
-    results = cold.decode_response(ApiKey.DESCRIBE_CONFIGS, version, body).results
-    if len(results) != 1:
-        raise FrameError(f"DescribeConfigs: found {len(results)} results, expected one")
-    return int(results[0].error_code), {config.name: config.value for config in results[0].configs}
-
-
-_BROKER = 4
-"""Kafka's ``ConfigResource.Type``."""
-
-
-def _response(api: ApiKey, version: int, **fields: Any) -> bytes:
-    return cold.encode_response(api, version, cold.response(api, version, **fields))
-
-
-def _milliseconds(message: Any) -> int:
-    seconds: float = message.timeout.total_seconds()
-    return round(seconds * 1000)
-
-
-def _id(uuid: Any) -> bytes:
-    return NO_TOPIC_ID if uuid is None else bytes(uuid.bytes)
+def encode_create_partitions_response(
+    version: int, results: Mapping[str | bytes, TopicResult], throttle_time_ms: int = 0
+) -> bytes:
+    check_supported(ApiKey.CREATE_PARTITIONS, version)
+    flexible = is_flexible(ApiKey.CREATE_PARTITIONS, version)
+    outcomes = OutcomeWriter(flexible=flexible)
+    out = [INT32.pack(throttle_time_ms), array_length(len(results), flexible=flexible)]
+    for name, result in results.items():
+        out += (string(str(name), flexible=flexible), outcomes[int(result.error_code), result.message], outcomes.end)
+    out.append(outcomes.end)
+    return b"".join(out)

@@ -1,17 +1,16 @@
-"""What LeaderAndIsr and UpdateMetadata share: many partitions of the table, each topic once, in one pass and one join.
+"""The encoding shared by LeaderAndIsr and UpdateMetadata: many partitions by topic, in one pass and one join.
 
 Theory.  A partition on the wire is a *core* of six parts, the same in both requests: four numbers (index, controller
-epoch, leader, leader epoch), the ISR, one number (partition epoch) and the replicas; and an *end* in which they differ
-and which nearly all partitions of a request have in common.  The table interns ISRs and assignments, so both arrays are
-encoded once per distinct value, and a core costs one call of a compiled ``struct`` form chosen by the two lengths.
-From ``MANY`` partitions on all of that is done by ``state_matrix``, once for all brokers that hear of the same
+epoch, leader, leader epoch), the ISR, one number (partition epoch) and the replicas; and an *end*, which differs
+between the two requests and is the same for nearly all partitions of one.  The table interns ISRs and assignments, so
+both arrays are encoded once per distinct value, and a core costs one call of a compiled ``struct`` form chosen by the
+two lengths. From ``MANY`` partitions on, ``state_matrix`` does all of that, once for all brokers that receive the same
 partitions; the bytes are the same.
 
-A broker takes a request as damaged in which a topic appears twice, and rows are reused, so the pids of a topic need
-not stand together: they are first gathered by topic, then encoded, topics in order of first appearance and a topic's
-partitions in the order given.
+A topic must appear only once, or brokers reject the request as malformed.  As rows are reused, a topic's pids need not
+be contiguous, so they are first grouped by topic: topics in order of first appearance, partitions in the order given.
 
-All is one pass: whoever sends very many partitions cuts them into requests first.
+Encoding is one pass: callers split very many partitions into several requests first.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ from aiocontroller.wire.state_matrix import Rows, StateMatrix, Used
 
 
 class ControlRequestBody:
-    """An encoded request that is the same for every broker but for eight bytes of broker epoch.
+    """An encoded request that differs between brokers only in the eight bytes of broker epoch.
 
-    ``head`` ends where the broker epoch begins.  Versions that carry none have an empty ``tail`` and give every broker
-    the same bytes.
+    ``head`` ends where the broker epoch begins.  Versions without broker epochs have no ``tail`` and the same bytes for
+    every broker.
     """
 
     __slots__ = ("_head", "_tail")
@@ -44,7 +43,7 @@ class ControlRequestBody:
         return len(self._head) + (0 if self._tail is None else 8 + len(self._tail))
 
     def pieces_for_broker(self, broker_epoch: int) -> tuple[bytes, ...]:
-        """For ``writelines``: the long piece is shared by all brokers and not copied."""
+        """Pieces for ``writelines``: all brokers share the long one, which is not copied."""
         if self._tail is None:
             return (self._head,)
         return self._head + broker_epoch.to_bytes(8, "big", signed=True), self._tail
@@ -57,8 +56,8 @@ class ControlRequestBody:
 class EncodedValues:
     """Bytes of a table's interned ISRs and assignments, kept from request to request.
 
-    Worth it where a change goes to many brokers: each LeaderAndIsr is another, but their partitions share few distinct
-    values.  Interned values never change, so it is valid for as long as its table; it grows with the interners.
+    Useful when a change goes to many brokers: each LeaderAndIsr is different, but their partitions share few distinct
+    values.  Interned values never change, so the cache is valid as long as its table; it grows with the interners.
     """
 
     def __init__(self, table: PartitionTable) -> None:
@@ -85,15 +84,15 @@ class EncodedValues:
 
 
 class Cores:
-    """What many requests about the same partitions share, while the table stays as it is.
+    """Encodings shared by many requests about the same partitions, while the table does not change.
 
-    ``wanted``: all pids that they are about, ascending, if that is known; then the first of them packs for all.
+    ``wanted``: all pids of these requests, ascending, if known; then the first request packs for all.
     """
 
     def __init__(self, wanted: Sequence[int] = ()) -> None:
         self.wanted = wanted
         self.matrices: dict[bool, StateMatrix | None] = {}
-        """Of all that is wanted, by whether arrays are flexible."""
+        """The matrix of all wanted pids, by whether arrays are flexible."""
         self._headers: dict[tuple[bool, bool], dict[int, bytes]] = {}
 
     def headers(self, *, flexible: bool, with_topic_ids: bool) -> dict[int, bytes]:
@@ -117,12 +116,12 @@ class Forms(dict[tuple[int, int], Pack]):
 
 
 FORMS = Forms()
-"""Shared: there are as many as there are pairs of replica counts."""
+"""Shared: there is one form for each pair of replica counts."""
 
 MANY = 1_000
-"""Partitions of a request from which a matrix is faster."""
+"""Number of partitions in a request from which a matrix is faster."""
 WIDEST = 128
-"""Bytes of a replica list, thirty replicas: one longer list would cost all other rows as much."""
+"""Limit on the bytes of a replica list, thirty replicas: a longer one would make all other rows as wide."""
 
 Run = tuple[int, int, int]
 """(topic number, where its partitions begin, where they end)."""
@@ -131,8 +130,8 @@ Run = tuple[int, int, int]
 class TopicStatesEncoder:
     """Base of the two encoders.
 
-    Subclasses say how partitions end (``_ends``) and put their own head and end around the states.  ``kept`` saves work
-    when many requests are encoded from one table, ``cores`` where partitions go to many brokers.
+    Subclasses define the ends of partitions (``_ends``) and put their own head and end around the states.  ``kept``
+    saves work when many requests are encoded from one table, ``cores`` when partitions go to many brokers.
     """
 
     def __init__(
@@ -157,7 +156,7 @@ class TopicStatesEncoder:
         self._worth_telling = worth_telling
         self._pids = pids
         self._kept = kept
-        # Plain dicts, filled beforehand: a __missing__ costs a fifth.
+        # Plain dicts, filled in advance: a __missing__ costs a fifth.
         self._isrs = kept.isrs(flexible=flexible)
         self._replicas = kept.replicas(flexible=flexible)
         self._cores = Cores() if cores is None else cores
@@ -193,7 +192,7 @@ class TopicStatesEncoder:
         return [array_length(count, flexible=self._flexible), states, end], used
 
     def _many_states(self, pids: Sequence[int]) -> tuple[list[bytes], Used] | None:
-        """The same bytes; None where a topic's partitions stand apart, or brokers are told otherwise than the table."""
+        """The same bytes; None if a topic's partitions are not contiguous or some cores differ from the table."""
         found = self._matrix(pids)
         if found is None:
             return None
@@ -211,7 +210,7 @@ class TopicStatesEncoder:
         return [b"".join(pieces)], used
 
     def _matrix(self, pids: Sequence[int]) -> tuple[StateMatrix, Rows] | None:
-        """One that holds these pids, and where; the one that all requests share, if they are in it."""
+        """A matrix with these pids, and their rows; the matrix shared by all requests, if they are in it."""
         shared = self._cores.matrices
         if self._flexible not in shared:
             shared[self._flexible] = self._matrix_of(self._cores.wanted)
@@ -223,7 +222,7 @@ class TopicStatesEncoder:
         return None if matrix is None or rows is None else (matrix, rows)
 
     def _matrix_of(self, pids: Sequence[int]) -> StateMatrix | None:
-        """None for few, and where some have no leadership, do not ascend, or one would make all rows very wide."""
+        """None for few pids, pids without leadership or not ascending, or if one would make all rows very wide."""
         if len(pids) < MANY:
             return None
         isrs, assigned = map(set, take(pids, self._table.isr_of, self._table.assignment_of))
@@ -232,12 +231,12 @@ class TopicStatesEncoder:
         return StateMatrix(self._table, pids, self._isr_bytes, self._replicas_bytes)
 
     def _by_topic(self, pids: Sequence[int]) -> tuple[Sequence[int], list[Run]]:
-        """The pids so that each topic's stand together, and where."""
+        """The pids grouped by topic, and the runs."""
         [topics] = take(pids, self._table.topic_of)
         ends = [*compress(count(1), map(ne, topics, islice(topics, 1, None))), len(pids)]
         numbers = [topics[end - 1] for end in ends]
         starts = [0, *ends[:-1]]
-        if len(set(numbers)) < len(numbers):  # rows were used again
+        if len(set(numbers)) < len(numbers):  # rows were reused
             gathered: dict[int, list[int]] = {}
             for number, start, end in zip(numbers, starts, ends, strict=True):
                 gathered.setdefault(number, []).extend(pids[start:end])
@@ -256,7 +255,7 @@ class TopicStatesEncoder:
             if length is None:
                 length = lengths[n] = array_length(n, flexible=flexible)
             cores[start] = b"".join((end, self._header(number), length, cores[start]))
-            if flexible:  # a topic's tagged fields come after its partitions, that is before the next topic's header
+            if flexible:  # a topic's tagged fields follow its partitions, before the next topic's header
                 end = NO_TAGS
 
     def _header(self, number: int) -> bytes:
@@ -268,7 +267,7 @@ class TopicStatesEncoder:
         return header
 
     def _put_names(self, runs: list[Run], cores: list[bytes]) -> None:
-        """The oldest versions have no topics, only partitions that carry their topic's name."""
+        """The oldest versions have no topics: each partition carries its topic's name."""
         for number, start, stop in runs:
             name = self._header(number)
             cores[start:stop] = [name + core for core in cores[start:stop]]
@@ -281,16 +280,16 @@ class TopicStatesEncoder:
     # -- partitions ------------------------------------------------------------------------------------------------
 
     def _ends(self, pids: Sequence[int], used: Used) -> bytes | list[bytes]:
-        """What follows each core, or all of them."""
+        """The end of each core, or one end for all of them."""
         raise NotImplementedError
 
     def _instead(self, pids: Sequence[int], runs: list[Run]) -> dict[int, bytes]:
-        """Cores that the table does not say, by their place among the pids."""
+        """Cores that differ from the table, by index into the pids."""
         return {}
 
     def _isr_bytes(self, number: int) -> bytes:
         found = self._isrs.get(number)
-        if found is None:  # without an ISR: of a topic that is being deleted
+        if found is None:  # no ISR: the topic is being deleted
             isr = () if number == NO_ISR else self._table.isrs.values[number]
             found = self._isrs[number] = self._array(isr)
         return found

@@ -9,11 +9,11 @@ version  adds
 5        broker epoch; partitions grouped by topic
 6        flexible
 7        topic ids
-8        is a KRaft controller (never), and a tagged type that stays unsaid
+8        is a KRaft controller (never), and a tagged type that is not sent
 
-Rules, Kafka's: a partition without leadership is left out; one of a topic that is being deleted has leader -2, leader
-epoch 0 and partition epoch 0 and keeps its ISR; a replica is offline when its broker is not live or the log directory
-that holds it is gone.  The request is the same for all brokers but for the broker epoch: it is encoded once.
+Kafka's rules: a partition without leadership is left out; a partition of a topic being deleted has leader -2, leader
+epoch 0 and partition epoch 0 and keeps its ISR; a replica is offline when its broker is not live or its log directory
+failed.  The request differs between brokers only in the broker epoch, so it is encoded once.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _START = Struct(">iBi")
 _START_WITHOUT_KRAFT = Struct(">ii")
 
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
-"""Kafka's ids; brokers that speak UpdateMetadata below version 3 take these names for listener names."""
+"""Kafka's ids; brokers below UpdateMetadata version 3 use these names as listener names."""
 
 UpdateMetadataBody = ControlRequestBody
 
@@ -59,11 +59,11 @@ INITIAL_PARTITION_EPOCH = 0
 
 
 class UpdateMetadataEncoder(TopicStatesEncoder):
-    """See ``topic_states``; ``body().for_broker(epoch)`` does the work.
+    """Encodes the request; see ``topic_states``.  ``body().for_broker(epoch)`` does the work.
 
     ``live_brokers``: all registered brokers, with their endpoints, whatever the pids.  ``live``: the ids of brokers
     whose replicas count as online.  ``offline_dirs``: by broker, the pids in its failed log directories.
-    BadInputError for a broker whose endpoints the version cannot express.
+    Raises BadInputError for a broker whose endpoints the version cannot express.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class UpdateMetadataEncoder(TopicStatesEncoder):
         return self._array(replicas) + (NO_TAGS if self._flexible else b"") if self._version >= 4 else b""
 
     def _offline_where_dirs_failed(self, pid: int) -> bytes:
-        """The partition itself matters, since a directory that holds it has failed."""
+        """The end of a partition with a replica on a failed directory, which depends on the pid."""
         live, dirs, replicas = self._live, self._offline_dirs, self._table.replicas(pid)
         return self._offline([r for r in replicas if r not in live or pid in dirs.get(r, ())])
 
@@ -209,7 +209,7 @@ def encode_update_metadata(
     live: Collection[int],
     offline_dirs: Mapping[int, Collection[int]] | None = None,
 ) -> bytes:
-    """The body in one go for one broker; the arguments are the encoder's."""
+    """The body in one call for one broker; the arguments are the encoder's."""
     encoder = UpdateMetadataEncoder(
         version,
         controller_id=controller_id,
@@ -224,7 +224,7 @@ def encode_update_metadata(
 
 
 def decode_update_metadata_response(version: int, body: Buffer) -> int:
-    """The error code.  FrameError when the body is cut short or too long."""
+    """The error code.  Raises FrameError when the body is truncated or too long."""
     check_supported(_KEY, version)
     cursor = Cursor(f"UPDATE_METADATA(6) version {version} response", body, flexible=is_flexible(_KEY, version))
     error_code = cursor.int16("error code")

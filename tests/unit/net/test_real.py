@@ -182,3 +182,10 @@ def test_memory_is_returned_and_descriptors_are_counted() -> None:
     kept = [bytes(1000) for _ in range(1000)]
     return_memory()
     assert all(each == bytes(1000) for each in kept)
+
+
+async def test_addresses_of_a_host_are_those_that_connections_come_from() -> None:
+    assert "127.0.0.1" in await RealNetwork().addresses("localhost")
+    assert await RealNetwork().addresses("127.0.0.1") == ["127.0.0.1"]
+    with pytest.raises(OSError):
+        await RealNetwork().addresses("no-such-host.invalid")

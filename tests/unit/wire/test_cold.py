@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
+import subprocess
+import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -227,3 +231,18 @@ def test_request_with_more_elements_than_anybody_needs_is_refused_before_they_ar
     assert cold.decode_request(ApiKey.DELETE_TOPICS, version, body(9), 9)
     with pytest.raises(FrameError, match="1 elements too many"):
         cold.decode_request(ApiKey.DELETE_TOPICS, version, body(10), 9)
+
+
+LOADS_MESSAGES = """
+import sys
+from aiocontroller.wire import cold
+cold.preload([7])
+sys.exit("hypothesis" in sys.modules)
+"""
+
+
+def test_loading_messages_leaves_nothing_in_the_folder(tmp_path: Path) -> None:
+    """kio loads hypothesis where it finds it, which keeps its data in the folder of the process."""
+    assert importlib.util.find_spec("hypothesis") is not None
+    subprocess.run([sys.executable, "-c", LOADS_MESSAGES], cwd=tmp_path, check=True)
+    assert list(tmp_path.iterdir()) == []

@@ -6,16 +6,17 @@ from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.config_messages import (
     ConfigEntry,
+    DescribeConfigsQuestion,
     ResourceAsked,
     ResourceDescribed,
-    decode_describe_configs_request,
-    decode_describe_synonyms_response,
+    decode_describe_broker_response,
     encode_config_entry,
+    encode_describe_broker_request,
     encode_describe_configs_response,
-    encode_describe_synonyms_request,
     encode_described,
 )
 from aiocontroller.wire.errors import FrameError
+from aiocontroller.wire.long_requests import MAX_NAMED
 
 API = ApiKey.DESCRIBE_CONFIGS
 ENTRIES = [
@@ -33,16 +34,16 @@ def test_questions(version):
     ]
     message = cold.request(API, version, resources=asked, include_synonyms=True, include_documentation=True)
     body = cold.encode_request(API, version, message)
-    found = decode_describe_configs_request(version, body)
-    assert found.resources == [
-        ResourceAsked(2, "t", None),
-        ResourceAsked(4, "", None),
-        ResourceAsked(2, "ü", frozenset({"a", "b"})),
-    ]
-    assert found.include_synonyms == (version >= 1)
-    assert decode_describe_configs_request(version, body + b"\0\0") == found
+    for tail in (b"", b"\0\0"):
+        question = DescribeConfigsQuestion(version, body + tail)
+        assert list(question) == [
+            ResourceAsked(2, "t", None),
+            ResourceAsked(4, "", None),
+            ResourceAsked(2, "ü", frozenset({"a", "b"})),
+        ]
+        assert question.include_synonyms == (version >= 1)
     with pytest.raises(FrameError):
-        decode_describe_configs_request(version, body[:-1])
+        list(DescribeConfigsQuestion(version, body[:-1]))
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -55,7 +56,7 @@ def test_answers(version):
     found = cold.decode_response(API, version, encode_describe_configs_response(version, results))
     first, second = found.results
     assert (second.error_code, second.error_message, second.resource_name, second.configs) == (29, "no", "u", ())
-    assert (first.error_code, first.error_message, first.resource_type) == (0, None, 2)
+    assert (first.error_code, first.error_message, first.resource_type) == (0, "", 2)
     for config, entry in zip(first.configs, ENTRIES, strict=True):
         assert (config.name, config.value, config.read_only, config.is_sensitive) == (
             entry.name,
@@ -73,13 +74,16 @@ def test_answers(version):
 
 
 def test_what_a_broker_tells_of_itself():
-    body = encode_describe_synonyms_request(1, 7, ["log.roll.ms"])
-    assert decode_describe_configs_request(1, body).resources == [ResourceAsked(4, "7", frozenset({"log.roll.ms"}))]
+    body = encode_describe_broker_request(1, 7, ["log.roll.ms"])
+    assert list(DescribeConfigsQuestion(1, body)) == [ResourceAsked(4, "7", frozenset({"log.roll.ms"}))]
     entries = [encode_config_entry(1, entry) for entry in ENTRIES]
     answer = encode_describe_configs_response(1, [encode_described(1, ResourceDescribed(4, "7", entries=entries))])
-    assert decode_describe_synonyms_response(1, answer) == (
+    assert decode_describe_broker_response(1, answer) == (
         0,
-        [("retention.ms", "5", 1), ("log.retention.ms", None, 4)],
+        [
+            ("retention.ms", "5", [("retention.ms", "5", 1), ("log.retention.ms", None, 4)]),
+            ("secret", None, []),
+        ],
     )
 
 
@@ -91,6 +95,6 @@ def test_no_more_resources_are_asked_for_than_anybody_needs() -> None:
         request = cold.request(ApiKey.DESCRIBE_CONFIGS, 4, resources=[resource] * resources)
         return cold.encode_request(ApiKey.DESCRIBE_CONFIGS, 4, request)
 
-    for n, keys in ((cold.MAX_REQUEST_ELEMENTS + 1, 0), (1, cold.MAX_REQUEST_ELEMENTS)):
+    for n, keys in ((MAX_NAMED + 1, 0), (1, MAX_NAMED)):
         with pytest.raises(FrameError, match="1 elements too many"):
-            decode_describe_configs_request(4, body(n, keys))
+            list(DescribeConfigsQuestion(4, body(n, keys)))

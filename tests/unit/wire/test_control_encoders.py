@@ -15,7 +15,7 @@ from aiocontroller.core.ids import Broker, Endpoint, LeaderAndIsr, ReplicaAssign
 from aiocontroller.core.partitions import NO_ISR, PartitionTable
 from aiocontroller.wire.apis import ApiKey, UnsupportedApiError
 from aiocontroller.wire.leader_and_isr import EncodedValues, LeaderAndIsrEncoder, encode_leader_and_isr
-from aiocontroller.wire.stop_replica import encode_stop_replica
+from aiocontroller.wire.stop_replica import StopReplicaPartition, encode_stop_replica
 from aiocontroller.wire.update_metadata import SECURITY_PROTOCOLS, UpdateMetadataEncoder, encode_update_metadata
 from tests.unit.wire.generated import brokers, epochs, hosts, int32, int64, kio_bytes, tables, versions
 
@@ -320,8 +320,9 @@ def test_stop_replica_as_kio_writes_it(version: int, data: st.DataObject) -> Non
         controller_id=controller_id,
         controller_epoch=controller_epoch,
         broker_epoch=broker_epoch,
-        table=table,
-        partitions=partitions,
+        partitions=[
+            StopReplicaPartition(*table.topic_partition(pid), epoch, delete) for pid, epoch, delete in partitions
+        ],
     )
     if version >= 3:
         assert bodies == [expected(pids, False)]

@@ -12,6 +12,7 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.request_header.v0.header import RequestHeader as HeaderV0
 from kio.serial import entity_writer
 
+from aiocontroller.wire import cold
 from aiocontroller.wire.apis import (
     SUPPORTED,
     ApiKey,
@@ -33,6 +34,7 @@ from aiocontroller.wire.frames import (
     request_frame,
     response_frame,
 )
+from aiocontroller.wire.primitives import MAX_TAGGED_FIELDS, unsigned_varint
 
 EVERY_VERSION = [(api, version) for api, known in SUPPORTED.items() for version in range(known.min, known.max + 1)]
 
@@ -125,6 +127,17 @@ def test_a_request_header_cut_short_at_any_byte(version: int) -> None:
 def test_unknown_tagged_fields_of_a_header_are_stepped_over() -> None:
     frame = encode_request_header(ApiKey.METADATA, 12, 1, "me")[:-1] + b"\x02\x00\x03abc\x07\x00" + b"body"
     assert bytes(decode_request_header(frame)[1]) == b"body"
+
+
+def test_tagged_fields_without_end_are_not_stepped_over_one_by_one() -> None:
+    """16 MiB of them, in one request, took a minute and the role: the loop did nothing else meanwhile."""
+    for many in (MAX_TAGGED_FIELDS + 1, 2**31):
+        frame = encode_request_header(ApiKey.METADATA, 12, 1, "me")[:-1] + unsigned_varint(many) + bytes(4000)
+        with pytest.raises(FrameError, match="too many"):
+            decode_request_header(frame)
+    body = b"\x01\x01" + unsigned_varint(MAX_TAGGED_FIELDS + 1) + bytes(2 * MAX_TAGGED_FIELDS + 2)
+    with pytest.raises(FrameError, match="too many"):
+        cold.decode_request(ApiKey.API_VERSIONS, 3, body)
 
 
 def test_api_versions_of_a_version_that_is_too_new_can_still_be_read() -> None:
