@@ -1,7 +1,7 @@
-"""The append-only record of what was seen, decided, written, sent and acknowledged.
+"""The append-only record of everything seen, decided, written, sent and acknowledged.
 
-``Journal`` is what the rest of the program knows; ``FileJournal`` writes JSON lines, ``MemoryJournal`` keeps records
-for tests and the simulation, ``NullJournal`` forgets them.
+The rest of the program uses the interface ``Journal``; ``FileJournal`` writes JSON lines, ``MemoryJournal`` keeps
+records for tests and the simulation, ``NullJournal`` discards them.
 """
 
 from aiocontroller.journal.journal import Journal, JournalStatistics, MemoryJournal, NullJournal

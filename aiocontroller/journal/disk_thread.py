@@ -1,7 +1,7 @@
-"""One thread for everything that may wait for a disk; nothing ever waits for the thread.
+"""One thread for all work that may wait for a disk; the process never waits for the thread.
 
-``concurrent.futures`` joins its threads when the interpreter ends, so that a disk that hangs would hold the process.
-A daemon thread is left behind.
+``concurrent.futures`` joins its threads when the interpreter ends, so a disk that hangs would keep the process alive.
+A daemon thread does not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class DiskThread:
-    """Runs functions one after the other, from its making until ``end``."""
+    """Runs functions one after the other, from its creation until ``end``."""
 
     def __init__(self, name: str) -> None:
         self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
@@ -33,7 +33,7 @@ class DiskThread:
         return await asyncio.wrap_future(self.submit(function))
 
     def end(self) -> None:
-        """After what was submitted; does not wait."""
+        """End after the submitted functions; does not wait."""
         self._jobs.put(None)
 
     def _work(self) -> None:

@@ -1,8 +1,8 @@
 """The journal as its writers see it: ``append`` is a plain call that costs about a microsecond and never fails.
 
-Everything slow (encoding, writing, syncing) happens elsewhere and later.  Whoever appends very many records at once
-does ``await drain()`` now and then: that is the back-pressure.  Only when nobody does, and the hard bound is reached,
-records are dropped; then they are counted and the gap in ``seq`` shows which.
+Everything slow (encoding, writing, syncing) happens elsewhere and later.  Callers that append very many records at once
+must ``await drain()`` now and then: that is the back-pressure.  Records are dropped only at the hard bound; they are
+counted then, and the gap in ``seq`` shows which.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import msgspec
 
 from aiocontroller.journal.records import FORMAT_VERSION, PartitionColumns, Record, encode_records, partition_records
 from aiocontroller.net.ports import Clock
+from aiocontroller.net.tasks import Tasks
 
 CLOSE_WITHIN_S = 4.0
 
@@ -28,25 +29,27 @@ class JournalStatistics(msgspec.Struct, frozen=True):
     written_bytes: int = 0
     failures: int = 0
     segments: int = 0
+    deleted: int = 0
+    """Number of files deleted by others while they were written."""
 
 
 class Journal:
-    """Numbers and stamps records; what happens to them is the subclass's matter."""
+    """Numbers and timestamps records; subclasses store them."""
 
     enabled: bool = True
-    """False when records go nowhere, so that a caller may skip building many of them."""
+    """False if records are discarded, so that callers can skip building many of them."""
 
     def __init__(self, node: int, clock: Clock) -> None:
         self.node = node
         self.epoch = 0
-        """The controller epoch that goes into records from now on."""
+        """The controller epoch for records from now on."""
         self._seq = 0
         self._wall_time_us = clock.wall_time_us
 
     def append(self, kind: str, **fields: Any) -> None:
         """Record something; ``fields`` are those of ``Record``.
 
-        A name that it does not have is a slip, and goes into ``detail``: losing office for a record would be worse.
+        An unknown name is a bug and goes into ``detail``: failing over because of a record would be worse.
         (``tests/unit/journal`` checks the names at every call.)
         """
         self._seq += 1
@@ -57,7 +60,7 @@ class Journal:
         self._put(record)
 
     def append_partitions(self, kind: str, columns: PartitionColumns, *, detail: str | None = None) -> None:
-        """One record for each partition, as ``append`` would make them, at a third of the cost."""
+        """Append one record for each partition, as ``append`` would, at a third of the cost."""
         first, now_us = self._seq + 1, self._wall_time_us()
         records = partition_records(kind, columns, first, self.epoch, self.node, now_us, detail)
         self._seq += len(records)
@@ -72,23 +75,23 @@ class Journal:
 
     @property
     def pending(self) -> int:
-        """Records that are not durable yet."""
+        """Number of records that are not durable yet."""
         return 0
 
-    async def start(self) -> None:
-        """Make ready; records appended before are kept."""
+    async def start(self, tasks: Tasks | None = None) -> None:
+        """Start writing, by a task in this group; records appended before are kept."""
 
     async def drain(self) -> None:
-        """Wait until little is pending; returns at once when that is so."""
+        """Wait until few records are pending; returns at once if so."""
 
     async def flush(self) -> None:
-        """Wait until all that was appended so far is durable (or was given up and counted)."""
+        """Wait until all records appended so far are durable (or dropped and counted)."""
 
     async def close(self, within_s: float = CLOSE_WITHIN_S) -> None:
-        """Flush and end; idempotent.  What comes later counts as dropped, so does what takes longer than that."""
+        """Flush and end; idempotent.  Later records, and those not written in this time, count as dropped."""
 
     def rescue(self, within_s: float) -> None:
-        """Make durable what can be, from another thread than the loop's; nothing may be appended any more."""
+        """Write pending records from a thread other than the loop's; nothing may be appended any more."""
 
     def statistics(self) -> JournalStatistics:
         return JournalStatistics(appended=self._seq)
@@ -112,7 +115,7 @@ class NullJournal(Journal):
 
 
 class MemoryJournal(Journal):
-    """Keeps the records, for tests and the simulation; ``content()`` is what a file would hold."""
+    """Keeps the records for tests and the simulation; ``content()`` returns a file's content."""
 
     def __init__(self, node: int, clock: Clock) -> None:
         super().__init__(node, clock)

@@ -2,7 +2,7 @@
 
 Rules: ``v`` changes only when a field changes its meaning; fields are added, never renamed or reused; integers are
 64 bits wide for every reader; a field that does not apply is absent, so a reader sees null (``omit_defaults``).
-``docs/journal.md`` says what each kind carries.
+``docs/journal.md`` describes each kind.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FORMAT_VERSION: Final = 1
 
 
 class Record(msgspec.Struct, omit_defaults=True, gc=False):
-    """``seq`` counts a process's records from 1, so that a gap shows what is missing; ``ts`` is µs since 1970.
+    """``seq`` counts a process's records from 1, so that a gap shows missing ones; ``ts`` is µs since 1970.
 
     Order of one node's history: (epoch, seq).  ``epoch`` is the controller epoch under which the record was made, 0
     before the first.  Fields ending in ``_us`` are microseconds, ``bytes`` bytes, ``partitions`` and ``count`` numbers.
@@ -62,7 +62,7 @@ class Record(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class PartitionColumns(NamedTuple):
-    """Fields of many partitions' records, parallel; leadership is None where there is none."""
+    """Parallel columns of fields for many partitions' records; leadership is None if there is none."""
 
     topic: Sequence[str]
     partition: Sequence[int]
@@ -80,7 +80,7 @@ class PartitionColumns(NamedTuple):
 def partition_records(
     kind: str, columns: PartitionColumns, first_seq: int, epoch: int, node: int, ts: int, detail: str | None
 ) -> list[Record]:
-    """Positional, since keywords would double the cost: the fields stand in ``Record``'s order."""
+    """One record per partition.  Fields are positional, in ``Record``'s order, since keywords would double the cost."""
     v = FORMAT_VERSION
     return [
         Record(

@@ -1,13 +1,12 @@
-"""Segment files of a journal: their names, and what is done with those that a crashed process left behind.
+"""A journal's segment files: their names, writing them, and adopting those left by crashed processes.
 
     _journal-{node}-{epoch}-{start}-{segment:06d}.jsonl     being written; Spark and others skip names with a "_"
      journal-{node}-{epoch}-{start}-{segment:06d}.jsonl     complete; never touched again
 
-``start`` is when the process began (microseconds since 1970); each process writes files of its own, since two JSON
-objects on one torn line would lose the second one silently in most readers.  A file holds records of one epoch.
+``start`` is the process's start time (microseconds since 1970).  Each process writes its own files, since most readers
+would silently lose the second of two JSON objects on a torn line.  A file holds records of one epoch.
 
-Whether an open segment is in use is what its lock (``flock``) says, which the operating system takes back when the
-process dies, however it dies.
+The lock (``flock``) on an open segment shows that it is in use; the operating system releases it when the process dies.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from aiocontroller.data_folder import make_private_folder
 from aiocontroller.journal.records import Record, encode_records
 
 ENCODE_AT_ONCE = 500
-"""Records per call of the encoder: it holds the interpreter lock, and 500 records are about 0.2 ms."""
+"""Records per call of the encoder, which holds the interpreter lock: 500 records take about 0.2 ms."""
 WRITE_AT_ONCE_BYTES = 4 << 20
 
 
@@ -41,7 +40,7 @@ class SegmentName(NamedTuple):
 
 
 class Segment:
-    """One open file.  All methods block and belong to the writer's thread; OSError when the system refuses."""
+    """One open file.  All methods block, run in the writer's thread, and raise OSError if the system refuses."""
 
     def __init__(self, directory: Path, name: SegmentName) -> None:
         self.directory = directory
@@ -52,20 +51,25 @@ class Segment:
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            # Another process that is just starting took it for a leftover, in the instant before this lock; it will
-            # rename or remove it.  The caller goes on with the next number.
+            # Another process that is starting adopted the file just before this lock, and will rename or remove it.
+            # The caller continues with the next number.
             os.close(self._fd)
             raise
 
     def still_ours(self) -> bool:
-        """Whether nobody renamed the file between its creation and its lock."""
+        """Whether the file kept its name between its creation and its lock."""
         try:
             return os.stat(self._path).st_ino == os.fstat(self._fd).st_ino
         except FileNotFoundError:
             return False
 
+    @property
+    def deleted(self) -> bool:
+        """Whether the file was deleted, alone or with its folder, so that further writes would be lost."""
+        return os.fstat(self._fd).st_nlink == 0
+
     def write(self, data: bytes | bytearray) -> None:
-        """Append and sync; after an error the file is as it was before, as far as the system lets us."""
+        """Append and sync; after an error the file is restored if the system allows it."""
         try:
             view = memoryview(data)
             while view:
@@ -76,16 +80,16 @@ class Segment:
                 os.ftruncate(self._fd, self.size)
                 os.lseek(self._fd, self.size, os.SEEK_SET)
             except OSError:
-                pass  # a torn last line, then; readers know those
+                pass  # leaves a torn last line, which readers handle
             raise
         self.size += len(data)
 
     def abandon(self) -> None:
-        """Let go of a file that another process took for a leftover."""
+        """Close a file that another process adopted, or that was deleted."""
         os.close(self._fd)
 
     def complete(self) -> None:
-        """Hand the file over under its final name; an empty one is removed."""
+        """Give the file its final name; an empty one is removed."""
         try:
             if self.size:
                 os.rename(self._path, self.directory / self.name.complete)
@@ -96,13 +100,13 @@ class Segment:
 
 
 def adopt_leftovers(directory: Path) -> list[str]:
-    """Complete what crashed processes left open; returns the names.  Files in use by a living process stay."""
+    """Complete the files that crashed processes left open; returns their names.  Files in use are left alone."""
     adopted = []
     for path in sorted(directory.glob("_journal-*.jsonl")):
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            continue  # its owner or another starter was faster
+            continue  # its owner or another starting process was faster
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(fd).st_size:
@@ -111,7 +115,7 @@ def adopt_leftovers(directory: Path) -> list[str]:
             else:
                 os.unlink(path)
         except (BlockingIOError, FileNotFoundError):
-            pass  # in use, or gone
+            pass  # in use or deleted
         finally:
             os.close(fd)
     return adopted
@@ -126,18 +130,20 @@ class SegmentWriter:
         self.start_us = start_us
         self.rotate_bytes = rotate_bytes
         self.written = self.written_bytes = self.segments = 0
+        self.deleted = 0
+        """Number of segments deleted by others while they were written."""
         self.durable_seq = 0
-        """``seq`` of the last record that is safe."""
+        """``seq`` of the last durable record."""
         self._segment: Segment | None = None
         self._number = 0
 
     def prepare(self) -> list[str]:
-        """Make the directory, for its owner only; adopt leftovers."""
+        """Create the directory, for its owner only, and adopt leftovers."""
         make_private_folder(self.directory)
         return adopt_leftovers(self.directory)
 
     def write(self, batch: list[Record]) -> None:
-        """Write and sync all of ``batch``; what is safe leaves it at once: a failure half way repeats nothing."""
+        """Write and sync ``batch``; durable records leave it at once, so a failure half way repeats nothing."""
         while batch:
             epoch = batch[0].epoch
             data, taken = bytearray(), 0
@@ -156,12 +162,20 @@ class SegmentWriter:
             del batch[:taken]
 
     def complete(self) -> None:
-        """Complete the segment that is open, if one is."""
+        """Complete the open segment, if any."""
+        self._let_go_of_what_is_deleted()
         segment, self._segment = self._segment, None
         if segment is not None:
             segment.complete()
 
+    def _let_go_of_what_is_deleted(self) -> None:
+        if self._segment is not None and self._segment.deleted:
+            self.deleted += 1
+            segment, self._segment = self._segment, None
+            segment.abandon()
+
     def _segment_for(self, epoch: int) -> Segment:
+        self._let_go_of_what_is_deleted()
         segment = self._segment
         if segment is not None and segment.name.epoch == epoch and segment.size < self.rotate_bytes:
             return segment

@@ -1,13 +1,13 @@
 """The journal on disk: group commit from one thread.
 
-All that the loop does is append to a list.  While one batch is encoded, written and synced in the thread, the next one
-collects, and for another ``LINGER_S`` after that: so what a quiet controller records is safe at once, and a busy one
-syncs twenty times a second, with no setting.  (Each sync costs whoever shares the disk, ZooKeeper for one, theirs.)
+The loop only appends to a list.  While the thread encodes, writes and syncs one batch, and for ``LINGER_S`` after that,
+the next batch collects: records of a quiet controller are durable at once, and a busy one syncs twenty times a second,
+without a setting.  (Each sync slows down other users of the disk, such as ZooKeeper.)
 
-A disk that refuses (full, gone) costs records only when memory's bound is reached: the batch is kept and tried again
-with a growing pause, the refusal is logged once and counted, and the controller goes on.
+If the disk refuses writes (full, gone), the batch is kept and retried with a growing pause, the refusal is logged once
+and counted, and the controller goes on; records are lost only when the memory bound is reached.
 
-A disk that hangs (in a write, a sync, a rename) holds nothing but the thread: records collect up to memory's bound, and
+If the disk hangs (in a write, a sync, a rename), only the thread waits: records collect up to the memory bound, and
 ``close`` gives up after a while.
 """
 
@@ -19,12 +19,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import TimeoutError as NotDoneError
 from pathlib import Path
 
+import anyio
+
 from aiocontroller.journal.disk_thread import DiskThread
 from aiocontroller.journal.journal import CLOSE_WITHIN_S, Journal, JournalStatistics
 from aiocontroller.journal.records import Record
 from aiocontroller.journal.segments import SegmentWriter
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import Timer, World
+from aiocontroller.net.tasks import LooseTasks, Tasks
 
 log = logging.getLogger("aiocontroller.journal")
 
@@ -33,7 +36,7 @@ DRAIN_ABOVE = 50_000
 RETRY_FIRST_S, RETRY_LONGEST_S = 1.0, 30.0
 LINGER_S = 0.05
 HANGS_AFTER_S = 10.0
-"""A write that takes longer is a disk that hangs: nobody waits for records to be durable any more."""
+"""After a write of this length the disk counts as hanging, and no caller waits for durability any more."""
 
 __all__ = ["FileJournal", "Journal"]
 
@@ -62,18 +65,20 @@ class FileJournal(Journal):
         self._pending: list[Record] = []
         self._in_flight: list[Record] = []
         self._accepted_seq = 0
-        self._dropped = self._failures = 0
+        self._dropped = self._failures = self._deleted = 0
         self._failing = self._closing = self._rotation_due = False
         self._wake, self._hurry = asyncio.Event(), asyncio.Event()
         self._thread: DiskThread | None = None
-        self._writing: asyncio.Task[None] | None = None
+        self._writing: anyio.CancelScope | None = None
+        """Of the task that writes; None before the start."""
+        self._ended = anyio.Event()
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._rotate_timer: Timer | None = None
         if metrics is not None:
             self._register(metrics)
 
     def _register(self, metrics: Metrics) -> None:
-        """Everything that ``statistics`` has, as gauges ``aiocontroller_journal_…``."""
+        """Register the fields of ``statistics`` as gauges ``aiocontroller_journal_…``."""
 
         def read(field: str) -> Callable[[], float]:
             return lambda: float(getattr(self.statistics(), field))
@@ -113,10 +118,11 @@ class FileJournal(Journal):
             written_bytes=self._segments.written_bytes,
             failures=self._failures,
             segments=self._segments.segments,
+            deleted=self._segments.deleted,
         )
 
-    async def start(self) -> None:
-        """Make the directory and complete what crashed processes left; OSError when that cannot be done."""
+    async def start(self, tasks: Tasks | None = None) -> None:
+        """Create the directory and complete crashed processes' files; raises OSError if that fails."""
         assert self._thread is None, "started twice"
         self._thread = DiskThread("journal")
         try:
@@ -126,7 +132,8 @@ class FileJournal(Journal):
             raise
         if adopted:
             log.info("completed %d journal segments that crashed processes left open: %s …", len(adopted), adopted[0])
-        self._writing = asyncio.get_running_loop().create_task(self._write_loop(), name="journal")
+        self._writing = anyio.CancelScope()
+        (tasks or LooseTasks()).start_soon(self._write_until_closed, self._writing, name="journal")
 
     async def drain(self) -> None:
         if self.pending > DRAIN_ABOVE:
@@ -141,18 +148,16 @@ class FileJournal(Journal):
         self._hurry.set()
         if self._writing is not None:
             timer = self._clock.call_later(within_s, self._writing.cancel)
-            await asyncio.wait([self._writing])
+            await self._ended.wait()
             timer.cancel()
-            if not self._writing.cancelled():
-                self._writing.result()
-            elif self.pending:
+            if self._writing.cancelled_caught and self.pending:
                 self._give_up(f"the disk did not answer within {within_s:.1f} s")
         self._end_thread()
 
     def rescue(self, within_s: float) -> None:
-        """For another thread, when the loop does nothing any more: write what is pending, and nothing after that.
+        """Write pending records from another thread after the loop has stopped, and nothing after that.
 
-        What is being written at the moment is waited for; after ``within_s`` nothing is.
+        Waits up to ``within_s`` for a write in progress.
         """
         self._closing = True
         if self._thread is None:
@@ -167,16 +172,25 @@ class FileJournal(Journal):
         try:
             self._thread.submit(write).result(within_s)
         except (OSError, NotDoneError) as error:
-            log.error("journal in %s: ended with %d records to be written: %r", self.directory, pending, error)
+            log.error("journal in %s: ended with %d unwritten records: %r", self.directory, pending, error)
 
     async def _until_durable(self, seq: int) -> None:
-        """Wait for it; not while the disk refuses, since nobody should hang on a full disk."""
-        if self._writing is None or self._writing.done() or self._failing or self._segments.durable_seq >= seq:
+        """Wait until ``seq`` is durable; returns while the disk refuses, so that a full disk blocks no caller."""
+        if self._writing is None or self._ended.is_set() or self._failing or self._segments.durable_seq >= seq:
             return
         done = asyncio.get_running_loop().create_future()
         self._waiters.append((seq, done))
         self._hurry.set()
         await done
+
+    async def _write_until_closed(self, scope: anyio.CancelScope) -> None:
+        try:
+            with scope:
+                await self._write_loop()
+        finally:
+            self._closing = True
+            self._ended.set()
+            self._answer_waiters(self._accepted_seq)
 
     async def _write_loop(self) -> None:
         retry_s = RETRY_FIRST_S
@@ -198,10 +212,9 @@ class FileJournal(Journal):
         if self._rotate_timer is not None:
             self._rotate_timer.cancel()
         await self._complete_segment()
-        self._answer_waiters(self._accepted_seq)
 
     async def _write_once(self) -> bool:
-        """Complete the segment that is due; write what is pending, what failed before first.  False when refused."""
+        """Complete a due segment; write pending records, starting with failed ones.  False if the disk refuses."""
         if self._rotation_due:
             self._rotation_due = False
             await self._complete_segment()
@@ -217,19 +230,20 @@ class FileJournal(Journal):
             return False
         finally:
             hanging.cancel()
+            self._say_what_is_deleted()
         if self._failing:
             self._failing = False
-            log.warning("journal in %s can be written again; %d records were dropped", self.directory, self._dropped)
+            log.warning("journal in %s is writable again; %d records were dropped", self.directory, self._dropped)
         if self._rotate_timer is None:
             self._rotate_timer = self._clock.call_later(self._rotate_s, self._rotate_soon)
         return True
 
     def _hangs(self) -> None:
-        self._fails(f"no write was done within {HANGS_AFTER_S:.0f} s: the disk hangs")
+        self._fails(f"no write succeeded within {HANGS_AFTER_S:.0f} s: the disk hangs")
         self._answer_waiters(self._accepted_seq)
 
     def _fails(self, how: str) -> None:
-        """Said once, until it can be written again."""
+        """Log the failure once, until writing works again."""
         if not self._failing:
             self._failing = True
             most = self._max_pending_when_failing
@@ -241,7 +255,7 @@ class FileJournal(Journal):
         self._wake.set()
 
     async def _pause(self, seconds: float) -> None:
-        """A pause between writes; whoever waits for one, and ``close``, cut it short."""
+        """Pause between writes; callers that wait for a write, and ``close``, cut it short."""
         self._hurry.clear()
         timer = self._clock.call_later(seconds, self._hurry.set)
         if not self._closing:
@@ -269,6 +283,15 @@ class FileJournal(Journal):
         except OSError as error:
             self._failures += 1
             log.error("journal in %s: a segment could not be completed: %s", self.directory, error)
+        self._say_what_is_deleted()
+
+    def _say_what_is_deleted(self) -> None:
+        if self._segments.deleted > self._deleted:
+            self._deleted = self._segments.deleted
+            log.error(
+                "journal in %s: the open file was deleted, with the records in it",
+                self.directory,
+            )
 
     def _end_thread(self) -> None:
         if self._thread is not None:

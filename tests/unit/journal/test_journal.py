@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -376,9 +377,9 @@ async def test_nobody_waits_for_a_disk_that_hangs(
     await until(lambda: journal.pending == 0)
     await journal.close()
     assert [r.getMessage().split(": ", 1)[1] for r in caplog.records if r.levelno >= logging.ERROR] == [
-        "no write was done within 10 s: the disk hangs; up to 10 records wait in memory"
+        "no write succeeded within 10 s: the disk hangs; up to 10 records wait in memory"
     ]
-    assert "can be written again; 40 records were dropped" in caplog.text
+    assert "is writable again; 40 records were dropped" in caplog.text
 
 
 async def test_closing_gives_up_on_a_disk_that_hangs(
@@ -446,3 +447,57 @@ def test_a_file_taken_away_before_its_lock_is_not_written_to(tmp_path: Path, mon
     writer.write([Record(1, 1, 0, 1, 0, "event")])
     writer.complete()
     assert names(tmp_path) == ["journal-1-0-1-000002.jsonl"]
+
+
+async def test_a_file_that_somebody_deletes_is_noticed_and_another_is_begun(
+    tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = file_journal(tmp_path, clock)
+    await journal.start()
+    journal.append("first")
+    await journal.flush()
+    next(tmp_path.iterdir()).unlink()
+    journal.append("second")
+    await journal.flush()
+    assert journal.statistics().deleted == 1
+    await journal.close()
+    assert [line["kind"] for line in lines(tmp_path)] == ["second"]
+    assert len([r for r in caplog.records if "the open file was deleted" in r.message]) == 1
+
+
+async def test_a_folder_that_somebody_deletes_is_noticed_and_used_again_when_it_is_back(
+    tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = tmp_path / "data" / "journal"
+    journal = file_journal(directory, clock)
+    await journal.start()
+    journal.append("first")
+    await journal.flush()
+    shutil.rmtree(tmp_path / "data")
+    journal.append("second")
+    await journal.flush()  # returns though it could not be written
+    assert journal.statistics().failures == 1
+    assert journal.statistics().deleted == 1
+    assert ["file was deleted" in r.message for r in caplog.records] == [False, True]
+    directory.mkdir(parents=True)
+
+    def written() -> bool:
+        clock.advance(60)  # whenever it is tried again
+        return journal.pending == 0
+
+    await until(written)
+    await journal.close()
+    assert [line["kind"] for line in lines(directory)] == ["second"]
+
+
+async def test_a_file_deleted_before_its_end_is_noticed(
+    tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = file_journal(tmp_path, clock)
+    await journal.start()
+    journal.append("first")
+    await journal.flush()
+    next(tmp_path.iterdir()).unlink()
+    await journal.close()
+    assert journal.statistics().deleted == 1
+    assert "the open file was deleted" in caplog.text
