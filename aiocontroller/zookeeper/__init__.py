@@ -1,1 +1,1 @@
-"""ZooKeeper, made safe and fast on aiozk: session, bulk reads and writes, znode paths and their JSON."""
+"""A safe and fast ZooKeeper client, with aiozk's messages: session, bulk reads and writes, znode paths and JSON."""

@@ -1,12 +1,12 @@
-"""Keeps an authorizer at what ZooKeeper says, in office and standing by, for as long as the process lives.
+"""Keeps an authorizer up to date with ZooKeeper, as active controller and on standby, while the process lives.
 
 Source: Kafka 3.9, ``AclAuthorizer.loadCache`` and ``ZkNodeChangeNotificationListener``.  The notifications are watched
-before all is read, so that no change falls between.  A new session begins with reading all again: its watches are gone,
-and what was told meanwhile may be too.  Until the first reading the authorizer allows super users only; later, while
-ZooKeeper cannot be reached, it goes on with what it knew, as a broker does.
+before the ACLs are read, so that no change is missed.  A new session reads everything again: its watches are gone, and
+notifications may have come and gone meanwhile.  Until the first read the authorizer allows super users only; later, if
+ZooKeeper is unreachable, it keeps the last known ACLs, as a broker does.
 
-Departure from Kafka, which counts the notifications and passes over what it cannot read: here new is what has not been
-seen, and a notification that cannot be read says that anything may have changed.
+Departure from Kafka, which counts notifications and skips unreadable ones: here a notification is new if it has not
+been seen, and an unreadable one means that anything may have changed.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from aiozk import exc
-
 from aiocontroller.net.ports import World
 from aiocontroller.zookeeper.acl_store import AclStore
 from aiocontroller.zookeeper.errors import ClientClosedError
+from aiocontroller.zookeeper.from_aiozk import exc
 from aiocontroller.zookeeper.session_events import SessionEvent
 from aiocontroller.zookeeper.znode_json import BadZNode
 
@@ -38,9 +37,9 @@ class AclFollower:
         self._woken = asyncio.Event()
         self._stale = True
         self._seen: set[str] = set()
-        """Notifications that were treated; membership only."""
+        """Notifications already processed; membership only."""
         self._named: set[str] = set()
-        """What was complained about and still holds; membership only."""
+        """Damage already logged that still exists; membership only."""
 
     def wake(self) -> None:
         """There are new notifications."""
@@ -95,7 +94,7 @@ class AclFollower:
             if str(each) not in self._named:
                 self._named.add(str(each))
                 self._on_bad_znode()
-                log.error("%s; what it would have applied to is denied", each)
+                log.error("%s; the resources to which it would apply are denied", each)
 
 
 def _told(error: Exception) -> str:

@@ -1,11 +1,11 @@
-"""Kafka's ACLs in ZooKeeper: who may do what with topics, groups and the cluster.  (For znodes see ``acls``.)
+"""Kafka's ACLs on topics, groups and the cluster, as stored in ZooKeeper.  (For ACLs on znodes see ``acls``.)
 
 Source: Kafka 3.9, ``ZkAclStore``, ``ZkAclChangeStore`` and ``AclAuthorizer.updateResourceAcls``.  Literal patterns are
-in ``/kafka-acl/<Type>/<name>``, prefixed ones in ``/kafka-acl-extended/prefixed/<Type>/<name>``.  Each change is told
-by a sequential znode in ``/kafka-acl-changes`` or ``/kafka-acl-extended-changes``.  Brokers delete those after 15
-minutes, and are left to do so.
+in ``/kafka-acl/<Type>/<name>``, prefixed ones in ``/kafka-acl-extended/prefixed/<Type>/<name>``.  Each change is
+announced by a sequential znode in ``/kafka-acl-changes`` or ``/kafka-acl-extended-changes``.  Brokers delete these
+after 15 minutes; we leave that to them.
 
-Departure from Kafka: a znode that is no JSON holds no ACLs there.  Here it is damaged, and denies.
+Departure from Kafka: there, a znode without valid JSON holds no ACLs.  Here it counts as damaged and denies access.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ Change = Callable[[Entries], Entries]
 
 
 class AclUpdateError(AioControllerError):
-    """A pattern's ACLs could not be changed: they are damaged, or others change them all the time."""
+    """A pattern's ACLs could not be changed: they are damaged, or others kept changing them."""
 
 
 class VersionedAcls(NamedTuple):
     entries: tuple[AccessControlEntry, ...]
     version: int = -1
-    """Of the znode; -1 without one."""
+    """The znode's version, or -1 if there is none."""
 
 
 class AclStore:
-    """Reads, and changes, what the authorizer knows."""
+    """Reads and changes the authorizer's ACLs."""
 
     def __init__(self, client: ZooKeeperClient, world: World, authorizer: AclAuthorizer) -> None:
         self.authorizer = authorizer
@@ -62,15 +62,15 @@ class AclStore:
         self._world = world
         self.loaded = asyncio.Event()
         self._lock = asyncio.Lock()
-        """Reading and telling the authorizer is one step, so that nothing older comes after something newer."""
+        """Held while reading and updating the authorizer, so that an older state never follows a newer one."""
         self._untold: dict[ResourcePattern, object] = {}
-        """Perhaps written, and not told yet: a change may be broken off, when ZooKeeper takes too long.  The value is
-        the attempt's own."""
+        """Patterns perhaps written but not announced yet: a change may be cancelled when ZooKeeper takes too long.  The
+        value identifies the attempt."""
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
     async def load(self) -> list[BadZNode]:
-        """Tell the authorizer all that there is; what is damaged."""
+        """Load all ACLs into the authorizer; returns the damaged znodes."""
         async with self._lock:
             patterns = [pattern for kind, root in _ROOTS.items() for pattern in await self._patterns(kind, root)]
             reads = await self._client.get_many([_path(pattern) for pattern in patterns])
@@ -86,7 +86,7 @@ class AclStore:
             return list(damaged.values())
 
     async def refresh(self, patterns: Sequence[ResourcePattern]) -> list[BadZNode]:
-        """Tell the authorizer what these patterns' ACLs are now."""
+        """Update the authorizer with these patterns' present ACLs; returns the damaged znodes."""
         async with self._lock:
             reads = await self._client.get_many([_path(pattern) for pattern in patterns])
             damaged = []
@@ -100,7 +100,7 @@ class AclStore:
             return damaged
 
     async def changes(self) -> list[str]:
-        """Paths of the notifications that there are, oldest first of each kind; watches for more."""
+        """Paths of the present notifications, oldest first within each kind; watches for more."""
         return [f"{root}/{name}" for root in CHANGES for name in await self._znodes.children(root, watch=True)]
 
     async def changed_patterns(self, notifications: Sequence[str]) -> tuple[list[ResourcePattern], list[BadZNode]]:
@@ -131,9 +131,9 @@ class AclStore:
     # -- changing --------------------------------------------------------------------------------------------------
 
     async def update(self, pattern: ResourcePattern, change: Change) -> None:
-        """Write what ``change`` makes of a pattern's ACLs, tell the authorizer, then everybody else.
+        """Write the result of ``change`` on a pattern's ACLs, update the authorizer, then notify all other nodes.
 
-        AclUpdateError; ``change`` may be called several times, when others change the same ones.
+        Raises AclUpdateError; ``change`` may be called several times if others change the same ACLs.
         """
         async with self._lock:
             for attempt in range(MAX_UPDATE_RETRIES + 1):
@@ -150,17 +150,17 @@ class AclStore:
                 if await self._write(pattern, entries, present.version):
                     break
             else:
-                raise AclUpdateError(f"{_path(pattern)} changed {MAX_UPDATE_RETRIES + 1} times in front of us")
+                raise AclUpdateError(f"{_path(pattern)} changed {MAX_UPDATE_RETRIES + 1} times during the update")
             self.authorizer.update(pattern, entries)
             untold = self._untold.get(pattern)
         if untold is not None:
             log.info("Updated ACLs of %s", pattern)
             await self._tell(pattern)
-            if self._untold.get(pattern) is untold:  # nobody has changed them again meanwhile
+            if self._untold.get(pattern) is untold:  # not changed again meanwhile
                 del self._untold[pattern]
 
     async def _write(self, pattern: ResourcePattern, entries: Entries, version: int) -> bool:
-        """Whether the znode was still at that version."""
+        """Write the ACLs; returns whether the znode was still at that version."""
         path = _path(pattern)
         data = cluster_znodes.encode_acls([_encoded(entry) for entry in entries])
         if version < 0:

@@ -1,12 +1,12 @@
-"""Who may do what with a znode, as Kafka decides it where ``zookeeper.set.acl`` is true.
+"""The ACLs of znodes, as Kafka sets them when ``zookeeper.set.acl`` is true.
 
 Source: Kafka 3.9, ``ZkData.defaultAcls``.  The creator may do everything; the world may read, unless the path is
 sensitive (``paths.SENSITIVE``: credentials, brokers' configurations, delegation tokens).  ``/consumers`` itself stays
 open, as old consumers write below it.
 
-"The creator" is scheme ``auth`` with an empty id, for which the server puts in whatever identities the connection has
-proved (SASL, digest, a TLS client certificate); without any it refuses the create (InvalidACL).  All brokers of a
-cluster and this controller have to prove the same one.
+"The creator" is scheme ``auth`` with an empty id, which the server replaces by the identities that the connection has
+authenticated (SASL, digest, a TLS client certificate); without any it refuses the create (InvalidACL).  All brokers of
+a cluster and this controller must authenticate as the same identity.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from aiozk import ACL, protocol
-
 from aiocontroller.zookeeper import codec, paths
+from aiocontroller.zookeeper.from_aiozk import ACL, UNRESTRICTED_ACCESS
 
 AclRule = Callable[[str], Sequence[Any]]
-"""aiozk's ACLs for a znode about to be created; the path is the one below the chroot."""
+"""Returns aiozk's ACLs for a znode about to be created; the path is below the chroot."""
 
-OPEN: tuple[Any, ...] = (protocol.UNRESTRICTED_ACCESS,)
+OPEN: tuple[Any, ...] = (UNRESTRICTED_ACCESS,)
 CREATOR_ALL: tuple[Any, ...] = (ACL.make("auth", "", read=True, write=True, create=True, delete=True, admin=True),)
 CREATOR_ALL_WORLD_READS: tuple[Any, ...] = (*CREATOR_ALL, ACL.make("world", "anyone", read=True))
 
@@ -34,7 +33,7 @@ def kafka_acl(path: str) -> Sequence[Any]:
 
 
 class EncodedAcls:
-    """A rule's ACLs as bytes: a rule has few answers and is asked for each of a million znodes."""
+    """Caches a rule's encoded ACLs: a rule has few results and may be called for a million znodes."""
 
     def __init__(self, rule: AclRule) -> None:
         self._rule = rule
@@ -46,6 +45,6 @@ class EncodedAcls:
             if known is acl:
                 return encoded
         encoded = codec.encode_acl(acl)
-        if len(self._encoded) < 16:  # a rule that makes its answers anew each time gets no memory
+        if len(self._encoded) < 16:  # bounded, in case a rule returns a new object each time
             self._encoded.append((acl, encoded))
         return encoded

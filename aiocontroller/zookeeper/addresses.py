@@ -1,4 +1,4 @@
-"""Connect strings: ``host:port,[ipv6]:port,host/chroot``, as Kafka's ``zookeeper.connect`` has them."""
+"""Connect strings in the form of Kafka's ``zookeeper.connect``: ``host:port,[ipv6]:port,host/chroot``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ADDRESS = re.compile(r"^(?:\[(?P<ipv6>[^\]]+)\]|(?P<host>[^:\[\]]+))(?::(?P<por
 
 
 def parse_connect_string(connect: str) -> tuple[list[tuple[str, int]], str]:
-    """((host, port) of each server, the chroot or ""); BadInputError when it cannot be understood."""
+    """((host, port) of each server, the chroot or ""); raises BadInputError for an invalid string."""
     servers, slash, chroot = connect.partition("/")
     chroot = "/" + chroot.strip("/") if slash and chroot.strip("/") else ""
     if "//" in chroot:

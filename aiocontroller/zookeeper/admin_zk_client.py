@@ -1,16 +1,16 @@
 """Administering topics by writing znodes, as Kafka's tools and brokers do: create, expand, delete, describe, alter.
 
-The counterpart of Kafka's ``AdminZkClient``.  Nothing here talks to a controller: what is written is what the
-controller watches.  Where replicas go is decided by the caller (``core.replica_placement``) and comes as an assignment.
+The counterpart of Kafka's ``AdminZkClient``.  Nothing here talks to a controller: the controller watches the znodes
+written here.  The caller places replicas (``core.replica_placement``) and passes an assignment.
 
-Order of writes.  A topic's configuration is written before its assignment, so that no partition begins with the wrong
-one; the two are not one transaction, as in Kafka.  A configuration that changes is written before its notification.
+Order of writes.  A topic's configuration is written before its assignment, so that no partition starts with the wrong
+one; as in Kafka, the two are not one transaction.  A changed configuration is written before its notification.
 
 Departures from Kafka.
- * A topic znode is rewritten only at the version that was read (Kafka: whatever is there), so that an expansion and a
+ * A topic znode is rewritten only at the version that was read (Kafka: at any version), so that an expansion and a
    reassignment cannot undo each other.
- * Kafka 3.4 and later refuse to write configurations while there is no controller; a tool that prepares a cluster need
-   not wait for one.  A KRaft controller is respected: in a migration ZooKeeper is not where configuration is changed.
+ * Kafka 3.4 and later refuse to write configurations while there is no controller; tools here need not wait for one.
+   A KRaft controller is respected: during a migration, configurations are not changed in ZooKeeper.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ import msgspec
 
 from aiocontroller.core.errors import ControllerMovedError, KafkaErrorCode
 from aiocontroller.core.ids import NO_TOPIC_ID, LeaderAndIsr, ReplicaAssignment, TopicAssignment
+from aiocontroller.core.mutation_quotas import ThrottlingQuotaExceededError
 from aiocontroller.zookeeper import cluster_znodes, paths, znodes
+from aiocontroller.zookeeper.broker_configs import BrokerConfigs
 from aiocontroller.zookeeper.codec import MAX_DATA_BYTES, Check, Create, Delete, Op, SetData
 from aiocontroller.zookeeper.errors import Code, MaybeAppliedError, NotSentError
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
@@ -33,9 +35,11 @@ from aiocontroller.zookeeper.topic_configs import check_topic_configs
 from aiocontroller.zookeeper.topic_rules import (
     TopicError,
     check_assignment,
+    check_expansion,
     check_topic_name,
     check_topic_znode,
     has_collision_chars,
+    is_topic_name,
     without_collision_chars,
 )
 from aiocontroller.zookeeper.writes import WriteOp
@@ -48,11 +52,11 @@ __all__ = ["AdminZkClient", "PartitionDescription", "TopicDescription", "TopicEr
 log = logging.getLogger(__name__)
 _E = KafkaErrorCode
 _VANISHING = frozenset({"users", "clients", "ips"})
-"""Entities of which nothing stays when they have no configuration any more."""
+"""Entities whose znodes are deleted when they have no configuration left."""
 
 CONFIGS_AT_ONCE = 8
 TOPICS_AT_ONCE = 20
-"""Looked at before others may run."""
+"""Number checked before other tasks may run."""
 
 
 class TopicToCreate(msgspec.Struct, frozen=True):
@@ -64,7 +68,7 @@ class TopicToCreate(msgspec.Struct, frozen=True):
 
 
 class PartitionDescription(msgspec.Struct, frozen=True):
-    """One partition: where it should be and, if its state is there and readable, who leads it."""
+    """One partition: its assignment and, if its state exists and is readable, its leadership."""
 
     partition: int
     assignment: ReplicaAssignment
@@ -72,7 +76,7 @@ class PartitionDescription(msgspec.Struct, frozen=True):
 
 
 class TopicDescription(msgspec.Struct, frozen=True):
-    """A topic as the znodes show it; ``configs`` holds what differs from the brokers' defaults."""
+    """A topic as described by its znodes; ``configs`` holds the topic's own settings."""
 
     topic: str
     topic_id: bytes
@@ -82,10 +86,14 @@ class TopicDescription(msgspec.Struct, frozen=True):
 
 
 class AdminZkClient:
-    """See the module.  With a ``fence`` every write is the controller's own; tools have none."""
+    """See the module's docstring.  The controller passes a ``fence`` for every write; tools have none.
 
-    def __init__(self, zk: KafkaZkClient, *, fence: int | None = None) -> None:
+    ``brokers`` determines the settings that topics can have; tools do not know it and use the newest release.
+    """
+
+    def __init__(self, zk: KafkaZkClient, *, fence: int | None = None, brokers: BrokerConfigs | None = None) -> None:
         self.zk = zk
+        self._brokers = brokers
         self._znodes = ZNodeAccess(zk.client)
         self.fence = fence
 
@@ -95,14 +103,14 @@ class AdminZkClient:
         return await self.zk.get_all_topics_in_cluster(watch=False)
 
     async def get_broker_metadatas(self, *, rack_aware: bool = True) -> list[tuple[int, str | None]]:
-        """(id, rack) of the registered brokers by id, as ``assign_replicas_to_brokers`` takes them."""
+        """(id, rack) of the registered brokers by id, for ``assign_replicas_to_brokers``."""
         brokers, _ = await self.zk.get_all_brokers_in_cluster(watch=False)
         return [(broker.id, broker.rack if rack_aware else None) for broker in brokers]
 
     async def check_create_topics(self, wanted: Iterable[TopicToCreate]) -> dict[str, TopicError]:
-        """Everything that would make ``create_topics`` refuse, by topic, without creating (Kafka's validateOnly).
+        """The refusals of ``create_topics`` by topic, without creating anything (Kafka's validateOnly).
 
-        Names come once each; of two that collide with each other the later one is refused.
+        Each name must occur once; of two that collide with each other, the later one is refused.
         """
         refused: dict[str, TopicError] = {}
         named = [each for each in wanted if not _refuses(refused, each.topic, check_topic_name, each.topic)]
@@ -116,17 +124,27 @@ class AdminZkClient:
             if number % TOPICS_AT_ONCE == 0:
                 await asyncio.sleep(0)
             colliding = [] if is_present else taken.get(without_collision_chars(each.topic), [])
-            if not _refuses(refused, each.topic, _check_topic, each, is_marked, is_present, colliding):
+            if not _refuses(refused, each.topic, _check_topic, each, is_marked, is_present, colliding, self._brokers):
                 taken.setdefault(without_collision_chars(each.topic), []).append(each.topic)
         return refused
 
-    async def create_topics(self, wanted: Sequence[TopicToCreate]) -> dict[str, TopicError]:
-        """Create them all; returns why those that were not created were not.
+    async def create_topics(
+        self, wanted: Sequence[TopicToCreate], record: Callable[[TopicToCreate], object] = lambda topic: None
+    ) -> dict[str, TopicError | ThrottlingQuotaExceededError]:
+        """Create the topics; returns the errors of those not created.
 
-        Those without a ``topic_id`` get one from the controller (as when Kafka's old tools made topics).
+        The controller gives an id to topics without ``topic_id`` (as for Kafka's old tools).  ``record`` is called for
+        each topic about to be created and may refuse it because of a quota.
         """
-        refused = await self.check_create_topics(wanted)
-        fitting = [each for each in wanted if each.topic not in refused]
+        refused: dict[str, TopicError | ThrottlingQuotaExceededError] = dict(await self.check_create_topics(wanted))
+        fitting = []
+        for each in wanted:
+            if each.topic not in refused:
+                try:
+                    record(each)
+                    fitting.append(each)
+                except ThrottlingQuotaExceededError as error:
+                    refused[each.topic] = error
         await self._write_configs(fitting, refused)
         left = [each for each in fitting if each.topic not in refused]
         codes = await self._znodes.create_many(
@@ -134,12 +152,14 @@ class AdminZkClient:
         )
         for each, code in zip(left, codes, strict=True):
             if code == Code.NODE_EXISTS:
-                refused[each.topic] = TopicError(_E.TOPIC_ALREADY_EXISTS, f"Topic {each.topic!r} already exists")
+                refused[each.topic] = TopicError(_E.TOPIC_ALREADY_EXISTS, f"Topic '{each.topic}' already exists.")
             elif code:
                 refused[each.topic] = TopicError(_E.UNKNOWN_SERVER_ERROR, answered(paths.topic(each.topic), code))
         return refused
 
-    async def _write_configs(self, wanted: Sequence[TopicToCreate], refused: dict[str, TopicError]) -> None:
+    async def _write_configs(
+        self, wanted: Sequence[TopicToCreate], refused: dict[str, TopicError | ThrottlingQuotaExceededError]
+    ) -> None:
         left = iter(wanted)
 
         async def work() -> None:
@@ -158,14 +178,14 @@ class AdminZkClient:
         topic_id: bytes = NO_TOPIC_ID,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """Replicas by partition, preferred leader first; TopicError if it cannot be."""
+        """Create one topic from replicas by partition, preferred leader first; raises TopicError if refused."""
         for error in (await self.create_topics([TopicToCreate(topic, assignment, configs or {}, topic_id)])).values():
             raise error
 
     async def add_partitions(self, topic: str, assignment: Mapping[int, Sequence[int]]) -> None:
-        """Add the partitions that follow the present ones, with as many replicas as partition 0 has."""
+        """Add partitions after the present ones, with as many replicas each as partition 0."""
         for _ in range(MAX_ATTEMPTS):
-            present = await self._topic(topic)
+            present = await self.topic_that_may_grow(topic)
             self._check_expansion(present, assignment)
             added = {n: ReplicaAssignment(tuple(assignment[n])) for n in sorted(assignment)}
             grown = msgspec.structs.replace(present, partitions={**present.partitions, **added})
@@ -174,28 +194,34 @@ class AdminZkClient:
             op = SetData(paths.topic(topic), data, present.version)
             if await self._znodes.write(op, self.fence):
                 return
-        raise TopicError(_E.REASSIGNMENT_IN_PROGRESS, f"Topic {topic!r} is being rewritten all the time")
+        raise TopicError(_E.REASSIGNMENT_IN_PROGRESS, f"Topic {topic!r} keeps changing")
+
+    async def topic_that_may_grow(self, topic: str) -> TopicAssignment:
+        """The topic's assignment; raises TopicError if it does not exist or is being reassigned."""
+        if not is_topic_name(topic):
+            raise _unknown(topic)
+        read = await self.zk.get_topic_assignments([topic], watch=False)
+        if read.bad:
+            raise TopicError(_E.UNKNOWN_SERVER_ERROR, str(read.bad[0]))
+        if not read.found:
+            raise _unknown(topic)
+        if any(replicas.being_reassigned for replicas in read.found[0].partitions.values()):
+            raise TopicError(
+                _E.REASSIGNMENT_IN_PROGRESS, f"A partition reassignment is in progress for the topic '{topic}'."
+            )
+        return read.found[0]
 
     def _check_expansion(self, present: TopicAssignment, assignment: Mapping[int, Sequence[int]]) -> None:
-        if any(replicas.being_reassigned for replicas in present.partitions.values()):
-            raise TopicError(
-                _E.REASSIGNMENT_IN_PROGRESS, f"A partition reassignment is in progress for topic {present.topic!r}"
-            )
         count = len(present.partitions)
         if not assignment or min(assignment) < count:
             raise TopicError(
                 _E.INVALID_PARTITIONS, f"Topic {present.topic!r} has {count} partitions, which can only become more"
             )
-        check_assignment(present.topic, assignment, first_partition=count)
         first = present.partitions.get(0)
         if first is None:
             raise TopicError(_E.INVALID_PARTITIONS, f"Topic {present.topic!r} has no partition 0")
-        if len(assignment[count]) != len(first.replicas):
-            raise TopicError(
-                _E.INVALID_REPLICA_ASSIGNMENT,
-                f"New partitions of topic {present.topic!r} have {len(assignment[count])} replicas, "
-                f"partition 0 has {len(first.replicas)}",
-            )
+        check_expansion(present.topic, assignment, len(first.replicas))
+        check_assignment(present.topic, assignment, first_partition=count)
 
     async def delete_topic(self, topic: str) -> None:
         """Ask for the topic's deletion; the controller does it."""
@@ -203,7 +229,7 @@ class AdminZkClient:
             raise error
 
     async def delete_topics(self, topics: Sequence[str]) -> dict[str, TopicError]:
-        """Ask for the deletion of them all; returns why those that are not marked for it now are not."""
+        """Ask for the topics' deletion; returns the errors of those not marked for deletion."""
         refused: dict[str, TopicError] = {}
         topics = list(dict.fromkeys(topics))
         present = await self._znodes.present([paths.topic(topic) for topic in topics])
@@ -222,7 +248,7 @@ class AdminZkClient:
     async def describe_topics(
         self, topics: Sequence[str] | None = None
     ) -> tuple[list[TopicDescription], list[BadZNode]]:
-        """All topics, or those named, by name; names without a topic are left out."""
+        """All topics or the named ones, by name; unknown names are left out."""
         names = await self.list_topics() if topics is None else sorted(set(topics))
         read = await self.zk.get_topic_assignments(names, watch=False)
         bad = list(read.bad)
@@ -262,7 +288,7 @@ class AdminZkClient:
 
         def change(configs: dict[str, str]) -> dict[str, str]:
             changed = {name: value for name, value in {**configs, **changes}.items() if value is not None}
-            check_topic_configs(topic, changed)
+            check_topic_configs(topic, changed, self._brokers)
             return changed
 
         return await self.update_entity_configs("topics", topic, change)
@@ -272,7 +298,7 @@ class AdminZkClient:
         check_topic_name(topic)
         if not await self._znodes.exists(paths.topic(topic)):
             raise _unknown(topic)
-        check_topic_configs(topic, configs)
+        check_topic_configs(topic, configs, self._brokers)
         await self.change_entity_configs("topics", topic, configs)
 
     async def change_entity_configs(self, entity_type: str, entity_name: str, configs: Mapping[str, str]) -> None:
@@ -287,10 +313,10 @@ class AdminZkClient:
     async def update_entity_configs(
         self, entity_type: str, entity_name: str, change: Callable[[dict[str, str]], dict[str, str]]
     ) -> dict[str, str]:
-        """Change an entity's configuration by what it is, and tell the brokers; returns what it is now.
+        """Apply ``change`` to an entity's configuration and notify the brokers; returns the new configuration.
 
-        Nobody's change is lost: ``change`` is asked anew when somebody else wrote in between, and a TopicError that it
-        raises leaves everything.  What has nothing left of users, clients and addresses goes, as with Kafka's tools.
+        No concurrent change is lost: ``change`` is called again if another write came between, and a TopicError that
+        it raises changes nothing.  Users, clients and addresses without settings are deleted, as by Kafka's tools.
         """
         path = paths.config_entity(entity_type, entity_name)
         _check_config_size(path)
@@ -301,10 +327,10 @@ class AdminZkClient:
             if await self._replace(entity_type, path, configs, version):
                 await self.zk.create_config_change_notification(f"{entity_type}/{entity_name}")
                 return configs
-        raise TopicError(_E.INVALID_REQUEST, f"{path} is being rewritten all the time")
+        raise TopicError(_E.INVALID_REQUEST, f"{path} keeps changing")
 
     async def _replace(self, entity_type: str, path: str, configs: dict[str, str], version: int | None) -> bool:
-        """Whether it was written: not if the znode is no longer at ``version`` (None: if it is there)."""
+        """Returns whether it was written: not if the znode is no longer at ``version`` (None: if it exists)."""
         data = cluster_znodes.encode_config(configs)
         _check_config_size(path, data)
         if not configs and entity_type in _VANISHING:
@@ -319,7 +345,7 @@ class AdminZkClient:
         return code == 0
 
     async def _remove(self, path: str, version: int) -> bool:
-        """Of a user's client, the user too, if nothing else is known of it."""
+        """Delete the entity; for a client of a user, also the user if it has no other data."""
         if await self._try(Delete(path, version)):
             return False
         clients = parent_of(path)
@@ -335,13 +361,13 @@ class AdminZkClient:
         return True
 
     async def _try(self, op: WriteOp) -> int:
-        """0, or why this write was not applied; what others' writes cannot explain is raised."""
+        """0, or the code of a conflict with another write; raises any other error."""
         checks = await self._checks()
         try:
             results = await self.zk.client.multi([*checks, op])
         except (NotSentError, MaybeAppliedError):
             await self.zk.client.sync("/")
-            return Code.BAD_VERSION  # to be looked at again
+            return Code.BAD_VERSION  # to be read again
         if self.fence is not None and results[0].code not in (0, Code.RUNTIME_INCONSISTENCY):
             raise ControllerMovedError(f"{paths.CONTROLLER_EPOCH} is no longer at version {self.fence}")
         code = next((r.code for r in results if r.code not in (0, Code.RUNTIME_INCONSISTENCY)), 0)
@@ -350,18 +376,18 @@ class AdminZkClient:
         return code
 
     async def get_entity_configs(self, entity_type: str, entity_name: str) -> dict[str, str]:
-        """{} when there is none; TopicError (INVALID_CONFIG) when it cannot be read."""
+        """The entity's configuration, {} if none; raises TopicError (INVALID_CONFIG) if it is unreadable."""
         path = paths.config_entity(entity_type, entity_name)
         _check_config_size(path)
         reads = await self._znodes.read(path)
         return _decoded(path, None if reads is None else reads.data[0])
 
     async def get_all_entity_configs(self, entity_type: str) -> dict[str, dict[str, str]]:
-        """Of every entity of a type, by its sanitized name, sorted; what cannot be read is left out."""
+        """The configuration of every entity of a type, by sanitized name, sorted; unreadable ones are left out."""
         return await self._configs_of(entity_type, await self._znodes.children(paths.config_entities(entity_type)))
 
     async def get_all_user_client_configs(self) -> dict[str, dict[str, str]]:
-        """Of every client of a user, by ``USER/clients/CLIENT``, sanitized, sorted."""
+        """The configuration of every client of a user, by ``USER/clients/CLIENT``, sanitized, sorted."""
         users = await self._znodes.children(paths.config_entities("users"))
         parents = [paths.config_entity("users", f"{user}/clients") for user in users]
         children = await self.zk.client.children_many(parents)
@@ -387,7 +413,7 @@ class AdminZkClient:
         return found
 
     async def _set_or_create_configs(self, entity_type: str, entity_name: str, configs: Mapping[str, str]) -> None:
-        """The last writer wins, so a lost reply is answered by writing again."""
+        """Write the configuration; the last writer wins, so after a lost reply it is written again."""
         path, data = paths.config_entity(entity_type, entity_name), cluster_znodes.encode_config(configs)
         _check_config_size(path, data)
         for _ in range(MAX_ATTEMPTS):
@@ -410,7 +436,7 @@ class AdminZkClient:
         raise error_at(path, Code.CONNECTION_LOSS)
 
     async def _checks(self) -> list[Op]:
-        """What must hold while a configuration is written: our fence, or for a tool, that the controller stays."""
+        """The conditions of a configuration write: our fence or, for a tool, an unchanged controller."""
         if self.fence is not None:
             return [Check(paths.CONTROLLER_EPOCH, self.fence)]
         holder = await self.zk.get_controller(watch=False)
@@ -421,17 +447,6 @@ class AdminZkClient:
                 f"{paths.CONTROLLER} belongs to KRaft controller {holder.controller_id}: configurations are its own"
             )
         return [Check(paths.CONTROLLER, holder.version)]
-
-    # -- below -----------------------------------------------------------------------------------------------------
-
-    async def _topic(self, topic: str) -> TopicAssignment:
-        check_topic_name(topic)
-        read = await self.zk.get_topic_assignments([topic], watch=False)
-        if read.bad:
-            raise TopicError(_E.UNKNOWN_SERVER_ERROR, str(read.bad[0]))
-        if not read.found:
-            raise _unknown(topic)
-        return read.found[0]
 
 
 def _check_config_size(path: str, data: bytes = b"") -> None:
@@ -451,7 +466,7 @@ def _decoded(path: str, data: bytes | None) -> dict[str, str]:
 
 
 def _refuses(refused: dict[str, TopicError], topic: str, check: Callable[..., None], *subject: Any) -> bool:
-    """Whether the check refuses the topic, which is noted then."""
+    """Whether the check refuses the topic; records the refusal."""
     try:
         check(*subject)
     except TopicError as error:
@@ -459,19 +474,21 @@ def _refuses(refused: dict[str, TopicError], topic: str, check: Callable[..., No
     return topic in refused
 
 
-def _check_topic(wanted: TopicToCreate, marked: bool, present: bool, colliding: Sequence[str]) -> None:
+def _check_topic(
+    wanted: TopicToCreate, marked: bool, present: bool, colliding: Sequence[str], brokers: BrokerConfigs | None
+) -> None:
     topic = wanted.topic
     if marked:
-        raise TopicError(_E.TOPIC_ALREADY_EXISTS, f"Topic {topic!r} is marked for deletion")
+        raise TopicError(_E.TOPIC_ALREADY_EXISTS, f"Topic '{topic}' is marked for deletion.")
     if present:
-        raise TopicError(_E.TOPIC_ALREADY_EXISTS, f"Topic {topic!r} already exists")
+        raise TopicError(_E.TOPIC_ALREADY_EXISTS, f"Topic '{topic}' already exists.")
     if colliding:
         raise TopicError(
             _E.INVALID_TOPIC_EXCEPTION,
-            f"Topic {topic!r} collides with {', '.join(map(repr, colliding))}: metrics do not tell '.' and '_' apart",
+            f"Topic '{topic}' collides with existing topics: {', '.join(colliding)}",
         )
     check_assignment(topic, wanted.assignment)
-    check_topic_configs(topic, wanted.configs)
+    check_topic_configs(topic, wanted.configs, brokers)
     check_topic_znode(topic, _topic_znode(wanted), len(wanted.assignment), has_id=wanted.topic_id != NO_TOPIC_ID)
 
 
@@ -481,4 +498,4 @@ def _topic_znode(wanted: TopicToCreate) -> bytes:
 
 
 def _unknown(topic: str) -> TopicError:
-    return TopicError(_E.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {topic!r} does not exist")
+    return TopicError(_E.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")

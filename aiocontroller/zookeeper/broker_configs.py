@@ -1,8 +1,7 @@
-"""The brokers' dynamic settings: which there are, what each may be, and which of several values counts.
+"""The brokers' dynamic settings: names, valid values, and precedence of sources.
 
 Source: Kafka 3.9, ``DynamicBrokerConfig.scala``, ``DynamicConfig.scala``, ``KafkaConfig.scala`` and what they collect.
-Only what is set for all brokers at once (``/config/brokers/<default>``) is checked here: what is set for one broker is
-that broker's to check.
+Only settings for all brokers (``/config/brokers/<default>``) are checked here: each broker checks its own settings.
 """
 
 from __future__ import annotations
@@ -18,7 +17,9 @@ from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.kafka_property_names import BROKER_PROPERTIES
 from aiocontroller.zookeeper.config_def import (
     LONG_MIN,
+    NEWEST_RELEASE,
     ConfigType,
+    Release,
     Rule,
     anything,
     boolean,
@@ -140,23 +141,23 @@ DYNAMIC_CONFIGS: dict[str, tuple[ConfigType, Rule]] = {
     "transaction.partition.verification.enable": (BOOLEAN, boolean),
     "unclean.leader.election.enable": (BOOLEAN, boolean),
 }
-"""What can be changed while brokers run."""
+"""Settings that can be changed while brokers run."""
 
 QUOTAS = (
     "follower.replication.throttled.rate",
     "leader.replication.throttled.rate",
     "replica.alter.log.dirs.io.max.bytes.per.second",
 )
-"""Among them, what brokers cannot be given in their files: DescribeConfigs tells it as read-only."""
+"""Those of them that brokers cannot have in their files: DescribeConfigs reports them as read-only."""
 
 STATIC_CONFIGS = BROKER_PROPERTIES - DYNAMIC_CONFIGS.keys()
-"""What brokers read when they start, and never again."""
+"""Settings that brokers read only when they start."""
 
-# -- which value counts ------------------------------------------------------------------------------------------------
+# -- precedence --------------------------------------------------------------------------------------------------------
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from, by the numbers that DescribeConfigs tells."""
+    """The source of a value, by DescribeConfigs' numbers."""
 
     TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2
@@ -167,7 +168,7 @@ class ConfigSource(IntEnum):
 
 
 class Synonym(NamedTuple):
-    """One of the values that a setting has, or would have without those before it."""
+    """One of a setting's values by source; the first in the list is effective."""
 
     name: str
     value: str | None
@@ -182,18 +183,20 @@ _GROUPS = (
 _GROUP_OF = {name: group for group in _GROUPS for name in group} | {
     "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms")
 }
-"""Settings that mean the same; the first that is set counts."""
+"""Equivalent settings; the first that is set is effective."""
 
 
 class BrokerConfigs(msgspec.Struct, frozen=True):
-    """What a broker reads that has no dynamic settings of its own, as this node would be; later sources count less."""
+    """The settings of a broker without dynamic settings of its own, like this node; earlier sources take precedence."""
 
     dynamic_default: Mapping[str, str] = {}
     static: Mapping[str, str] = {}
     defaults: Mapping[str, str | None] = {}
+    release: Release = NEWEST_RELEASE
+    """The oldest broker's release, which determines the settings that topics can have."""
 
     def effective(self, names: Sequence[str]) -> tuple[str, str] | None:
-        """(name, value) that counts of settings which mean the same; None when none is known."""
+        """The effective (name, value) of equivalent settings; None when none is known."""
         for level in (self.dynamic_default, self.static, self.defaults):
             for name in names:
                 value = level.get(name)
@@ -202,7 +205,7 @@ class BrokerConfigs(msgspec.Struct, frozen=True):
         return None
 
     def synonyms(self, name: str) -> list[Synonym]:
-        """The values of a setting and of those that mean the same, from the one that counts on."""
+        """The values of a setting and its equivalents, the effective one first."""
         base = base_name(name)
         names = _GROUP_OF.get(name, (name,)) if base == name else (name, base)
         levels: tuple[tuple[Mapping[str, str | None], ConfigSource], ...] = (
@@ -215,7 +218,7 @@ class BrokerConfigs(msgspec.Struct, frozen=True):
         return found[first:]
 
 
-# -- what may be set for all brokers -----------------------------------------------------------------------------------
+# -- settings for all brokers ------------------------------------------------------------------------------------------
 
 _LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]*\.(.*)")
 _SECURITY = frozenset(
@@ -223,7 +226,7 @@ _SECURITY = frozenset(
     ssl.keystore.type ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
     ssl.truststore.type""".split()
 )
-"""To be set for one listener of one broker."""
+"""Settings for one listener of one broker."""
 _OF_ALL_LISTENERS = frozenset({"max.connections", "max.connection.creation.rate", "num.network.threads"})
 _OF_ONE_BROKER = _SECURITY | {
     name
@@ -240,7 +243,7 @@ THREAD_COUNTS = tuple(sorted(_THREADS))
 
 
 def base_name(name: str) -> str:
-    """Without the listener that it is for."""
+    """The name without its listener prefix."""
     match = _LISTENER_PREFIX.fullmatch(name)
     return name if match is None else match[1]
 
@@ -260,11 +263,20 @@ def _cannot_be_read(name: str, value: str) -> str | None:
 
 
 def read_by_all(configs: Mapping[str, str]) -> dict[str, str]:
-    """What brokers take of ``/config/brokers/<default>``: whatever else stands there is passed over."""
+    """The settings in ``/config/brokers/<default>`` that brokers use; they ignore all others."""
     return {
         name: value
         for name, value in configs.items()
         if _misplaced(name) is None and _cannot_be_read(name, value) is None and not is_password(name)
+    }
+
+
+def read_by_one(configs: Mapping[str, str]) -> dict[str, str]:
+    """The settings in ``/config/brokers/N`` that the broker uses, without secrets and listeners' settings."""
+    return {
+        name: value
+        for name, value in configs.items()
+        if name in DYNAMIC_CONFIGS and _cannot_be_read(name, value) is None and not is_password(name)
     }
 
 
@@ -280,7 +292,7 @@ def _misplaced(name: str) -> str | None:
 
 
 def check_default_configs(configs: Mapping[str, str], before: BrokerConfigs) -> None:
-    """INVALID_REQUEST unless all brokers can take these settings in place of those that they have ``before``."""
+    """Raises INVALID_REQUEST unless all brokers can replace their settings ``before`` by these."""
     for name in sorted(configs):
         misplaced = _misplaced(name)
         if misplaced is not None:

@@ -1,15 +1,17 @@
-"""What a watch event means: raw (type, path) -> which part of the cluster changed.
+"""Translates watch events, raw (type, path), into the part of the cluster that changed.
 
-A change carries no data: whoever hears of it reads again, which arms the one-shot watch again.  Events that need no
-reading give no change: that a broker's or a topic's own znode came or went is told by its parent's children.
+A change carries no data: its handler reads again, which re-arms the one-shot watch.  Events that need no read give no
+change: the parent's children report the creation and deletion of a broker's or topic's znode.  A topic's deletion is
+reported all the same: if the topic is created again at once, the parent's children look unchanged.
 
-``/admin/reassign_partitions`` and ``/admin/preferred_replica_election`` report their deletion and their data changes
-too, though Kafka reads only new ones: an event uses the watch up, so without another read the next request would go
-unnoticed (Kafka's controller loses it that way when somebody else deletes the znode).
+``/admin/reassign_partitions`` and ``/admin/preferred_replica_election`` also report deletions and data changes, though
+Kafka reads only new ones: an event uses up the watch, so without another read the next request would go unnoticed
+(Kafka's controller misses it if another client deletes the znode).
 """
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 
 from aiocontroller.zookeeper import paths
@@ -17,7 +19,8 @@ from aiocontroller.zookeeper.watches import CHANGED, CHILD, CREATED, DELETED
 
 
 class Change(Enum):
-    """The second half of an ``on_change`` call is a name for BROKER (its id) and TOPIC, else ''."""
+    """The second half of an ``on_change`` call is a name for BROKER (its id), TOPIC, TOPIC_DELETED and PARTITION_STATE
+    (``topic-0``), else ''."""
 
     CONTROLLER_CHANGED = "CONTROLLER_CHANGED"
     CONTROLLER_DELETED = "CONTROLLER_DELETED"
@@ -25,6 +28,8 @@ class Change(Enum):
     BROKER = "BROKER"
     TOPICS = "TOPICS"
     TOPIC = "TOPIC"
+    PARTITION_STATE = "PARTITION_STATE"
+    TOPIC_DELETED = "TOPIC_DELETED"
     TOPIC_DELETIONS = "TOPIC_DELETIONS"
     ISR_CHANGE = "ISR_CHANGE"
     LOG_DIR_EVENT = "LOG_DIR_EVENT"
@@ -45,14 +50,15 @@ _NODES = {
     paths.REASSIGN_PARTITIONS: Change.REASSIGN_PARTITIONS,
     paths.PREFERRED_REPLICA_ELECTION: Change.PREFERRED_ELECTION,
 }
+_STATE = re.compile(re.escape(paths.TOPICS) + r"/([^/]+)/partitions/(\d+)/state")
 _NAMED = {paths.BROKER_IDS: Change.BROKER, paths.TOPICS: Change.TOPIC}
 
 
 def translate(kind: int, path: str) -> tuple[Change, str] | None:
-    """The change behind one watch event; None when it tells nothing that another event does not."""
+    """The change behind one watch event; None if another event reports it."""
     parent = _PARENTS.get(path)
     if parent is not None:
-        # coming and going of the parent itself is news of its children; its data means nothing
+        # creation and deletion of the parent change its children; its data has no meaning
         return (parent, "") if kind in (CHILD, CREATED, DELETED) else None
     if kind not in (CREATED, CHANGED, DELETED):
         return None
@@ -65,4 +71,7 @@ def translate(kind: int, path: str) -> tuple[Change, str] | None:
     named = _NAMED.get(above)
     if named is not None and kind == CHANGED:
         return named, name
-    return None
+    if named is Change.TOPIC and kind == DELETED:
+        return Change.TOPIC_DELETED, name
+    state = _STATE.fullmatch(path) if kind == CHANGED else None
+    return None if state is None else (Change.PARTITION_STATE, f"{state[1]}-{state[2]}")

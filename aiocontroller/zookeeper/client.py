@@ -1,10 +1,10 @@
-"""``ZooKeeperClient``: aiozk's client on a connection and a session that a controller can rely on.
+"""``ZooKeeperClient``: ZooKeeper on a connection and a session that a controller can rely on.
 
-What is inherited (get, set, create, delete, exists, get_children, ACLs, transactions, recipes) works through our
-session: reads are repeated over lost connections, writes are not (NotSentError, MaybeAppliedError).  There is no stat
-cache: ``delete`` and ``set_data`` without a version are unconditional.
+Methods of a single znode (get, set, create, delete, exists, get_children, ACLs) send aiozk's messages through our
+session: it repeats reads after lost connections, but not writes (NotSentError, MaybeAppliedError).  ``delete`` and
+``set_data`` are unconditional.
 
-What is added works on many znodes at once and returns columns; see ``reads.py`` and ``writes.py``.
+Bulk methods work on many znodes at once and return columns; see ``reads.py`` and ``writes.py``.
 """
 
 from __future__ import annotations
@@ -15,19 +15,29 @@ from ssl import SSLContext
 from typing import Any
 
 import msgspec
-from aiozk import ZKClient, exc, protocol
-from aiozk.features import Features
-from aiozk.recipes.proxy import RecipeProxy
 
-from aiocontroller.core.errors import BadInputError
+from aiocontroller.core.errors import BadInputError, ControllerMovedError
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import World
+from aiocontroller.net.tasks import Tasks
 from aiocontroller.zookeeper import codec
 from aiocontroller.zookeeper.acls import AclRule, EncodedAcls
 from aiocontroller.zookeeper.addresses import parse_connect_string
 from aiocontroller.zookeeper.codec import NO_NODE, NODE_EXISTS, OK, Check, Create, Delete, Op, OpResult, SetData
 from aiocontroller.zookeeper.connection import Connection, Counters, Progress
 from aiocontroller.zookeeper.errors import Code, SessionExpiredError, ZooKeeperError, response_error
+from aiocontroller.zookeeper.from_aiozk import (
+    UNRESTRICTED_ACCESS,
+    Create2Request,
+    DeleteRequest,
+    ExistsRequest,
+    GetACLRequest,
+    GetChildren2Request,
+    GetDataRequest,
+    SetDataRequest,
+    Stat,
+    exc,
+)
 from aiocontroller.zookeeper.reads import BulkReader, Children, Exists, Reads
 from aiocontroller.zookeeper.session import CLOSE_WITHIN_S, ZooKeeperSession
 from aiocontroller.zookeeper.session_events import SessionEvent, SessionHandler
@@ -79,7 +89,7 @@ class Statistics(msgspec.Struct, frozen=True):
     lost_answers: int
 
 
-class ZooKeeperClient(ZKClient):
+class ZooKeeperClient:
     def __init__(
         self,
         connect: str,
@@ -93,90 +103,84 @@ class ZooKeeperClient(ZKClient):
         default_acl: Sequence[Any] | None = None,
         acl_rule: AclRule | None = None,
     ) -> None:
-        """``connect``: ``host:port,[ipv6]:port/chroot``; BadInputError when it cannot be understood.
+        """``connect``: ``host:port,[ipv6]:port/chroot``; raises BadInputError for an invalid string.
 
         ``sasl_digest``: user name and password for SASL DIGEST-MD5, ``digest``: for the scheme digest; both are used
-        on every connection.  What is created without an ACL of its own gets ``acl_rule(path)``, by default
-        ``default_acl``, by default one that is open to the world.
+        on every connection.  Znodes created without an ACL get ``acl_rule(path)``, or else ``default_acl``, which by
+        default is open to the world.
         """
         hosts, chroot = parse_connect_string(connect)
         self.chroot = chroot or None
         self._world = world
         self._ssl = ssl
-        self.session = self._session = ZooKeeperSession(
+        self.session = ZooKeeperSession(
             hosts, session_timeout_s, world, ssl=ssl, sasl_digest=sasl_digest, metrics=metrics
         )
-        self._session.on_watch = self._watch_fired
+        self.session.on_watch = self._watch_fired
         if digest is not None:
-            self._session.add_early_credentials("digest", ":".join(digest).encode())
-        self.default_acl = list(default_acl) if default_acl else [protocol.UNRESTRICTED_ACCESS]
+            self.session.add_early_credentials("digest", ":".join(digest).encode())
+        self.default_acl = list(default_acl) if default_acl else [UNRESTRICTED_ACCESS]
         self._acl_rule = acl_rule
         self._encoded_acls = EncodedAcls(self._acl_for)
-        self.stat_cache: dict[str, Any] = {}
-        self.recipes = RecipeProxy(self)
         self._prefix = chroot
-        self._reader = BulkReader(self._session)
-        self._writer = BulkWriter(self._session, self._reader, self._encoded_acl)
+        self._reader = BulkReader(self.session)
+        self._writer = BulkWriter(self.session, self._reader, self._encoded_acl)
         self.on_watch: Callable[[int, str], None] | None = None
         self.fence_generation: int | None = None
-        """The session's generation in which ``/controller`` was won; fences are good for no other.  None: for any."""
+        """The generation of the session that won ``/controller``; fences are valid only in it.  None: in any."""
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
-    async def start(self, timeout_s: float | None = None) -> None:
-        """Open a session (and make the chroot); keeps trying.
+    async def start(self, timeout_s: float | None = None, *, tasks: Tasks | None = None) -> None:
+        """Open a session and create the chroot; keeps trying.
 
-        TimeoutError, which names the addresses, after ``timeout_s``; AuthFailedError.
+        The session's task runs in ``tasks``, a task group that the client must be closed before; without one, for
+        commands and tests, it runs by itself.
+        Raises TimeoutError, naming the addresses, after ``timeout_s``; and AuthFailedError.
         """
-        await self._session.start(timeout_s)
+        await self.session.start(timeout_s, tasks)
         if self._prefix:
             await self._ensure_full(self._prefix, None)
 
     async def close(self, within_s: float = CLOSE_WITHIN_S) -> None:
-        """Close the session, so that its ephemerals go at once; always ends; a second call does nothing."""
-        await self._session.close(within_s)
+        """Close the session, which deletes its ephemerals at once; always returns; a second call does nothing."""
+        await self.session.close(within_s)
 
     @property
     def session_id(self) -> int:
-        """0 while there is none."""
-        return self._session.session_id
+        """The session id; 0 without a session."""
+        return self.session.session_id
 
     @property
     def session_password(self) -> bytes:
-        return self._session.password
+        return self.session.password
 
     @property
     def session_epoch(self) -> int:
-        """Number of sessions opened so far: one more whenever the session id is a new one."""
-        return self._session.epoch
+        """Number of sessions opened so far: increases with each new session id."""
+        return self.session.epoch
 
     @property
     def session_timeout_s(self) -> float:
         """As negotiated."""
-        return float(self._session.timeout)
+        return float(self.session.timeout)
 
     @property
     def connected(self) -> bool:
-        return self._session.conn is not None
+        return self.session.conn is not None
 
     @property
     def on_session(self) -> SessionHandler | None:
-        """Called with each SessionEvent; for EXPIRED an awaitable answer is awaited before the next session opens."""
-        return self._session.on_session
+        """Called with each SessionEvent; with EXPIRED before the next session opens."""
+        return self.session.on_session
 
     @on_session.setter
     def on_session(self, handler: SessionHandler | None) -> None:
-        self._session.on_session = handler
-
-    @property
-    def features(self) -> Features:
-        # Nothing probes the version; 3.5 is the oldest that Kafka 3 supports.  It leaves container znodes off, and ours
-        # must not vanish.
-        return Features((3, 5, 0))
+        self.session.on_session = handler
 
     async def add_auth(self, scheme: str, credential: bytes) -> None:
         """Authenticate (``digest``, ``b"user:password"``) now or at the start, and again when reconnected."""
-        await self._session.add_auth(scheme, credential)
+        await self.session.add_auth(scheme, credential)
 
     # -- paths ---------------------------------------------------------------------------------------------------------
 
@@ -201,8 +205,8 @@ class ZooKeeperClient(ZKClient):
     def _fence(self, fence: int | None) -> tuple[str, int] | None:
         if fence is None:
             return None
-        if self.fence_generation not in (None, self._session.generation):
-            # Nobody else may have won yet, so the version may still hold; but the role has ended with the session.
+        if self.fence_generation not in (None, self.session.generation):
+            # The version may still match if no other controller was elected, but the role ended with the session.
             raise SessionExpiredError("the ZooKeeper session in which this fence was won has expired")
         return (self._full(CONTROLLER_EPOCH_PATH), fence)
 
@@ -219,10 +223,6 @@ class ZooKeeperClient(ZKClient):
 
     # -- single operations ---------------------------------------------------------------------------------------------
 
-    async def send(self, request: Any) -> Any:
-        """An aiozk request object; raises aiozk's exception for the server's code."""
-        return await self._session.send(request)
-
     async def create(
         self,
         path: str,
@@ -230,15 +230,48 @@ class ZooKeeperClient(ZKClient):
         acl: Sequence[Any] | None = None,
         ephemeral: bool = False,
         sequential: bool = False,
-        container: bool = False,
     ) -> str:
-        """One znode, never sent twice; the name it got."""
-        found = list(acl or self._acl_for(path))
-        created: str = await super().create(path, data, found, ephemeral, sequential, container)
-        return created
+        """Create one znode; never sent twice; returns its name."""
+        request = Create2Request(path=self.normalize_path(path), data=data, acl=list(acl or self._acl_for(path)))
+        request.set_flags(ephemeral, sequential, container=False)
+        return self.denormalize_path((await self.session.send(request)).path)
+
+    async def get(self, path: str, watch: bool = False) -> tuple[bytes, Stat]:
+        """Data and Stat; raises ``exc.NoNode``."""
+        found = await self.session.send(GetDataRequest(path=self.normalize_path(path), watch=watch))
+        return found.data, found.stat
+
+    async def get_data(self, path: str, watch: bool = False) -> bytes:
+        return (await self.get(path, watch))[0]
+
+    async def exists(self, path: str, watch: bool = False) -> bool:
+        try:
+            await self.session.send(ExistsRequest(path=self.normalize_path(path), watch=watch))
+        except exc.NoNode:
+            return False
+        return True
+
+    async def get_children(self, path: str, watch: bool = False) -> list[str]:
+        """The children's names, in no order."""
+        found = await self.session.send(GetChildren2Request(path=self.normalize_path(path), watch=watch))
+        return list(found.children)
+
+    async def get_acl(self, path: str) -> list[Any]:
+        return list((await self.session.send(GetACLRequest(path=self.normalize_path(path)))).acl)
+
+    async def set_data(self, path: str, data: bytes | str, version: int = -1) -> Stat:
+        """Write at that version, -1 for any; raises ``exc.BadVersion`` and ``exc.NoNode``."""
+        request = SetDataRequest(path=self.normalize_path(path), data=data, version=version)
+        return (await self.session.send(request)).stat
+
+    async def set(self, path: str, data: bytes | str, version: int) -> Stat:
+        return await self.set_data(path, data, version)
+
+    async def delete(self, path: str, version: int = -1) -> None:
+        await self.session.send(DeleteRequest(path=self.normalize_path(path), version=version))
 
     async def ensure_path(self, path: str, acl: Sequence[Any] | None = None) -> None:
-        """Create the path and its parents as persistent znodes where they are missing."""
+        """Create the path and its parents as persistent znodes, if missing."""
         await self._ensure_full(self.normalize_path(path), acl)
 
     async def _ensure_full(self, full: str, acl: Sequence[Any] | None) -> None:
@@ -267,7 +300,7 @@ class ZooKeeperClient(ZKClient):
             return int(codec.unpack_int(payload, 0)[0])
 
     async def _ask(self, body: bytes) -> bytes:
-        [(code, payload)] = await self._session.exchange([body], retry=True)
+        [(code, payload)] = await self.session.exchange([body], retry=True)
         if code != OK:
             raise response_error(code)
         return payload
@@ -275,11 +308,11 @@ class ZooKeeperClient(ZKClient):
     # -- bulk ----------------------------------------------------------------------------------------------------------
 
     async def get_many(self, paths: Sequence[str], *, watch: bool = False) -> Reads:
-        """Data of many znodes; ``watch`` arms data watches, and creation watches where there is no znode."""
+        """Data of many znodes; ``watch`` arms data watches, and creation watches for missing znodes."""
         return await self._reader.get_many(self._prefix, paths, watch=watch)
 
     async def children_many(self, paths: Sequence[str], *, watch: bool = False) -> Children:
-        """Children's names of many znodes; ``watch`` arms child watches where there is a znode."""
+        """Children's names of many znodes; ``watch`` arms child watches on existing znodes."""
         return await self._reader.children_many(self._full_all(paths), watch=watch)
 
     async def exists_many(self, paths: Sequence[str], *, watch: bool = False) -> Exists:
@@ -291,16 +324,16 @@ class ZooKeeperClient(ZKClient):
     ) -> Writes:
         """Conditional, fenced SetData of many znodes, each independent of the others and applied at most once.
 
-        ``fence`` is the expected version of ``/controller_epoch``; ControllerMovedError when it is another.
+        ``fence`` is the expected version of ``/controller_epoch``; raises ControllerMovedError if it differs.
         """
         return await self._writer.set_many(self._prefix, paths, datas, versions, self._fence(fence))
 
     async def write_many(self, ops: Sequence[WriteOp], *, fence: int | None) -> Writes:
         """Fenced writes of any kind, each independent of the others and applied at most once.
 
-        Operations are sent in their order, so a parent may come before its child; where a parent's creation is refused,
-        the child's code is NoNode.  Neither sequential creates nor two operations on one path are taken
-        (BadInputError): what became of a lost answer could not be found out.
+        Operations are sent in their order, so a parent may come before its child; if a parent's creation is refused,
+        the child's code is NoNode.  Sequential creates and two operations on one path raise BadInputError, because
+        their outcome could not be determined after a lost answer.
         """
         if any(isinstance(op, Create) and op.sequential for op in ops):
             raise BadInputError("write_many cannot create sequential znodes; use multi or create")
@@ -310,24 +343,34 @@ class ZooKeeperClient(ZKClient):
             raise BadInputError(f"write_many: {twice.decode()} comes twice; expected each path at most once")
         return await self._writer.write_many(ops, raw, self._fence(fence))
 
+    async def write_together(self, groups: Sequence[Sequence[WriteOp]], *, fence: int) -> list[int]:
+        """Fenced groups of writes, each of which is applied as a whole or not at all, and at most once.
+
+        Returns 0 or the refused operation's code for each group; a path may occur only once in a group.
+        """
+        where = self._fence(fence)
+        assert where is not None
+        raw = [[self._full(op.path).encode() for op in ops] for ops in groups]
+        return await self._writer.write_together(groups, raw, where)
+
     async def check(self, path: str, version: int) -> bool:
-        """Whether the znode has that version, as the ensemble knows it and no server behind it."""
+        """Whether the znode has that version according to the ensemble, not to a server that lags behind."""
         check = codec.multi([codec.check_op(self._full(path), version)])
-        [(code, payload)] = await self._session.exchange([check], retry=True)
+        [(code, payload)] = await self.session.exchange([check], retry=True)
         if code != OK and not payload:
             raise response_error(code)
         return [result.code for result in codec.parse_multi(payload)] == [OK]
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
-        """One atomic multi as it is, never repeated; NotSentError, MaybeAppliedError.
+        """One atomic multi, never repeated; raises NotSentError or MaybeAppliedError.
 
-        When it fails, nothing was applied: the culprit has its code, those before it 0, those after it -2.
+        If it fails, nothing was applied: the failed operation has its code, those before it 0, those after it -2.
         """
         raw = [self._full(op.path).encode() for op in ops]
         encoded = [
             codec.encode_op(op, path, self._encoded_acl, with_stat=True) for op, path in zip(ops, raw, strict=True)
         ]
-        [(code, payload)] = await self._session.exchange([codec.multi(encoded)], retry=False)
+        [(code, payload)] = await self.session.exchange([codec.multi(encoded)], retry=False)
         if code != OK and not payload:
             raise response_error(code)
         results = codec.parse_multi(payload)
@@ -335,12 +378,20 @@ class ZooKeeperClient(ZKClient):
             return results
         return [OpResult(r.code, r.stat, None if r.path is None else self.denormalize_path(r.path)) for r in results]
 
+    async def fenced_multi(self, ops: Sequence[Op], *, fence: int) -> list[OpResult]:
+        """Like ``multi``, with the fence; raises ControllerMovedError if the fence no longer holds."""
+        self._fence(fence)
+        check, *results = await self.multi([Check(CONTROLLER_EPOCH_PATH, fence), *ops])
+        if check.code != OK:
+            raise ControllerMovedError(f"{CONTROLLER_EPOCH_PATH} is no longer at version {fence} (code {check.code})")
+        return results
+
     async def delete_recursive(self, path: str, fence: int | None = None) -> int:
-        """Delete a znode and all below it, deepest first; returns how many."""
+        """Delete a znode and its descendants, deepest first; returns the number deleted."""
         return await self.delete_all_recursive([path], fence)
 
     async def delete_all_recursive(self, paths: Sequence[str], fence: int | None = None) -> int:
-        """Delete distinct znodes, none below another, and all below them, deepest first; returns how many.
+        """Delete distinct znodes, none below another, and their descendants, deepest first; returns the number deleted.
 
         Children that appear meanwhile are deleted too.
         """
@@ -364,22 +415,22 @@ class ZooKeeperClient(ZKClient):
         raise exc.NotEmpty(f"{remaining[0]} got new children in each of {MAX_DELETE_ROUNDS} rounds of deletion")
 
     async def _parents_among(self, paths: Sequence[str]) -> list[str]:
-        """Those that have children, by the Stat: ten times cheaper than asking each leaf for its children."""
+        """The paths with children, by their Stats: ten times cheaper than asking each leaf for its children."""
         reads = await self.get_many(paths)
         codes = enumerate(reads.code)
         return [paths[i] for i, code in codes if (reads.num_children(i) if code == OK else code != NO_NODE)]
 
     def forget_watches(self) -> None:
-        """Do not arm again, after a reconnect, what is armed now.  What the server holds may still fire, once each."""
-        self._session.registry.clear()
+        """Do not re-arm the present watches after a reconnect.  Each watch on the server may still fire once."""
+        self.session.registry.clear()
 
-    # -- looking at it -------------------------------------------------------------------------------------------------
+    # -- inspection ----------------------------------------------------------------------------------------------------
 
     def statistics(self) -> Statistics:
-        session, counters = self._session, self._session.counters
+        session, counters = self.session, self.session.counters
         conn = session.conn
         return Statistics(
-            state=session.state.current_state,
+            state=session.state,
             session_id=session.session_id,
             session_epoch=session.epoch,
             session_timeout_s=session.timeout,
@@ -404,12 +455,12 @@ class ZooKeeperClient(ZKClient):
         )
 
     async def expire_session_for_test(self) -> None:
-        """End this session behind its own back, as a test's or demonstration's way to an expiry.
+        """Make this session expire, for tests and demonstrations.
 
-        Another connection takes over the session by its id and password, and closes it.  Our own may take it back in
-        between, so this is repeated until a server says that the session is gone.
+        Another connection takes over the session by its id and password and closes it.  Our own connection may take it
+        back in between, so this is repeated until a server says that the session is gone.
         """
-        session = self._session
+        session = self.session
         session_id, password = session.session_id, session.password
         if not session_id:
             raise ZooKeeperError("there is no session to expire")
@@ -419,7 +470,7 @@ class ZooKeeperClient(ZKClient):
         raise ZooKeeperError(f"session 0x{session_id:x} outlived 100 attempts to close it")
 
     async def _close_by_force(self, session_id: int, password: bytes) -> bool:
-        session = self._session
+        session = self.session
         host, port = session.connected_to or session.hosts[0]
         _, conn = await self._world.network.connect(
             lambda: Connection(self._world.clock, Progress(), Counters(), lambda *_: None, lambda: None),

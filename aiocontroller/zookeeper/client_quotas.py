@@ -1,7 +1,6 @@
-"""Quotas of clients: what each kind of entity can be given, and where it stands (Kafka's ``QuotaConfigs``).  Pure.
+"""Client quotas: the valid quotas of each kind of entity, and their znodes (Kafka's ``QuotaConfigs``).  Pure.
 
-An entity is what of a client a quota is for: a user, a client id, both, or an address; None as a name stands for all
-that have none of their own.
+A quota's entity is a user, a client id, both, or an address; the name None stands for all without a quota of their own.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ OF_USERS_AND_CLIENTS: dict[str, tuple[ConfigType, int]] = {
     "producer_byte_rate": (ConfigType.LONG, LONG_MIN),
     "request_percentage": (ConfigType.DOUBLE, 0),
 }
-"""Type and least value; the least of a DOUBLE is not checked, as by brokers."""
+"""Type and minimum; as in brokers, the minimum of a DOUBLE is not checked."""
 OF_ADDRESSES: dict[str, tuple[ConfigType, int]] = {"connection_creation_rate": (ConfigType.INT, 0)}
 
 
@@ -43,7 +42,7 @@ def desanitized(name: str) -> str | None:
 
 
 def place(entity: Entity) -> tuple[str, str]:
-    """(type, name) under ``/config``; INVALID_REQUEST for what is no entity."""
+    """(type, name) under ``/config``; raises INVALID_REQUEST for an invalid entity."""
     if not entity:
         raise _invalid("Invalid empty client quota entity")
     for kind, name in entity.items():
@@ -63,7 +62,7 @@ def place(entity: Entity) -> tuple[str, str]:
 
 
 def _address(name: str | None) -> str:
-    """Brokers understand no IPv6 address that stands in a znode, so it is refused, as they do."""
+    """Check the address; IPv6 addresses are refused, as by brokers, which cannot read them from a znode."""
     if name is None:
         return paths.DEFAULT_ENTITY
     try:
@@ -77,7 +76,7 @@ def quotas_of(entity_type: str) -> Mapping[str, tuple[ConfigType, int]]:
 
 
 def quota_text(entity_type: str, name: str, value: float) -> str:
-    """A quota as it stands in a znode; INVALID_REQUEST for one that is unknown or cannot be this."""
+    """A quota's text in a znode; raises INVALID_REQUEST for an unknown quota or an invalid value."""
     known = quotas_of(entity_type).get(name)
     if known is None:
         raise _invalid(f"Invalid configuration key {name[:100]!r}")
@@ -94,11 +93,13 @@ def quota_text(entity_type: str, name: str, value: float) -> str:
 
 
 def quota_values(entity_type: str, configs: Mapping[str, str]) -> dict[str, float]:
-    """The quotas among an entity's configuration; what is no number is passed over."""
+    """The quotas in an entity's configuration; values that are not numbers are skipped."""
     found = {}
     for name in sorted(configs.keys() & quotas_of(entity_type).keys()):
         try:
-            found[name] = float(configs[name])
+            value = float(configs[name])
         except ValueError:
             continue
+        if not math.isnan(value):
+            found[name] = value
     return found

@@ -1,4 +1,4 @@
-"""A cheap look at the cluster: three small reads that say whether a whole one would find anything new."""
+"""A cheap check of the cluster: four small reads that tell whether a full read would find anything new."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from aiocontroller.zookeeper.client import ZooKeeperClient
 
 
 class ClusterMarks(NamedTuple):
-    """Equal ones were read from a cluster with the same registrations, the same incarnations included."""
+    """Equal marks mean the same registrations, including the same incarnations."""
 
     registrations: int
-    """The zxid of the last broker that came or went; 0 without ``/brokers/ids``."""
+    """The zxid of the last broker registration or removal; 0 without ``/brokers/ids``."""
     migration: bool
     acls: bool
+    config_changes: int
+    """The zxid of the last creation or deletion of a configuration change notification."""
 
 
 async def read_cluster_marks(client: ZooKeeperClient) -> ClusterMarks:
-    found = await client.exists_many([paths.BROKER_IDS, paths.MIGRATION, paths.ACL])
-    ids = found.stat(0)
-    return ClusterMarks(0 if ids is None else ids.last_modified_children, found.code[1] == 0, found.code[2] == 0)
+    found = await client.exists_many([paths.BROKER_IDS, paths.MIGRATION, paths.ACL, paths.CONFIG_CHANGES])
+    ids, changes = (None if stat is None else stat.last_modified_children for stat in (found.stat(0), found.stat(3)))
+    return ClusterMarks(ids or 0, found.code[1] == 0, found.code[2] == 0, changes or 0)

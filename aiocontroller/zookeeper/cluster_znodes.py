@@ -1,6 +1,6 @@
-"""What the cluster's other znodes hold: configuration, cluster id, producer ids, features, migration, tokens, ACLs.
+"""Codecs of the cluster's other znodes: configuration, cluster id, producer ids, features, migration, tokens, ACLs.
 
-Same rules as ``znodes``: decoders never raise, encoders write the newest form that Kafka 3.9 writes.
+The rules of ``znodes`` apply: decoders never raise, encoders write the newest form that Kafka 3.9 writes.
 Source: ``ZkData.scala``, ``DelegationTokenManagerZk.scala`` and ``AclEntry.java`` of Kafka 3.9.
 """
 
@@ -34,7 +34,7 @@ _config_change_decoder = msgspec.json.Decoder(_ConfigChange)
 
 
 def decode_config(path: str, data: bytes | None) -> dict[str, str] | BadZNode:
-    """Any entity's configuration; a znode without data, such as a parent made on the way, is an empty one."""
+    """Any entity's configuration; a znode without data, such as a parent, has an empty one."""
     if not data:
         return {}
     return reading(path, data, '"config": an object of strings', lambda data: _config_decoder.decode(data).config)
@@ -87,7 +87,7 @@ def encode_cluster_id(cluster_id: str) -> bytes:
 
 
 class ProducerIdBlock(msgspec.Struct, frozen=True):
-    """The block of producer ids given out last; both ends belong to it."""
+    """The last allocated block of producer ids; both ends are included."""
 
     broker: int
     block_start: int
@@ -209,7 +209,7 @@ def encode_known_controllers(ids: Collection[int]) -> bytes:
 
 
 class MigrationZNode(msgspec.Struct, frozen=True, rename={"controller_id": "kraft_controller_id"}):
-    """A migration to KRaft under way; its presence means that ZooKeeper's controllers are on their way out."""
+    """A migration to KRaft in progress; if present, ZooKeeper controllers are about to be replaced."""
 
     controller_id: int
     kraft_controller_epoch: int
@@ -272,7 +272,7 @@ _delegation_token_decoder = msgspec.json.Decoder(_DelegationToken)
 
 
 def decode_delegation_token(path: str, data: bytes | None) -> DelegationToken | BadZNode:
-    """Versions 1 to 3; before 3 the owner asked for the token."""
+    """Versions 1 to 3; before version 3 the owner is the requester."""
 
     def read(data: bytes) -> DelegationToken:
         found = _delegation_token_decoder.decode(data)
@@ -314,7 +314,7 @@ def encode_delegation_token(token: DelegationToken) -> bytes:
 
 
 class AclEntry(msgspec.Struct, frozen=True, rename={"permission_type": "permissionType"}):
-    """One rule of one resource, in the words that Kafka writes (``Allow``, ``Read``, ``User:alice``, ``*``)."""
+    """One ACL of one resource, in Kafka's terms (``Allow``, ``Read``, ``User:alice``, ``*``)."""
 
     principal: str
     permission_type: str
@@ -339,7 +339,7 @@ _acl_change_decoder = msgspec.json.Decoder(_AclChange)
 
 
 def decode_acls(path: str, data: bytes | None) -> list[AclEntry] | BadZNode:
-    """The rules of one resource; a znode without data has none."""
+    """The ACLs of one resource; a znode without data has none."""
     if not data:
         return []
 
@@ -358,7 +358,7 @@ def encode_acls(acls: Sequence[AclEntry]) -> bytes:
 
 
 def decode_acl_change(path: str, data: bytes | None) -> tuple[str, str, str] | BadZNode:
-    """(resource type, name, pattern type) whose rules changed, from either change path."""
+    """(resource type, name, pattern type) of the changed ACLs, from either change path."""
 
     def read_literal(data: bytes) -> tuple[str, str, str]:
         resource_type, colon, name = data.decode().partition(":")

@@ -1,11 +1,11 @@
-"""ZooKeeper's bytes for the bulk path, packed and unpacked by hand.
+"""ZooKeeper's wire format for the bulk path, packed and unpacked by hand.
 
-Every number is big-endian.  A *body* is opcode + payload; the connection puts length and xid in front.  A multi (and a
-multiRead) is a row of (type int, done bool, err int) headers, each followed by the operation or its result, ended by
-(-1, true, -1).  aiozk's ``Part`` classes build one object per number (23 to 58 times slower, measured), so they serve
-single operations only.
+Every number is big-endian.  A *body* is opcode + payload; the connection prepends length and xid.  A multi (and a
+multiRead) is a sequence of (type int, done bool, err int) headers, each followed by the operation or its result, and
+ends with (-1, true, -1).  aiozk's ``Part`` classes build one object per number (23 to 58 times slower, measured), so
+they serve single operations only.
 
-Every ``parse_…`` raises BadReplyError for bytes that end too early, and for nothing else.
+Every ``parse_…`` raises BadReplyError for truncated bytes, and no other error.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from struct import error as struct_error
 from typing import Any
 
 import msgspec
-from aiozk.protocol.stat import Stat
 
 from aiocontroller.zookeeper.errors import BadReplyError, Code
+from aiocontroller.zookeeper.from_aiozk import Stat
 
 CREATE, DELETE, EXISTS, GET_DATA, SET_DATA = 1, 2, 3, 4, 5
 GET_ACL, GET_CHILDREN, SYNC, PING, GET_CHILDREN2, CHECK, MULTI, CREATE2 = 6, 8, 9, 11, 12, 13, 14, 15
@@ -41,13 +41,13 @@ READ_OPCODES = frozenset(
         GET_ALL_CHILDREN_NUMBER,
     )
 )
-"""What may be sent again after a lost connection."""
+"""Operations that may be sent again after a lost connection."""
 
 WATCH_XID, PING_XID, AUTH_XID = -1, -2, -4
 EPHEMERAL, SEQUENTIAL = 1, 2
 
 MAX_DATA_BYTES = 1_040_000
-"""Of one znode: leaves room for the path and the multi below ``jute.maxbuffer``, of which servers have 1,048,575."""
+"""Limit for one znode: leaves room for the path and the multi below servers' ``jute.maxbuffer``, 1,048,575."""
 
 STAT_SIZE = 68
 STAT_MZXID, STAT_VERSION, STAT_OWNER, STAT_CHILDREN, STAT_PZXID = 8, 32, 44, 56, 60
@@ -86,7 +86,7 @@ class Create(msgspec.Struct, frozen=True):
 
 
 class SetData(msgspec.Struct, frozen=True):
-    """New data where the version is ``version`` (-1: whatever it is)."""
+    """Set the data if the znode's version is ``version`` (-1: any)."""
 
     path: str
     data: bytes | None
@@ -94,7 +94,7 @@ class SetData(msgspec.Struct, frozen=True):
 
 
 class Delete(msgspec.Struct, frozen=True):
-    """Remove the znode where its version is ``version`` (-1: whatever it is)."""
+    """Delete the znode if its version is ``version`` (-1: any)."""
 
     path: str
     version: int = -1
@@ -104,11 +104,10 @@ Op = Check | Create | SetData | Delete
 
 
 class OpResult(msgspec.Struct, frozen=True):
-    """What became of one operation of a multi.
+    """The result of one operation of a multi.
 
-    ``code`` is 0 where applied; in a failed multi it is 0 before the culprit, the reason at the culprit, and
-    RUNTIME_INCONSISTENCY (-2) after it.  ``stat`` after SetData and Create; ``path``, as the server named it, after
-    Create.
+    ``code`` is 0 if applied; in a failed multi it is 0 before the failed operation, the reason at it, and
+    RUNTIME_INCONSISTENCY (-2) after it.  SetData and Create set ``stat``; Create sets ``path``, as named by the server.
     """
 
     code: int
@@ -130,13 +129,13 @@ def buffer(data: bytes | None) -> bytes:
 
 
 def text(raw: bytes) -> str:
-    """A name from the server; one that is no UTF-8 (the server takes none) must not raise here."""
+    """Decode a name from the server; never raises for invalid UTF-8 (which servers do not accept)."""
     return raw.decode("utf-8", "replace")
 
 
 @contextmanager
 def reading(subject: str, payload: bytes) -> Iterator[None]:
-    """BadReplyError where the bytes of ``subject`` end before what they announce."""
+    """Raises BadReplyError if the bytes of ``subject`` are truncated."""
     try:
         yield
     except (struct_error, IndexError) as error:
@@ -157,7 +156,7 @@ def connect_frame(seen_zxid: int, timeout_ms: int, session_id: int, password: by
 
 
 def decode_connect_reply(payload: bytes) -> tuple[int, int, bytes]:
-    """(session timeout in ms, session id, password); id 0 means that the session asked for is gone."""
+    """(session timeout in ms, session id, password); id 0 means that the requested session is gone."""
     try:
         _, timeout_ms, session_id, length = _CONNECT_REPLY.unpack_from(payload, 0)
     except Exception as error:
@@ -187,7 +186,7 @@ def check_op(path: str, version: int) -> bytes:
 def multi_set(
     check: bytes | None, raw_paths: Sequence[bytes], datas: Sequence[bytes], versions: Sequence[int]
 ) -> bytes:
-    """A multi of the check, if there is one, and of SetData; each distinct length, data and version is packed once."""
+    """A multi of an optional check and of SetData; each distinct length, data and version is packed once."""
     lengths = list(map(len, raw_paths))
     heads = {length: _OP_AND_LENGTH.pack(SET_DATA, False, -1, length) for length in set(lengths)}
     buffers = {data: pack_int(len(data)) + data for data in set(datas)}
@@ -203,9 +202,9 @@ def multi_set(
 
 
 def encode_op(op: Op, raw: bytes, acl_of: Callable[[bytes], bytes], *, with_stat: bool) -> bytes:
-    """One operation of a multi; ``raw`` is its full path; ``with_stat`` makes a Create answer with the Stat.
+    """One operation of a multi; ``raw`` is its full path; ``with_stat`` makes a Create return the Stat.
 
-    ``acl_of`` encodes the ACL of a Create that has none of its own.
+    ``acl_of`` encodes the ACL of a Create without one.
     """
     if isinstance(op, SetData):
         return _OP_AND_LENGTH.pack(SET_DATA, False, -1, len(raw)) + raw + buffer(op.data) + pack_int(op.version)
@@ -239,7 +238,7 @@ def parse_multi_read(
 ) -> int:
     """Append ``count`` results to the columns; ``stats`` gets each Stat's offset in ``payload``, or -1.
 
-    Returns the offset behind the multi's end.
+    Returns the offset after the multi's end.
     """
     with reading(f"the answer to a multiRead of {count}", payload):
         return _parse_multi_read(payload, count, datas, versions, codes, stats)
@@ -261,7 +260,7 @@ def _parse_multi_read(
             add_version(unpack_version(payload, end + 32)[0])
             add_stat(end)
             at = end + 68
-        elif kind == -1:  # the code stands where a length would
+        elif kind == -1:  # the code is in the place of a length
             add_data(None)
             add_version(-1)
             codes[i] = length
@@ -288,7 +287,7 @@ def parse_set_results(payload: bytes, first: int, count: int) -> list[int] | Non
 
 
 def parse_multi(payload: bytes) -> list[OpResult]:
-    """All results of a multi, whatever they are."""
+    """All results of a multi, of any kind."""
     with reading("the answer to a multi", payload):
         return list(_results(payload))
 
@@ -319,7 +318,7 @@ def _results(payload: bytes) -> Iterator[OpResult]:
 
 
 def parse_strings(payload: bytes, at: int = 0) -> tuple[list[str], int]:
-    """A vector of strings, and the offset behind it."""
+    """A vector of strings, and the offset after it."""
     found = []
     with reading("a vector of strings", payload):
         count = unpack_int(payload, at)[0]

@@ -1,7 +1,7 @@
-"""What a setting may be: types, rules and Java's way to write values (Kafka's ``ConfigDef``).  Pure functions.
+"""The types and rules of settings, and Java's text form of values (Kafka's ``ConfigDef``).  Pure functions.
 
-A value is text, as znodes and requests have it.  ``text_of`` is how brokers show it once they have read it: without
-spaces around it, ``true`` for ``TRUE``, ``1.0E-4`` for ``0.0001``.
+A value is text, as in znodes and requests.  ``text_of`` gives the form in which brokers show it after reading it:
+without surrounding spaces, ``true`` for ``TRUE``, ``1.0E-4`` for ``0.0001``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ from enum import IntEnum
 from typing import NamedTuple
 
 Rule = Callable[[str], str | None]
-"""What was expected of a value, or None when it is that."""
+"""Describes the expected value, or returns None for a valid one."""
+
+Release = tuple[int, int]
+"""A Kafka release: (major, minor)."""
+NEWEST_RELEASE: Release = (3, 9)
 
 INT_MAX, LONG_MIN, LONG_MAX = 2**31 - 1, -(2**63), 2**63 - 1
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
@@ -22,7 +26,7 @@ _LIST_SEPARATOR = re.compile(r"\s*,\s*")
 
 
 class ConfigType(IntEnum):
-    """The types that DescribeConfigs tells, by their numbers on the wire."""
+    """The types in DescribeConfigs, by their numbers on the wire."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -37,8 +41,8 @@ class ConfigType(IntEnum):
 
 
 class ConfigKey(NamedTuple):
-    """One setting.  ``default`` is Kafka's; ``synonyms`` are the brokers' settings that stand in for a topic's, the
-    first of them by the name under which DescribeConfigs tells them."""
+    """One setting.  ``default`` is Kafka's; ``synonyms`` are the brokers' settings that provide a topic's default, the
+    first being the name that DescribeConfigs shows."""
 
     type: ConfigType
     default: str | None
@@ -104,6 +108,22 @@ def release(value: str) -> str | None:
     return None if _RELEASES.fullmatch(value) else "a version of Kafka such as 2.8 or 3.0-IV1"
 
 
+def release_up_to(newest: Release) -> Rule:
+    """A version up to ``newest``: Kafka accepts no version newer than itself."""
+
+    def rule(value: str) -> str | None:
+        if release(value) is None and _release_of(value) <= newest:
+            return None
+        return f"a version of Kafka up to {newest[0]}.{newest[1]}"
+
+    return rule
+
+
+def _release_of(value: str) -> Release:
+    major, minor = value.partition("-")[0].split(".")[:2]
+    return int(major), int(minor)
+
+
 def anything(_value: str) -> str | None:
     return None
 
@@ -112,13 +132,13 @@ def anything(_value: str) -> str | None:
 
 
 def elements(value: str) -> list[str]:
-    """Of a list; an empty text has none, an empty place between commas is an empty element."""
+    """The elements of a list; an empty text has none, and nothing between two commas is an empty element."""
     text = value.strip()
     return _LIST_SEPARATOR.split(text) if text else []
 
 
 def text_of(kind: ConfigType, value: str) -> str:
-    """A value as a broker shows it; one that no broker could read is shown as it is."""
+    """A value as a broker shows it; an invalid value is shown unchanged."""
     text = value.strip()
     if kind is ConfigType.BOOLEAN:
         return text.lower() if boolean(text) is None else value

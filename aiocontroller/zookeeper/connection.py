@@ -1,13 +1,13 @@
 """One TCP (or TLS) connection to one ZooKeeper server, as an asyncio Protocol.
 
 Rules
-  * Replies come in the order of requests (ZooKeeper guarantees it), so the pending ones are a deque; a reply with
-    another xid than the oldest pending one means a damaged stream, and the connection is given up.
-  * Frames of one loop turn leave in one write.
-  * When the connection ends, for whatever reason, everything pending fails at once: with NotSentError what was never
-    handed to the transport, with MaybeAppliedError the rest.
+  * ZooKeeper replies in the order of requests, so pending requests are a deque; a reply whose xid is not the oldest
+    pending one means a damaged stream, and the connection is closed.
+  * Frames of one loop turn are sent in one write.
+  * When the connection ends, for any reason, everything pending fails at once: requests never handed to the transport
+    with NotSentError, all others with MaybeAppliedError.
   * Watch events are passed on as they are read, hence before any later reply's future wakes its waiter.
-  * Nothing that a server sends raises out of ``data_received``.
+  * ``data_received`` never raises, whatever a server sends.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from aiocontroller.zookeeper.errors import MaybeAppliedError, NotSentError, ZooK
 log = logging.getLogger(__name__)
 
 MAX_REPLY_BYTES = 256 << 20
-"""A longer frame is taken for damage."""
+"""A longer frame is treated as damage."""
 WRITE_BUFFER_BYTES = 1 << 20
 
 _FRAME_HEAD = Struct(">ii")
@@ -34,17 +34,17 @@ _REPLY_HEAD = Struct(">iqi")
 _EVENT_HEAD = Struct(">iii")
 
 Reply = tuple[int, bytes]
-"""(error code, payload behind the reply header)"""
+"""(error code, payload after the reply header)"""
 Hook = Callable[[int], None]
-"""Called with a reply's code while it is read, before any later frame is looked at."""
+"""Called with a reply's code as it is read, before any later frame is parsed."""
 
 
 class Progress:
-    """How far this session has seen the ensemble's history; outlives connections.
+    """The zxids that this session has seen; outlives connections.
 
-    ``replied_zxid`` counts replies only: events of one transaction may be cut off half way, so an event's zxid does not
-    prove that the others with the same zxid have arrived, and SetWatches must ask from before it.  ``seen_zxid`` counts
-    events too: no server that is behind it may serve this session, or it would go back in time.
+    ``replied_zxid`` counts replies only: the events of one transaction may be cut off half way, so an event's zxid does
+    not prove that others with the same zxid have arrived, and SetWatches must start before it.  ``seen_zxid`` counts
+    events too: a server behind it must not serve this session, or the session would go back in time.
     """
 
     __slots__ = ("replied_zxid", "seen_zxid")
@@ -54,7 +54,7 @@ class Progress:
         self.seen_zxid = 0
 
     def saw(self, zxid: int) -> None:
-        """To be told only of frames that made sense: a wrong zxid here would lock this session out of every server."""
+        """Record the zxid of a valid frame: a wrong zxid here would lock this session out of every server."""
         if zxid > self.seen_zxid:
             self.seen_zxid = zxid
 
@@ -116,7 +116,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def in_flight(self) -> int:
-        """Requests that wait for their reply."""
+        """Number of requests waiting for replies."""
         return len(self._pending)
 
     @property
@@ -147,7 +147,7 @@ class Connection(asyncio.Protocol):
         return batch.future
 
     def post(self, body: bytes, hook: Hook | None = None) -> None:
-        """Send a request whose reply nobody awaits."""
+        """Send a request without awaiting its reply."""
         if self.alive:
             self._enqueue(body, None, hook)
 
@@ -272,7 +272,7 @@ class Connection(asyncio.Protocol):
             at = stop
 
     def _keep(self, data: bytes, at: int, needed: int) -> None:
-        """The beginning of a frame of which so many bytes are needed."""
+        """Keep the beginning of an incomplete frame; ``needed`` is its total size."""
         if at < len(data):
             self._tail.append(data[at:])
             self._needed = needed - (len(data) - at)

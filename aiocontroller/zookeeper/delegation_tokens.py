@@ -1,6 +1,6 @@
-"""Delegation tokens as they stand in ZooKeeper, one by one, each change told to the brokers (``KafkaZkClient``).
+"""Delegation tokens in ZooKeeper, one at a time; the brokers are notified of each change (``KafkaZkClient``).
 
-A token's secret is nowhere: it is the HMAC of the token's id by a key that all brokers share.
+A token's secret is not stored: it is the HMAC of the token's id under a key that all brokers share.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ def token_hmac(token_id: str, secret_key: str) -> bytes:
 
 
 def token_id(chance: int) -> str:
-    """From a number of 128 bits: URL-safe base64 without padding, as Kafka writes UUIDs."""
+    """A token id from a number of 128 bits: URL-safe base64 without padding, like Kafka's UUIDs."""
     return base64.urlsafe_b64encode(chance.to_bytes(16, "big")).rstrip(b"=").decode()
 
 
 class DelegationTokens:
-    """Nobody's change is lost: each is made of what is there, and again if somebody else changed that."""
+    """Changes are based on the present znode and retried after a concurrent change, so none is lost."""
 
     def __init__(self, zk: KafkaZkClient) -> None:
         self._zk = zk
         self._znodes = ZNodeAccess(zk.client)
 
     async def create(self, token: DelegationToken) -> bool:
-        """Whether it was: not if there is one of this id."""
+        """Create the token; returns False if its id exists."""
         path, data = paths.delegation_token(token.token_id), cluster_znodes.encode_delegation_token(token)
         if not await self._znodes.create(path, data, None):
             return False
@@ -50,12 +50,12 @@ class DelegationTokens:
         return True
 
     async def find(self, hmac_given: bytes, secret_key: str) -> str | None:
-        """The id of the token that this is the secret of."""
+        """The id of the token with this secret."""
         names = await self._znodes.children(paths.DELEGATION_TOKENS)
         return next((name for name in names if hmac.compare_digest(token_hmac(name, secret_key), hmac_given)), None)
 
     async def get(self, token_id: str) -> DelegationToken | None:
-        """By its id, which anybody may have made up; None for one that is not there, or damaged."""
+        """The token by its id, which may be invalid; None if it does not exist or is damaged."""
         if not _TOKEN_ID.fullmatch(token_id):
             return None
         path = paths.delegation_token(token_id)
@@ -69,7 +69,7 @@ class DelegationTokens:
         return token
 
     async def change(self, token_id: str, change: Callable[[DelegationToken], DelegationToken | None]) -> bool:
-        """Whether there is such a token; ``change`` says what becomes of it (None: it goes), or raises to leave it."""
+        """Returns whether the token exists; ``change`` returns its new state (None: delete), or raises to keep it."""
         path = paths.delegation_token(token_id)
         for _ in range(MAX_ATTEMPTS):
             reads = await self._znodes.read(path)

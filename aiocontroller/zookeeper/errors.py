@@ -1,17 +1,16 @@
-"""What can go wrong between us and ZooKeeper.
+"""Errors of the ZooKeeper client.
 
-Error codes that a server sends for one operation stay values in bulk results; the single-operation methods inherited
-from aiozk raise ``aiozk.exc`` classes for them.  The classes here are about the connection and the session: whether a
-request may have been carried out, and whether the session (with its ephemerals and watches) still exists.
+A server's error codes are values in bulk results; methods of a single znode raise aiozk's exceptions (``exc``) for
+them.  The classes here concern the connection and the session: whether a request
+may have been applied, and whether the session (with its ephemerals and watches) still exists.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
 
-from aiozk import exc
-
 from aiocontroller.core.errors import AioControllerError
+from aiocontroller.zookeeper.from_aiozk import exc
 
 
 class Code(IntEnum):
@@ -52,7 +51,16 @@ class Code(IntEnum):
 
 
 TOO_LARGE = int(Code.MARSHALLING_ERROR)
-"""In the results of bulk writes: what was not sent, since the server would have closed the connection over it."""
+"""In results of bulk writes: not sent, because the server would have closed the connection."""
+
+
+CONFLICTS = (Code.BAD_VERSION, Code.NO_NODE, Code.NODE_EXISTS)
+"""Codes of writes that lost to a concurrent write, so that reading again is worthwhile."""
+
+
+def is_refusal(code: int) -> bool:
+    """The write was refused, and would be again."""
+    return code != Code.OK and code not in CONFLICTS
 
 
 # aiozk lacks these; defining a subclass registers it, so that its own lookup finds it too.
@@ -77,7 +85,7 @@ class ThrottledOp(exc.ResponseError):
 
 
 class ZooKeeperError(AioControllerError, exc.ZKError):
-    """Root of the errors below."""
+    """Base class of the errors below."""
 
 
 class NotSentError(ZooKeeperError):
@@ -93,11 +101,11 @@ class MaybeAppliedError(ZooKeeperError):
 
 
 class SessionExpiredError(ZooKeeperError):
-    """The session in which the call began is gone, by the server's word; so are its ephemerals and watches."""
+    """The server says that the session of this call is gone; so are its ephemerals and watches."""
 
 
 class RequestTooLargeError(ZooKeeperError):
-    """The request exceeds what the server accepts (``jute.maxbuffer``); it was not sent."""
+    """The request exceeds the server's limit (``jute.maxbuffer``); it was not sent."""
 
 
 class AuthFailedError(ZooKeeperError):
@@ -105,7 +113,7 @@ class AuthFailedError(ZooKeeperError):
 
 
 class BadReplyError(ZooKeeperError):
-    """A reply's bytes do not mean what they should."""
+    """A reply is malformed."""
 
 
 class UnknownCodeError(ZooKeeperError):

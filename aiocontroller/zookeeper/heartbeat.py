@@ -1,7 +1,7 @@
-"""Pings a connection when it is idle, and gives it up when nobody answers.
+"""Pings an idle connection and closes it when the server does not answer.
 
-After a third of the session timeout without a byte from the server (or to it) a ping is due; after two thirds without
-one from the server the peer is taken for dead.  The last third is for finding another server.
+After a third of the session timeout without traffic in either direction a ping is due; after two thirds without a byte
+from the server, it counts as dead.  The last third is for finding another server.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from aiocontroller.net.ports import Clock, Timer
 from aiocontroller.zookeeper.connection import Connection
 
 LATE_TIMER_S = 0.05
-"""A timer that is later than this means that our own loop was blocked."""
+"""A timer that fires later than this means that our own event loop was blocked."""
 
 
 class Heartbeat:
@@ -39,7 +39,7 @@ class Heartbeat:
         silent_s = now - conn.last_received
         if silent_s >= 2 * third_s:
             if now - self._due > LATE_TIMER_S:
-                # we were the ones who slept: let the socket be read before anybody is blamed
+                # our own loop was blocked: read the socket before blaming the server
                 self._schedule(LATE_TIMER_S / 2)
             else:
                 conn.abort(f"the server was silent for {silent_s:.3f} s")

@@ -1,22 +1,22 @@
-"""ZooKeeper as the controller's handlers see it: brokers, topics, partitions, notifications, never a path or bytes.
+"""The handlers' view of ZooKeeper: brokers, topics, partitions and notifications, without paths or bytes.
 
-The counterpart of Kafka's ``KafkaZkClient``, but plural and in columns: what Kafka reads and writes one znode per
-request, this asks for by the hundred.
+The counterpart of Kafka's ``KafkaZkClient``, but plural and in columns: Kafka reads and writes one znode per request,
+this client hundreds.
 
 Rules.
- * Reads are typed; a damaged znode comes back as a ``BadZNode`` in its place and costs nothing else.
- * ``watch=True`` arms exactly the watches that ``on_change`` reports again; reading is how a watch is re-armed.  A
-   parent or node that does not exist is watched for its creation (in Kafka's form that watch is never set).
- * Every write of the controller takes ``fence``, the version of ``/controller_epoch`` won at election; a fence that no
-   longer holds raises ControllerMovedError and nothing is applied.  What goes wrong with single znodes (their version
-   moved, they are gone) is a code in the column of results.
- * A column of a million does not hold the loop: it is encoded, sent and decoded in slices.
+ * Reads are typed; a damaged znode is returned as a ``BadZNode`` in its place and affects nothing else.
+ * ``watch=True`` arms exactly the watches that ``on_change`` reports; reading again re-arms a watch.  A missing parent
+   or node is watched for its creation (Kafka never sets that watch).
+ * Every write of the controller takes ``fence``, the version of ``/controller_epoch`` from its election; a stale fence
+   raises ControllerMovedError and nothing is applied.  Errors of single znodes (their version changed, they are gone)
+   are codes in the column of results.
+ * A column of a million does not block the loop: it is encoded, sent and decoded in slices.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.ids import Broker, LeaderAndIsr, TopicAssignment, TopicPartition
@@ -25,6 +25,7 @@ from aiocontroller.zookeeper.changes import Change, translate
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.cluster_znodes import DelegationToken, FeatureZNode, MigrationZNode, ProducerIdBlock
 from aiocontroller.zookeeper.codec import MAX_DATA_BYTES, Create, SetData
+from aiocontroller.zookeeper.debts import DebtZNodes
 from aiocontroller.zookeeper.errors import TOO_LARGE, Code
 from aiocontroller.zookeeper.overlap import overlapped
 from aiocontroller.zookeeper.reads import Reads
@@ -38,17 +39,17 @@ __all__ = [
     "BrokerInfo",
     "Change",
     "ControllerZNode",
+    "EntityConfigs",
     "KafkaZkClient",
     "PartitionStates",
     "TopicAssignments",
-    "TopicConfigs",
 ]
 
 _ACL_CHANGES = (paths.ACL_CHANGES, paths.EXTENDED_ACL_CHANGES)
 SLICE = 20_000
-"""Partitions that are encoded or decoded in one go: some 10 ms."""
+"""Partitions encoded or decoded in one step: some 10 ms."""
 YIELD_BYTES = 256 * 1024
-"""Topic assignments decoded before others get a turn."""
+"""Topic assignments decoded before other tasks run."""
 
 
 class TopicAssignments:
@@ -62,8 +63,8 @@ class TopicAssignments:
         self.missing: list[str] = []
 
 
-class TopicConfigs(dict[str, dict[str, str]]):
-    """Configuration by topic, {} for a topic without one; topics whose znode is damaged are only in ``bad``."""
+class EntityConfigs(dict[str, dict[str, str]]):
+    """Configuration by entity, {} if it has none; entities with damaged znodes are only in ``bad``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,14 +72,15 @@ class TopicConfigs(dict[str, dict[str, str]]):
 
 
 class KafkaZkClient:
-    """See the module.  One per ``ZooKeeperClient``, whose ``on_watch`` it takes."""
+    """See the module's docstring.  One per ``ZooKeeperClient``, whose ``on_watch`` it takes."""
 
     def __init__(self, client: ZooKeeperClient) -> None:
         self.client = client
         self._znodes = ZNodeAccess(client)
+        self.debts = DebtZNodes(client)
         self.on_change: Callable[[Change, str], None] | None = None
         self.on_acl_change: Callable[[], None] | None = None
-        """ACLs are read by others than the handlers, in office and out of it."""
+        """Called on ACL changes: their reader is not a handler and also runs on standby."""
         self._broker_session: int | None = None
         client.on_watch = self._on_watch
 
@@ -90,9 +92,9 @@ class KafkaZkClient:
             self.on_change(*change)
 
     def forget_watches(self) -> None:
-        """Stop hearing of changes until the next reads, as at a resignation; ``/controller`` and ACLs stay watched.
+        """Stop reporting changes until the next reads, as at a resignation; ``/controller`` and ACLs stay watched.
 
-        What the server has armed may still be told once, so the one who listens has to know whether it wants it.
+        Watches on the server may still fire once, so the listener must decide whether to ignore a change.
         """
         registry = self.client.session.registry
         stay = [self.client.normalize_path(path) for path in (paths.CONTROLLER, *_ACL_CHANGES)]
@@ -114,7 +116,7 @@ class KafkaZkClient:
         )
 
     async def get_controller_epoch(self) -> tuple[int, int] | None:
-        """(epoch, version of ``/controller_epoch``); BadInputError if it is no number."""
+        """(epoch, version of ``/controller_epoch``); raises BadInputError if it is not a number."""
         return await registration.read_controller_epoch(self.client)
 
     async def register_controller_and_increment_controller_epoch(
@@ -126,31 +128,31 @@ class KafkaZkClient:
         deposing: int | None = None,
         address: str = "",
     ) -> tuple[int, int]:
-        """(epoch, its version, which is the fence), or ControllerMovedError; see ``registration``.
+        """(epoch, its version, which is the fence); raises ControllerMovedError; see ``registration``.
 
-        ``takeover`` deletes a present ``/controller`` in the same multi, unless a KRaft controller holds it, or
-        another session than the one that it is ``deposing``.  ``address`` is where those who stand by can watch us.
+        ``takeover`` deletes an existing ``/controller`` in the same multi, unless a KRaft controller holds it, or a
+        session other than the one it is ``deposing``.  ``address`` is where standby controllers can watch us.
         """
         return await registration.register_controller(
             self.client, controller_id, timestamp_ms, takeover=takeover, deposing=deposing, address=address
         )
 
     async def check_controller_epoch(self, *, fence: int) -> None:
-        """ControllerMovedError where it has changed: for an answer that only the controller in office may give."""
+        """Raises ControllerMovedError if it has changed; for answers that only the active controller may give."""
         if not await self.client.check(paths.CONTROLLER_EPOCH, fence):
             raise ControllerMovedError(f"{paths.CONTROLLER_EPOCH} is no longer at version {fence}")
 
     async def raise_controller_epoch(self, epoch: int, *, fence: int) -> None:
-        """Write a higher epoch, which ends whose fence this was; ControllerMovedError if it had ended already."""
+        """Write a higher epoch, which ends the fence's term; raises ControllerMovedError if it had already ended."""
         data = znodes.encode_controller_epoch(epoch)
         writes = await self.client.set_many([paths.CONTROLLER_EPOCH], [data], [fence], fence=fence)
-        if writes.code[0] in (Code.BAD_VERSION, Code.NO_NODE):  # found after a lost answer: it may even be our own
+        if writes.code[0] in (Code.BAD_VERSION, Code.NO_NODE):  # found after a lost answer; perhaps our own write
             raise ControllerMovedError(f"{paths.CONTROLLER_EPOCH} is no longer at version {fence}")
         if writes.code[0] != Code.OK:
             raise error_at(paths.CONTROLLER_EPOCH, writes.code[0])
 
     async def get_known_controllers(self) -> tuple[frozenset[int] | BadZNode, int]:
-        """(ids under which controllers of our kind have been in office, znode version); none, -1 without a znode."""
+        """(ids of all aiocontrollers that have been active, znode version); none and -1 without a znode."""
         reads = await self._znodes.read(paths.KNOWN_CONTROLLERS, watch=False)
         if reads is None:
             return frozenset(), -1
@@ -167,7 +169,7 @@ class KafkaZkClient:
     # -- brokers ---------------------------------------------------------------------------------------------------
 
     async def register_broker(self, info: BrokerInfo) -> int:
-        """The broker epoch; BrokerIdInUseError while another session holds the id."""
+        """Returns the broker epoch; raises BrokerIdInUseError while another session holds the id."""
         epoch = await registration.register_broker(self.client, info, self._broker_session)
         self._broker_session = self.client.session_id
         return epoch
@@ -189,12 +191,12 @@ class KafkaZkClient:
             broker = _broker(reads, i, broker_id)
             if isinstance(broker, BadZNode):
                 bad.append(broker)
-            elif broker is not None:  # else it left between the two reads, which the watch on the ids tells
+            elif broker is not None:  # else it left between the two reads, and the watch on the ids will fire
                 brokers.append(broker)
         return brokers, bad
 
     async def delete_broker_registration(self, broker_id: int, epoch: int, *, fence: int) -> bool:
-        """Delete the registration of this incarnation and of no other; whether it was there.  See ``registration``."""
+        """Delete the registration of this incarnation only; returns whether it existed.  See ``registration``."""
         return await registration.delete_broker_registration(self.client, broker_id, epoch, fence)
 
     async def get_broker(self, broker_id: int, *, watch: bool = True) -> Broker | BadZNode | None:
@@ -229,9 +231,9 @@ class KafkaZkClient:
         return result
 
     async def set_topic_assignments(self, assignments: Sequence[TopicAssignment], *, fence: int) -> Writes:
-        """Rewrite topics whose znodes still have the versions that the assignments name.
+        """Rewrite topics whose znodes still have the assignments' versions.
 
-        ``Writes.code`` is TOO_LARGE for those that ZooKeeper would not take.
+        ``Writes.code`` is TOO_LARGE for znodes that ZooKeeper would not accept.
         """
         datas = [znodes.encode_topic(a) for a in assignments]
         fitting = [at for at, data in enumerate(datas) if len(data) <= MAX_DATA_BYTES]
@@ -247,27 +249,26 @@ class KafkaZkClient:
         return writes
 
     async def delete_topic_znodes(self, topics: Sequence[str], *, fence: int) -> None:
-        """The topics with everything below them."""
+        """Delete the topics' znodes with everything below them."""
         await self.client.delete_all_recursive([paths.topic(topic) for topic in topics], fence=fence)
 
-    async def get_topic_configs(self, topics: Sequence[str]) -> TopicConfigs:
-        configs = TopicConfigs()
-        names = [paths.config_entity("topics", topic) for topic in topics]
-        reads = await self.client.get_many(names)
-        for topic, path, data, code in zip(topics, names, reads.data, reads.code, strict=True):
-            why = None if code == Code.NO_NODE else refused(path, code)
-            config = why or cluster_znodes.decode_config(path, data)
-            if isinstance(config, BadZNode):
+    async def get_topic_configs(self, topics: Sequence[str]) -> EntityConfigs:
+        return await self._entity_configs("topics", topics)
+
+    async def get_broker_configs(self, brokers: Sequence[str]) -> EntityConfigs:
+        """The brokers' dynamic settings by id; ``<default>`` has those for all brokers."""
+        return await self._entity_configs("brokers", brokers)
+
+    async def _entity_configs(self, entity_type: str, entities: Sequence[str]) -> EntityConfigs:
+        configs = EntityConfigs()
+        reads = await self.client.get_many(names := [paths.config_entity(entity_type, each) for each in entities])
+        for entity, path, data, code in zip(entities, names, reads.data, reads.code, strict=True):
+            refusal = None if code == Code.NO_NODE else refused(path, code)
+            if isinstance(config := refusal or cluster_znodes.decode_config(path, data), BadZNode):
                 configs.bad.append(config)
             else:
-                configs[topic] = config
+                configs[entity] = config
         return configs
-
-    async def get_broker_default_config(self) -> dict[str, str] | BadZNode:
-        """The dynamic configuration of all brokers (``/config/brokers/<default>``); {} where there is none."""
-        path = paths.config_entity("brokers", "<default>")
-        reads = await self._znodes.read(path)
-        return {} if reads is None else cluster_znodes.decode_config(path, reads.data[0])
 
     async def delete_topic_configs(self, topics: Sequence[str], *, fence: int) -> None:
         await self._znodes.delete([paths.config_entity("topics", topic) for topic in topics], fence)
@@ -277,33 +278,34 @@ class KafkaZkClient:
     async def get_topic_partition_states(
         self, topics: Sequence[str], partitions: Sequence[int]
     ) -> list[LeaderAndIsr | BadZNode | None]:
-        """Parallel columns in, one column out; None where there is no state (yet)."""
+        """Takes parallel columns and returns one; None for partitions without a state (yet)."""
         found: list[LeaderAndIsr | BadZNode | None] = []
-        await self.each_topic_partition_states(topics, partitions, lambda states: found.extend(states.states()))
+
+        async def take(states: PartitionStates) -> None:
+            found.extend(states.states())
+
+        await self.each_topic_partition_states(topics, partitions, take)
         return found
 
     async def each_topic_partition_states(
-        self, topics: Sequence[str], partitions: Sequence[int], take: Callable[[PartitionStates], None]
+        self, topics: Sequence[str], partitions: Sequence[int], take: Callable[[PartitionStates], Awaitable[None]]
     ) -> None:
-        """The same in slices, in order; the next one is on its way while ``take`` works on one."""
+        """Do the same in slices, in order; the next slice is read while ``take`` works on one."""
 
         async def read(start: int) -> Reads:
-            return await self._read_states(topics[start : start + SLICE], partitions[start : start + SLICE])
+            return await self.client.get_many(_state_paths(topics, partitions, slice(start, start + SLICE)))
 
         async def decode(start: int, reads: Reads) -> None:
-            take(_states(topics[start : start + SLICE], partitions[start : start + SLICE], reads))
+            await take(_states(topics[start : start + SLICE], partitions[start : start + SLICE], reads))
 
         await overlapped(range(0, len(topics), SLICE), read, decode)
-
-    async def _read_states(self, topics: Sequence[str], partitions: Sequence[int]) -> Reads:
-        return await self.client.get_many(_state_paths(topics, partitions))
 
     async def set_topic_partition_states(
         self, topics: Sequence[str], partitions: Sequence[int], leaderships: Sequence[LeaderAndIsr], *, fence: int
     ) -> Writes:
-        """Parallel columns; each leadership's ``partition_epoch`` is the version expected of its znode.
+        """Takes parallel columns; each leadership's ``partition_epoch`` is the expected version of its znode.
 
-        ``Writes.version`` is the new partition epoch, ``Writes.code`` is BAD_VERSION or NO_NODE where it was not to be.
+        ``Writes.version`` is the new partition epoch; ``Writes.code`` is BAD_VERSION or NO_NODE on a mismatch.
         """
         codes: list[int] = []
         versions: list[int] = []
@@ -312,7 +314,7 @@ class KafkaZkClient:
             end = start + SLICE
             states = leaderships[start:end]
             writes = await self.client.set_many(
-                _state_paths(topics[start:end], partitions[start:end]),
+                _state_paths(topics, partitions, slice(start, end)),
                 znodes.encode_partition_states(states),
                 [state.partition_epoch for state in states],
                 fence=fence,
@@ -325,9 +327,9 @@ class KafkaZkClient:
     async def create_topic_partition_states(
         self, topics: Sequence[str], partitions: Sequence[int], leaderships: Sequence[LeaderAndIsr], *, fence: int
     ) -> Writes:
-        """First leadership of new partitions, with the parents that are missing; parallel columns.
+        """Create the first leadership of new partitions, with missing parents; takes parallel columns.
 
-        ``Writes.code`` is NODE_EXISTS where somebody was faster, NO_NODE where the topic is gone.
+        ``Writes.code`` is NODE_EXISTS if another writer was faster, NO_NODE if the topic is gone.
         """
         codes: list[int] = []
         for start in range(0, len(topics), SLICE):
@@ -343,8 +345,8 @@ class KafkaZkClient:
         datas = znodes.encode_partition_states(leaderships)
         codes = [int(Code.NO_NODE)] * len(topics)
         remaining = list(range(len(topics)))
-        # NO_NODE may only mean that the batch with the parent was torn by a conflict and went out after the child's:
-        # go round again as long as that creates anything.
+        # NO_NODE may only mean that a conflict split the batch with the parent, so that it was sent after the child's:
+        # repeat as long as that creates anything.
         while remaining:
             ops, at = await self._creates([(topics[i], partitions[i], datas[i]) for i in remaining])
             written = (await self.client.write_many(ops, fence=fence)).code
@@ -357,9 +359,9 @@ class KafkaZkClient:
         return codes
 
     async def _creates(self, states: Sequence[tuple[str, int, bytes]]) -> tuple[list[WriteOp], list[int]]:
-        """Creates of states, parents first where they are missing, and each state's place among them.
+        """The creates of states, missing parents first, and each state's index among them.
 
-        A create that meets its znode costs its batch another round, so look first at the parents that partitions share.
+        A create of an existing znode costs its batch another round, so partitions' shared parents are checked first.
         """
         parents = [paths.topic_partitions(topic) for topic in dict.fromkeys(topic for topic, _, _ in states)]
         found = await self.client.get_many(parents)
@@ -400,7 +402,7 @@ class KafkaZkClient:
         await self._znodes.delete([paths.isr_change(name) for name in names], fence)
 
     async def propagate_isr_changes(self, partitions: Iterable[TopicPartition]) -> None:
-        """As brokers before AlterPartition tell of changed ISRs."""
+        """Announce changed ISRs, as brokers without AlterPartition do."""
         await self._znodes.create_sequential(
             paths.isr_change(paths.ISR_CHANGE_PREFIX), znodes.encode_partitions(partitions)
         )
@@ -427,7 +429,7 @@ class KafkaZkClient:
         await self._znodes.delete([paths.log_dir_event(name) for name in names], fence)
 
     async def propagate_log_dir_event(self, broker_id: int) -> None:
-        """As a broker tells that it lost a log directory."""
+        """Announce a failed log directory, as a broker does."""
         await self._znodes.create_sequential(
             paths.log_dir_event(paths.LOG_DIR_EVENT_PREFIX), znodes.encode_log_dir_event(broker_id)
         )
@@ -469,7 +471,7 @@ class KafkaZkClient:
         return [t for t in read if not isinstance(t, BadZNode)], [t for t in read if isinstance(t, BadZNode)]
 
     async def delete_delegation_tokens(self, token_ids: Sequence[str], *, fence: int) -> None:
-        """Delete them and tell the brokers, whose caches hold them."""
+        """Delete the tokens and notify the brokers, which cache them."""
         await self._znodes.delete([paths.delegation_token(token_id) for token_id in token_ids], fence)
         for token_id in token_ids:
             await self._znodes.create_sequential(
@@ -479,7 +481,7 @@ class KafkaZkClient:
     # -- admin requests --------------------------------------------------------------------------------------------
 
     async def get_topic_deletions(self, *, watch: bool = True) -> list[str]:
-        """Topics that somebody wants deleted, sorted."""
+        """Topics queued for deletion, sorted."""
         return await self._znodes.children(paths.DELETE_TOPICS, watch=watch)
 
     async def delete_topic_deletions(self, topics: Sequence[str], *, fence: int) -> None:
@@ -494,9 +496,9 @@ class KafkaZkClient:
     async def set_or_create_partition_reassignment(
         self, reassignment: Mapping[TopicPartition, Sequence[int]], *, fence: int
     ) -> bool:
-        """Whatever is there is replaced: entries that are done or refused are gone from the new one.
+        """Replace the present reassignment; the new one lacks the completed and refused entries.
 
-        False, and nothing is written, where ZooKeeper would not take it: others may write it shorter than we do.
+        Returns False and writes nothing if ZooKeeper would not accept the size: other tools may write a shorter form.
         """
         data = znodes.encode_reassignment(reassignment)
         if len(data) > MAX_DATA_BYTES:
@@ -519,11 +521,11 @@ class KafkaZkClient:
     # -- the cluster -----------------------------------------------------------------------------------------------
 
     async def create_top_level_paths(self) -> None:
-        """What a broker makes when it starts."""
+        """Create the paths that a broker creates when it starts."""
         await self.create_paths(paths.TOP_LEVEL)
 
     async def create_paths(self, wanted: Sequence[str]) -> None:
-        """Persistent znodes without data, and their parents, where they are missing."""
+        """Create persistent znodes without data, and their parents, if missing."""
         await self._znodes.create_paths(wanted)
 
     async def get_cluster_id(self) -> str | BadZNode | None:
@@ -531,13 +533,13 @@ class KafkaZkClient:
         return None if reads is None else cluster_znodes.decode_cluster_id(reads.data[0])
 
     async def create_or_get_cluster_id(self, proposed: str) -> str | BadZNode:
-        """The cluster's id, ``proposed`` if it has none."""
+        """The cluster's id; stores ``proposed`` if it has none."""
         await self._znodes.create(paths.CLUSTER_ID, cluster_znodes.encode_cluster_id(proposed), None)
         found = await self.get_cluster_id()
         return proposed if found is None else found
 
     async def get_latest_producer_id_block(self) -> tuple[ProducerIdBlock | BadZNode | None, int]:
-        """(block, znode version); (None, version) when none was given out yet, (None, -1) without a znode."""
+        """(block, znode version); (None, version) if none has been allocated, (None, -1) without a znode."""
         reads = await self._znodes.read(paths.LATEST_PRODUCER_ID_BLOCK, watch=False)
         if reads is None:
             return None, -1
@@ -547,7 +549,7 @@ class KafkaZkClient:
     async def set_latest_producer_id_block(
         self, block: ProducerIdBlock, version: int, *, fence: int | None = None
     ) -> bool:
-        """Whether the block is given out: not if the znode has left ``version`` (-1: it did not exist)."""
+        """Returns whether the block was allocated: not if the znode has left ``version`` (-1: it did not exist)."""
         path, data = paths.LATEST_PRODUCER_ID_BLOCK, cluster_znodes.encode_producer_id_block(block)
         op: WriteOp = Create(path, data) if version < 0 else SetData(path, data, version)
         return await self._znodes.write(op, fence)
@@ -559,16 +561,15 @@ class KafkaZkClient:
 
     async def set_feature(self, feature: FeatureZNode, version: int, *, fence: int | None = None) -> bool:
         """Whether it was written: not if the znode has left ``version`` (-1: it did not exist)."""
-        data = cluster_znodes.encode_feature(feature)
-        op: WriteOp = Create(paths.FEATURE, data) if version < 0 else SetData(paths.FEATURE, data, version)
-        return await self._znodes.write(op, fence)
+        path, data = paths.FEATURE, cluster_znodes.encode_feature(feature)
+        return await self._znodes.write(Create(path, data) if version < 0 else SetData(path, data, version), fence)
 
     async def get_migration(self) -> MigrationZNode | BadZNode | None:
         reads = await self._znodes.read(paths.MIGRATION, watch=False)
         return None if reads is None else cluster_znodes.decode_migration(reads.data[0])
 
     async def acls_exist(self) -> bool:
-        """Whether ``/kafka-acl`` is there: an AclAuthorizer makes it when it starts."""
+        """Whether ``/kafka-acl`` exists: an AclAuthorizer creates it when it starts."""
         return await self._znodes.exists(paths.ACL)
 
 
@@ -578,8 +579,8 @@ def _writes(codes: list[int], versions: list[int], largest: int = 0) -> Writes:
     return writes
 
 
-def _state_paths(topics: Sequence[str], partitions: Sequence[int]) -> list[str]:
-    return [f"/brokers/topics/{t}/partitions/{p}/state" for t, p in zip(topics, partitions, strict=True)]
+def _state_paths(topics: Sequence[str], partitions: Sequence[int], some: slice) -> list[str]:
+    return [f"/brokers/topics/{t}/partitions/{p}/state" for t, p in zip(topics[some], partitions[some], strict=True)]
 
 
 def _states(topics: Sequence[str], partitions: Sequence[int], reads: Reads) -> PartitionStates:

@@ -1,20 +1,19 @@
-"""Work of which the next piece has begun while one is being finished."""
+"""Overlaps work: reads the next piece while one is being applied."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-import anyio
-import anyio.abc
+from aiocontroller.net.tasks import task_group
 
 Item = TypeVar("Item")
 T = TypeVar("T")
 
 TURNS = 4
-"""Of the loop, in which what has just begun gets onto the wire: finishing may be all work, without a pause."""
+"""Turns of the loop in which the next item's request gets sent: finishing may never pause."""
 
 
 async def overlapped(
@@ -22,47 +21,84 @@ async def overlapped(
     begin: Callable[[Item], Coroutine[Any, Any, T]],
     finish: Callable[[Item, T], Awaitable[None]],
 ) -> None:
-    """``finish(item, await begin(item))`` for each in order; while one is finished, the next one has begun.
+    """Run ``finish(item, await begin(item))`` for each item in order; each item begins while the one before finishes.
 
-    The first error ends all: what has begun is cancelled and waited for.
+    The first error ends all: work that has begun is cancelled and awaited.
     """
     waiting = list(items)
     if len(waiting) == 1:
         await finish(waiting[0], await begin(waiting[0]))
         return
-    begun: deque[asyncio.Task[T]] = deque()
-    try:
+    begun: deque[asyncio.Future[T]] = deque()
+
+    async def run(item: Item, done: asyncio.Future[T]) -> None:
+        try:
+            done.set_result(await begin(item))
+        except Exception as error:  # raised when its turn comes, after what was begun before it
+            done.set_exception(error)
+            done.exception()  # it counts as seen, even if an earlier error ends all
+
+    async with task_group() as tasks:
         for at, item in enumerate(waiting):
             for ahead in waiting[at + len(begun) : at + 2]:
-                begun.append(asyncio.ensure_future(begin(ahead)))
+                begun.append(asyncio.get_running_loop().create_future())
+                tasks.start_soon(run, ahead, begun[-1])
             for _ in range(TURNS):
                 await asyncio.sleep(0)
-            result = await begun[0]
-            begun.popleft()
-            await finish(item, result)
-    finally:
-        for task in begun:
-            task.cancel()
-        if begun:
-            await asyncio.gather(*begun, return_exceptions=True)
+            await finish(item, await begun.popleft())
 
 
-async def in_window(workers: int, work: Callable[[], Awaitable[None]]) -> None:
+async def in_window(workers: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run ``work`` (which ends when nothing is left to do) several times at once; the first error ends all."""
     if workers <= 1:
         await work()
         return
+    async with task_group() as tasks:
+        for _ in range(workers):
+            tasks.start_soon(work)
+
+
+class Give(Protocol):
+    """Hands over a reader's result: runs ``take_in`` in the task that waits for readers, and returns its result."""
+
+    async def __call__(self, take_in: Callable[[], Awaitable[T]]) -> T: ...
+
+
+async def taken_in(readers: int, read: Callable[[Give], Coroutine[Any, Any, None]]) -> None:
+    """Run ``read`` in several tasks, and everything that they give in this task, one after the other.
+
+    ``read`` ends when nothing is left to read.  The first error, of a reader or of a given function, ends all.
+    """
+    if readers <= 1:
+        await read(_taken_in_at_once)
+        return
+    given: asyncio.Queue[tuple[Callable[[], Awaitable[Any]], asyncio.Future[Any]] | None] = asyncio.Queue()
+
+    async def give(take_in: Callable[[], Awaitable[T]]) -> T:
+        taken: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        given.put_nowait((take_in, taken))
+        return await taken
+
     errors: list[Exception] = []
 
-    async def run(group: anyio.abc.TaskGroup) -> None:
+    async def run() -> None:
         try:
-            await work()
-        except Exception as error:
+            await in_window(readers, lambda: read(give))
+        except Exception as error:  # raised after everything that was given before it is taken in
             errors.append(error)
-            group.cancel_scope.cancel()
+        given.put_nowait(None)
 
-    async with anyio.create_task_group() as group:
-        for _ in range(workers):
-            group.start_soon(run, group)
-    if errors:
-        raise errors[0]
+    async with task_group() as tasks:
+        tasks.start_soon(run)
+        while (one := await given.get()) is not None:
+            take_in, taken = one
+            if not taken.cancelled():
+                result = await take_in()
+                if not taken.cancelled():
+                    taken.set_result(result)
+        if errors:
+            raise errors[0]
+
+
+async def _taken_in_at_once(take_in: Callable[[], Awaitable[T]]) -> T:
+    return await take_in()

@@ -1,7 +1,7 @@
-"""Where Kafka keeps things in ZooKeeper: every path of a ZooKeeper-mode cluster, and nothing but paths.
+"""All ZooKeeper paths of a ZooKeeper-mode cluster.
 
-Source: Kafka 3.9, ``core/src/main/scala/kafka/zk/ZkData.scala``.  Only the zookeeper room builds paths; everyone else
-speaks of topics, partitions and brokers.
+Source: Kafka 3.9, ``core/src/main/scala/kafka/zk/ZkData.scala``.  Only the zookeeper package builds paths; other
+packages name topics, partitions and brokers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from urllib.parse import quote, unquote
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 KNOWN_CONTROLLERS = "/aiocontroller_ids"
-"""Ours, not Kafka's: the ids under which controllers of our kind have been in office."""
+"""Ours, not Kafka's: the ids of all aiocontrollers that have been active."""
+DEBTS = "/aiocontroller_debts"
+"""Ours, not Kafka's: replicas that brokers have yet to delete."""
 
 BROKERS = "/brokers"
 BROKER_IDS = "/brokers/ids"
@@ -71,10 +73,10 @@ TOP_LEVEL = (
     LOG_DIR_EVENT_NOTIFICATION,
     *(config_entities(entity_type) for entity_type in CONFIG_ENTITY_TYPES),
 )
-"""The persistent paths that a broker makes when it starts (Kafka's ``PersistentZkPaths``)."""
+"""The persistent paths that a broker creates when it starts (Kafka's ``PersistentZkPaths``)."""
 
 SENSITIVE = (config_entities("users"), config_entities("brokers"), DELEGATION_TOKENS)
-"""Roots of what nobody but the brokers may read when ``zookeeper.set.acl`` is on."""
+"""Roots of paths that only brokers may read when ``zookeeper.set.acl`` is on."""
 
 SECURE_ROOTS = (
     ADMIN,
@@ -94,7 +96,7 @@ SECURE_ROOTS = (
     ACL_CHANGES,
     EXTENDED_ACL_CHANGES,
 )
-"""Roots that only the brokers may write when ``zookeeper.set.acl`` is on."""
+"""Roots of paths that only brokers may write when ``zookeeper.set.acl`` is on."""
 
 
 def broker_id(broker: int) -> str:
@@ -102,7 +104,7 @@ def broker_id(broker: int) -> str:
 
 
 def topic_of(path: str) -> str | None:
-    """The topic whose assignment stands at the path, if one's does."""
+    """The topic whose znode is at the path, or None."""
     parent, _, name = path.rpartition("/")
     return name if parent == TOPICS else None
 
@@ -127,6 +129,15 @@ def delete_topics_topic(name: str) -> str:
     return f"{DELETE_TOPICS}/{name}"
 
 
+def debts_of_broker(broker: int) -> str:
+    return f"{DEBTS}/{broker}"
+
+
+def debts(broker: int, topic: str) -> str:
+    """The debts of one broker for topics of one name."""
+    return f"{DEBTS}/{broker}/{topic}"
+
+
 def isr_change(name: str) -> str:
     """``name`` is the child's name, prefix and sequence number (``isr_change_0000000012``)."""
     return f"{ISR_CHANGE_NOTIFICATION}/{name}"
@@ -143,7 +154,7 @@ def config_change(name: str) -> str:
 
 
 def config_entity(entity_type: str, entity_name: str) -> str:
-    """``entity_name`` is already sanitized where it may hold any character (users, clients)."""
+    """``entity_name`` is already sanitized if it may have any character (users, clients)."""
     return f"{CONFIG}/{entity_type}/{entity_name}"
 
 
@@ -156,7 +167,7 @@ def delegation_token_change(name: str) -> str:
 
 
 def acl(pattern_type: str, resource_type: str, resource_name: str) -> str:
-    """Rules of one resource; ``pattern_type`` is ``LITERAL`` or ``PREFIXED``, ``resource_type`` such as ``Topic``."""
+    """ACLs of one resource; ``pattern_type`` is ``LITERAL`` or ``PREFIXED``, ``resource_type`` such as ``Topic``."""
     root = ACL if pattern_type == "LITERAL" else f"{EXTENDED_ACL}/{pattern_type.lower()}"
     return f"{root}/{resource_type}/{resource_name}"
 

@@ -1,13 +1,13 @@
 """Bulk reads: columns of results, hundreds of znodes per request.
 
-getData goes out as multiRead (ZooKeeper 3.6 and later; a server that answers Unimplemented gets pipelined getData from
-then on); exists and getChildren2 have no place in a multiRead and are pipelined.  Everything is repeated over lost
-connections.
+getData is sent as multiRead (ZooKeeper 3.6 and later; a server that answers Unimplemented gets pipelined getData from
+then on); exists and getChildren2 are pipelined, since multiRead does not support them.  Everything is repeated after a
+lost connection.
 
-Watches after a multiRead are armed by SetWatches, relative to the highest mzxid that the batch itself showed.  One
-server carries out a multiRead with no write in between, so a znode that changes later has a higher mzxid and fires at
-once: no change is missed and nothing fires without one.  Only the data of the same batch may be used for that: two
-batches can have a change between them.
+SetWatches arms the watches after a multiRead, relative to the highest mzxid in the batch.  A server runs a multiRead
+with no write in between, so a znode that changes later has a higher mzxid and fires at once: no change is missed, and
+no watch fires without one.  Only data of the same batch may be used for that: two batches can have a change between
+them.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from aiocontroller.zookeeper.watches import set_watches_bodies
 
 MAX_READS = 1000
 FIRST_READS = 250
-"""How many znodes the first requests of a call ask for, before their size is known."""
+"""Number of znodes in the first requests of a call, before their size is known."""
 WANTED_REPLY_BYTES = 2 << 20
 MAX_REQUEST_BYTES = 400_000
 PIPELINED = 250
 WINDOW = 4
-"""Requests of one bulk call in flight together."""
+"""Requests of one bulk call that may be in flight together."""
 
 
 class Reads:
-    """What getData found, as columns in the order of the paths.
+    """Results of getData, as columns in the order of the paths.
 
-    ``data``: bytes, or None where there is no data or no znode; ``version``: -1 where there is no znode; ``code``: 0 or
-    ZooKeeper's code (-101 NoNode, -102 NoAuth, …).
+    ``data``: bytes, or None without data or znode; ``version``: -1 without a znode; ``code``: 0 or ZooKeeper's code
+    (-101 NoNode, -102 NoAuth, …).
     """
 
     __slots__ = ("_at", "_payloads", "_starts", "code", "data", "version")
@@ -55,7 +55,7 @@ class Reads:
         return len(self.code)
 
     def stat(self, i: int) -> Any:
-        """The i-th znode's Stat (aiozk's class), or None; parsed when asked for."""
+        """The i-th znode's Stat (aiozk's class), or None; parsed on demand."""
         at = self._at[i]
         return codec.parse_stat(self._payload(i), at) if at >= 0 else None
 
@@ -113,7 +113,7 @@ class Reads:
         self._at += other._at
 
     def max_mzxid(self) -> int:
-        """The highest mzxid among them; 0 when none was found."""
+        """The highest mzxid found; 0 if none."""
         highest = 0
         bounds = [*self._starts[1:], len(self.code)]
         for payload, start, end in zip(self._payloads, self._starts, bounds, strict=True):
@@ -124,7 +124,7 @@ class Reads:
 
 
 class Children:
-    """What getChildren found: ``names`` (sorted; None where ``code`` is not 0) and ``stat(i)``."""
+    """Results of getChildren: ``names`` (sorted; None if ``code`` is not 0) and ``stat(i)``."""
 
     __slots__ = ("_stats", "code", "names")
 
@@ -143,13 +143,13 @@ class Children:
             self._stats.append(b"")
             return
         names, at = codec.parse_strings(payload)
-        # the server's order is that of a hash set
+        # the server returns them in a hash set's order
         self.names.append(sorted(names))
         self._stats.append(payload[at:])
 
 
 class Exists:
-    """What exists found: ``code`` (0, -101, …) and ``stat(i)``, None where there is no znode."""
+    """Results of exists: ``code`` (0, -101, …) and ``stat(i)``, None without a znode."""
 
     __slots__ = ("_stats", "code")
 
@@ -184,7 +184,7 @@ class BulkReader:
             while position < len(paths):
                 start = position
                 full = paths[start : start + wanted]
-                if prefix:  # "/" is the chroot itself, which has no slash at its end
+                if prefix:  # "/" is the chroot itself, without a trailing slash
                     full = [prefix + path if path != "/" else prefix for path in full]
                 raw = list(map(str.encode, full))
                 count = _fitting(raw)
@@ -199,7 +199,7 @@ class BulkReader:
     async def _read_batch(
         self, raw: Sequence[bytes], paths: Sequence[str], watch: bool, generation: int
     ) -> tuple[Reads, int]:
-        """One batch and the bytes that it took."""
+        """One batch and its size in bytes."""
         while self.multi_read_supported:
             [(code, payload)] = await self._session.exchange([codec.multi_read(raw)], retry=True, generation=generation)
             if code == Code.UNIMPLEMENTED:
@@ -217,7 +217,7 @@ class BulkReader:
         return reads, sum(len(data or b"") + 100 for data in reads.data)
 
     async def _arm(self, reads: Reads, paths: Sequence[str], generation: int) -> None:
-        """Watch what was just read: data where there is a znode, creation where there is none.
+        """Watch the znodes just read: data of existing ones, creation of missing ones.
 
         Repeating it over a lost connection is safe: it stays relative to the data of this batch.
         """
@@ -276,8 +276,8 @@ class BulkReader:
 
 
 def _fitting(raw: Sequence[bytes]) -> int:
-    """How many of these paths fit one request."""
-    # one sum for the usual case of short paths; one by one only where that is too much
+    """The number of these paths that fit one request."""
+    # one sum for the usual case of short paths; one by one only if that is too large
     if sum(map(len, raw)) + 14 * len(raw) <= MAX_REQUEST_BYTES:
         return len(raw)
     size = 0

@@ -1,17 +1,17 @@
-"""The two registrations that stand on a session: the controller's and a broker's.
+"""The two registrations by ephemeral znodes: the controller's and a broker's.
 
-Both are one multi, so that no observer sees half of one, and both may lose their reply.  A multi is never sent again
-blindly; who owns the ephemeral znode afterwards tells what became of it.  Our own id does not: two controllers outside
-the brokers share one.
+Each is one multi, so that no observer sees half of it, and may lose its reply.  A multi is never sent again blindly;
+the ephemeral znode's owner tells afterwards whether it was applied.  Our own id does not: two controllers outside the
+brokers may share one.
 
 Winning ``/controller``, step by step (Kafka's ``registerControllerAndIncrementControllerEpoch``):
 
- 1. Read ``/controller_epoch``: e, at znode version v.  It is created as 0 where it is missing.
- 2. One multi: set ``/controller_epoch`` to e+1 where its version is v; in a takeover delete the present
-    ``/controller``; create ``/controller``, ephemeral.
- 3. Whoever reads the same e and v and comes second fails as a whole: the first has moved the version.  It is this
-    condition that makes the takeover safe.  ``/controller``'s own version is always 0 and says nothing.
- 4. The reply is lost, or says that the version or the znode was in the way: sync and read again.  The role is ours
+ 1. Read ``/controller_epoch``: e, at znode version v.  If missing, it is created as 0.
+ 2. One multi: set ``/controller_epoch`` to e+1 if its version is v; in a takeover delete the present ``/controller``;
+    create ``/controller``, ephemeral.
+ 3. A competitor that read the same e and v and comes second fails as a whole, because the first changed the version.
+    This condition makes the takeover safe.  ``/controller``'s own version is always 0 and proves nothing.
+ 4. If the reply is lost or reports a conflict on the version or the znode: sync and read again.  The role is ours
     exactly if ``/controller`` belongs to our session, the epoch is e+1, and one transaction wrote both; every later
     round writes a higher epoch.
  5. From then on v+1 is the fence: every write of the controller begins with a check of it.
@@ -23,7 +23,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from aiocontroller.core.errors import AioControllerError, BadInputError, ControllerMovedError
+from aiocontroller.core.errors import AioControllerError, ControllerEpochError, ControllerMovedError
 from aiocontroller.zookeeper import paths, znodes
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.codec import Create, Delete, Op, OpResult, SetData
@@ -34,13 +34,13 @@ from aiocontroller.zookeeper.znode_json import BadZNode
 log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 20
-"""Rounds of a registration in which somebody else got in between; then it is given up."""
+"""Rounds of a registration lost to other writers before it is given up."""
 
 _LOST = int(Code.CONNECTION_LOSS)
 
 
 class _Session:
-    """The session in which a registration began: what it won in another one is not what its caller thinks it has."""
+    """The session in which a registration began: a role won in a later session would not be the caller's."""
 
     def __init__(self, client: ZooKeeperClient) -> None:
         self._client = client
@@ -51,7 +51,7 @@ class _Session:
             raise SessionExpiredError("the ZooKeeper session in which this registration began has expired")
 
     def owns(self, stat: Any) -> bool:
-        """Whether it is the owner of an ephemeral znode with this Stat (persistent ones have owner 0)."""
+        """Whether this session owns the ephemeral znode with this Stat (persistent znodes have owner 0)."""
         owner: int = stat.ephemeral_owner
         return owner != 0 and owner == self._client.session_id
 
@@ -61,9 +61,9 @@ class BrokerIdInUseError(AioControllerError):
 
 
 async def _multi(client: ZooKeeperClient, session: _Session, ops: Sequence[Op]) -> tuple[int, list[OpResult]]:
-    """The multi's code (its culprit's, or CONNECTION_LOSS when nobody knows) and its results."""
+    """The multi's code (that of its failed operation, or CONNECTION_LOSS if unknown) and its results."""
     for _ in range(MAX_ATTEMPTS):
-        session.check()  # nothing is awaited between this and the place where the request is bound to a session
+        session.check()  # nothing is awaited between this and the binding of the request to a session
         try:
             results = await client.multi(ops)
         except NotSentError:
@@ -77,7 +77,7 @@ async def _multi(client: ZooKeeperClient, session: _Session, ops: Sequence[Op]) 
 
 
 async def _stat_of(client: ZooKeeperClient, path: str) -> Any:
-    """The Stat now, not as of some moment before; None when there is no such znode."""
+    """The current Stat, read after a sync; None without a znode."""
     await client.sync(path)
     return (await client.exists_many([path])).stat(0)
 
@@ -86,7 +86,7 @@ async def _stat_of(client: ZooKeeperClient, path: str) -> Any:
 
 
 async def read_controller_epoch(client: ZooKeeperClient) -> tuple[int, int] | None:
-    """(epoch, znode version); a damaged epoch is an error: nothing can be decided without it."""
+    """(epoch, znode version); a damaged epoch is an error, because nothing can be decided without it."""
     reads = await client.get_many([paths.CONTROLLER_EPOCH])
     if reads.code[0] == Code.NO_NODE:
         return None
@@ -94,7 +94,7 @@ async def read_controller_epoch(client: ZooKeeperClient) -> tuple[int, int] | No
         raise error_at(paths.CONTROLLER_EPOCH, reads.code[0])
     epoch = znodes.decode_controller_epoch(reads.data[0])
     if isinstance(epoch, BadZNode):
-        raise BadInputError(str(epoch))
+        raise ControllerEpochError(f"{epoch.path}: found {epoch.found}, expected {epoch.expected}")
     return epoch, reads.version[0]
 
 
@@ -109,9 +109,9 @@ async def _epoch_to_beat(client: ZooKeeperClient, session: _Session) -> tuple[in
 
 
 async def _holder(client: ZooKeeperClient, session: _Session, *, takeover: bool, deposing: int | None) -> bool:
-    """Whether a present ``/controller`` is to be deleted; an error if it may not be.
+    """Whether an existing ``/controller`` must be deleted; raises an error if it may not be.
 
-    A znode of our own session is a leftover of a round that we gave up, and is replaced in any case.
+    A znode of our own session is left over from an abandoned round, and is always replaced.
     """
     await client.sync(paths.CONTROLLER)
     reads = await client.get_many([paths.CONTROLLER])
@@ -138,11 +138,10 @@ async def register_controller(
     deposing: int | None = None,
     address: str = "",
 ) -> tuple[int, int]:
-    """(new epoch, its znode version), or ControllerMovedError when somebody else has the role; see the module.
+    """(new epoch, its znode version); raises ControllerMovedError if another controller has the role; see the module.
 
-    A takeover that is ``deposing`` a session is one from this session only: of several who stand by, one wins.
-
-    SessionExpiredError when the session ends meanwhile, whatever came of it: the role would have ended with it.
+    A takeover that is ``deposing`` a session takes the role from that session only: of several standbys, one wins.
+    Raises SessionExpiredError if the session ends meanwhile, since the role would have ended with it.
     """
     session = _Session(client)
     for _ in range(MAX_ATTEMPTS):
@@ -163,7 +162,7 @@ async def register_controller(
         if won is not None:
             client.fence_generation = session.generation
             return won
-        # lost to somebody: without takeover _holder says so in the next round; with it we beat the new holder
+        # lost to another: without takeover _holder raises in the next round; with it we replace the new holder
     raise ControllerMovedError(f"lost {MAX_ATTEMPTS} rounds for {paths.CONTROLLER}")
 
 
@@ -175,7 +174,7 @@ async def _resolve(client: ZooKeeperClient, session: _Session, epoch: int) -> tu
     session.check()
     if stat is None or written is None or found is None or not session.owns(stat) or found[0] != epoch:
         return None
-    # Both were written by one transaction, or the epoch is somebody's who wrote it by hand.
+    # One transaction must have written both; otherwise the epoch was written by hand.
     return found if stat.created_zxid == written.last_modified_zxid else None
 
 
@@ -190,9 +189,9 @@ async def delete_controller(client: ZooKeeperClient, fence: int) -> None:
 
 
 async def register_broker(client: ZooKeeperClient, info: znodes.BrokerInfo, previous_session: int | None) -> int:
-    """The broker epoch: czxid of the new ephemeral ``/brokers/ids/N`` (Kafka's ``CheckedEphemeral``).
+    """Returns the broker epoch: czxid of the new ephemeral ``/brokers/ids/N`` (Kafka's ``CheckedEphemeral``).
 
-    Created empty and set in one multi, since the reply to a set brings the Stat.  A znode left by our own
+    The znode is created empty and set in one multi, since the reply to a set has the Stat.  A znode left by our own
     ``previous_session``, which the server should have removed (KAFKA-7165, ZOOKEEPER-2985), is replaced.
     """
     path = paths.broker_id(info.broker.id)
@@ -225,17 +224,16 @@ async def register_broker(client: ZooKeeperClient, info: znodes.BrokerInfo, prev
 
 
 async def delete_broker_registration(client: ZooKeeperClient, broker_id: int, epoch: int, fence: int) -> bool:
-    """Delete ``/brokers/ids/N`` of the incarnation with this czxid; False when another is there, or none.
+    """Delete ``/brokers/ids/N`` of the incarnation with this czxid; False if another or none is registered.
 
-    ZooKeeper deletes on a data version, and every incarnation's is the same.  So this one is marked before:
+    ZooKeeper deletes by data version, which is the same for every incarnation.  So this one is marked first:
+     1. Read: the czxid is the expected one, at version v.
+     2. Set the same data again if the version is v.  The version is now v+1, which no new registration has.
+     3. Read again: the czxid is unchanged.
+     4. Delete if the version is v+1.
 
-     1. Read: the czxid is the one that is meant, at version v.
-     2. Set the data that is there, where the version is v.  The version is v+1 now, as no new registration's is.
-     3. Read again: still the same czxid.
-     4. Delete where the version is v+1.
-
-    Should the session end and the id be registered anew between 1 and 2, the new znode has the old data until its
-    broker changes it; 3 notices, and it is not deleted.
+    If the session ends and the id is registered again between 1 and 2, the new znode has the old data until its broker
+    changes it; step 3 notices, and the znode is not deleted.
     """
     path = paths.broker_id(broker_id)
     await client.sync(path)
@@ -249,7 +247,7 @@ async def delete_broker_registration(client: ZooKeeperClient, broker_id: int, ep
     if stat is None:
         return False
     if stat.created_zxid != epoch:
-        log.error("%s was registered anew in the moment in which it was marked: its data may be out of date", path)
+        log.error("%s was registered again at the moment it was marked: its data may be outdated", path)
         return False
     deleted = await client.write_many([Delete(path, marked.version[0])], fence=fence)
     return deleted.code[0] == 0

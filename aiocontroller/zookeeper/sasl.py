@@ -1,6 +1,6 @@
 """SASL DIGEST-MD5 as ZooKeeper speaks it (RFC 2831, qop "auth"; the server's name and realm are ``zk-sasl-md5``).
 
-Pure: tokens in, tokens out.  MD5 is what the mechanism prescribes; whoever needs more has TLS.
+Pure: tokens in, tokens out.  The mechanism prescribes MD5; use TLS for more security.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class DigestMd5:
         self._expected = ""
 
     def respond(self, challenge: bytes) -> bytes:
-        """The answer to the server's challenge; AuthFailedError when it is none that we can answer."""
+        """The answer to the server's challenge; raises AuthFailedError for a challenge that we cannot answer."""
         fields = parse_fields(challenge)
         realm, nonce = fields.get("realm", SERVER_NAME), fields.get("nonce")
         if nonce is None or fields.get("algorithm") != "md5-sess":
@@ -43,7 +43,7 @@ class DigestMd5:
         ).encode()
 
     def verify(self, answer: bytes) -> None:
-        """The server knows the password too; AuthFailedError otherwise."""
+        """Raises AuthFailedError unless the server knows the password too."""
         if parse_fields(answer).get("rspauth") != self._expected:
             raise AuthFailedError("SASL: the server did not prove that it knows the password")
 

@@ -1,4 +1,4 @@
-"""From the configuration to a ZooKeeper client: TLS, credentials and the ACLs of what it creates.
+"""Makes a ZooKeeper client from the configuration: TLS, credentials and the ACLs of new znodes.
 
 Property names are Kafka's; only the credentials have names of our own, since Kafka keeps them in a JAAS file.
 Stores are PEM: Java's own formats cannot be read here.
@@ -20,7 +20,7 @@ _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_
 
 
 def zookeeper_client(config: Config, world: World, *, metrics: Metrics | None = None) -> ZooKeeperClient:
-    """A client, not started, as the properties want it.  ConfigError names the property that cannot be used."""
+    """A client configured by the properties, not started.  Raises ConfigError, naming the invalid property."""
     return ZooKeeperClient(
         config.zookeeper_connect,
         world=world,
@@ -38,7 +38,7 @@ def _pair(username: str | None, password: Secret | None) -> tuple[str, str] | No
 
 
 def tls_context(config: Config) -> ssl.SSLContext | None:
-    """None without ``zookeeper.ssl.client.enable``.  ConfigError."""
+    """The TLS context; None without ``zookeeper.ssl.client.enable``.  Raises ConfigError."""
     if not config.zookeeper_ssl_client_enable:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -62,7 +62,7 @@ def tls_context(config: Config) -> ssl.SSLContext | None:
             "zookeeper.ssl.keystore.location",
             own,
             "a certificate and its key in PEM, which zookeeper.ssl.keystore.password opens",
-            # a wrong or missing password must be an error and not a question on the terminal
+            # a wrong or missing password must raise an error, not prompt on the terminal
             lambda: context.load_cert_chain(own, password="" if password is None else password.value),
         )
     return context

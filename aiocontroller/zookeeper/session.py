@@ -1,37 +1,34 @@
 """A ZooKeeper session that survives its connections.
 
 Theory
-  * One task (``_run``) opens connections, one after the other, until the client is closed.  It never waits for a reply
-    of an operation, so nothing that a connection does can block it.
-  * The session is dropped on the server's word only: a handshake answered with id 0 (or a reply SESSION_EXPIRED, which
-    the next handshake confirms).  A refused, cut or timed-out handshake says nothing about the session.
+  * One task (``_run``), in its owner's task group, opens connections, one after the other, until the client is closed.
+    It never waits for an operation's reply, so a connection cannot block it.
+  * Only the server can end the session: by a handshake answered with id 0 (or a reply SESSION_EXPIRED, which the next
+    handshake confirms).  A refused, cut or timed-out handshake proves nothing about the session.
   * The first frames of a resumed connection are the credentials and SetWatches for everything in the registry, relative
-    to the last zxid that a reply showed.  Their replies are pending like any other; nobody awaits them.
-  * A peer that is silent for a third of the timeout is pinged, after two thirds it is given up: that leaves a third to
-    find another server before the session expires.
-  * A call belongs to the session in which it began.  If that one is lost for good, the call ends with
-    SessionExpiredError: a controller's write must not slip into the next session.
-
-Sessions of aiozk are the base for its state machine and watch callbacks; all that moves bytes is replaced.
+    to the zxid of the last reply.  Their replies are pending like any other, but are not awaited.
+  * A server that is silent for a third of the timeout is pinged; after two thirds the connection is closed.  The last
+    third is for finding another server before the session expires.
+  * A call belongs to the session in which it began.  If that session expires, the call raises SessionExpiredError: a
+    controller's write must not slip into the next session.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from ssl import SSLContext
 from typing import Any
 
-from aiozk import protocol
-from aiozk.session import Session
-from aiozk.states import States
+import anyio
+import anyio.lowlevel
 
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import World
+from aiocontroller.net.tasks import LooseTasks, Tasks
 from aiocontroller.zookeeper import codec
 from aiocontroller.zookeeper.addresses import format_address
 from aiocontroller.zookeeper.connection import Connection, Counters, Hook, Progress, Reply
@@ -46,29 +43,30 @@ from aiocontroller.zookeeper.errors import (
     ZooKeeperError,
     response_error,
 )
+from aiocontroller.zookeeper.from_aiozk import response_xref
 from aiocontroller.zookeeper.heartbeat import Heartbeat
 from aiocontroller.zookeeper.sasl import DigestMd5
-from aiocontroller.zookeeper.session_events import CallbackTable, SessionEvent, SessionHandler
+from aiocontroller.zookeeper.session_events import SessionEvent, SessionHandler
 from aiocontroller.zookeeper.session_metrics import SessionMetrics
 from aiocontroller.zookeeper.watches import WatchRegistry
 
 log = logging.getLogger(__name__)
 
 MAX_REQUEST_BYTES = 1_048_575
-"""``jute.maxbuffer``'s default; a server closes the connection on anything longer."""
+"""``jute.maxbuffer``'s default; a server closes the connection on a longer request."""
 MIN_BACKOFF_S, MAX_BACKOFF_S = 0.025, 1.0
 MIN_ATTEMPT_TIMEOUT_S = 0.2
 GONE = (Code.SESSION_EXPIRED, Code.UNKNOWN_SESSION)
-"""What a server answers while it ends the session, and between that and its end of the connection."""
+"""Codes that a server returns while it ends the session and until it closes the connection."""
 STABLE_AFTER_S = 1.0
-"""A connection that lived this long, or served a request, ends the growth of the back-off."""
+"""A connection that lived this long, or served a request, resets the back-off."""
 MAX_AUTH_ATTEMPTS = 10
 CLOSE_WITHIN_S = 6.0
 CLOSE_GRACE_S = 1.0
-"""For a session that has no connection at the moment."""
+"""How long ``close`` waits for a session without a connection."""
 
 
-class ZooKeeperSession(Session):
+class ZooKeeperSession:
     def __init__(
         self,
         hosts: Sequence[tuple[str, int]],
@@ -81,12 +79,12 @@ class ZooKeeperSession(Session):
         max_in_flight: int = 1000,
         max_bytes_in_flight: int = 4 << 20,
     ) -> None:
-        super().__init__("localhost", timeout_s, None, False, None)
         self.hosts = list(hosts)
         self.conn: Connection | None = None
-        self.watch_callbacks = CallbackTable()
         self.session_id = 0
         self.password = bytes(16)
+        self.timeout = timeout_s
+        """In seconds; as negotiated, while there is a session."""
         self.epoch = 0
         self.progress = Progress()
         self.counters = Counters()
@@ -109,7 +107,9 @@ class ZooKeeperSession(Session):
         self._generation = 0
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._opening: Connection | None = None
-        self._run_task: asyncio.Task[None] | None = None
+        self._running: anyio.CancelScope | None = None
+        """Of the session's task; None before the start."""
+        self._ended = anyio.Event()
         self._closed = False
         self._heartbeat: Heartbeat | None = None
         self._next_host = 0
@@ -127,58 +127,55 @@ class ZooKeeperSession(Session):
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
-    async def start(self, timeout_s: float | None = None) -> None:
-        """Open the first session.  TimeoutError names the addresses and the last failure."""
+    async def start(self, timeout_s: float | None = None, tasks: Tasks | None = None) -> None:
+        """Open the first session.  Raises TimeoutError, naming the addresses and the last failure.
+
+        The session's task runs in ``tasks``, and ends with ``close``.
+        """
         if self._closed:
             raise ClientClosedError("this ZooKeeper client was closed; make a new one")
-        if self._run_task is None:
-            self.started = True
+        if self._running is None:
             self._next_host = self._world.random.randrange(len(self.hosts))
-            self._run_task = asyncio.create_task(self._run(), name="zookeeper-session")
-        waiting = asyncio.ensure_future(self._first_turn())
-        timer = self._clock.call_later(timeout_s, waiting.cancel) if timeout_s is not None else None
-        try:
-            await waiting
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if timeout_s is None or (task is not None and task.cancelling()):
-                waiting.cancel()
-                raise
+            self._running = anyio.CancelScope()
+            (tasks or LooseTasks()).start_soon(self._run, self._running, name="zookeeper-session")
+        with anyio.CancelScope() as waiting:
+            timer = None if timeout_s is None else self._clock.call_later(timeout_s, waiting.cancel)
+            try:
+                await self._first_turn()
+                await asyncio.sleep(0)  # the caller goes on a turn later: the journals of known seeds stay as they are
+            finally:
+                if timer is not None:
+                    timer.cancel()
+        if waiting.cancelled_caught:
             names = ", ".join(format_address(*host) for host in self.hosts)
             raise TimeoutError(
                 f"no session with ZooKeeper at {names} within {timeout_s} s; last failure: {self.last_failure}"
-            ) from None
-        finally:
-            if timer is not None:
-                timer.cancel()
+            )
         while self._early_credentials:
             await self.add_auth(*self._early_credentials[0])
             del self._early_credentials[0]
 
     async def close(self, within_s: float = CLOSE_WITHIN_S) -> None:
-        """Close the session where a server can be told in that time; end in any case."""
+        """Close the session if a server can be reached in that time; always returns."""
         if self._closed:
             return
-        self.closing = self._closed = True
+        self._closed = True
         by_s = self._clock.monotonic() + within_s
         conn = await self._connection_for_close(min(CLOSE_GRACE_S, self.timeout / 3, within_s / 2))
         if conn is not None:
             await self._say_goodbye(conn, min(self.timeout / 3, by_s - self._clock.monotonic()))
-        if self._run_task is not None:
-            self._run_task.cancel()
-            await asyncio.wait([self._run_task])
+        if self._running is not None:
+            self._running.cancel()
+            await self._ended.wait()
         self._drop_connection("the client was closed")
         if self._opening is not None:
             self._opening.abort("the client was closed")
-        if self.state.current_state != States.LOST:
-            self.state.transition_to(States.LOST)
         self.registry.clear()
         self._wake_all()
-        self.started = self.closing = False
 
     async def _connection_for_close(self, within_s: float) -> Connection | None:
         """The live connection; a suspended session gets a moment to come back, so that its ephemerals go at once."""
-        if self.conn is None and self.session_id and self._run_task is not None and not self._run_task.done():
+        if self.conn is None and self.session_id and not self._ended.is_set():
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(future)
             await self._bounded(future, within_s)
@@ -188,10 +185,10 @@ class ZooKeeperSession(Session):
         future = conn.submit([codec.pack_int(codec.CLOSE_SESSION)])
         await self._bounded(future, within_s)
         if future.done() and not future.cancelled():
-            future.exception()  # an EOF in place of the answer is as good
+            future.exception()  # an EOF instead of the answer is fine
 
     async def _bounded(self, future: asyncio.Future[Any], timeout_s: float) -> None:
-        """Wait for a future, at most so long; its outcome is left in it."""
+        """Wait for a future for a limited time, without consuming its result."""
         gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def opened(_: object = None) -> None:
@@ -208,13 +205,25 @@ class ZooKeeperSession(Session):
 
     # -- the one task --------------------------------------------------------------------------------------------------
 
-    async def _run(self) -> None:
+    async def _run(self, scope: anyio.CancelScope) -> None:
+        try:
+            with scope:
+                await self._stay_connected()
+        except Exception:  # a bug: the owner ends with it, and calls must not wait for ever
+            self._closed = True
+            self._drop_connection("the session's task has died")
+            self._wake_all()
+            raise
+        finally:
+            self._ended.set()
+
+    async def _stay_connected(self) -> None:
         failures = 0
         while True:
             try:
                 conn = await self._open_round()
             except Exception:
-                log.exception("Opening a ZooKeeper session failed in a way that nobody foresaw; trying again")
+                log.exception("Opening a ZooKeeper session failed unexpectedly; trying again")
                 conn = None
             if conn is None:
                 await self._clock.sleep(self._backoff_s(failures))
@@ -222,7 +231,8 @@ class ZooKeeperSession(Session):
                 continue
             since = self._clock.monotonic()
             reason = await asyncio.shield(conn.lost)
-            await self._suspend(conn, reason)
+            await anyio.lowlevel.checkpoint_if_cancelled()  # ``close`` may have come in the same turn
+            self._suspend(conn, reason)
             if conn.served or self._clock.monotonic() - since >= STABLE_AFTER_S:
                 failures = 0
             elif failures:
@@ -237,7 +247,7 @@ class ZooKeeperSession(Session):
         )
 
     async def _open_round(self) -> Connection | None:
-        """Try each server once; None when none would have us."""
+        """Try each server once; None if none accepted us."""
         for _ in self.hosts:
             host, port = self.hosts[self._next_host]
             self._next_host = (self._next_host + 1) % len(self.hosts)
@@ -255,7 +265,7 @@ class ZooKeeperSession(Session):
         return float(max(self.timeout / 3 / len(self.hosts), MIN_ATTEMPT_TIMEOUT_S))
 
     async def _open(self, host: str, port: int) -> Connection:
-        """Connect and shake hands; a second time when the server's word is that the session is gone."""
+        """Connect and shake hands; do so a second time if the server says that the session is gone."""
         conn = await self._attempt(host, port) or await self._attempt(host, port)
         if conn is None:
             raise ZooKeeperError("the server calls a session expired that was never opened")
@@ -263,6 +273,7 @@ class ZooKeeperSession(Session):
 
     async def _attempt(self, host: str, port: int) -> Connection | None:
         """Connect and shake hands; None after the session has expired."""
+        await anyio.lowlevel.checkpoint_if_cancelled()  # as after a loss
         timeout_s = self._attempt_timeout_s()
         _, conn = await self._world.network.connect(
             lambda: Connection(self._clock, self.progress, self.counters, self._event, self._room),
@@ -288,10 +299,10 @@ class ZooKeeperSession(Session):
                 timer.cancel()
             if not session_id:
                 conn.abort("the server says that the session has expired")
-                await self._expire()
+                self._expire()
                 return None
             self.connected_to = (host, port)
-            await self._establish(conn, timeout_ms, session_id, password)
+            self._establish(conn, timeout_ms, session_id, password)
             return conn
         except BaseException:
             conn.abort("the handshake failed")
@@ -300,7 +311,7 @@ class ZooKeeperSession(Session):
             self._opening = None
 
     async def _authenticate_by_sasl(self, conn: Connection, username: str, password: str) -> None:
-        """Each connection anew, before anything else is sent on it.  AuthFailedError."""
+        """Authenticate a new connection before anything else is sent on it.  Raises AuthFailedError."""
         exchange = DigestMd5(username, password, f"{self._world.random.randrange(1 << 128):032x}")
         try:
             challenge = await self._sasl_step(conn, b"")
@@ -316,9 +327,9 @@ class ZooKeeperSession(Session):
             raise AuthFailedError(f"the server answered with code {code}")
         return payload[4:]
 
-    async def _establish(self, conn: Connection, timeout_ms: int, session_id: int, password: bytes) -> None:
+    def _establish(self, conn: Connection, timeout_ms: int, session_id: int, password: bytes) -> None:
         if self.session_id and session_id != self.session_id:
-            await self._expire()
+            self._expire()
         resumed = session_id == self.session_id
         self.session_id, self.password, self.timeout = session_id, password, timeout_ms / 1000
         for body in self.credentials:
@@ -333,53 +344,43 @@ class ZooKeeperSession(Session):
         self.metrics.connects.mark()
         self.conn = conn
         self._heartbeat = Heartbeat(self._clock, conn, self.timeout)
-        self.state.transition_to(States.CONNECTED)
         log.info("ZooKeeper session 0x%x %s, timeout %d ms", session_id, event.value, timeout_ms)
-        await self._report(event)
+        self._report(event)
         self._wake_next()
 
     def _rearmed(self, code: int) -> None:
         if code != codec.OK and code not in GONE:
             log.error("ZooKeeper refused to arm watches again (code %d)", code)
 
-    async def _suspend(self, conn: Connection, reason: str) -> None:
+    def _suspend(self, conn: Connection, reason: str) -> None:
         if self.conn is conn:
             self.conn = None
         self._stop_heartbeat()
         self.metrics.disconnects.mark()
         log.info("ZooKeeper session 0x%x suspended: %s", self.session_id, reason)
-        if self.state.current_state == States.CONNECTED:
-            self.state.transition_to(States.SUSPENDED)
-        await self._report(SessionEvent.SUSPENDED)
+        self._report(SessionEvent.SUSPENDED)
 
     def _stop_heartbeat(self) -> None:
         if self._heartbeat is not None:
             self._heartbeat.stop()
             self._heartbeat = None
 
-    async def _expire(self) -> None:
+    def _expire(self) -> None:
         log.warning("ZooKeeper session 0x%x has expired", self.session_id)
         self.metrics.expires.mark()
         self._generation += 1
         self.session_id, self.password = 0, bytes(16)
         self.timeout = self._requested_timeout_s
         self.registry.clear()
-        if self.state.current_state != States.LOST:
-            self.state.transition_to(States.LOST)
         self._wake_all()
-        await self._report(SessionEvent.EXPIRED)
+        self._report(SessionEvent.EXPIRED)
 
-    async def _report(self, event: SessionEvent) -> None:
-        """Tell the owner.  Only EXPIRED is awaited (at most one session timeout), as Kafka does."""
+    def _report(self, event: SessionEvent) -> None:
+        """Notify the owner; EXPIRED before the next session is opened."""
         if self.on_session is None:
             return
         try:
-            answer = self.on_session(event)
-            if inspect.isawaitable(answer):
-                task = asyncio.ensure_future(answer)
-                task.add_done_callback(_log_failure)
-                if event is SessionEvent.EXPIRED:
-                    await self._bounded(task, self._requested_timeout_s)
+            self.on_session(event)
         except Exception:
             log.exception("The handler of ZooKeeper session events failed on %s", event.name)
 
@@ -395,11 +396,6 @@ class ZooKeeperSession(Session):
                 self.on_watch(kind, path)
             except Exception:
                 log.exception("The handler of watch events failed on %s", path)
-        callbacks = self.watch_callbacks.get((kind, path))
-        if callbacks:
-            loop = asyncio.get_running_loop()
-            for callback in list(callbacks):
-                loop.call_soon(callback, path)
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -413,9 +409,9 @@ class ZooKeeperSession(Session):
     ) -> list[Reply]:
         """Send requests together and return (code, payload) of each.
 
-        ``retry`` repeats them all until a connection lasts: for reads.  Without it NotSentError or MaybeAppliedError is
-        raised.  ``generation`` (see ``generation``) binds the call to an earlier session.  SessionExpiredError,
-        ClientClosedError, RequestTooLargeError.
+        ``retry``, for reads, repeats them all until a connection lasts; without it, a lost connection raises
+        NotSentError or MaybeAppliedError.  ``generation`` (see the property) binds the call to an earlier session.
+        Also raises SessionExpiredError, ClientClosedError and RequestTooLargeError.
         """
         if generation is None:
             generation = self._generation
@@ -442,7 +438,7 @@ class ZooKeeperSession(Session):
                 raise NotSentError("the server refused the request: the session is attached to another connection")
 
     def _refused(self, conn: Connection, replies: Iterable[Reply]) -> bool:
-        """Whether the server will not serve this session on this connection (then nothing was applied)."""
+        """Whether the server refuses to serve this session on this connection (then nothing was applied)."""
         for code, _ in replies:
             if code in GONE:
                 conn.abort("the server says that the session has expired")
@@ -454,7 +450,7 @@ class ZooKeeperSession(Session):
 
     @property
     def waiting(self) -> int:
-        """Calls that wait for a connection or for room in its window."""
+        """Number of calls waiting for a connection or for room in its window."""
         return len(self._waiters)
 
     @property
@@ -462,8 +458,15 @@ class ZooKeeperSession(Session):
         return self._closed
 
     @property
+    def state(self) -> str:
+        """``connected``, ``suspended`` (the session may live on) or ``lost``."""
+        if self._closed or not self.session_id:
+            return "lost"
+        return "connected" if self.conn is not None else "suspended"
+
+    @property
     def generation(self) -> int:
-        """Number of sessions lost so far; what a call is bound to."""
+        """Number of sessions lost so far; a call is bound to one generation."""
         return self._generation
 
     async def _first_turn(self) -> None:
@@ -482,7 +485,7 @@ class ZooKeeperSession(Session):
             if generation != self._generation:
                 self._wake_next()
                 raise SessionExpiredError("the ZooKeeper session in which this call began has expired")
-            if self._closed or not self.started:
+            if self._closed or self._running is None:
                 self._wake_next()
                 raise ClientClosedError("the ZooKeeper client is closed or was not started")
             conn = self.conn
@@ -521,7 +524,7 @@ class ZooKeeperSession(Session):
                 return
 
     def _wake_all(self) -> None:
-        # after an expiry or a close each waiter has to hear of it; otherwise one wakes the next
+        # an expiry or a close must wake every waiter; otherwise each waiter wakes the next
         waiters, self._waiters = self._waiters, deque()
         for future in waiters:
             if not future.done():
@@ -534,15 +537,15 @@ class ZooKeeperSession(Session):
             conn.abort(reason)
 
     def add_early_credentials(self, scheme: str, credential: bytes) -> None:
-        """To be used when the session starts, before ``start`` returns."""
+        """Add credentials to use when the session starts, before ``start`` returns."""
         self._early_credentials.append((scheme, credential))
 
     async def add_auth(self, scheme: str, credential: bytes) -> None:
         """Authenticate this session, now (or at the start) and on every later connection.
 
-        AuthFailedError when the server refuses; it closes the connection then.
+        Raises AuthFailedError if the server refuses; the server then closes the connection.
         """
-        if not self.started and not self._closed:
+        if self._running is None and not self._closed:
             self.add_early_credentials(scheme, credential)
             return
         body = codec.pack_int(codec.AUTH) + codec.pack_int(0) + codec.ustring(scheme) + codec.buffer(credential)
@@ -562,7 +565,7 @@ class ZooKeeperSession(Session):
             return
         raise AuthFailedError(f"ZooKeeper hung up {MAX_AUTH_ATTEMPTS} times on credentials of scheme {scheme!r}")
 
-    # -- what aiozk's recipes call -------------------------------------------------------------------------------------
+    # -- single operations, by aiozk's messages ------------------------------------------------------------------------
 
     async def send(self, request: Any) -> Any:
         """Serve an aiozk request object; raises aiozk's exception for the server's code.
@@ -570,22 +573,10 @@ class ZooKeeperSession(Session):
         Reads are repeated over lost connections, writes are not (NotSentError, MaybeAppliedError).
         """
         opcode = request.opcode
-        if opcode == codec.CLOSE_SESSION:
-            return await self.close()
-        if opcode == codec.AUTH:
-            return await self.add_auth(request.scheme, request.auth)
         hook: Hook | None = None
         if getattr(request, "watch", False):
             hook = functools.partial(self.registry.armed, opcode, request.path)
         [(code, payload)] = await self.exchange([request.serialize()], retry=opcode in codec.READ_OPCODES, hooks=[hook])
         if code != codec.OK:
             raise response_error(code)
-        return protocol.response_xref[opcode].deserialize(payload)
-
-    async def ensure_safe_state(self, writing: bool = False) -> None:
-        await self._turn(0, 0, self._generation)
-
-
-def _log_failure(task: asyncio.Future[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("The handler of ZooKeeper session events failed", exc_info=error)
+        return response_xref[opcode].deserialize(payload)

@@ -1,8 +1,8 @@
 """The ZooKeeper client's metrics, under the names that Kafka's own client gives them.
 
-Meters of ``SessionExpireListener`` count what happened to the session, ``ZooKeeperRequestLatencyMs`` times requests (a
-request of ours may carry hundreds of operations).  The gauges of ``ZooKeeperClientMetrics`` are ours: requests and
-bytes in flight, bytes in all, calls that wait, watches, and attempts to connect that failed or timed out.
+The meters of ``SessionExpireListener`` count the session's events; ``ZooKeeperRequestLatencyMs`` times requests (a
+request of ours may have hundreds of operations).  The gauges of ``ZooKeeperClientMetrics`` are ours: requests and bytes
+in flight, total bytes, waiting calls, watches, and connection attempts that failed or timed out.
 """
 
 from __future__ import annotations
@@ -31,5 +31,5 @@ class SessionMetrics:
         self.request_latency_ms = registry.histogram(GROUP, CLIENT, "ZooKeeperRequestLatencyMs")
 
     def watch(self, name: str, source: Callable[[], float]) -> None:
-        """A gauge of the client's, read when asked for."""
+        """Register a gauge of the client, read on demand."""
         self._registry.gauge(GROUP, CLIENT, name, source)

@@ -1,19 +1,24 @@
-"""The settings of topics: which there are, what each may be, and what stands in for one that a topic does not have.
+"""The settings of topics: names, valid values, and defaults.
 
-Source: Kafka 3.9, ``LogConfig.java``, ``ServerTopicConfigSynonyms.java`` and ``KafkaConfig.extractLogConfigMap``.
+Source: Kafka 3.9, ``LogConfig.java``, ``ServerTopicConfigSynonyms.java`` and ``KafkaConfig.extractLogConfigMap``; for
+older releases their own ``LogConfig`` (``topic_configs_of``).
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.zookeeper.broker_configs import BrokerConfigs
 from aiocontroller.zookeeper.config_def import (
     LONG_MAX,
     LONG_MIN,
+    NEWEST_RELEASE,
     ConfigKey,
     ConfigType,
+    Release,
     Rule,
     boolean,
     elements,
@@ -22,6 +27,7 @@ from aiocontroller.zookeeper.config_def import (
     one_of,
     ratio,
     release,
+    release_up_to,
     some_of,
     text_of,
     throttled_replicas,
@@ -105,14 +111,74 @@ TOPIC_CONFIGS: dict[str, ConfigKey] = {
     "segment.ms": _long("604800000", long_from(1), "log.roll.ms", "log.roll.hours"),
     "unclean.leader.election.enable": _boolean("false", "unclean.leader.election.enable"),
 }
-"""What a topic can be given in a ZooKeeper-mode cluster."""
+"""The settings of topics in a ZooKeeper-mode cluster of the newest release."""
 
 BROKER_SYNONYMS = tuple(dict.fromkeys(name for key in TOPIC_CONFIGS.values() for name in key.synonyms))
-"""The brokers' settings that stand in for topics'."""
+"""The brokers' settings that provide topics' defaults."""
+
+
+# -- older releases ----------------------------------------------------------------------------------------------------
+
+_REMOTE = ("local.retention.bytes", "local.retention.ms", "remote.storage.enable")
+_ADDED: tuple[tuple[Release, tuple[str, ...]], ...] = (
+    ((2, 3), ("max.compaction.lag.ms",)),
+    ((3, 0), _REMOTE),
+    ((3, 6), ("message.timestamp.after.max.ms", "message.timestamp.before.max.ms")),
+    ((3, 8), ("compression.gzip.level", "compression.lz4.level", "compression.zstd.level")),
+    ((3, 9), ("remote.log.copy.disable", "remote.log.delete.on.disable")),
+)
+"""Settings by the release that introduced them; all others are older than 2.2."""
+_TOLD: tuple[tuple[Release, tuple[str, ...]], ...] = (((3, 6), _REMOTE),)
+"""Settings that are internal before this release: accepted, but shown only for topics that set them."""
+_STRICTER: tuple[tuple[Release, Mapping[str, Rule]], ...] = (
+    ((3, 3), {"flush.messages": long_from(0), "segment.index.bytes": int_from(0)}),
+)
+"""Rules that applied before the release that tightened them."""
+_VALUES_ARE_CONFIGS: Release = (3, 3)
+"""From this release on an invalid value is INVALID_CONFIG; before, INVALID_REQUEST."""
+_CHECKED_WITH_BROKERS: Release = (3, 6)
+"""From this release on, missing settings of topics are looked up among the brokers', and remote storage is checked."""
+
+
+class TopicConfigs(NamedTuple):
+    """The topic configs of one release."""
+
+    keys: Mapping[str, ConfigKey]
+    """The settings that topics can have."""
+    told: Mapping[str, ConfigKey]
+    """The settings shown for every topic."""
+    bad_value: KafkaErrorCode
+    """The error code for an invalid value in an alteration, and for a null value in CreateTopics."""
+    with_brokers: bool
+    """Missing settings of topics are looked up among the brokers', and remote storage is checked."""
+
+
+@functools.cache
+def topic_configs_of(release_: Release) -> TopicConfigs:
+    """The settings that brokers of this release accept and show."""
+    keys = _without(TOPIC_CONFIGS, _ADDED, release_)
+    for since, rules in _STRICTER:
+        if release_ < since:
+            keys |= {name: keys[name]._replace(rule=rule) for name, rule in rules.items()}
+    if release_ < NEWEST_RELEASE:
+        name = "message.format.version"
+        keys[name] = keys[name]._replace(rule=release_up_to(release_))
+    bad_value = KafkaErrorCode.INVALID_CONFIG if release_ >= _VALUES_ARE_CONFIGS else KafkaErrorCode.INVALID_REQUEST
+    return TopicConfigs(keys, _without(keys, _TOLD, release_), bad_value, release_ >= _CHECKED_WITH_BROKERS)
+
+
+def _without(
+    keys: Mapping[str, ConfigKey], later: tuple[tuple[Release, tuple[str, ...]], ...], release_: Release
+) -> dict[str, ConfigKey]:
+    missing = {name for since, names in later if release_ < since for name in names}
+    return {name: key for name, key in keys.items() if name not in missing}
+
+
+# -- defaults ----------------------------------------------------------------------------------------------------------
 
 
 def topic_default(name: str, brokers: BrokerConfigs) -> str:
-    """What a topic has that was not given this setting."""
+    """The value for a topic that does not set this."""
     key = TOPIC_CONFIGS[name]
     found = brokers.effective(key.synonyms)
     if found is None:
@@ -133,21 +199,31 @@ def _negative(value: str) -> bool:
     return value.strip().startswith("-")
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
+# -- checks ------------------------------------------------------------------------------------------------------------
 
 
-def check_topic_configs(topic: str, configs: Mapping[str, str], brokers: BrokerConfigs | None = None) -> None:
-    """INVALID_CONFIG for an unknown name, a value that it cannot have, or values that contradict each other.
+def check_topic_configs(
+    topic: str,
+    configs: Mapping[str, str],
+    brokers: BrokerConfigs | None = None,
+    bad_value: KafkaErrorCode = KafkaErrorCode.INVALID_CONFIG,
+) -> None:
+    """Raises INVALID_CONFIG for an unknown name or contradictory values; ``bad_value`` for an invalid one.
 
-    With the ``brokers``' settings what a topic does not have is looked up there, as brokers do.
+    With ``brokers``, missing settings are looked up there, as brokers do, and their release determines the settings
+    that exist.
     """
+    known = topic_configs_of(NEWEST_RELEASE if brokers is None else brokers.release)
     for name in sorted(configs):
-        key, value = TOPIC_CONFIGS.get(name), configs[name]
-        if key is None:
+        if name not in known.keys:
             raise _invalid(f"Topic {topic!r}: unknown topic config name {name!r}")
-        expected = key.rule(value)
+    for name in sorted(configs):
+        expected = known.keys[name].rule(configs[name])
         if expected is not None:
-            raise _invalid(f"Topic {topic!r}: {name} is {value[:300]!r}, expected {expected}")
+            found = f"Topic {topic!r}: {name} is {configs[name][:300]!r}, expected {expected}"
+            raise TopicError(bad_value, found)
+    if not known.with_brokers:
+        brokers = None
 
     def number(name: str) -> int:
         if name in configs:

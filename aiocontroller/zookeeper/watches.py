@@ -1,11 +1,11 @@
-"""Which one-shot watches this session has armed, so that a new connection can arm them again.
+"""Tracks the one-shot watches that this session has armed, so that a new connection can re-arm them.
 
-Rules: an entry appears when the request that arms it is answered and disappears with the event that uses it up; a
-session's end empties the registry, since the watches die with it.  Paths are full paths.
+Rules: an entry is added when the request that arms it is answered and removed by the event that uses it up; the end of
+a session empties the registry, since its watches die too.  Paths are full paths.
 
-What a SetWatches of a bulk read is about to arm is in ``arming`` until it is answered.  A new connection does not arm
-that: the bulk read repeats its request itself, relative to what it read, which is older than what the registry goes by.
-Both together would tell one change (by the bulk read's request) and leave a watch behind (by the registry's).
+Watches that a bulk read's SetWatches is about to arm are in ``arming`` until it is answered.  A new connection does not
+re-arm them: the bulk read repeats its request itself, relative to its own data, which is older than the registry's
+zxid. Doing both would report one change (by the bulk read's request) and leave a watch behind (by the registry's).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class WatchRegistry:
         self.exist: dict[str, None] = {}
         self.child: dict[str, None] = {}
         self.arming: dict[str, dict[str, None]] = {}
-        """Path -> ``data`` or ``exist``, where it belongs once it is armed."""
+        """Path -> ``data`` or ``exist``, the table for it once it is armed."""
 
     def __len__(self) -> int:
         return len(self.data) + len(self.exist) + len(self.child)
@@ -55,7 +55,7 @@ class WatchRegistry:
         self.arming.update(dict.fromkeys(exist, self.exist))
 
     def end(self, paths: Iterable[str]) -> None:
-        """It was answered, or given up (then it may have been carried out): what did not fire meanwhile is armed."""
+        """The SetWatches was answered, or abandoned and maybe applied: watches that have not fired are armed."""
         for path in paths:
             table = self.arming.pop(path, None)
             if table is not None:

@@ -1,20 +1,20 @@
 """Bulk writes: hundreds of fenced, independent writes per multi, each applied exactly once.
 
 A batch is one multi: first the fence (a check of ``/controller_epoch``), then up to 500 operations or 400 KB.  A multi
-is all or nothing, so what can come back is one of
+is all or nothing, so its outcome is one of
 
   applied        every operation has its result.
   fenced         the check failed: ControllerMovedError; nothing of this batch was applied.
-  conflict       one operation, the first that failed, is named, and nothing was applied.  Going round once for each
-                 would cost a multi per conflict; instead one read of what follows it finds all that cannot succeed,
-                 and the rest is sent again.  One conflict or two hundred: one more read and one more multi.
-  nothing heard  the connection was lost.  The batch may have been applied, so it is never just sent again:
-                   1. ``sync``: the server that we now talk to may not have heard yet of what the last one accepted;
+  conflict       the reply names the first operation that failed, and nothing was applied.  Retrying after each one
+                 would cost a multi per conflict; instead one read of the later operations finds all that cannot
+                 succeed, and the rest is sent again: one more read and one more multi for any number of conflicts.
+  no answer      the connection was lost.  The batch may have been applied, so it is never just sent again:
+                   1. ``sync``: the new server may lag behind the writes that the last one accepted;
                    2. read every path;
                    3. SetData: version = expected + 1 and equal data: ours.  Version still as expected: send again.
                       Otherwise a conflict.  (Create and Delete alike, by czxid: see ``_verdict_on_lost``.)
-                 Since step 3 reads after the sync, and the server drops the old connection's requests before it lets
-                 the session in again, a batch that is not visible then never will be.
+                 Since step 3 reads after the sync, and the server drops the old connection's requests before it
+                 resumes the session, a batch that is not visible then never will be.
 
 Limits: NotSent batches are sent again at once; a batch whose answer is lost ``MAX_LOST`` times in a row gives up with
 MaybeAppliedError.
@@ -57,10 +57,10 @@ WriteOp = Create | SetData | Delete
 
 
 class Writes:
-    """What became of each write, as columns in the order of the operations.
+    """The outcome of each write, as columns in the order of the operations.
 
     ``code``: 0 applied; -101 NoNode, -103 BadVersion, -110 NodeExists, -111 NotEmpty, … refused.
-    ``version``: the new version after SetData, 0 after Create; -1 where not applied and after Delete.
+    ``version``: the new version after SetData, 0 after Create; -1 if not applied and after Delete.
     """
 
     __slots__ = ("code", "largest", "version")
@@ -69,7 +69,7 @@ class Writes:
         self.code: list[int] = [Code.CONNECTION_LOSS.value] * count
         self.version: list[int] = [-1] * count
         self.largest = 0
-        """Bytes of the largest request that was needed."""
+        """Size of the largest request in bytes."""
 
     def __len__(self) -> int:
         return len(self.code)
@@ -79,7 +79,7 @@ class Writes:
         return not any(self.code)
 
     def part(self, start: int, end: int) -> Writes:
-        """What became of those operations."""
+        """The outcome of a range of operations."""
         if start == 0 and end == len(self.code):
             return self
         part = Writes(0)
@@ -88,7 +88,7 @@ class Writes:
 
 
 class _Batch:
-    """One multi's worth of operations, and which of them are still open."""
+    """The operations of one multi, and those that are still open."""
 
     __slots__ = ("lost", "open", "ops", "out", "raw", "since_zxid", "start")
 
@@ -100,7 +100,7 @@ class _Batch:
         self.open = list(range(len(ops)))
         self.lost = 0
         self.since_zxid = since_zxid
-        """What was created later than this zxid was not there when the batch was last sent."""
+        """Znodes created after this zxid did not exist when the batch was last sent."""
 
     def settle(self, i: int, code: int, version: int = -1) -> None:
         self.out.code[self.start + i] = code
@@ -108,7 +108,7 @@ class _Batch:
 
 
 class _Sets:
-    """One multi's worth of SetData, as columns."""
+    """The SetData operations of one multi, as columns."""
 
     __slots__ = ("datas", "raw", "versions")
 
@@ -182,7 +182,7 @@ class BulkWriter:
         out: Writes,
         generation: int,
     ) -> None:
-        """One multi of a check and SetData; whatever is not plain success goes on as any other batch."""
+        """One multi of a check and SetData; anything but full success is handled like any other batch."""
         since = self._session.progress.replied_zxid
         code, payload, lost = OK, b"", False
         try:
@@ -230,8 +230,61 @@ class BulkWriter:
         self.znodes_written += len(ops)
         return out
 
+    # -- atomic groups -------------------------------------------------------------------------------------------------
+
+    async def write_together(
+        self, groups: Sequence[Sequence[WriteOp]], raw: Sequence[Sequence[bytes]], fence: tuple[str, int]
+    ) -> list[int]:
+        """One multi for each group; 0 if it was applied, else the code of the refused operation.
+
+        BAD_VERSION if the answer was lost and another client has written since: read again to find out.
+        """
+        codes = [int(Code.CONNECTION_LOSS)] * len(groups)
+        generation = self._session.generation
+        position = 0
+
+        async def work() -> None:
+            nonlocal position
+            while position < len(groups):
+                at, position = position, position + 1
+                codes[at] = await self._write_group(groups[at], raw[at], fence, generation)
+
+        await in_window(min(WINDOW, len(groups)), work)
+        self.znodes_written += sum(map(len, groups))
+        return codes
+
+    async def _write_group(
+        self, ops: Sequence[WriteOp], raw: Sequence[bytes], fence: tuple[str, int], generation: int
+    ) -> int:
+        for op in ops:
+            if not isinstance(op, Delete) and op.data is not None and len(op.data) > MAX_DATA_BYTES:
+                raise _too_large(op.path, op.data)
+        while True:
+            batch = _Batch(0, ops, raw, Writes(len(ops)), self._session.progress.replied_zxid)
+            try:
+                [(code, payload)] = await self._session.exchange(
+                    [self._encode(batch, fence)], retry=False, generation=generation
+                )
+            except MaybeAppliedError:
+                await self._resolve_lost(batch, generation)
+                if len(batch.open) == len(ops):
+                    continue  # not applied: send it again
+                return OK if not batch.open and batch.out.ok else BAD_VERSION
+            except NotSentError:
+                if self._session.closed:
+                    raise
+                continue
+            if code != OK and not payload:
+                raise response_error(code)
+            results = [result.code for result in codec.parse_multi(payload)]
+            if results[0] not in (OK, Code.RUNTIME_INCONSISTENCY):
+                raise ControllerMovedError(
+                    f"{fence[0]} is no longer at version {fence[1]} (code {results[0]}): another has been elected"
+                )
+            return next((code for code in results if code not in (OK, Code.RUNTIME_INCONSISTENCY)), OK)
+
     async def _write_batch(self, batch: _Batch, fence: tuple[str, int] | None, generation: int) -> None:
-        """Send what is open until nothing is."""
+        """Send open operations until none are left."""
         while batch.open:
             body = self._encode(batch, fence)
             batch.since_zxid = self._session.progress.replied_zxid
@@ -256,7 +309,7 @@ class BulkWriter:
     async def _resolve_conflict(
         self, batch: _Batch, code: int, results: list[OpResult], fence: tuple[str, int] | None, generation: int
     ) -> None:
-        """Settle what a reply decides: everything, or the culprit and all that a read shows to be hopeless."""
+        """Settle the operations that a reply decides: all, or the failed one and those that a read shows would fail."""
         if code != OK and not results:
             raise response_error(code)
         first = 0 if fence is None else 1
@@ -278,7 +331,7 @@ class BulkWriter:
         await self._settle_hopeless(batch, culprit - first, results[culprit].code, generation)
 
     async def _settle_hopeless(self, batch: _Batch, at: int, code: int, generation: int) -> None:
-        """The open operation ``at`` was refused: settle it and, by one read, later ones that would be refused too."""
+        """Settle the refused operation ``at`` and, by one read, later ones that would be refused too."""
         culprit, rest = batch.open[at], batch.open[at + 1 :]
         batch.settle(culprit, code)
         reads = await self._read(batch, rest, generation) if rest else Reads()
@@ -300,7 +353,7 @@ class BulkWriter:
         batch.open = still_open
 
     async def _resolve_lost(self, batch: _Batch, generation: int) -> None:
-        """The answer to what is open was lost: find out which of it was applied, and settle what was or cannot be."""
+        """After a lost answer, find out which open operations were applied; settle those and any that cannot be."""
         self.lost_answers += 1
         batch.lost += 1
         if batch.lost > MAX_LOST:
@@ -339,7 +392,7 @@ def _new_version(op: WriteOp, result: OpResult) -> int:
 
 
 def _verdict(op: WriteOp, reads: Reads, i: int) -> int:
-    """The code with which the server would refuse ``op`` now, as far as reading its znode tells; 0 otherwise."""
+    """The code with which the server would refuse ``op`` now, judging by a read of its znode; 0 otherwise."""
     code = reads.code[i]
     if isinstance(op, Create):
         return NODE_EXISTS if code == OK else OK
@@ -354,7 +407,7 @@ def _verdict_on_lost(op: WriteOp, reads: Reads, i: int, since_zxid: int, session
     """(code, version) of an operation whose answer was lost, or None: certainly not applied, send it again.
 
     A SetData of any version (-1) counts as applied when the data is equal, and is harmless to repeat otherwise.  A
-    Delete counts as applied when the znode is gone or was created anew since.
+    Delete counts as applied when the znode is gone or was created again since.
     """
     code = reads.code[i]
     if isinstance(op, SetData):
@@ -384,8 +437,8 @@ def _verdict_on_lost(op: WriteOp, reads: Reads, i: int, since_zxid: int, session
 
 
 def _fitting(raw: Sequence[bytes], datas: Sequence[bytes]) -> int:
-    """How many of these SetData fit one multi."""
-    # one sum for the usual case of small znodes; one by one only where that is too much
+    """The number of these SetData that fit one multi."""
+    # one sum for the usual case of small znodes; one by one only if that is too large
     if sum(map(len, raw)) + sum(map(len, datas)) + 21 * len(raw) <= MAX_BYTES:
         return len(raw)
     size = 0

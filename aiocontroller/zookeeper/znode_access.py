@@ -1,7 +1,7 @@
-"""Single znodes and their parents, by path: the few moves that the typed clients are made of.
+"""Basic operations on single znodes and their parents, by path, for the typed clients.
 
-What they share: an error names the path that it was about; a missing parent is made, or watched for; a lost reply never
-applies anything twice.
+In all of them, an error names its path, a missing parent is created or watched for, and a lost reply never applies
+anything twice.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.codec import Create, Delete, SetData
-from aiocontroller.zookeeper.errors import Code, MaybeAppliedError, NotSentError, response_error
+from aiocontroller.zookeeper.errors import Code, MaybeAppliedError, NotSentError, is_refusal, response_error
 from aiocontroller.zookeeper.reads import Reads
 from aiocontroller.zookeeper.writes import WriteOp
 from aiocontroller.zookeeper.znode_json import BadZNode
 
 MAX_ATTEMPTS = 20
-"""Rounds of a read-and-write that somebody else keeps getting in front of."""
+"""Attempts of a read-and-write before it gives up to concurrent writers."""
 
 
 def answered(path: str, code: int) -> str:
@@ -25,14 +25,14 @@ def answered(path: str, code: int) -> str:
 
 
 def error_at(path: str, code: int) -> Exception:
-    """aiozk's exception for the server's code; it prints no more than its own name, so the path is a note on it."""
+    """aiozk's exception for the server's code; as it prints only its own name, a note on it has the path."""
     error = response_error(code)
     error.add_note(answered(path, code))
     return error
 
 
 def refused(path: str, code: int) -> BadZNode | None:
-    """What the server would not show (NoAuth, mostly), as a bad znode; None for code 0."""
+    """A bad znode for one that the server refused to show (usually NoAuth); None for code 0."""
     return BadZNode(path, answered(path, code), "a znode that we may read") if code else None
 
 
@@ -47,7 +47,7 @@ class ZNodeAccess:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     async def read(self, path: str, *, watch: bool = False) -> Reads | None:
-        """One znode, or None where there is none; ``watch`` waits for its creation then."""
+        """Read one znode, or None if missing; ``watch`` then waits for its creation."""
         while True:
             reads = await self._client.get_many([path], watch=watch)
             code = reads.code[0]
@@ -55,12 +55,12 @@ class ZNodeAccess:
                 return reads
             if code != Code.NO_NODE:
                 raise error_at(path, code)
-            # another turn only if somebody creates it just now, so this ends
+            # repeats only if the znode is created just now, so this ends
             if not watch or not await self.exists(path, watch=True):
                 return None
 
     async def children(self, path: str, *, watch: bool = False) -> list[str]:
-        """Sorted names; none where the parent is missing, whose creation ``watch`` waits for."""
+        """Sorted names; none if the parent is missing, whose creation ``watch`` then waits for."""
         while True:
             children = await self._client.children_many([path], watch=watch)
             names = children.names[0]
@@ -86,7 +86,7 @@ class ZNodeAccess:
         return [code == 0 for code in codes]
 
     async def read_present(self, paths: Sequence[str], bad: list[BadZNode]) -> list[tuple[str, bytes | None]]:
-        """(path, data) of those that are there; what the server refuses to show goes to ``bad``."""
+        """(path, data) of existing znodes; those that the server refuses to show go to ``bad``."""
         reads = await self._client.get_many(paths)
         found: list[tuple[str, bytes | None]] = []
         for path, data, code in zip(paths, reads.data, reads.code, strict=True):
@@ -99,14 +99,14 @@ class ZNodeAccess:
     # -- writing ---------------------------------------------------------------------------------------------------
 
     async def write(self, op: WriteOp, fence: int | None) -> bool:
-        """Whether it was applied: not if a version moved, or the znode is there that should not be, or is missing."""
+        """Returns whether it was applied: not if the version changed, or the znode's existence is not as expected."""
         code = (await self._client.write_many([op], fence=fence)).code[0]
-        if code not in (0, Code.BAD_VERSION, Code.NO_NODE, Code.NODE_EXISTS):
+        if is_refusal(code):
             raise error_at(op.path, code)
         return code == 0
 
     async def create(self, path: str, data: bytes | None, fence: int | None) -> bool:
-        """Whether it was created: not if it exists.  Parents are made where they are missing."""
+        """Returns whether it was created: not if it exists.  Missing parents are created."""
         for _ in range(MAX_ATTEMPTS):
             code = (await self._client.write_many([Create(path, data)], fence=fence)).code[0]
             if code in (0, Code.NODE_EXISTS):
@@ -117,7 +117,7 @@ class ZNodeAccess:
         raise error_at(path, Code.NO_NODE)
 
     async def create_many(self, znodes: Sequence[tuple[str, bytes | None]], fence: int | None) -> list[int]:
-        """The server's code for each (path, data), NODE_EXISTS among them; a missing parent is made."""
+        """The server's code for each (path, data), including NODE_EXISTS; missing parents are created."""
         ops = [Create(path, data) for path, data in znodes]
         codes = (await self._client.write_many(ops, fence=fence)).code
         orphans = [at for at, code in enumerate(codes) if code == Code.NO_NODE]
@@ -129,7 +129,7 @@ class ZNodeAccess:
         return codes
 
     async def create_paths(self, wanted: Sequence[str]) -> None:
-        """Persistent znodes without data, and their parents, where they are missing."""
+        """Create persistent znodes without data, and their parents, if missing."""
         needed: dict[str, None] = {}
         for path in wanted:
             parts = path.split("/")
@@ -143,7 +143,7 @@ class ZNodeAccess:
                 raise error_at(path, code)
 
     async def create_sequential(self, prefix: str, data: bytes) -> None:
-        """For notifications: a lost reply is answered by another try; two equal ones do no harm, none would."""
+        """Create a notification; retries after a lost reply, because a duplicate is harmless and a lost one is not."""
         for _ in range(MAX_ATTEMPTS):
             try:
                 [result] = await self._client.multi([Create(prefix, data, sequential=True)])
@@ -158,7 +158,7 @@ class ZNodeAccess:
         raise error_at(prefix, Code.CONNECTION_LOSS)
 
     async def set_or_create(self, path: str, data: bytes, fence: int) -> None:
-        """Whatever is there is replaced."""
+        """Replace the data or create the znode."""
         for _ in range(MAX_ATTEMPTS):
             reads = await self.read(path)
             if await self.write(Create(path, data) if reads is None else SetData(path, data, reads.version[0]), fence):
@@ -166,7 +166,7 @@ class ZNodeAccess:
         raise error_at(path, Code.BAD_VERSION)
 
     async def delete(self, paths: Sequence[str], fence: int | None) -> None:
-        """Delete what is there; what is gone already is fine."""
+        """Delete the znodes; those already gone are fine."""
         writes = await self._client.write_many([Delete(path) for path in paths], fence=fence)
         for path, code in zip(paths, writes.code, strict=True):
             if code not in (0, Code.NO_NODE):

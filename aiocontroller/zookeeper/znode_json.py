@@ -1,8 +1,8 @@
-"""How znodes are read: typed JSON decoding in which damage is a value.
+"""Typed JSON decoding of znodes, in which damage is a value.
 
-Rule.  What others wrote may be anything, so no decoder raises: one that cannot understand its bytes returns a
-``BadZNode`` that names the path, what was found and what was expected.  The caller counts it, reports it and goes on
-with the rest of the cluster.  Unknown keys are ignored, as Kafka does.
+Rule.  Znodes may contain anything, so no decoder raises: for unreadable bytes it returns a ``BadZNode`` that names the
+path, what was found and what was expected.  The caller counts it, reports it and goes on with the rest of the cluster.
+Unknown keys are ignored, as Kafka does.
 """
 
 from __future__ import annotations
@@ -23,19 +23,22 @@ EXCERPT_BYTES = 160
 
 Id = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT32)]
 """A broker's id, or an epoch."""
+MAX_LEADER_EPOCH = MAX_INT32 - (1 << 20)
+Epoch = Annotated[int, msgspec.Meta(ge=0, le=MAX_LEADER_EPOCH)]
+"""A leader's epoch.  Partitions never get this far; one that was set this high must still have a next epoch."""
 Leader = Annotated[int, msgspec.Meta(ge=-1, le=MAX_INT32)]
 PartitionNumber = Annotated[int, msgspec.Meta(ge=0, lt=MAX_PARTITIONS_PER_TOPIC)]
 TopicName = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class BadZNode(msgspec.Struct, frozen=True):
-    """A znode that could not be understood."""
+    """A znode that could not be decoded."""
 
     path: str
     found: str
-    """A short excerpt of what was there."""
+    """A short excerpt of the data."""
     expected: str
-    """What should have been there, and where it goes wrong."""
+    """The expected form, and where the data departs from it."""
 
     def __str__(self) -> str:
         return f"{self.path} is unreadable: found {self.found}, expected {self.expected}"
@@ -56,11 +59,11 @@ def bad(path: str, data: bytes | None, expected: str, reason: object = None) -> 
 
 
 class Wrong(ValueError):
-    """Raised inside a codec for what the types cannot say; never leaves this room."""
+    """Raised inside a codec for errors that types do not express; never leaves this package."""
 
 
 def reading(path: str, data: bytes | None, expected: str, read: Callable[[bytes], T]) -> T | BadZNode:
-    """``read(data)``, or a BadZNode if it cannot; RecursionError is JSON nested without end."""
+    """``read(data)``, or a BadZNode if that fails; RecursionError comes from deeply nested JSON."""
     if not data:
         return bad(path, data, expected)
     try:
@@ -70,7 +73,7 @@ def reading(path: str, data: bytes | None, expected: str, read: Callable[[bytes]
 
 
 def check_replicas(replicas: tuple[int, ...], what: str) -> None:
-    """Broker ids of one partition: at least one, none twice."""
+    """Check one partition's broker ids: at least one, none twice."""
     if not replicas:
         raise Wrong(f"{what} has no replicas")
     check_distinct(replicas, what)
@@ -102,7 +105,7 @@ def topic_id_from_text(text: str | None) -> bytes:
 
 
 def int_from_text(text: str, what: str) -> int:
-    """A decimal number as Java's ``parseInt`` and ``parseLong`` take it: no spaces, no underscores."""
+    """A decimal number in the form of Java's ``parseInt`` and ``parseLong``: no spaces, no underscores."""
     digits = text[1:] if text[:1] in ("-", "+") else text
     if not (digits.isascii() and digits.isdigit()) or len(digits) > 19:
         raise Wrong(f"{what} is not a number: {text!r}")

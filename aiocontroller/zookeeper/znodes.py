@@ -1,19 +1,19 @@
-"""What the controller's own znodes hold: bytes <-> values, in every JSON version that Kafka has written.
+"""Codecs of the controller's own znodes, in every JSON version that Kafka has written.
 
-Source: Kafka 3.9, ``core/src/main/scala/kafka/zk/ZkData.scala``.  Here are the znodes that the controller decides by:
+Source: Kafka 3.9, ``core/src/main/scala/kafka/zk/ZkData.scala``.  These are the znodes that decisions depend on:
 election, brokers, topics, partition states, the admin requests and the notifications.  Configuration, features,
 producer ids, tokens and ACLs are in ``cluster_znodes``.
 
 Rules.
  * Decoders never raise; see ``znode_json``.
- * Numbers from outside are bounded to what the partition table's columns hold (32 bits), partitions to
+ * Numbers from outside are limited to the range of the partition table's columns (32 bits), partitions to
    ``MAX_PARTITIONS_PER_TOPIC``: a damaged znode must not cost memory.
  * Encoders write the newest form that 3.9 writes, with Kafka's key set: ``leader_recovery_state`` only when it is
    not 0, ``topic_id`` only when there is one.
 
 Theory of the hot path.  A cluster of a million partitions has few distinct states: leaders, epochs and ISRs repeat.
-So decoding keeps a memo from bytes to the decoded state for the length of one call, and encoding the reverse; what is
-left per partition is one dict look-up and one struct.
+So decoding caches decoded states by their bytes during one call, and encoding does the reverse; each partition then
+costs one dict look-up and one struct.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.znode_json import (
     MAX_INT32,
     BadZNode,
+    Epoch,
     Id,
     Leader,
     PartitionNumber,
@@ -82,11 +83,11 @@ _encode_json = msgspec.json.Encoder().encode
 # -- /controller ------------------------------------------------------------------------------------------------------
 
 SOFTWARE = "aiocontroller"
-"""Value of the extra key that tells our ``/controller`` from a broker's; Kafka ignores keys it does not know."""
+"""Value of the extra key that distinguishes our ``/controller`` from a broker's; Kafka ignores unknown keys."""
 
 
 class ControllerZNode(msgspec.Struct, frozen=True):
-    """Who holds the role."""
+    """The holder of the controller role."""
 
     controller_id: int
     owner_session: int
@@ -96,7 +97,7 @@ class ControllerZNode(msgspec.Struct, frozen=True):
     kraft_controller_epoch: int = -1
     software: str = ""
     address: str = ""
-    """``NAME://host:port`` where it can be reached, if it is of our kind and says so."""
+    """``NAME://host:port`` of an aiocontroller, if it gave one."""
 
 
 class _Controller(msgspec.Struct):
@@ -113,9 +114,9 @@ _controller_decoder = msgspec.json.Decoder(_Controller | Id)
 def decode_controller(
     data: bytes | None, *, owner_session: int = 0, created_ms: int = 0, version: int = 0
 ) -> ControllerZNode | BadZNode:
-    """Version 1 (1.1 to 3.3), 2 (3.4 and later) and the bare number that 0.7 wrote.
+    """Decodes version 1 (1.1 to 3.3), 2 (3.4 and later) and the bare number that 0.7 wrote.
 
-    ``created_ms`` is what to answer when the znode has no timestamp of its own.
+    ``created_ms`` is returned if the znode has no timestamp of its own.
     """
 
     def read(data: bytes) -> ControllerZNode:
@@ -142,7 +143,7 @@ def decode_controller(
 def encode_controller(controller_id: int, timestamp_ms: int, *, software: str = SOFTWARE, address: str = "") -> bytes:
     """Version 2; the KRaft epoch is -1, without which brokers would refuse to change configurations.
 
-    ``address`` (NAME://host:port) is one more key of ours, by which those who stand by watch us.
+    ``address`` (NAME://host:port) is another key of ours, by which standby controllers watch us.
     """
     return _encode_json(
         {
@@ -159,6 +160,9 @@ def encode_controller(controller_id: int, timestamp_ms: int, *, software: str = 
 def decode_controller_epoch(data: bytes | None) -> int | BadZNode:
     def read(data: bytes) -> int:
         epoch = int_from_text(data.decode(), "the epoch")
+        if epoch == MAX_INT32:
+            # Kafka's controller writes -2147483648 next, and no broker obeys it.
+            raise Wrong("no controller can have a higher one: set it back to the highest in partitions' states")
         if not 0 <= epoch < MAX_INT32:
             raise Wrong(f"the epoch {epoch} is out of range")
         return epoch
@@ -177,7 +181,7 @@ class BrokerInfo(msgspec.Struct, frozen=True):
     """A registration as a broker writes it (Kafka's ``BrokerInfo``)."""
 
     broker: Broker
-    """Its ``epoch`` is not written: it is the czxid that registering gives."""
+    """Its ``epoch`` is not written: it is the registration's czxid."""
     timestamp_ms: int
     version: int = 5
     jmx_port: int = -1
@@ -196,7 +200,7 @@ class _Broker(msgspec.Struct):
 _broker_decoder = msgspec.json.Decoder(_Broker)
 _ENDPOINT = re.compile(r"(?P<listener>.*)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>-?[0-9]+)")
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-"""Each is also the listener name that means it when a registration brings no map (versions 1 to 3)."""
+"""Each is also its listener's name in registrations without a map (versions 1 to 3)."""
 _BY_LISTENER = {protocol: protocol for protocol in SECURITY_PROTOCOLS}
 
 
@@ -243,7 +247,7 @@ def _features(features: Mapping[str, Mapping[str, int]] | None) -> tuple[tuple[s
 
 
 def decode_broker(broker_id: int, data: bytes | None, epoch: int) -> Broker | BadZNode:
-    """Versions 1 to 5 (and later ones, as long as they keep these keys); ``epoch`` is the znode's czxid."""
+    """Decodes versions 1 to 5 (and later ones, if they keep these keys); ``epoch`` is the znode's czxid."""
 
     def read(data: bytes) -> Broker:
         found = _broker_decoder.decode(data)
@@ -265,7 +269,7 @@ def _address(endpoint: Endpoint) -> str:
 
 
 def encode_broker(info: BrokerInfo) -> bytes:
-    """As a broker would; old clients find the first PLAINTEXT endpoint in host and port, or null and -1."""
+    """Encodes like a broker; for old clients, host and port give the first PLAINTEXT endpoint, or null and -1."""
     broker = info.broker
     plaintext = next((e for e in broker.endpoints if e.security_protocol == "PLAINTEXT"), None)
     fields: dict[str, object] = {}
@@ -304,16 +308,16 @@ _TOPIC_EXPECTED = (
     'optionally "adding_replicas", "removing_replicas" and "topic_id"'
 )
 AssignmentMemo = dict[tuple[object, ...], ReplicaAssignment]
-"""By replicas alone, or by (replicas, adding, removing) where a reassignment is under way."""
+"""By replicas alone, or by (replicas, adding, removing) during a reassignment."""
 
 
 def decode_topic(
     topic: str, data: bytes | None, version: int = 0, memo: AssignmentMemo | None = None
 ) -> TopicAssignment | BadZNode:
-    """JSON versions 1, 2 and 3; as in Kafka the number itself does not matter, and neither does the keys' order.
+    """Decodes JSON versions 1, 2 and 3; as in Kafka, the version number and the order of keys do not matter.
 
-    With a ``memo`` equal assignments, in one topic and between topics, become the same object.  Adding or removing
-    replicas of partitions that the topic does not have are ignored.
+    With a ``memo``, equal assignments, within and between topics, become the same object.  Adding or removing replicas
+    of unknown partitions are ignored.
     """
     shared: AssignmentMemo = {} if memo is None else memo
 
@@ -340,7 +344,7 @@ def decode_topic(
 
 
 def _at_rest(found: _Replicas, shared: AssignmentMemo) -> dict[int, ReplicaAssignment]:
-    """The assignments, in order, where nothing moves; for all that is shared already without a step in Python."""
+    """The assignments of a topic without a reassignment, in order; those already shared cost no Python step."""
     numbers = sorted(found)
     if list(found) != numbers:
         found = {number: found[number] for number in numbers}
@@ -392,7 +396,7 @@ def _replicas_as_json(replicas: Iterable[tuple[int, tuple[int, ...]]]) -> bytes:
 
 class _State(msgspec.Struct, gc=False):
     leader: Leader
-    leader_epoch: Id
+    leader_epoch: Epoch
     isr: tuple[Id, ...]
     controller_epoch: Id
     leader_recovery_state: int = 0
@@ -425,12 +429,12 @@ def decode_partition_state(path: str, data: bytes | None, version: int) -> Leade
 
 
 class PartitionStates(NamedTuple):
-    """Many state znodes: the distinct values, few, and which of them each znode has."""
+    """Many state znodes: their few distinct values, and each znode's value."""
 
     values: list[LeaderAndIsr | BadZNode | None]
-    """None where there is no znode.  Without ``partition_epoch``, which is the znode's version."""
+    """None for a missing znode.  Without ``partition_epoch``, which is the znode's version."""
     number: list[int]
-    """For each znode its value's place in ``values``."""
+    """For each znode, its value's index in ``values``."""
     version: list[int]
 
     def states(self) -> list[LeaderAndIsr | BadZNode | None]:
@@ -446,7 +450,7 @@ class PartitionStates(NamedTuple):
 def decode_partition_states(
     topics: Sequence[str], partitions: Sequence[int], datas: Sequence[bytes | None], versions: Sequence[int]
 ) -> PartitionStates:
-    """Columns in, columns out.  Equal bytes are parsed once, and equal ISRs are one object."""
+    """Takes and returns columns.  Equal bytes are parsed once, and equal ISRs are one object."""
     memo: dict[bytes | None, int] = {}
     isrs: dict[tuple[int, ...], tuple[int, ...]] = {}
     found = PartitionStates([], [], list(versions))
@@ -544,8 +548,8 @@ def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
 def decode_reassignment(data: bytes | None) -> dict[TopicPartition, tuple[int, ...]] | BadZNode:
     """``/admin/reassign_partitions``, in its order; the last entry for a partition wins, as in Kafka.
 
-    Replica lists are passed on as they are, wrong ones too: the reassignment refuses each by itself, which must not
-    cost the other partitions.  Unlike Kafka's decoder this one lives with unknown keys such as ``log_dirs``.
+    Replica lists are passed on unchecked: the reassignment refuses each invalid one separately, without affecting
+    other partitions.  Unlike Kafka's decoder, this one accepts unknown keys such as ``log_dirs``.
     """
 
     def read(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:

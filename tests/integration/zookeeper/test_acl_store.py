@@ -279,7 +279,7 @@ async def test_those_who_are_always_too_late_are_told_so(connect: Connect, zk: K
 
     it.store._write = too_late  # type: ignore[method-assign]
     it.store._world = World(world.network, _NoWaiting(), world.random)  # type: ignore[arg-type]
-    with pytest.raises(AclUpdateError, match="changed 11 times in front of us"):
+    with pytest.raises(AclUpdateError, match="changed 11 times during the update"):
         await it.store.update(TOPIC, lambda _: [BOB])
 
 

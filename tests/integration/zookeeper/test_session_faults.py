@@ -342,12 +342,13 @@ async def test_watch_for_deletion_survives_a_reconnect(make_client: MakeClient, 
     """Defect 17: elections and locks wait for DELETED only."""
     client, other = await make_client(), await make_client(direct=True)
     await client.create("/leader", b"")
-    deleted = client.wait_for_events([2], "/leader")
+    deleted = asyncio.Event()
+    client.on_watch = lambda kind, path: deleted.set() if (kind, path) == (2, "/leader") else None
     assert await client.exists("/leader", watch=True)
     proxy.cut_all()
     await client.sync()
     await other.delete("/leader")
-    await asyncio.wait_for(deleted, 5)
+    await asyncio.wait_for(deleted.wait(), 5)
 
 
 async def test_watch_is_told_before_a_later_reply(make_client: MakeClient) -> None:
@@ -415,23 +416,17 @@ async def test_expiry_is_told_before_the_next_session_opens(make_client: MakeCli
     await client.create("/mine", b"", ephemeral=True)
     await client.get_many(["/mine"], watch=True)
     first_id = client.session_id
-    told: list[tuple[SessionEvent, int, int]] = []
-    release = asyncio.Event()
-
-    def handler(event: SessionEvent) -> object:
-        told.append((event, client.session_id, client.session_epoch))
-        return release.wait() if event is E.EXPIRED else None
-
-    client.on_session = handler
+    told: list[tuple[SessionEvent, int, int, int]] = []
+    client.on_session = lambda event: told.append(
+        (event, client.session_id, client.session_epoch, len(proxy.connect_frames))
+    )
     await client.expire_session_for_test()
-    await until(lambda: told and told[-1][0] is E.EXPIRED)
-    handshakes = len(proxy.connect_frames)
-    waiting = asyncio.ensure_future(client.get_many(["/mine"]))
-    await client.session._clock.sleep(0.1)
-    assert len(proxy.connect_frames) == handshakes, "no new session while the handler runs"
-    release.set()
-    assert (await waiting).code == [-101]
-    assert told[-2:] == [(E.EXPIRED, 0, 1), (E.NEW_SESSION, client.session_id, 2)]
+    await until(lambda: told and told[-1][0] is E.NEW_SESSION)
+    *_, expired, opened = told
+    assert expired[:3] == (E.EXPIRED, 0, 1)
+    assert opened[:3] == (E.NEW_SESSION, client.session_id, 2)
+    assert opened[3] > expired[3], "it was told before the next handshake"
+    assert (await client.get_many(["/mine"])).code == [-101]
     assert client.session_id not in (0, first_id)
     assert await client.ephemerals() == []
     assert client.statistics().watches == 0

@@ -22,6 +22,8 @@ EXPECTED = {
     ("/controller", DELETED): (C.CONTROLLER_DELETED, ""),
     ("/brokers/ids/12", CHANGED): (C.BROKER, "12"),
     ("/brokers/topics/a.b", CHANGED): (C.TOPIC, "a.b"),
+    ("/brokers/topics/t-1/partitions/0/state", CHANGED): (C.PARTITION_STATE, "t-1-0"),
+    ("/brokers/topics/a.b", DELETED): (C.TOPIC_DELETED, "a.b"),
     **{("/admin/reassign_partitions", kind): (C.REASSIGN_PARTITIONS, "") for kind in (CREATED, DELETED, CHANGED)},
     **{("/admin/preferred_replica_election", kind): (C.PREFERRED_ELECTION, "") for kind in (CREATED, DELETED, CHANGED)},
 }
@@ -32,7 +34,7 @@ PATHS = (
     "/brokers/ids/12",
     "/brokers/topics/a.b",
     "/brokers/topics/t/partitions",
-    "/brokers/topics/t/partitions/0/state",
+    "/brokers/topics/t-1/partitions/0/state",
     "/admin/reassign_partitions",
     "/admin/preferred_replica_election",
     "/admin/delete_topics/t",

@@ -190,3 +190,13 @@ async def test_xids_stay_positive() -> None:
     await turn()
     subject.conn.data_received(reply(0x7FFFFFFF) + reply(1))
     assert len(await future) == 2
+
+
+async def test_what_is_sent_counts_for_the_heartbeat_when_it_leaves() -> None:
+    subject = Subject()
+    began = subject.conn.last_sent
+    await asyncio.sleep(0.01)
+    subject.conn.submit([BODY])
+    assert subject.conn.last_sent == began
+    await turn()
+    assert subject.conn.last_sent > began

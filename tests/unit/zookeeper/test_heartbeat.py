@@ -112,3 +112,10 @@ def test_stopped_means_stopped(clock: HandClock, peer: Peer) -> None:
     clock.run_until(30)
     assert peer.pings == []
     assert peer.alive
+
+
+def test_a_connection_that_has_ended_is_not_pinged(clock: HandClock, peer: Peer) -> None:
+    Heartbeat(clock, peer, 9.0)  # type: ignore[arg-type]
+    peer.alive = False
+    clock.run_until(30)
+    assert peer.pings == []

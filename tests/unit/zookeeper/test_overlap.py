@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
-from aiocontroller.zookeeper.overlap import overlapped
+from aiocontroller.zookeeper.overlap import Give, overlapped, taken_in
 from tests.virtual_time import virtual_time
 
 
@@ -66,3 +67,57 @@ async def test_an_error_while_beginning_comes_in_its_turn() -> None:
         await overlapped(range(3), steps.begin, steps.finish)
     assert "finish 0" in steps.log
     assert "finish 1" not in steps.log
+
+
+@virtual_time
+async def test_what_readers_give_is_taken_in_by_the_task_that_waits() -> None:
+    left, taken, at_once = list(range(9)), [], 0
+    here = asyncio.current_task()
+
+    async def take_in(item: int) -> int:
+        nonlocal at_once
+        assert asyncio.current_task() is here
+        assert at_once == 0, "one after the other"
+        at_once += 1
+        await asyncio.sleep(1)
+        at_once -= 1
+        taken.append(item)
+        return item * 10
+
+    async def read(give: Give) -> None:
+        while left:
+            item = left.pop(0)
+            await asyncio.sleep(0.5)
+            assert await give(partial(take_in, item)) == item * 10
+
+    for readers in (1, 3):
+        await taken_in(readers, read)
+        assert sorted(taken) == list(range(9))
+        left, taken = list(range(9)), []
+
+
+@virtual_time
+async def test_errors_of_readers_and_of_what_they_gave_end_all() -> None:
+    cancelled = 0
+
+    async def fail() -> None:
+        raise ValueError("taken in")
+
+    async def read(give: Give, *, gives: bool) -> None:
+        nonlocal cancelled
+        try:
+            if gives:
+                await give(fail)
+            await asyncio.sleep(1)
+            if not gives:
+                raise KeyError("read")
+        except asyncio.CancelledError:
+            cancelled += 1
+            raise
+
+    with pytest.raises(ValueError, match="taken in"):
+        await taken_in(2, lambda give: read(give, gives=True))
+    assert cancelled == 2
+    with pytest.raises(KeyError, match="read"):
+        await taken_in(2, lambda give: read(give, gives=False))
+    assert len(asyncio.all_tasks()) == 1

@@ -4,7 +4,13 @@ import pytest
 
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.zookeeper.broker_configs import BrokerConfigs
-from aiocontroller.zookeeper.topic_configs import BROKER_SYNONYMS, TOPIC_CONFIGS, check_topic_configs, topic_default
+from aiocontroller.zookeeper.topic_configs import (
+    BROKER_SYNONYMS,
+    TOPIC_CONFIGS,
+    check_topic_configs,
+    topic_configs_of,
+    topic_default,
+)
 from aiocontroller.zookeeper.topic_rules import TopicError
 
 
@@ -36,6 +42,8 @@ def test_good_values(name, values):
         ("compression.gzip.level", ["0", "10"]),
         ("retention.ms", ["-2", "9223372036854775808", "1e3", "", "1_0", "soon"]),
         ("min.insync.replicas", ["0", "2147483648"]),
+        ("local.retention.ms", ["-3"]),
+        ("local.retention.bytes", ["-3"]),
         ("min.cleanable.dirty.ratio", ["1.1", "x", "nan", "0_0", ""]),
         ("unclean.leader.election.enable", ["1", "yes"]),
         ("leader.replication.throttled.replicas", ["1", "1:x", "*,1:1"]),
@@ -120,3 +128,79 @@ def test_every_default_is_allowed():
         assert key.default is not None
         assert key.rule(key.default) is None, name
     assert len(BROKER_SYNONYMS) == 36
+
+
+def test_without_brokers_settings_nothing_is_said_about_remote_storage() -> None:
+    """Whether a cluster has any, its brokers tell."""
+    check_topic_configs("t", {"remote.storage.enable": "true"})
+
+
+# -- older releases ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "release, taken, told",
+    [
+        ((2, 2), 25, 25),
+        ((2, 4), 26, 26),
+        ((2, 8), 26, 26),
+        ((3, 0), 29, 26),
+        ((3, 3), 29, 26),
+        ((3, 6), 31, 31),
+        ((3, 7), 31, 31),
+        ((3, 8), 34, 34),
+        ((3, 9), 36, 36),
+    ],
+)
+def test_what_topics_of_a_release_can_be_given(release, taken, told):
+    """The numbers are those of ``LogConfig`` at each release."""
+    known = topic_configs_of(release)
+    assert (len(known.keys), len(known.told)) == (taken, told)
+    assert set(known.told) <= set(known.keys) <= set(TOPIC_CONFIGS)
+
+
+@pytest.mark.parametrize(
+    "name, value, before, since",
+    [
+        ("max.compaction.lag.ms", "5", (2, 2), (2, 3)),
+        ("local.retention.ms", "5", (2, 8), (3, 0)),
+        ("message.timestamp.after.max.ms", "5", (3, 5), (3, 6)),
+        ("compression.zstd.level", "3", (3, 7), (3, 8)),
+        ("remote.log.copy.disable", "false", (3, 8), (3, 9)),
+        ("message.format.version", "3.0", (2, 8), (3, 0)),
+        ("message.format.version", "2.4-IV1", (2, 3), (2, 4)),
+    ],
+)
+def test_topic_is_given_only_what_its_oldest_broker_knows(name, value, before, since):
+    with pytest.raises(TopicError) as caught:
+        check_topic_configs("t", {name: value}, BrokerConfigs(release=before))
+    assert caught.value.code == KafkaErrorCode.INVALID_CONFIG
+    check_topic_configs("t", {name: value}, BrokerConfigs(release=since))
+
+
+@pytest.mark.parametrize("name, value", [("flush.messages", "0"), ("segment.index.bytes", "3")])
+def test_older_releases_allow_more(name, value):
+    check_topic_configs("t", {name: value}, BrokerConfigs(release=(3, 2)))
+    with pytest.raises(TopicError):
+        check_topic_configs("t", {name: value}, BrokerConfigs(release=(3, 3)))
+
+
+def test_code_of_a_bad_value_is_the_releases():
+    assert topic_configs_of((3, 2)).bad_value == KafkaErrorCode.INVALID_REQUEST
+    assert topic_configs_of((3, 3)).bad_value == KafkaErrorCode.INVALID_CONFIG
+    with pytest.raises(TopicError) as caught:
+        check_topic_configs("t", {"retention.ms": "x"}, None, KafkaErrorCode.INVALID_REQUEST)
+    assert caught.value.code == KafkaErrorCode.INVALID_REQUEST
+    with pytest.raises(TopicError) as caught:
+        check_topic_configs("t", {"no.such": "x", "retention.ms": "x"}, None, KafkaErrorCode.INVALID_REQUEST)
+    assert caught.value.code == KafkaErrorCode.INVALID_CONFIG  # a name that nobody knows, in every release
+
+
+def test_older_releases_look_at_the_topic_alone():
+    """Not at what the brokers have, and not at remote storage, which they only prepare."""
+    brokers = {"log.cleaner.max.compaction.lag.ms": "4"}
+    configs = {"min.compaction.lag.ms": "5", "remote.storage.enable": "true"}
+    check_topic_configs("t", configs, BrokerConfigs(static=brokers, release=(3, 5)))
+    for name, value in configs.items():
+        with pytest.raises(TopicError):
+            check_topic_configs("t", {name: value}, BrokerConfigs(static=brokers, release=(3, 6)))

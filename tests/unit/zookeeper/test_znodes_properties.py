@@ -15,14 +15,17 @@ from aiocontroller.core.ids import (
     TopicPartition,
 )
 from aiocontroller.zookeeper import cluster_znodes, znodes
-from aiocontroller.zookeeper.znode_json import topic_id_from_text, topic_id_to_text
+from aiocontroller.zookeeper.znode_json import MAX_LEADER_EPOCH, topic_id_from_text, topic_id_to_text
 
 ids = st.integers(0, 2**31 - 1)
 id_tuples = st.lists(ids, unique=True, max_size=6).map(tuple)
 replicas = st.lists(ids, unique=True, min_size=1, max_size=6).map(tuple)
 partition_numbers = st.integers(0, MAX_PARTITIONS_PER_TOPIC - 1)
 topic_names = st.text(st.sampled_from("aZ09._-"), min_size=1, max_size=20)
-states = st.builds(LeaderAndIsr, st.integers(-1, 2**31 - 1), ids, id_tuples, ids, ids, st.sampled_from([0, 1]))
+leader_epochs = st.integers(0, MAX_LEADER_EPOCH)
+states = st.builds(
+    LeaderAndIsr, st.integers(-1, 2**31 - 1), leader_epochs, id_tuples, ids, ids, st.sampled_from([0, 1])
+)
 topics = st.builds(
     TopicAssignment,
     topic_names,

@@ -1,0 +1,164 @@
+"""The client against the modelled ZooKeeper, on the network in memory."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiozk import exc
+
+from aiocontroller.chaos.zookeeper_model import ZooKeeperModel
+from aiocontroller.chaos.zookeeper_server import ZooKeeperServer
+from aiocontroller.net.simulated import SimulatedNetwork, simulated_world
+from aiocontroller.zookeeper import codec
+from aiocontroller.zookeeper.client import ZooKeeperClient
+from aiocontroller.zookeeper.codec import Create
+from aiocontroller.zookeeper.errors import ClientClosedError, Code
+from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+from aiocontroller.zookeeper.reads import Reads
+from aiocontroller.zookeeper.registration import delete_broker_registration
+from aiocontroller.zookeeper.znode_access import ZNodeAccess
+from tests.virtual_time import virtual_time
+
+
+@asynccontextmanager
+async def connected() -> AsyncIterator[ZooKeeperClient]:
+    world = simulated_world(SimulatedNetwork())
+    server = ZooKeeperServer(world, ZooKeeperModel(tick_ms=500))
+    await server.start()
+    client = ZooKeeperClient(server.address, world=world, session_timeout_s=6)
+    await client.start(10)
+    try:
+        yield client
+    finally:
+        await client.close()
+        server.stop()
+
+
+@virtual_time
+async def test_the_clusters_id_is_proposed_once() -> None:
+    async with connected() as client:
+        zk = KafkaZkClient(client)
+        assert await zk.get_cluster_id() is None
+        await zk.create_top_level_paths()
+        assert await zk.create_or_get_cluster_id("first") == "first"
+        assert await zk.create_or_get_cluster_id("second") == "first"
+
+
+@virtual_time
+async def test_a_parent_that_the_same_batch_creates_is_missing_only_before() -> None:
+    """Kafka's ``createRecursive``: the refused child is not taken for a sign that later ones are hopeless too."""
+    async with connected() as client:
+        written = await client.write_many([Create(path) for path in ("/a/1", "/a", "/a/2", "/b/1", "/a/3")], fence=None)
+        assert [Code(code) for code in written.code] == [Code.NO_NODE, Code.OK, Code.OK, Code.NO_NODE, Code.OK]
+
+
+@virtual_time
+async def test_a_check_that_no_server_answers_with_results_is_no_version() -> None:
+    async with connected() as client:
+        await client.create("/a")
+        assert await client.check("/a", 0)
+        assert not await client.check("/a", 1)
+
+        async def refused(bodies: Sequence[bytes], **how: Any) -> list[tuple[int, bytes]]:
+            return [(Code.NO_AUTH, b"")]
+
+        client.session.exchange = refused  # type: ignore[method-assign]
+        with pytest.raises(exc.NoAuth):
+            await client.check("/a", 0)
+
+
+@virtual_time
+async def test_a_closed_client_has_no_connection_and_serves_nobody() -> None:
+    async with connected() as client:
+        connection = client.session.conn
+        assert connection is not None
+        await client.close()
+        assert not connection.alive
+        assert client.session.conn is None
+        with pytest.raises(ClientClosedError):
+            await client.exists("/")
+
+
+@virtual_time
+async def test_the_session_lasts_as_long_as_the_server_says() -> None:
+    async with connected() as client:
+        assert client.session.timeout == 6.0
+
+
+@virtual_time
+async def test_a_broker_that_is_registered_anew_is_left_alone() -> None:
+    """By its czxid: not even the version of its znode may change, which its own updates expect."""
+    async with connected() as client:
+        zk = KafkaZkClient(client)
+        await zk.create_top_level_paths()
+        fence = await client.write_many([Create("/controller_epoch", b"1")], fence=None)
+        assert not fence.code[0]
+        assert await zk.get_broker(1) is None
+        await client.create("/brokers/ids/1", data=b"{}")
+        found = await client.get_many(["/brokers/ids/1"])
+        assert not await delete_broker_registration(client, 1, found.czxid(0) - 1, 0)
+        assert (await client.get_many(["/brokers/ids/1"])).version[0] == found.version[0]
+        assert await delete_broker_registration(client, 1, found.czxid(0), 0)
+        assert not await client.exists("/brokers/ids/1")
+
+
+@virtual_time
+async def test_parents_that_may_not_be_made_are_an_error_that_names_them() -> None:
+    async with connected() as client:
+        create = client.write_many
+
+        async def refusing(ops: Sequence[Any], **how: Any) -> Any:
+            written = await create(ops, **how)
+            written.code[-1] = Code.NO_AUTH
+            return written
+
+        client.write_many = refusing  # type: ignore[method-assign, assignment]
+        with pytest.raises(exc.NoAuth) as caught:
+            await ZNodeAccess(client).create_paths(["/a/b"])
+        assert "/a/b" in "".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
+
+
+def test_replies_of_single_reads_stand_beside_each_other() -> None:
+    stat = struct.pack(">qqqqiiiqiiq", 7, 8, 0, 0, 5, 0, 0, 0, 1, 0, 7)
+    reads = Reads()
+    reads.add(Code.NO_NODE, b"")
+    reads.add(Code.OK, codec.buffer(b"x") + stat)
+    reads.add(Code.OK, codec.buffer(None) + stat)
+    assert [list(column) for column in (reads.code, reads.data, reads.version)] == [
+        [Code.NO_NODE, 0, 0],
+        [None, b"x", None],
+        [-1, 5, 5],
+    ]
+    assert [reads.czxid(1), reads.czxid(2)] == [7, 7]
+
+
+def test_codes_of_zookeeper_are_those_that_aiozk_has() -> None:
+    theirs = {
+        re.sub(r"(?<!^)(?=[A-Z])", "_", error.__name__).upper(): code
+        for code, error in exc.response_error_xref.items()
+        if code is not None and error.__module__ == "aiozk.exc"
+    }
+    shared = theirs.keys() & Code.__members__.keys()
+    assert len(shared) > 20
+    assert {name: Code[name].value for name in shared} == {name: theirs[name] for name in shared}
+
+
+@virtual_time
+async def test_a_znode_that_may_not_be_read_is_not_taken_for_none() -> None:
+    async with connected() as client:
+        assert await ZNodeAccess(client).read("/none") is None
+        read = client.get_many
+
+        async def refusing(paths: Sequence[str], **how: Any) -> Reads:
+            found = await read(paths, **how)
+            found.code[0] = Code.NO_AUTH
+            return found
+
+        client.get_many = refusing  # type: ignore[method-assign, assignment]
+        with pytest.raises(exc.NoAuth):
+            await ZNodeAccess(client).read("/none")
