@@ -1,4 +1,4 @@
-"""A question to a broker, beside the senders' queues: one connection, a few requests, an end."""
+"""Asks a broker a few questions on a connection of its own, outside the sender's queue."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aiocontroller.wire.messages import ApiVersions, decode_api_versions_respons
 
 CLIENT_ID = "aiocontroller"
 TELLS_MIGRATION = 3
-"""The first version of ApiVersions whose answer says that a broker is ready to migrate to KRaft."""
+"""The first ApiVersions version whose response says whether a broker is ready to migrate to KRaft."""
 
 
 class BrokerClient:
@@ -29,7 +29,7 @@ class BrokerClient:
         return bytes(decode_response_header(api, version, frame)[1])
 
     async def api_versions(self) -> ApiVersions:
-        """What it offers; a broker that is too old for this version of the question is asked in the oldest one."""
+        """The broker's API versions; a broker too old for this ApiVersions version is asked again with version 0."""
         version = TELLS_MIGRATION
         while True:
             body = encode_api_versions_request(version, CLIENT_ID, "0")
@@ -41,14 +41,25 @@ class BrokerClient:
 
 @asynccontextmanager
 async def asking(shell: ControllerShell, broker: Broker, within_s: float) -> AsyncIterator[BrokerClient]:
-    """A connection that is closed after the questions, or when ``within_s`` is up; OSError when there is none."""
+    """A client that is closed on exit or after ``within_s`` seconds; OSError when the broker cannot be reached."""
     endpoint = shell.endpoint_of(broker)
     if endpoint is None:
         raise ConnectionError("it has no endpoint that the controller can use")
     connection = await connect_to_broker(shell.world, shell.security, endpoint, timeout_s=within_s)
-    silence = shell.world.clock.call_later(within_s, connection.close)
+    silent = False
+
+    def give_up() -> None:
+        nonlocal silent
+        silent = True
+        connection.close()
+
+    silence = shell.world.clock.call_later(within_s, give_up)
     try:
         yield BrokerClient(connection)
+    except OSError:
+        if silent:
+            raise TimeoutError(f"nothing received within {within_s:g} s") from None
+        raise
     finally:
         silence.cancel()
         connection.close()

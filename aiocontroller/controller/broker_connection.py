@@ -1,4 +1,4 @@
-"""One TCP connection to a broker that takes one request at a time."""
+"""One TCP connection to a broker, with one request at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_RESPONSE_BYTES = 100 * 1024 * 1024
 
 
 class BrokerConnection(asyncio.Protocol):
-    """Frames out, frames in.  At most one request waits for its response; the loss of the connection ends the wait."""
+    """Sends and receives frames.  At most one request waits for its response; losing the connection ends the wait."""
 
     def __init__(self) -> None:
         self._reader = FrameReader(MAX_RESPONSE_BYTES)
@@ -20,7 +20,7 @@ class BrokerConnection(asyncio.Protocol):
         self._waiting: asyncio.Future[bytes] | None = None
         self.bytes_sent = 0
         self.on_lost: Callable[[], object] = lambda: None
-        """Called when the connection has ended, whoever ended it."""
+        """Called when the connection has been closed by either side."""
 
     @property
     def open(self) -> bool:
@@ -28,18 +28,18 @@ class BrokerConnection(asyncio.Protocol):
 
     @property
     def certificate(self) -> bytes | None:
-        """What the broker showed, DER; None without TLS."""
+        """The broker's certificate, DER; None without TLS."""
         tls = None if self._transport is None else self._transport.get_extra_info("ssl_object")
         return None if tls is None else tls.getpeercert(binary_form=True)
 
     @property
     def host(self) -> str:
-        """The IP address that the broker was reached at; empty when the connection is closed."""
+        """The broker's IP address; empty when the connection is closed."""
         peer = None if self._transport is None else self._transport.get_extra_info("peername")
         return str(peer[0]) if peer else ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass of it
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
@@ -52,7 +52,7 @@ class BrokerConnection(asyncio.Protocol):
         for frame in frames:
             waiting, self._waiting = self._waiting, None
             if waiting is None:
-                self.close()  # nobody asked: the stream is not what we think it is
+                self.close()  # an unrequested frame: we have lost track of the stream
             elif not waiting.done():
                 waiting.set_result(bytes(frame))
 
@@ -62,7 +62,7 @@ class BrokerConnection(asyncio.Protocol):
         self.on_lost()
 
     async def request(self, parts: list[bytes]) -> bytes:
-        """Send one frame (its length is put before it) and wait for the next one; OSError when the connection goes."""
+        """Send one frame (prefixed with its length) and wait for the next one; OSError when the connection is lost."""
         if not self.open:
             raise ConnectionResetError("the connection is closed")
         assert self._waiting is None and self._transport is not None
@@ -73,7 +73,7 @@ class BrokerConnection(asyncio.Protocol):
         return await self._waiting
 
     def hand_over(self, protocol: asyncio.Protocol) -> asyncio.Transport:
-        """Somebody else goes on with what is connected (and logged in); OSError when it is closed."""
+        """Pass the connected (and authenticated) transport to another protocol; OSError when it is closed."""
         if not self.open:
             raise ConnectionResetError("the connection is closed")
         assert self._waiting is None and self._transport is not None

@@ -1,7 +1,7 @@
 """From a filled request batch to bytes in the senders' queues.
 
-Requests with very many partitions are cut: no encoding step holds the event loop for long, and no frame comes near
-the brokers' limit of 100 MiB.  Each piece is told whole, LeaderAndIsr and then UpdateMetadata, before the next.
+Requests with very many partitions are split: no encoding step blocks the event loop for long, and no frame comes near
+the brokers' limit of 100 MiB.  Each piece is sent as LeaderAndIsr and then UpdateMetadata before the next one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from aiocontroller.controller.channel_manager import ControllerChannelManager
 from aiocontroller.controller.request_queue import Body
 from aiocontroller.core.columns import in_range, take
 from aiocontroller.core.context import ControllerContext
-from aiocontroller.core.ids import Broker
+from aiocontroller.core.debts import Deletions
+from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.core.partitions import NO_ISR
 from aiocontroller.core.request_batch import (
     Acknowledgements,
@@ -25,10 +26,11 @@ from aiocontroller.core.request_batch import (
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
+from aiocontroller.core.topic_deletion import waits_for_all
 from aiocontroller.net.ports import Clock
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.leader_and_isr import EncodedValues, LeaderAndIsrEncoder, LiveLeader
-from aiocontroller.wire.stop_replica import encode_stop_replica
+from aiocontroller.wire.stop_replica import StopReplicaPartition, encode_stop_replica
 from aiocontroller.wire.topic_states import ControlRequestBody, Cores
 from aiocontroller.wire.update_metadata import UpdateMetadataEncoder
 
@@ -36,7 +38,7 @@ PARTITIONS_PER_REQUEST = 50_000
 
 
 class BrokerRequestSender:
-    """Encodes for one term: the controller's id and epoch stand in every request."""
+    """Encodes requests for one term: every request carries the controller's id and epoch."""
 
     def __init__(
         self,
@@ -45,18 +47,20 @@ class BrokerRequestSender:
         clock: Clock,
         controller_id: int,
         own_entry: Callable[[], Broker | None],
+        endpoint_among_brokers: Callable[[Broker], Endpoint | None],
     ) -> None:
         self._context = context
         self._channels = channels
         self._clock = clock
         self._controller_id = controller_id
         self._own_entry = own_entry
+        self._endpoint_among_brokers = endpoint_among_brokers
         self._kept = EncodedValues(context.table)
         self._cores: Cores | None = None
-        """What is encoded of a piece while it goes to all its brokers; the table stands still."""
+        """Encoded bodies of the current piece, shared by all its brokers; the table does not change meanwhile."""
 
     async def send(self, requests: Requests, sent: Sent | None = None) -> Sent:
-        """LeaderAndIsr, then UpdateMetadata, then StopReplica.  ``sent`` counts what earlier pieces of a batch sent."""
+        """Queue LeaderAndIsr, then UpdateMetadata, then StopReplica.  ``sent``: requests of earlier pieces."""
         sent = Sent(Acknowledgements(), Acknowledgements()) if sent is None else sent
         metadata = requests.update_metadata
         told: Sequence[int] = () if metadata is None else metadata.pids
@@ -149,7 +153,8 @@ class BrokerRequestSender:
         ).body()
 
     def _any_is_going(self, pids: Sequence[int]) -> bool:
-        """Their topic may be forgotten before a merged request is encoded, and brokers must hear of its end."""
+        """Whether a partition's topic is being deleted: its row may go before a merged request is encoded, but brokers
+        must hear of the deletion."""
         context = self._context
         if not context.topics_to_be_deleted:
             return False
@@ -157,7 +162,15 @@ class BrokerRequestSender:
         return any((topic := topics[n]) is None or topic.deleting for n in set(take(pids, context.table.topic_of)[0]))
 
     def _send_stop_replica(self, request: StopReplicaRequest, acknowledgements: Acknowledgements) -> None:
-        context = self._context
+        """Names are looked up now, because rows may belong to other partitions by the time the request is sent."""
+        context, table = self._context, self._context.table
+        named = [
+            *(
+                StopReplicaPartition(table.topic(pid).name, table.index_of[pid], epoch, delete)
+                for pid, epoch, delete in request.partitions
+            ),
+            *(StopReplicaPartition(debt.topic, debt.partition, epoch, True) for debt, epoch in request.debts),
+        ]
 
         def encode(version: int, broker_epoch: int) -> list[Body]:
             bodies = encode_stop_replica(
@@ -165,17 +178,21 @@ class BrokerRequestSender:
                 controller_id=self._controller_id,
                 controller_epoch=context.epoch,
                 broker_epoch=broker_epoch,
-                table=context.table,
-                partitions=[p for p in request.partitions if context.table.topic_of[p[0]] >= 0],
+                partitions=named,
             )
             return [(body,) for body in bodies]
 
+        deleted = [pid for pid, _, delete in request.partitions if delete]
+        topics = [table.topic(pid) for pid in deleted]
         self._channels.send(
             request.broker,
             ApiKey.STOP_REPLICA,
             encode,
-            [pid for pid, _, delete in request.partitions if delete],
+            deleted,
             acknowledgements.one(),
+            asked=Deletions(deleted, topics, tuple(debt for debt, _ in request.debts)),
+            may_be_given_up=len(deleted) == len(request.partitions)
+            and not any(waits_for_all(context, t) for t in topics),
         )
 
     def _existing(self, pids: Sequence[int]) -> Sequence[int]:
@@ -183,8 +200,10 @@ class BrokerRequestSender:
         return pids if min(topics, default=0) >= 0 else [p for p, t in zip(pids, topics, strict=True) if t >= 0]
 
     def _on_broker(self, pids: Sequence[int], broker: int) -> Sequence[int]:
-        """Without those whose topic went, or whose row was used anew, while the request waited for the broker."""
-        table = self._context.table
+        """``pids`` without those whose topic was deleted, or whose row was reused, while the request was queued."""
+        table, held = self._context.table, self._context.held_back.get(broker)
+        if held:
+            pids = [pid for pid in pids if pid not in held]
         topics, assignments, isrs = take(pids, table.topic_of, table.assignment_of, table.isr_of)
         strange = {a for a in set(assignments) if broker not in table.assignments.values[a].replicas}
         if not strange and min(topics) >= 0 and NO_ISR not in isrs:
@@ -193,9 +212,10 @@ class BrokerRequestSender:
         return [pid for pid, topic, a, isr in rows if topic >= 0 and a not in strange and isr != NO_ISR]
 
     def _live_leaders(self) -> list[LiveLeader]:
+        """The endpoints that followers fetch from: inter-broker listeners, not those of a separate control plane."""
         found = []
         for number, broker in sorted(self._context.brokers.items()):
-            endpoint = self._channels.endpoint_of(broker)
+            endpoint = self._endpoint_among_brokers(broker)
             if endpoint is not None:
                 found.append((number, endpoint.host, endpoint.port))
         return found

@@ -1,12 +1,13 @@
-"""Brokers come, go, bounce and change: ``BrokerChange``, ``BrokerModifications`` and what follows from them."""
+"""Brokers start, fail, bounce and change: ``BrokerChange``, ``BrokerModifications`` and their consequences."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
 
+from aiocontroller.controller import debts
 from aiocontroller.controller.own_replicas import load_known_controllers, naming_controllers
-from aiocontroller.controller.reassignment import finish_what_waits_for_nobody, resume_for_brokers
+from aiocontroller.controller.reassignment import resume_for_brokers
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import (
     elect_and_take_offline,
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 async def load_brokers(shell: ControllerShell) -> None:
-    """Who is registered, at failover; starts their senders."""
+    """Read the registered brokers at failover, and start their senders."""
     found, bad = await shell.zk.get_all_brokers_in_cluster(watch=True)
     shell.report_bad_znodes(bad)
     shell.context.add_brokers(found)
@@ -35,7 +36,7 @@ async def load_brokers(shell: ControllerShell) -> None:
 
 
 async def broker_change(shell: ControllerShell, event: BrokerChange) -> None:
-    """Compare the registrations with what we know: a later epoch of a known id is a broker that died and came back."""
+    """Compare the registrations with the context: a known id with a later epoch is a broker that has bounced."""
     context = shell.context
     found, bad = await shell.zk.get_all_brokers_in_cluster(watch=True)
     shell.report_bad_znodes(bad)
@@ -74,19 +75,20 @@ async def broker_change(shell: ControllerShell, event: BrokerChange) -> None:
     if dead:
         context.remove_brokers(dead)
         await on_broker_failure(shell, dead)
-        await finish_what_waits_for_nobody(shell)
 
 
 async def on_broker_startup(shell: ControllerShell, ids: Sequence[int]) -> None:
-    """Everybody learns who is new, the new ones learn everything, elections are tried again."""
+    """Tell all brokers about the new ones, send the new ones everything, and retry elections."""
     context, table = shell.context, shell.context.table
     log.info("New broker startup callback for %s", list(ids))
     await shell.send_update_metadata([b for b in context.brokers if b not in ids])
-    # Of topics that are being deleted too, that they are: whose session had ended may know them from before.
+    # Topics being deleted are included, marked as such: a broker whose session expired may still know them.
     await shell.send_update_metadata(ids, table.worth_telling(table.pids()))
+    for broker in ids:
+        await debts.look_and_pay(shell, broker)
     batch = shell.new_batch()
     replicas = {broker: table.partitions_on_broker(broker) for broker in ids}
-    # A replica that is being deleted there, or has been, goes on with that.
+    # Replicas that the broker is deleting, or has deleted, keep their states.
     staying = rsm.check_valid_previous_states(table, replicas, ReplicaState.OnlineReplica).valid
     await handle_replica_state_changes(shell, staying, ReplicaState.OnlineReplica, batch=batch)
     to_bring_online = psm.partitions_to_bring_online(context)
@@ -99,23 +101,26 @@ async def on_broker_startup(shell: ControllerShell, ids: Sequence[int]) -> None:
     if not context.controllers.isdisjoint(ids):
         await load_known_controllers(shell)
     if naming_controllers(shell):
-        shell.queue.append(OwnReplicas())  # there may have been nobody else to hold them
+        shell.queue.append(OwnReplicas())  # until now there may have been no other broker to hold them
     names = dict.fromkeys(table.topic(pid).name for pids in replicas.values() for pid in pids)
     await resume_deletion_for_topics(shell, [name for name in names if name in context.topics_to_be_deleted])
 
 
 async def on_broker_failure(shell: ControllerShell, ids: Sequence[int]) -> None:
     log.info("Broker failure callback for %s", list(ids))
+    debts.ask_again(shell, ids)
     table = shell.context.table
     await on_replicas_become_offline(shell, {broker: table.partitions_on_broker(broker) for broker in ids})
 
 
 async def on_replicas_become_offline(shell: ControllerShell, replicas: dict[int, list[int]]) -> None:
-    """Elect where the leader went, then take the replicas out of the ISRs; one request to each broker for both."""
+    """Elect new leaders, then remove the replicas from ISRs, with one request to each broker for both.
+
+    As in Kafka, every partition's leader is checked: an earlier change may have elected one that was dead already.
+    """
     context, table = shell.context, shell.context.table
     batch = shell.new_batch()
-    affected = sorted(set[int]().union(*replicas.values()))
-    leaderless = psm.partitions_with_offline_leader(context, affected)
+    leaderless = psm.partitions_with_offline_leader(context)
     await handle_partition_state_changes(shell, leaderless, PartitionState.OfflinePartition)
     await shell.breathe()
     staying = {broker: table.staying(pids) for broker, pids in replicas.items()}
@@ -123,13 +128,13 @@ async def on_replicas_become_offline(shell: ControllerShell, replicas: dict[int,
     deleting: dict[int, list[int]] = {}
     if context.topics_to_be_deleted:
         deleting = {b: [pid for pid in pids if table.topic(pid).deleting] for b, pids in replicas.items()}
-    batch.add_update_metadata_request_for_brokers(context.brokers, ())  # everybody learns the broker list
+    batch.add_update_metadata_request_for_brokers(context.brokers, ())  # all brokers get the broker list
     await shell.send(batch)
     await fail_replica_deletion(shell, deleting)
 
 
 async def broker_modifications(shell: ControllerShell, event: BrokerModifications) -> None:
-    """Endpoints, features or rack changed: all are told; the sender follows the endpoint (Kafka's does not)."""
+    """Endpoints, features or rack changed: tell all brokers, and move the sender to the endpoint (Kafka does not)."""
     context = shell.context
     old = context.brokers.get(event.broker)
     found = await shell.zk.get_broker(event.broker, watch=True)
@@ -140,13 +145,15 @@ async def broker_modifications(shell: ControllerShell, event: BrokerModification
         # Its znode could not be read when it appeared: this may be its repair.
         shell.queue.append(BrokerChange())
     if old is None or found is None or found.epoch != old.epoch or found == old:
-        return  # BrokerChange is what treats comers, goers and new incarnations
+        return  # BrokerChange handles started, failed and bounced brokers
     log.info("Broker %d changed from %s to %s", event.broker, _shown(old), _shown(found))
     moved = shell.endpoint_of(old) != shell.endpoint_of(found)
     context.add_brokers([found])
     if moved and shell.channels is not None:
         shell.channels.remove_brokers([event.broker])
         shell.channels.add_brokers([found])
+        debts.ask_again(shell, [event.broker])
+        await debts.look_and_pay(shell, event.broker)
     await shell.send_update_metadata(context.brokers)
 
 

@@ -1,14 +1,15 @@
-"""One sender for each broker: requests in order, one in flight, until they arrive (``ControllerChannelManager``).
+"""One sender per broker: sends requests in order, one in flight, and retries them (``ControllerChannelManager``).
 
 Rules.
- * A sender belongs to one incarnation of a broker (its epoch).  When the broker dies or registers anew, the sender
-   goes, and with it whatever it still had queued: nothing addressed to an old incarnation reaches the new one.
+ * A sender belongs to one incarnation of a broker (its epoch).  When the broker dies or registers again, the sender
+   and its queue are dropped: no request to an old incarnation reaches the new one.
  * A request that fails is sent again after a pause, before all later ones, as long as the broker is registered.
- * Versions are asked from the broker by ApiVersions at the start of each connection, where Kafka derives them from a
-   setting.  A request queued before the first answer is encoded for the versions that other brokers have.
- * A barrier in a sender's queue holds back what is behind it, until it is opened or its time is up.
- * What a broker has not heard in time is merged: see ``request_queue``.
- * An UpdateMetadata is encoded once for each version and shared; brokers differ only in their epoch.
+ * Versions follow the cluster's inter.broker.protocol.version, as in Kafka, and are never newer than those the broker
+   offers by ApiVersions at the start of each connection (Kafka does not ask).  A request queued before the first
+   answer is encoded for the versions of the other brokers.
+ * A barrier in a sender's queue holds back the requests behind it until it is opened or times out.
+ * Requests that a slow broker has not taken in time are merged: see ``request_queue``.
+ * An UpdateMetadata is encoded once per version and shared; only the broker epoch differs between brokers.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from aiocontroller.controller.broker_connection import BrokerConnection
 from aiocontroller.controller.connecting import connect_to_broker
 from aiocontroller.controller.heartbeats import Heartbeats
 from aiocontroller.controller.request_queue import Barrier, Body, Encode, EncodeNow, Outgoing, RequestQueue
+from aiocontroller.core.debts import Deletions
 from aiocontroller.core.failure_detector import Suspicion
 from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.journal.journal import Journal
@@ -35,16 +37,17 @@ from aiocontroller.security import Security
 from aiocontroller.wire.apis import SUPPORTED, ApiKey, VersionRange, negotiate_api
 from aiocontroller.wire.frames import FrameError, UnsupportedApiError, decode_response_header, encode_request_header
 from aiocontroller.wire.messages import decode_api_versions_response
+from aiocontroller.wire.protocol_versions import Protocol, control_request_versions
 
 log = logging.getLogger(__name__)
 
 RETRY_BACKOFF_S = 0.1
 CLIENT_ID = "aiocontroller"
 SENT = (ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA, ApiKey.STOP_REPLICA)
-"""The requests that a controller sends."""
+"""The requests that the controller sends."""
 
 Versions = dict[int, int]
-"""Api key -> the version to use with a broker."""
+"""Api key -> the newest version supported by both the broker and this controller."""
 
 
 class Response(NamedTuple):
@@ -54,6 +57,9 @@ class Response(NamedTuple):
     version: int
     body: bytes
     pids: Sequence[int]
+    asked: Deletions | None = None
+    silent: bool = False
+    """The broker took the request but did not answer in time, and is not asked again; there is no body."""
 
 
 class SenderStatistics(NamedTuple):
@@ -73,6 +79,7 @@ class ControllerChannelManager:
         on_response: Callable[[Response], None],
         *,
         endpoint_of: Callable[[Broker], Endpoint | None],
+        protocol: Callable[[], Protocol],
         connect_timeout_s: float,
         request_timeout_s: float,
         metrics: Metrics,
@@ -82,10 +89,11 @@ class ControllerChannelManager:
     ) -> None:
         self.world = world
         self.heartbeats = heartbeats
-        """Watches the brokers that there are senders for, where early detection is on."""
+        """Watches the brokers that have senders, where early detection is on."""
         self.security = Security(Config()) if security is None else security
         self.on_response = on_response
         self.endpoint_of = endpoint_of
+        self.protocol = protocol
         self.connect_timeout_s = connect_timeout_s
         self.request_timeout_s = request_timeout_s
         self.metrics = metrics
@@ -101,7 +109,7 @@ class ControllerChannelManager:
             raise ConnectionError(str(error)) from error  # reported once, and tried again
 
     def add_brokers(self, brokers: Iterable[Broker], *, settled: bool = False) -> None:
-        """``settled``: they were registered before we came into office."""
+        """``settled``: the brokers were registered before this term began."""
         for broker in brokers:
             assert broker.id not in self._senders, broker.id
             sender = self._senders[broker.id] = RequestSender(self, broker)
@@ -125,15 +133,15 @@ class ControllerChannelManager:
         self.remove_brokers(list(self._senders))
 
     def suspects(self) -> dict[int, Suspicion]:
-        """Brokers that seem to be dead, by id; none where early detection is off."""
+        """Suspected brokers by id; empty where early detection is off."""
         return self.heartbeats.suspects() if self.heartbeats is not None else {}
 
     def refusing_s(self, broker: int) -> float:
-        """For how long nobody has listened at the broker; 0 where somebody does, or nobody looks."""
+        """For how long the broker has refused connections; 0 where it accepts them, or early detection is off."""
         return self.heartbeats.refusing_s(broker) if self.heartbeats is not None else 0.0
 
     async def wait_until_connected(self, timeout_s: float) -> None:
-        """Give new senders a moment to connect and learn versions; those that do not make it go on by themselves."""
+        """Wait, at most ``timeout_s``, until new senders are connected and know versions; the rest keep trying."""
         with anyio.move_on_after(timeout_s):
             for sender in list(self._senders.values()):
                 await sender.connected_once.wait()
@@ -148,36 +156,43 @@ class ControllerChannelManager:
         *,
         new: frozenset[int] = frozenset(),
         anew: EncodeNow | None = None,
+        asked: Deletions | None = None,
+        may_be_given_up: bool = False,
     ) -> None:
-        """Queue a request; it is encoded now, and holds the state of now.
+        """Queue a request, encoded now with the current state.
 
-        While the broker's versions are not known it is encoded for those that the others have.  Encoded when it is
-        sent, it would show a newer state than requests before it: a follower would be told of a leader that is not
-        alive in its metadata yet, and never begin to fetch.  (Where the guess turns out wrong, that is what happens.)
+        While the broker's versions are unknown, the request is encoded for those of the other brokers.  Encoded later,
+        it would show a newer state than the requests before it: a follower would be told of a leader that is not alive
+        in its metadata yet, and never begin to fetch.  (That still happens where the guessed version is wrong.)
 
-        Where the broker has fallen behind it may be merged into what waits (``request_queue``); ``anew`` says how.
+        For a broker that has fallen behind, the request may be merged into waiting ones (``request_queue``); ``anew``
+        encodes the result.
         """
         sender = self._senders.get(broker)
         if sender is None:
             if done is not None:
                 done()
             return
-        one = Outgoing(api, encode, pids, self.world.clock.monotonic(), done, new, anew)
+        one = Outgoing(api, encode, pids, self.world.clock.monotonic(), done, new, anew, asked, may_be_given_up)
         if sender.queue.merge(one):
             return
-        version = (sender.versions or self._expected_versions())[api]
+        version = self.version(sender.versions or self._expected_versions(), api)
         bodies = encode(version, sender.broker.epoch)
         later = encode if anew is None else functools.partial(anew, pids, new)
         sender.put(one._replace(encode=lambda v, e: bodies if v == version else later(v, e)))
 
     def hold_back(self, brokers: Iterable[int], timeout_s: float) -> Barrier:
-        """What is sent to these brokers from now on leaves when the barrier is opened, or after ``timeout_s``."""
+        """Hold back later requests to these brokers until the barrier is opened, or ``timeout_s`` has passed."""
         barrier = Barrier(self.world.clock, timeout_s)
         for broker in brokers:
             sender = self._senders.get(broker)
             if sender is not None:
                 sender.put(barrier)
         return barrier
+
+    def version(self, offered: Versions, api: ApiKey) -> int:
+        """The version to use with a broker now; the protocol version may change during a term."""
+        return min(offered[api], control_request_versions(self.protocol())[api])
 
     def _expected_versions(self) -> Versions:
         known = (sender.versions for sender in self._senders.values() if sender.versions is not None)
@@ -205,7 +220,7 @@ class RequestSender:
         self._scope = anyio.CancelScope()
         self._correlation_id = 0
         self._sent = self._retries = self._bytes = 0
-        self._in_flight = False
+        self._in_flight = self._silent = False
         self._reported = False
         manager.metrics.gauge(
             "kafka.controller",
@@ -226,7 +241,7 @@ class RequestSender:
         self._wakeup.set()
 
     def stop(self) -> None:
-        """Forget everything that waits; the connection goes with it."""
+        """Drop all queued requests and close the connection."""
         self._scope.cancel()
         self._disconnect()
         self.queue.give_up()
@@ -256,13 +271,13 @@ class RequestSender:
                     continue
                 await self._until_it_works(lambda outgoing=outgoing: self._deliver(outgoing))  # type: ignore[misc]
                 if self._is_dropped():
-                    return  # dropped when the answer was already here: what waited was taken away with it
+                    return  # dropped after the answer arrived: the queue has been cleared already
                 self.queue.pop()
                 if outgoing.done is not None:
                     outgoing.done()
 
     def _is_dropped(self) -> bool:
-        """Asked after each wait: what woke us may have come before the end did."""
+        """Checked after each wait: the sender may have been dropped after the event that woke this task."""
         return self._scope.cancel_called
 
     async def _until_it_works(self, attempt: Callable[[], Awaitable[None]]) -> None:
@@ -280,18 +295,35 @@ class RequestSender:
     async def _deliver(self, outgoing: Outgoing) -> None:
         await self._ensure_connected()
         if self._is_dropped():
-            return  # dropped when the connection was already there, which is gone again
+            return  # dropped after the connection was established, which is closed again
         assert self.versions is not None
-        version = self.versions[outgoing.api]
+        version = self._manager.version(self.versions, outgoing.api)
+        asked = outgoing.asked
         for body in outgoing.encode(version, self.broker.epoch):
             queued_s = self._manager.world.clock.monotonic() - outgoing.enqueued_s
             self._timer.observe(queued_s)
-            answer = await self._request(outgoing.api, version, body, len(outgoing.pids), queued_s)
+            self._silent = False
+            try:
+                answer = await self._request(outgoing.api, version, body, len(outgoing.pids), queued_s)
+            except OSError:
+                if not self._silent or not outgoing.may_be_given_up or self._is_dropped():
+                    raise
+                answer = b""
+                log.warning(
+                    "Broker %d did not answer %s within %.0f s: continuing with the requests behind it",
+                    self.broker.id,
+                    outgoing.api.name,
+                    self._manager.request_timeout_s,
+                )
+                self._disconnect()
             if self._is_dropped():
-                return  # the term or the incarnation that asked is over: its rows may be others' by now
-            self._manager.on_response(
-                Response(self.broker.id, self.broker.epoch, outgoing.api, version, answer, outgoing.pids)
-            )
+                return  # the term or incarnation that asked is over: its rows may have been reused
+            who = (self.broker.id, self.broker.epoch)
+            self._manager.on_response(Response(*who, outgoing.api, version, answer, outgoing.pids, asked, self._silent))
+            if self._silent:
+                return
+            # of two StopReplica requests the first deletes; the second answer does not show whether it did
+            asked = None
 
     async def _ensure_connected(self) -> None:
         if self._connection is not None and self._connection.open:
@@ -313,13 +345,18 @@ class RequestSender:
     async def _request(
         self, api: ApiKey, version: int, body: Body, partitions: int = 0, queued_s: float = 0.0
     ) -> bytes:
-        """One request and its response body; OSError where the broker is silent for too long, too."""
+        """Send one request and return the response body; OSError also when the broker is silent for too long."""
         connection = self._connection
         assert connection is not None
         clock = self._manager.world.clock
         self._correlation_id += 1
         header = encode_request_header(api, version, self._correlation_id, CLIENT_ID)
-        silence = clock.call_later(self._manager.request_timeout_s, connection.close)
+
+        def give_up() -> None:
+            self._silent = True
+            connection.close()
+
+        silence = clock.call_later(self._manager.request_timeout_s, give_up)
         started_s = clock.monotonic()
         self._in_flight = True
         size = len(header) + sum(map(len, body))
@@ -344,6 +381,8 @@ class RequestSender:
             api_version=version,
             correlation_id=self._correlation_id,
             bytes=len(frame),
+            # Every answer to what is sent here begins with it, in every version.
+            code=int.from_bytes(answer[:2], "big", signed=True) or None,
             duration_us=int((clock.monotonic() - started_s) * 1e6),
         )
         return bytes(answer)

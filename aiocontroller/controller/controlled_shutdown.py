@@ -1,4 +1,4 @@
-"""A broker asks to leave: its leaders move first, then it is taken out of the ISRs (``ControlledShutdown``)."""
+"""Controlled shutdown: the broker's leaders move first, then it leaves the ISRs (``ControlledShutdown``)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from aiocontroller.core.ids import UNKNOWN_BROKER_EPOCH
 log = logging.getLogger(__name__)
 
 ANSWER_WITHIN_S = 2.0
-"""The broker stops serving once it is answered, so it is told when the others have heard; but not later than this."""
+"""The broker stops serving once answered, so the answer waits for the other brokers' responses, at most this long."""
 
 
 async def controlled_shutdown(shell: ControllerShell, event: ControlledShutdown) -> None:
-    """Answered with the partitions that the broker still leads; empty lets it go."""
+    """Answers with the partitions that the broker still leads; an empty answer lets it shut down."""
     context, table = shell.context, shell.context.table
     known = context.brokers.get(event.broker)
     if known is None:

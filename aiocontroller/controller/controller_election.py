@@ -1,12 +1,12 @@
-"""Who is the controller: winning the role, noticing its loss, giving it back (``elect``, ``maybeResign``).
+"""Controller election: winning the role, noticing its loss, giving it back (``elect``, ``maybeResign``).
 
 The role is held by the session that owns ``/controller``, not by the id in it: two instances of this program may share
-an id.  One multi creates ``/controller`` and raises ``/controller_epoch``; the version of the latter is the fence of
-every later write, so that a controller which has been deposed without knowing can write nothing.
+an id.  One multi creates ``/controller`` and raises ``/controller_epoch``; every later write is fenced by the version
+of the latter, so a controller that does not know it was deposed can write nothing.
 
-Whoever stands by may watch the one in office (``heartbeats``), and takes the role from it as soon as it seems to be
-dead, by the same multi that would win an election, with one operation more.  Wrong or right, that is harmless: one of
-the two finds its fence gone at its next write.
+A standby may watch the active controller (``heartbeats``) and take over as soon as that seems to be dead, with the
+multi that wins an election plus one operation.  A wrong suspicion is harmless: one of the two finds its fence gone at
+its next write.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import logging
 from aiocontroller.controller.failover import on_controller_failover, on_controller_resignation, stop_hearing
 from aiocontroller.controller.guard import Guard, Permit
 from aiocontroller.controller.heartbeats import Heartbeats
+from aiocontroller.controller.obeying import obey
 from aiocontroller.controller.shell import ControllerShell, address_of
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.zookeeper.znodes import SOFTWARE, BadZNode, ControllerZNode
@@ -29,43 +30,43 @@ class ControllerElection:
         self._guard = guard
         self.active = False
         self.since_us = 0
-        """Wall time at which this term began; 0 when not in office."""
+        """Wall time at which this term began; 0 while not the controller."""
         self.holder: ControllerZNode | None = None
-        """Who held the role when we last looked."""
+        """The holder of the role at the last check."""
         self.observing = False
-        """The role was released on request: not ours again until somebody asks for it."""
+        """The role was released on request: this process contends again only after ``take_over``."""
         self.refusals: tuple[str, ...] = ()
         """Why this process did not take the role when it could have."""
         self.failure = ""
-        """Why the latest way into office ended before its time; empty when it did not."""
+        """Why the latest failover failed; empty when it succeeded."""
         self.heartbeats: Heartbeats | None = None
-        """Watches the holder while we stand by, where early detection of controllers is on."""
+        """Watches the active controller while standing by, where early detection of controllers is on."""
         self._watched: ControllerZNode | None = None
         self._takes_over = False
-        """The policy ``takeover`` is still to be carried out: this process has not been in office yet."""
+        """The policy ``takeover`` still applies: this process has not been the controller yet."""
 
     async def startup(self) -> None:
-        """Stand for election; with the policy ``takeover`` also against a broker's controller in office."""
+        """Stand for election; with the policy ``takeover``, also depose a broker that is the controller."""
         self._takes_over = self._shell.config.aiocontroller_takeover_policy == "takeover"
         await self.stand()
 
     async def stand(self) -> None:
-        """Contend if nobody holds the role, or if we do without being in office; with ``observe`` only look.
+        """Contend if ``/controller`` is absent, or ours without a term; with ``observe`` only look.
 
-        The latter comes so: (1) the session ends while a handler is at work; ``Expire`` waits in the queue.  (2) The
-        handler's write is refused, so it steps down and wins anew, with the new session.  (3) ``Expire`` ends that
-        term, though not its session: ``/controller`` stays, and nobody else can be elected.
+        ``/controller`` can be ours without a term: (1) the session expires while a handler runs, and ``Expire`` is
+        queued.  (2) The handler's write is refused, so it steps down and wins again with the new session.  (3)
+        ``Expire`` ends that term but not its session: ``/controller`` stays and blocks every other candidate.
         """
         holder = await self._look()
         if self._observes or self.active:
-            return  # in office: should the role have gone since the last look, its watch has told, and this comes again
+            return  # in office: if the role is lost after the last look, the watch fires and this runs again
         if holder is None or self._is_ours(holder):
             await self._contend(holder)
         elif self._takes_over:
             await self._take_over(holder)
 
     async def take_over(self) -> list[str]:
-        """Somebody asks for it: into office if nothing speaks against it; the reasons if something does."""
+        """Take over on request; returns the reasons if it is refused."""
         await self._guard.all_asked()
         holder = await self._look()
         if self.active:
@@ -78,22 +79,22 @@ class ControllerElection:
         return reasons
 
     async def _take_over(self, holder: ControllerZNode | None) -> list[str]:
-        """Not from our own kind: a standby that is restarted would depose the one that it stands by for."""
+        """Never from another aiocontroller: a restarted standby would depose the controller it stands by for."""
         if holder is None or self._is_ours(holder):
             return await self._contend(holder)
         if holder.software == SOFTWARE:
             self._takes_over = False
-            log.info("Controller %d is an aiocontroller already: standing by", holder.controller_id)
+            log.info("Controller %d is already an aiocontroller: standing by", holder.controller_id)
             return [f"controller {holder.controller_id} is an aiocontroller already: have it release the role first"]
         return await self._contend(holder, deposing=holder)
 
     async def _contend(
         self, holder: ControllerZNode | None, *, deposing: ControllerZNode | None = None, session: int | None = None
     ) -> list[str]:
-        """Win the role if nothing speaks against it, or the reasons; every way into office leads through here.
+        """Win the role, or return the reasons against it; every election goes through here.
 
-        ``holder`` is replaced: it is ours, or a broker's that is ``deposing`` at work, or one of our kind that seems
-        to be dead, of this ``session``.
+        ``holder`` is replaced: our own znode, a working broker's (``deposing``), or that of an aiocontroller with this
+        ``session`` that seems to be dead.
         """
         found = await self._guard.permit(deposing=deposing)
         if isinstance(found, Permit):
@@ -110,7 +111,7 @@ class ControllerElection:
         return [reason.text for reason in found]
 
     async def _vacate(self) -> None:
-        """``/controller`` is ours, and we are not to be in office: others may contend."""
+        """Delete our ``/controller`` although no term is running, so that others may contend."""
         epoch = await self._shell.zk.get_controller_epoch()
         holder = await self._look()
         if epoch is None or holder is None or not self._is_ours(holder):
@@ -121,14 +122,14 @@ class ControllerElection:
             log.info("Another controller has taken over already")
 
     async def maybe_resign(self) -> None:
-        """Look who has the role, which re-arms the watch; resign if it was ours and is no longer."""
+        """Read ``/controller``, which re-arms the watch; resign if we have lost the role."""
         holder = await self._look()
         if self.active and (holder is None or not self._is_ours(holder)):
             await self._resign()
-            await self._look()  # resigning forgets all watches; this one stays
+            await self._look()  # resigning drops all watches; this one is needed
 
     async def step_down(self) -> None:
-        """A fenced write was refused: whatever ``/controller`` says, this term is over; stand again.
+        """A fenced write was refused: end this term, whatever ``/controller`` says, and stand again.
 
         Kafka stays in office with a dead fence when ``/controller`` still names it.
         """
@@ -139,7 +140,7 @@ class ControllerElection:
             await self._contend(holder)
 
     async def succeed(self) -> None:
-        """The controller in office seems to be dead: do not wait until its session has expired."""
+        """Take over from an active controller that seems to be dead, before its session expires."""
         assert self.heartbeats is not None
         suspicion = next(iter(self.heartbeats.suspects().values()), None)
         if suspicion is None or self.active:
@@ -149,7 +150,7 @@ class ControllerElection:
             await self.stand()
         elif holder.owner_session == suspicion.epoch:
             log.warning(
-                "Controller %d seems to be dead (%s, heard of %.3f s before): taking over",
+                "Controller %d seems to be dead (%s, silent for %.3f s): taking over",
                 holder.controller_id,
                 suspicion.reason,
                 suspicion.quiet_s,
@@ -158,13 +159,13 @@ class ControllerElection:
             await self._contend(holder, session=holder.owner_session)
 
     async def expire(self) -> None:
-        """The session is over and ``/controller`` with it."""
+        """The session has expired, and ``/controller`` is gone with it."""
         self._hold(None)
         if self.active:
             await self._resign()
 
     async def trigger_controller_move(self) -> None:
-        """Resign and delete ``/controller``, so that everybody contends."""
+        """Resign and delete ``/controller``, so that all candidates contend."""
         if not self.active:
             return
         fence = self._shell.context.epoch_zk_version
@@ -175,9 +176,9 @@ class ControllerElection:
             log.info("Another controller has taken over already")
 
     async def reload(self) -> None:
-        """Read the cluster anew in the same term, since memory may no longer be what ZooKeeper says.
+        """Reload the cluster in the same term, because memory may differ from ZooKeeper.
 
-        ControllerMovedError where the role has gone.
+        ControllerMovedError when the role is lost.
         """
         shell = self._shell
         epoch, fence = shell.context.epoch, shell.context.epoch_zk_version
@@ -193,7 +194,7 @@ class ControllerElection:
     async def _look(self) -> ControllerZNode | None:
         found = await self._shell.zk.get_controller(watch=True)
         if isinstance(found, BadZNode):
-            # Somebody holds the role who cannot be named: stand by, as brokers do.
+            # The znode cannot be read, so the holder is unknown: stand by, as brokers do.
             self._shell.report_bad_znodes([found])
             found = ControllerZNode(-1, 0, 0, 0, -1)
         if found is not None and (self.holder is None or found.owner_session != self.holder.owner_session):
@@ -204,7 +205,7 @@ class ControllerElection:
         return found
 
     def _hold(self, holder: ControllerZNode | None) -> None:
-        """This is who has the role now; while it is another of our kind, it is watched."""
+        """Record the holder of the role; another aiocontroller is watched while it holds it."""
         self.holder = holder
         if self.heartbeats is None:
             return
@@ -221,7 +222,7 @@ class ControllerElection:
 
     @property
     def standing_by_for(self) -> int | None:
-        """The controller that would be succeeded if it seemed to be dead: watched, and heard of."""
+        """The id of the active controller, if it is watched and has answered heartbeats."""
         if self.heartbeats is None or self._watched is None:
             return None
         peer = self.heartbeats.detector.peers.get(self._watched.controller_id)
@@ -235,7 +236,7 @@ class ControllerElection:
         return self.observing or self._shell.config.aiocontroller_takeover_policy == "observe"
 
     def _own_address(self) -> str:
-        """Where those who stand by find us; empty where we listen on every interface and are not told our name."""
+        """The address where standbys reach us; empty when we listen on every interface and no name is advertised."""
         own = self._shell.own_endpoints()
         if not own or own[0].host in ("", "0.0.0.0", "::"):
             return ""
@@ -254,14 +255,17 @@ class ControllerElection:
                 address=self._own_address(),
             )
         except ControllerMovedError as error:
-            log.info("Another was elected first: %s", error)
+            log.info("Another controller was elected first: %s", error)
             await self._look()
             return
+        obey(shell)
         shell.begin_term(epoch, epoch_zk_version)
         self.active = True
         self.since_us = shell.world.clock.wall_time_us()
         log.info("%d successfully elected as the controller, epoch %d", shell.id, epoch)
         shell.journal.append("elected", controller_epoch=epoch)
+        for what in shell.settings.not_enforced:
+            log.warning("Not enforced by this controller: %s", what)
         await self._look()  # arms the watch
         await on_controller_failover(shell)
         self.failure = ""

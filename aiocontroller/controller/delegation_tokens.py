@@ -1,4 +1,4 @@
-"""Delegation tokens end: brokers issue and check them, the controller clears away those that are over."""
+"""Expiry of delegation tokens: brokers issue and check them, the controller deletes expired ones."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ EXPIRY_CHECK = "delete-expired-tokens"
 
 
 def schedule_expiry(shell: ControllerShell) -> None:
-    interval_ms = shell.config.delegation_token_expiry_check_interval_ms
+    interval_ms = shell.policy.delegation_token_expiry_check_interval_ms
     shell.queue.schedule(EXPIRY_CHECK, interval_ms / 1000, ExpireDelegationTokens())
 
 
 async def expire_delegation_tokens(shell: ControllerShell, event: ExpireDelegationTokens) -> None:
-    """A token is over at the earlier of its expiry and its maximum life.
+    """A token expires at its expiry time or at the end of its maximum lifetime, whichever is earlier.
 
-    The one decision here that needs the date of the world outside: tokens carry it.
+    This decision alone needs wall-clock time, since tokens carry timestamps.
     """
     try:
         tokens, bad = await shell.zk.get_delegation_tokens()
@@ -28,7 +28,7 @@ async def expire_delegation_tokens(shell: ControllerShell, event: ExpireDelegati
         now_ms = shell.world.clock.wall_time_us() // 1000
         over = [t.token_id for t in tokens if min(t.expiry_timestamp_ms, t.max_timestamp_ms) < now_ms]
         if over:
-            log.info("Delegation tokens that are over are deleted: %d", len(over))
+            log.info("Expired delegation tokens deleted: %d", len(over))
             await shell.zk.delete_delegation_tokens(over, fence=shell.context.epoch_zk_version)
     finally:
         schedule_expiry(shell)

@@ -1,14 +1,17 @@
-"""Into office and out of it: ``onControllerFailover`` and ``onControllerResignation``, in Kafka's order."""
+"""Failover and resignation: ``onControllerFailover`` and ``onControllerResignation``, in Kafka's order."""
 
 from __future__ import annotations
 
 import logging
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from itertools import compress
 
 from aiocontroller.controller import (
+    audit,
     brokers,
+    debts,
     delegation_tokens,
     features,
     leader_elections,
@@ -19,7 +22,7 @@ from aiocontroller.controller import (
     unclean_elections,
 )
 from aiocontroller.controller.broker_requests import PARTITIONS_PER_REQUEST
-from aiocontroller.controller.leadership_writes import names
+from aiocontroller.controller.leadership_writes import MAX_CONTROLLER_EPOCH, names
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import (
     handle_replica_state_changes,
@@ -33,22 +36,22 @@ from aiocontroller.core.events import FailoverStep, ZkPreferredReplicaElection
 from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.core.states import ReplicaState
 from aiocontroller.zookeeper.errors import SessionExpiredError
-from aiocontroller.zookeeper.overlap import in_window
+from aiocontroller.zookeeper.overlap import Give, taken_in
 from aiocontroller.zookeeper.znodes import BadZNode, PartitionStates
 
 log = logging.getLogger(__name__)
 
 CONNECT_GRACE_S = 0.5
-"""How long senders may take to connect before the first requests are queued; slower ones get theirs when they do."""
+"""How long to wait for senders to connect before queueing the first requests; slower ones send theirs later."""
 GROUPS_AT_ONCE = 3
-"""Of topics: one is read, one is taken in, and the states of one are read."""
+"""Groups of topics in progress: one being read, one being added, and one whose states are being read."""
 GROUP_PARTITIONS = 10_000
 FIRST_GROUP = 100
-"""Topics, before it is known how large they are."""
+"""Topics in a group before their sizes are known."""
 
 
 async def on_controller_resignation(shell: ControllerShell) -> None:
-    """Leave nothing behind: no watch, no timer, no sender, no state."""
+    """Drop all watches, timers, senders and state of the term."""
     stop_hearing(shell)
     shell.faults.forget()
     epoch = shell.context.epoch
@@ -57,66 +60,70 @@ async def on_controller_resignation(shell: ControllerShell) -> None:
 
 
 def stop_hearing(shell: ControllerShell) -> None:
-    """Of watches, timers and brokers, as far as they concern what is in memory now."""
+    """Stop watches, timers and brokers' responses that refer to the current context."""
     shell.zk.forget_watches()
     shell.queue.cancel_all()
     shell.queue.drop_responses()
 
 
 async def load_topics(shell: ControllerShell) -> None:
-    """Every topic's assignment and the leadership of its partitions: some topics are read while others are taken in."""
+    """Load every topic's assignment and partition states; some topics are read while others are added."""
     all_topics = await shell.zk.get_all_topics_in_cluster(watch=True)
     groups = _groups(shell, all_topics)
 
-    async def work() -> None:
+    async def read(give: Give) -> None:
         for group in groups:
-            await load_partition_states(shell, await topics.load(shell, group))
+            found = await topics.read_assignments(shell, group)
+            pids = await give(partial(topics.add_partitions, shell, found))
+            await _read_partition_states(shell, pids, give)
 
-    await in_window(min(GROUPS_AT_ONCE, -(-len(all_topics) // FIRST_GROUP)), work)
+    await taken_in(min(GROUPS_AT_ONCE, -(-len(all_topics) // FIRST_GROUP)), read)
 
 
 def _groups(shell: ControllerShell, topics: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Of about ``GROUP_PARTITIONS``, as far as the topics that are known tell."""
+    """Split topics into groups of about ``GROUP_PARTITIONS``, estimated from the topics loaded so far."""
     table = shell.context.table
     at, size = 0, FIRST_GROUP
     while at < len(topics):
         yield topics[at : at + size]
         at += size
-        if len(table):  # the first groups are on their way together
+        if len(table):  # the first groups are read at the same time
             size = max(1, GROUP_PARTITIONS * len(table.topic_by_name) // len(table))
 
 
-async def load_partition_states(shell: ControllerShell, pids: Sequence[int]) -> None:
-    """The leadership of partitions; those without a state znode have none yet."""
+async def _read_partition_states(shell: ControllerShell, pids: Sequence[int], give: Give) -> None:
+    """Read the partitions' leadership; those without a state znode have none yet."""
     taken = 0
 
-    def take_slice(states: PartitionStates) -> None:
+    async def take_slice(states: PartitionStates) -> None:
         nonlocal taken
         start, taken = taken, taken + len(states.number)
-        _take(shell, pids[start:taken], states)
+        await give(partial(_take, shell, pids[start:taken], states))
 
     await shell.zk.each_topic_partition_states(*names(shell, pids), take_slice)
 
 
 async def _outrank_earlier_controllers(shell: ControllerShell) -> None:
-    """Begin anew above an epoch that some partition bears already.
+    """Restart the term with a higher epoch if a partition state carries an epoch above ours.
 
-    ``/controller_epoch`` can fall behind: a rollback from KRaft leaves states of KRaft's higher epochs, a restored
-    backup an old znode.  Brokers that have seen the higher one refuse everything with a lower one, so that a cluster
-    with such a controller has none.
+    ``/controller_epoch`` can fall behind: a rollback from KRaft leaves states with KRaft's higher epochs, and a
+    restored backup an old znode.  Brokers that have seen a higher epoch refuse every request with a lower one.
     """
     context = shell.context
     highest = max(context.table.controller_epoch, default=0)
+    if highest > MAX_CONTROLLER_EPOCH:
+        log.error("Partitions have controller epoch %d, which is impossible and therefore ignored", highest)
+        highest = max((e for e in context.table.controller_epoch if e <= MAX_CONTROLLER_EPOCH), default=0)
     if highest < context.epoch or (shell.reloaded and highest == context.epoch):
         return
-    log.error("Partitions bear controller epoch %d, and ours is only %d: raising it", highest, context.epoch)
+    log.error("Partitions have controller epoch %d, above ours, %d: raising ours", highest, context.epoch)
     shell.journal.append("outranked", controller_epoch=highest)
     await shell.zk.raise_controller_epoch(highest, fence=context.epoch_zk_version)
     raise ControllerMovedError(f"epoch {context.epoch} gives way to {highest + 1}")
 
 
-def _take(shell: ControllerShell, pids: Sequence[int], states: PartitionStates) -> None:
-    """Into the table.  Each distinct value is looked at once; what is left for a partition are look-ups."""
+async def _take(shell: ControllerShell, pids: Sequence[int], states: PartitionStates) -> None:
+    """Put states into the table.  Each distinct value is checked once, so each partition costs only look-ups."""
     table, numbers, versions = shell.context.table, states.number, states.version
     shell.report_bad_znodes([value for value in states.values if isinstance(value, BadZNode)])
     led = {number: value for number, value in enumerate(states.values) if isinstance(value, LeaderAndIsr)}
@@ -136,22 +143,23 @@ def _take(shell: ControllerShell, pids: Sequence[int], states: PartitionStates) 
 
 
 async def _discard_notifications(shell: ControllerShell) -> None:
-    """What they tell is part of the full read that follows; reading the lists arms their watches."""
+    """Delete old notifications, which the following full read covers; reading the lists arms their watches."""
     fence = shell.context.epoch_zk_version
     await shell.zk.delete_log_dir_event_notifications(await shell.zk.get_all_log_dir_event_notifications(), fence=fence)
     await shell.zk.delete_isr_change_notifications(await shell.zk.get_all_isr_change_notifications(), fence=fence)
 
 
 async def _send_broker_list(shell: ControllerShell) -> None:
-    """Followers find their leader in the metadata: the brokers must be known before any LeaderAndIsr."""
+    """Followers find their leader in the metadata, so the brokers must be known before any LeaderAndIsr.
+
+    Kafka sends it later.  From now on brokers refuse the requests that an earlier controller still has queued.
+    """
+    await shell.send_update_metadata(shell.context.brokers)
+
+
+async def _wait_for_senders(shell: ControllerShell) -> None:
     if shell.channels is not None:
         await shell.channels.wait_until_connected(CONNECT_GRACE_S)
-    await shell.send_update_metadata(shell.context.brokers)
-
-
-async def _send_epoch(shell: ControllerShell) -> None:
-    """What an earlier controller still has in its queues is refused from now on."""
-    await shell.send_update_metadata(shell.context.brokers)
 
 
 async def _startup_partitions(shell: ControllerShell) -> None:
@@ -176,7 +184,7 @@ async def _startup_replicas(shell: ControllerShell) -> None:
     for low, high in _ranges(len(shell.context.table.topic_of)):
         batch = shell.new_batch()
         for broker, pids in online.items():
-            # They are OnlineReplica already; their broker has to hear it.
+            # They are OnlineReplica already, but their broker has to be told.
             own = pids[bisect_left(pids, low) : bisect_left(pids, high)]
             batch.add_leader_and_isr_request_for_brokers((broker,), own, is_new=False)
         await shell.send(batch)
@@ -184,7 +192,7 @@ async def _startup_replicas(shell: ControllerShell) -> None:
 
 
 def _ranges(rows: int) -> list[tuple[int, int]]:
-    """All rows in pieces of about the same length, one request for each."""
+    """All rows in ranges of about the same length, one request for each."""
     pieces = -(-rows // PARTITIONS_PER_REQUEST)
     return [(rows * at // pieces, rows * (at + 1) // pieces) for at in range(pieces)]
 
@@ -196,43 +204,47 @@ async def _pending_preferred_elections(shell: ControllerShell) -> None:
 async def _schedule(shell: ControllerShell) -> None:
     leader_elections.schedule_auto_leader_rebalance(shell, leader_elections.FIRST_RUN_S)
     delegation_tokens.schedule_expiry(shell)
+    audit.schedule_audit(shell)
 
 
 FAILOVER: tuple[tuple[str, Callable[[ControllerShell], Awaitable[object]]], ...] = (
     ("set up feature versioning", features.set_up_feature_versioning),
     ("read the brokers, start their senders", brokers.load_brokers),
     ("read the ids of earlier controllers", own_replicas.load_known_controllers),
-    ("tell every broker the new epoch", _send_epoch),
+    ("send the new epoch and the broker list", _send_broker_list),
     ("discard notifications", _discard_notifications),
-    ("read the default of unclean elections", unclean_elections.load_unclean_default),
+    ("read what is set while brokers run", unclean_elections.load_dynamic_settings),
     ("read topics, assignments and partition states", load_topics),
     ("outrank earlier controllers", _outrank_earlier_controllers),
+    ("read what brokers are still to delete", debts.load_debts),
     ("read the topics to be deleted", topic_deletion.load_topic_deletions),
-    ("send the broker list", _send_broker_list),
+    ("wait for the senders", _wait_for_senders),
     ("start the partition state machine", _startup_partitions),
     ("start the replica state machine", _startup_replicas),
+    ("have brokers delete what they still have", debts.pay_all),
     ("elect leaders for New and Offline partitions", trigger_online_partition_state_change),
     ("resume reassignments", reassignment.initialize_partition_reassignments),
     ("resume topic deletions", topic_deletion.resume_deletions),
     ("carry out pending preferred elections", _pending_preferred_elections),
     ("schedule what the clock begins", _schedule),
 )
-"""What a new controller does, in Kafka's order; ``docs/state-machines.md`` draws it from here."""
+"""The steps of a failover, in Kafka's order; ``docs/state-machines.md`` is drawn from this table."""
 
 
 POSTPONABLE = frozenset(
     {
+        "have brokers delete what they still have",
         "elect leaders for New and Offline partitions",
         "resume reassignments",
         "resume topic deletions",
         "carry out pending preferred elections",
     }
 )
-"""What else has to be done can be done without these; one that fails must not keep a cluster without a controller."""
+"""The other steps do not need these; one that fails must not leave the cluster without a controller."""
 
 
 class StepFailedError(AioControllerError):
-    """A step that can be postponed failed, and may have left memory half changed: load again, without it."""
+    """A postponable step failed and may have left memory half changed: load the cluster again without it."""
 
     def __init__(self, event: FailoverStep, error: Exception) -> None:
         super().__init__(f"{event.step}: {error!r}")
@@ -241,19 +253,19 @@ class StepFailedError(AioControllerError):
 
 
 async def failover_step(shell: ControllerShell, event: FailoverStep) -> None:
-    """What was left out of the failover, once more."""
+    """Retry a step that was left out of the failover."""
     await dict(FAILOVER)[event.step](shell)
 
 
 async def on_controller_failover(shell: ControllerShell) -> None:
-    """Load the cluster and take charge.  The watches of every list are armed by the reads that fill the context.
+    """Load the cluster and take charge.  The reads that fill the context also arm the watches.
 
-    Steps that failed before in this term are left out for now.
+    Steps that failed earlier in this term are left out for now.
     """
     clock = shell.world.clock
     for name, step in FAILOVER:
         if name in POSTPONABLE and shell.faults.suspect(FailoverStep(name), ()):
-            log.error("Left out of the failover for now, since it failed: %s", name)
+            log.error("Postponing a step of the failover that failed: %s", name)
             continue
         started_s = clock.monotonic()
         try:

@@ -1,11 +1,11 @@
-"""A dead broker's registration goes before its session has expired, so that its successor can register at once.
+"""Removes a dead broker's registration before its session expires, so that the restarted broker can register at once.
 
-Kafka's broker that is started again finds its predecessor's ``/brokers/ids/N``, dies with NodeExists, and again, until
-the old session has expired.  Where ``aiocontroller.early.fast.bounce.ms`` is set, the registration is removed once the
-broker's listener has refused for so long without a break.
+A restarted Kafka broker finds its old ``/brokers/ids/N`` and dies with NodeExists, repeatedly, until the old session
+has expired.  With ``aiocontroller.early.fast.bounce.ms`` set, the registration is removed once the broker's listener
+has refused connections for that long without a break.
 
-Only of the incarnation that was seen to die, and under the fence.  Why it is an option: a process that lives while its
-listener is closed would not register again before its session ends, since brokers do not watch their own registration.
+Only the incarnation that was seen to die is removed, and under the fence.  It is optional because a live process whose
+listener is closed would not register again before its session ends: brokers do not watch their own registration.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOOK_AGAIN_S = 0.1
 
 
 def schedule_removal(shell: ControllerShell, broker: int) -> None:
-    """The broker has come under suspicion: look at it when its time is up."""
+    """The broker has become suspected: check it when the configured time has passed."""
     wait_ms = shell.config.aiocontroller_early_fast_bounce_ms
     if wait_ms:
         _schedule(shell, StaleRegistration(broker, shell.context.brokers[broker].epoch), wait_ms / 1000)
@@ -35,14 +35,14 @@ async def remove_stale_registration(shell: ControllerShell, event: StaleRegistra
     context, channels = shell.context, shell.channels
     known = context.brokers.get(event.broker)
     if known is None or known.epoch != event.broker_epoch or event.broker not in context.suspected:
-        return  # it has been seen to go, or to be there
+        return  # its death has been noticed, or it answers again
     assert channels is not None
     left_s = shell.config.aiocontroller_early_fast_bounce_ms / 1000 - channels.refusing_s(event.broker)
     if left_s > 0:
-        _schedule(shell, event, max(left_s, LOOK_AGAIN_S))  # it is silent, or not refusing for long enough
+        _schedule(shell, event, max(left_s, LOOK_AGAIN_S))  # it is silent, or has not refused for long enough
         return
     if await shell.zk.delete_broker_registration(event.broker, known.epoch, fence=context.epoch_zk_version):
-        log.warning("Removed the registration of broker %d (epoch %d): nobody listens there", known.id, known.epoch)
+        log.warning("Removed the registration of broker %d (epoch %d): its listener is closed", known.id, known.epoch)
         shell.journal.append(
             "suspicion", event="registration removed", state="broker", broker=known.id, broker_epoch=known.epoch
         )

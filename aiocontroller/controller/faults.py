@@ -1,13 +1,14 @@
-"""Which kinds of events have failed, and for how long each is set aside (``docs/architecture.md``, "Faults").
+"""Tracks the kinds of events that have failed, and how long each is set aside (``docs/architecture.md``, "Faults").
 
-A *kind* is what fails again if anything does: a signal itself (of one topic, where it names one); of requests and
-brokers' answers their type, and the broker that they come from.
+A *kind* groups events that are likely to fail together: a signal is its own kind (per topic, where it names one);
+requests and brokers' responses of one type from one broker are a kind.
 
- * What failed once is suspect: it is handled by itself, never together with others of its type.
- * A signal waits for a growing while and is tried again; equal ones that come meanwhile are part of it.  When it
-   succeeds it is forgotten.
- * A request or an answer may fail once.  From the second time on its kind is refused for a growing while, since each
-   failure costs a reload, which nobody may cause for ever.  It is forgotten when it has not failed for some minutes.
+ * A kind that has failed is suspect: its events are handled alone, never together with others of their type.
+ * A signal is retried after a growing delay; equal signals that arrive meanwhile are merged into it.  It is forgotten
+   when it succeeds.
+ * A request or response may fail once.  From the second failure on its kind is refused for a growing time, since each
+   failure costs a reload, and a client must not cause reloads forever.  A kind that has not failed for some minutes is
+   forgotten.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class _Kind:
     def __init__(self, name: str, event: Event) -> None:
         self.name = name
         self.event = event if isinstance(event, Signal) else None
-        """What is to be tried again."""
+        """The signal to be retried."""
         self.failures = 0
         self.last_s = self.until_s = 0.0
         self.error = ""
@@ -50,7 +51,7 @@ class Faults:
         metrics.gauge("aiocontroller", "Events", "SetAside", lambda: len(self._set_aside()))
 
     def failed(self, event: Event, error: BaseException, brokers: Collection[int]) -> float:
-        """Returns for how long its kind is set aside; ``brokers`` are those that there are."""
+        """Record a failure; returns for how long its kind is set aside.  ``brokers`` are the known ones."""
         self.failed_events.inc()
         key = _key(event, brokers)
         kind = self._kinds.setdefault(key, _Kind(name_of(event), event))
@@ -78,24 +79,24 @@ class Faults:
         return kind is not None and kind.until_s > self._now_s()
 
     def refuse(self, event: Event) -> None:
-        """What is set aside: a request is answered, an answer is dropped, a signal is tried again anyhow."""
+        """Refuse an event that is set aside: answer a request, drop a response; a signal is retried anyway."""
         if not isinstance(event, Signal):
             self.refused.inc()
             refuse(event, KafkaErrorCode.UNKNOWN_SERVER_ERROR)
 
     def schedule_retries(self, queue: EventQueue) -> None:
-        """Of all signals that are set aside; after a reload, which cancels whatever was scheduled."""
+        """Schedule the retries of all failed signals after a reload, which cancels all scheduled events."""
         now_s = self._now_s()
         for kind in self._kinds.values():
             if kind.event is not None:
                 queue.schedule(f"retry {kind.event}", max(kind.until_s - now_s, 0.0), kind.event)
 
     def forget(self) -> None:
-        """The term is over: another begins with a look at everything."""
+        """Called at the end of a term: the next one starts by reading everything."""
         self._kinds.clear()
 
     def status(self) -> list[dict[str, Any]]:
-        """What is set aside, the one that has been tried most often first."""
+        """The kinds that are set aside, most failures first."""
         now_s = self._now_s()
         kinds = sorted(self._set_aside(), key=lambda kind: (-kind.failures, kind.name))
         return [
@@ -124,19 +125,19 @@ class Faults:
 
 
 def name_of(event: Event) -> str:
-    """Its type, and what it is about, without what a client has sent."""
+    """The event's type and subject, without data sent by a client."""
     about = [str(value) for field in ("topic", "broker", "step") if (value := getattr(event, field, None)) is not None]
     return " ".join([type(event).__name__, *about])
 
 
 def refuse(event: Event, code: int) -> None:
-    """Answer, if it was asked for and has not been answered."""
+    """Answer a request that has not been answered yet."""
     if isinstance(event, Request):
         event.reply.ensure(code)
 
 
 def _key(event: Event, brokers: Collection[int]) -> Hashable:
-    """Of brokers that do not exist anybody can name as many as there are numbers: they are one kind."""
+    """The kind's key.  A client can name any number of nonexistent brokers, so these share one kind."""
     if isinstance(event, Signal):
         return event
     broker = getattr(event, "broker", None)

@@ -20,13 +20,18 @@ _MAX_ATTEMPTS = 3
 
 
 async def set_up_feature_versioning(shell: ControllerShell) -> None:
-    """``/feature`` says that versioning is on, or off below inter.broker.protocol.version 2.7; levels stay while on."""
-    config = shell.config
+    """Set ``/feature`` to on, or to off below inter.broker.protocol.version 2.7; feature levels are kept while on.
+
+    The znode is not created where all brokers are older than 2.7, since none of them knows it.
+    """
+    config = shell.policy
     status = FEATURES_ENABLED if config.feature_versioning_supported else FEATURES_DISABLED
     for _attempt in range(_MAX_ATTEMPTS):
         found, version = await shell.zk.get_feature()
         if isinstance(found, BadZNode):
             shell.report_bad_znodes([found])
+            return
+        if found is None and shell.settings.every_release_is_older_than((2, 7, 0)):
             return
         kept = found.features if found is not None and found.status == status == FEATURES_ENABLED else {}
         if found is not None and found.features and not kept:

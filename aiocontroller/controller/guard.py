@@ -1,9 +1,9 @@
-"""The one door into office: what speaks against it is asked here, before every election, and looked at ever after.
+"""Checks whether this process may be the controller: before every election, and continuously afterwards.
 
-``permit`` is what an election needs, and only the guard makes one.  Beside the consumer it looks at the cluster every
-few seconds, has new brokers asked (``survey``), and applies the same rules (``rules_of_office``), so that the election
-itself finds all answers there, ``/readyz`` knows whether this process could be elected, and a role that was refused is
-tried again when nothing speaks against it any more.
+An election needs a ``Permit``, and only the guard issues one.  Beside the consumer, it looks at the cluster every few
+seconds, has new brokers asked (``survey``), and applies the same rules (``rules_of_office``).  So the election
+finds all answers ready, ``/readyz`` knows whether this process could be elected, and a refused election is tried again
+when the reasons are gone.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 
 import anyio.abc
 import msgspec
-from aiozk import exc
 
+from aiocontroller.controller.obeying import read_dynamic
 from aiocontroller.controller.rules_of_office import (
     ENDS_A_TERM,
     Cluster,
@@ -30,30 +30,32 @@ from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.survey import ANSWER_WITHIN_S, BrokerSurvey
 from aiocontroller.zookeeper.acl_store import AclStore
 from aiocontroller.zookeeper.cluster_marks import ClusterMarks, read_cluster_marks
+from aiocontroller.zookeeper.from_aiozk import exc
 from aiocontroller.zookeeper.znodes import ControllerZNode
 
 log = logging.getLogger(__name__)
 
 LOOK_AGAIN_S = 3.0
 LOOK_AT_ALL_S = 30.0
-"""How often registrations are read that seem to be the same: their addresses may have changed."""
+"""How often registrations that seem unchanged are read again: their addresses may have changed."""
 
 
 class Permit:
-    """To take the role, now."""
+    """Permission to take the role now."""
 
 
 class Guard:
-    """``changed`` is called when there is something for the consumer to think about again."""
+    """``changed`` is called when the consumer has to check the role again."""
 
     def __init__(self, shell: ControllerShell, changed: Callable[[], None]) -> None:
         self.survey = BrokerSurvey(shell, self._answered)
         self.reasons: tuple[Reason, ...] = ()
-        """What speaks against being the controller, as it was seen last."""
+        """The latest reasons against being the controller."""
         self.holder: Callable[[], ControllerZNode | None] = lambda: None
-        """Who has the role, as the election knows."""
+        """The holder of the role, as last seen by the election."""
         self._shell = shell
         self._changed = changed
+        self._policy = shell.policy
         self._cluster: Cluster | None = None
         self._refused = self._stale = False
         self._wakeup = asyncio.Event()
@@ -70,7 +72,7 @@ class Guard:
     # -- before an election ----------------------------------------------------------------------------------------
 
     async def permit(self, *, deposing: ControllerZNode | None = None) -> Permit | list[Reason]:
-        """Leave to take the role, from who is ``deposing`` if anybody; or what speaks against it."""
+        """A permit to take the role, from ``deposing`` if given; or the reasons against it."""
         cluster = await self._look(deposing)
         self._judge(cluster)
         reasons = list(self.reasons)
@@ -84,15 +86,15 @@ class Guard:
         return reasons
 
     async def all_asked(self) -> None:
-        """Until every broker has answered, or could not be asked; for somebody who waits for an election."""
+        """Wait until every broker has answered or could not be asked; for a takeover on request."""
         await self._look(None)
         await self.survey.settled(ANSWER_WITHIN_S)
 
-    # -- ever after ------------------------------------------------------------------------------------------------
+    # -- afterwards ------------------------------------------------------------------------------------------------
 
     @property
     def looked(self) -> bool:
-        """Whether ``reasons`` mean anything."""
+        """Whether the cluster has been checked, so that ``reasons`` are meaningful."""
         return self._cluster is not None
 
     @property
@@ -106,7 +108,7 @@ class Guard:
             tasks.start_soon(self._look_when_read, self._shell.acls, name="guard, waiting for the ACLs")
 
     def look_now(self) -> None:
-        """Something has changed in ZooKeeper: do not wait for the next round."""
+        """Something has changed in ZooKeeper: look now, not at the next round."""
         self._stale = True
         self._wakeup.set()
 
@@ -129,12 +131,12 @@ class Guard:
                     assert self._cluster is not None
                     cluster = msgspec.structs.replace(self._cluster, holder=self.holder())
             except (exc.ZKError, OSError) as error:
-                log.debug("The guard cannot look at the cluster: %s", error)
+                log.debug("The guard cannot read the cluster's state: %s", error)
             else:
                 self._judge(cluster)
                 if self._refused and not self.reasons:
                     self._refused = False
-                    self._changed()  # what was refused then may be granted now
+                    self._changed()  # an election that was refused may be permitted now
             await self._pause()
 
     async def _pause(self) -> None:
@@ -146,10 +148,15 @@ class Guard:
         self._wakeup.clear()
 
     async def _look(self, holder: ControllerZNode | None) -> Cluster:
-        zk = self._shell.zk
-        migration, acls, (brokers, bad) = await asyncio.gather(
-            zk.get_migration(), zk.acls_exist(), zk.get_all_brokers_in_cluster(watch=False)
+        zk, known = self._shell.zk, self.survey.known.answers
+        migration, acls, (brokers, bad), _ = await asyncio.gather(
+            zk.get_migration(),
+            zk.acls_exist(),
+            zk.get_all_brokers_in_cluster(watch=False),
+            read_dynamic(self._shell, sorted(known)),
         )
+        if any(broker.id not in known for broker in brokers):
+            await read_dynamic(self._shell, sorted({*known, *(broker.id for broker in brokers)}))
         self.survey.see(brokers)
         return Cluster(brokers, bad, migration is not None, acls, holder)
 
@@ -158,20 +165,31 @@ class Guard:
             self._judge(self._cluster)
 
     def _judge(self, cluster: Cluster) -> None:
-        shell, before = self._shell, self.reasons
+        shell, before, policy = self._shell, self.reasons, self._policy
         self._cluster = cluster
-        us = Us(shell.id, shell.config, shell.own_endpoints(), shell.security, shell.authorizer)
+        self._count_settings(cluster)
+        us = Us(shell.id, shell.config, shell.own_endpoints(), shell.security, shell.authorizer, shell.settings)
         self.reasons = tuple(reasons_against(us, cluster, self.survey.known))
+        self._policy = shell.settings.policy
         if self.reasons != before:
             _log(before, self.reasons)
+        if self.reasons != before or self._policy != policy:
             self._changed()
+
+    def _count_settings(self, cluster: Cluster) -> None:
+        """Apply the settings of registered brokers, even from earlier registrations; with no broker, the last known."""
+        answers = self.survey.known.answers
+        told = {broker: answer.told for broker, answer in answers.items() if answer.told is not None}
+        present = {broker.id: told[broker.id] for broker in cluster.brokers if broker.id in told}
+        awaited = not told and any(broker.id not in self.survey.known.why_none for broker in cluster.brokers)
+        self._shell.settings.heard(present or told, no_brokers=not cluster.brokers and not cluster.bad, awaited=awaited)
 
     def _count(self, kind: Kind) -> int:
         return sum(reason.kind is kind for reason in self.reasons)
 
 
 def _log(before: Sequence[Reason], now: Sequence[Reason]) -> None:
-    """Each reason once, when it comes."""
+    """Log each reason once, when it appears."""
     for reason in now:
         if reason not in before:
             log.log(
@@ -180,4 +198,4 @@ def _log(before: Sequence[Reason], now: Sequence[Reason]) -> None:
                 reason.text,
             )
     if before and not now:
-        log.info("Nothing speaks against being the controller any more")
+        log.info("This process can be the controller again")

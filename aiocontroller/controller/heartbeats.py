@@ -1,12 +1,12 @@
-"""Connections that are there to be watched: the eyes of early detection.
+"""Heartbeat connections, the input of early detection.
 
-One connection for each peer, of its own, so that a heartbeat never waits behind a large request.  It is always read:
-the end of a stream is noticed by readers only.  A heartbeat is an ApiVersions request, the cheapest that every broker
-answers (about 50 µs).  In the mode ``full`` each peer gets one every ``interval_s``; in ``refused`` only after
+Each peer has a connection of its own, so that a heartbeat never waits behind a large request.  It is always being
+read, since only a reader notices the end of a stream.  A heartbeat is an ApiVersions request, the cheapest that every
+broker answers (about 50 µs).  In the mode ``full`` each peer gets one every ``interval_s``; in ``refused`` only after
 connecting, and while it is suspected.
 
-What is seen goes to the ``FailureDetector``; when its suspects change, ``changed`` is called.  Nothing is decided here.
-Each suspicion, and each time that evidence is held back, is counted and recorded.
+Observations go to the ``FailureDetector``; ``changed`` is called when its suspects change.  Nothing is decided here.
+Each suspicion, and each withholding of evidence, is counted and recorded.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from aiocontroller.wire.frames import FrameError, decode_response_header, encode
 
 CLIENT_ID = "aiocontroller-heartbeat"
 RECONNECT_S = 0.03
-"""Between two attempts to connect to a peer that is not suspected: two refusals within 100 ms."""
+"""Pause between attempts to connect to a peer that is not suspected, so that two refusals fit into 100 ms."""
 ANSWER_WITHIN_S = 3.0
-"""Then a connection is given up: what is lost under way may take TCP minutes to send again."""
+"""When to give up a connection: TCP may take minutes to retransmit lost packets."""
 
 
 class Heartbeats:
@@ -68,7 +68,7 @@ class Heartbeats:
     def watch(
         self, peer: int, epoch: int, endpoint_of: Callable[[], Endpoint | None], *, settled: bool = False
     ) -> None:
-        """``settled``: it was there before we were."""
+        """``settled``: the peer was there before this process started watching."""
         assert peer not in self._probes, peer
         self.detector.watch(peer, epoch, self.world.clock.monotonic(), settled=settled)
         probe = self._probes[peer] = _Probe(self, peer, endpoint_of)
@@ -93,7 +93,7 @@ class Heartbeats:
         return self.detector.suspects()
 
     def refusing_s(self, peer: int) -> float:
-        """For how long connecting to the peer has been refused without a break; 0 when it was not."""
+        """For how long the peer has refused connections without a break; 0 while it accepts them."""
         return self.detector.refusing_s(peer, self.world.clock.monotonic())
 
     def look(self) -> None:
@@ -122,7 +122,7 @@ class Heartbeats:
         )
 
     def _tick(self) -> None:
-        """Silence is what nobody reports."""
+        """Check for silence, which no event reports."""
         self._timer = None
         if self._probes:
             self.look()
@@ -157,7 +157,7 @@ class _Probe:
                 pause_s = RECONNECT_S
                 try:
                     await self._connect()
-                    pause_s = 0.0  # it was there a moment ago
+                    pause_s = 0.0  # it was up a moment ago
                     await self._converse()
                 except ConnectionRefusedError:
                     self._saw(lambda now_s: detector.refused(self._peer, now_s))
@@ -168,7 +168,7 @@ class _Probe:
                 await clock.sleep(self._heartbeats.interval_s if self._is_suspected() else pause_s)
 
     async def _connect(self) -> None:
-        """And the first heartbeat: a listener that takes a connection and resets it is none."""
+        """Connect and send the first heartbeat: a listener that accepts a connection and resets it does not count."""
         heartbeats = self._heartbeats
         endpoint = self._endpoint_of()
         if endpoint is None:
@@ -183,7 +183,7 @@ class _Probe:
         await self._heartbeat(self._connection)
 
     async def _converse(self) -> None:
-        """Until the connection ends."""
+        """Exchange heartbeats until the connection ends."""
         connection = self._connection
         assert connection is not None
         while True:
@@ -201,7 +201,7 @@ class _Probe:
             await self._heartbeat(connection)
 
     async def _heartbeat(self, connection: BrokerConnection) -> None:
-        """OSError when the connection ends, or no answer comes for so long that another is to be tried."""
+        """OSError when the connection ends, or has been silent for so long that another should be tried."""
         heartbeats = self._heartbeats
         self._correlation_id += 1
         header = encode_request_header(ApiKey.API_VERSIONS, 0, self._correlation_id, CLIENT_ID)
@@ -216,7 +216,7 @@ class _Probe:
         self._saw(lambda now_s: heartbeats.detector.answered(self._peer, now_s))
 
     def _saw(self, report: Callable[[float], None]) -> None:
-        """Whoever has been stopped may still get what was on its way; the peer may be watched by another by now."""
+        """Report an observation, unless this probe was stopped: another probe may be watching the peer by now."""
         if not self._scope.cancel_called:
             report(self._heartbeats.world.clock.monotonic())
             self._heartbeats.look()

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from aiocontroller.controller.brokers import on_replicas_become_offline
 from aiocontroller.controller.leadership_writes import journal_isrs, names, read_states_again
+from aiocontroller.controller.moving_isrs import follow_isrs
 from aiocontroller.controller.reassignment import drop_strangers, maybe_complete_reassignment
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import trigger_online_partition_state_change
@@ -26,6 +27,7 @@ from aiocontroller.core.events import (
     AlterPartitionReceived,
     IsrChangeNotification,
     LeaderAndIsrResponseReceived,
+    PartitionReassignmentIsrChange,
     UpdateMetadataResponseReceived,
 )
 from aiocontroller.zookeeper.errors import Code
@@ -36,32 +38,32 @@ log = logging.getLogger(__name__)
 
 
 WRITTEN_AT_ONCE = 1_000
-"""Partitions of one step of a write, or all of one request."""
+"""A step of a write takes whole requests until it has this many partitions."""
 
 UNKNOWN = (KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION, KafkaErrorCode.UNKNOWN_TOPIC_ID)
-"""A broker that hears this asks no more.  So it must not come from a controller that was deposed before the topic was
-made, as it may with Kafka."""
+"""Errors after which a broker does not retry.  A controller that was deposed before the topic was created must not send
+them, as Kafka's may."""
 
 Resolved = tuple[AlterPartitionReceived, list[int]]
-"""A request and the pids of the partitions that there are."""
+"""A request, and the pids of those of its partitions that exist."""
 
 
 class Begun(NamedTuple):
     verdicts: list[list[Verdict]]
-    """Of each request in the step."""
+    """For each request in the step."""
     decisions: Decisions
     writes: Writes
 
 
 async def alter_partition(shell: ControllerShell, events: Sequence[AlterPartitionReceived]) -> None:
-    """Requests of several brokers together, as long as no two of them are about the same partition."""
+    """Handle requests of several brokers together, as long as no two name the same partition."""
     waiting = deque(events)
     while waiting:
         await _alter_together(shell, _take_disjoint(shell, waiting))
 
 
 def _take_disjoint(shell: ControllerShell, waiting: deque[AlterPartitionReceived]) -> list[Resolved]:
-    """From the left; a second request about a partition is judged by what the first has made of it."""
+    """Take requests from the left; a second one about a partition waits, to be judged by the result of the first."""
     context = shell.context
     taken: list[Resolved] = []
     seen: set[int] = set()
@@ -82,10 +84,10 @@ def _take_disjoint(shell: ControllerShell, waiting: deque[AlterPartitionReceived
 
 
 async def _alter_together(shell: ControllerShell, requests: list[Resolved]) -> None:
-    """Write the changes that hold good, answer each partition by itself, tell all metadata caches.
+    """Write the valid changes, answer each partition separately, then update all metadata caches.
 
-    The leader waits with what it acknowledges; the caches are in no hurry (Kafka tells them first).  While one step is
-    answered, ZooKeeper works on the next.
+    The leader delays acknowledgements until it is answered, so it comes first; Kafka updates the caches first.  While
+    one step is answered, ZooKeeper works on the next.
     """
 
     refused: dict[int, list[int]] = {}
@@ -115,7 +117,7 @@ async def _alter_together(shell: ControllerShell, requests: list[Resolved]) -> N
 def _refused_strangers(
     shell: ControllerShell, step: list[Resolved], verdicts: list[list[Verdict]]
 ) -> dict[int, list[int]]:
-    """pid -> whom its leader takes for a replica, and so would again: Kafka lets them in."""
+    """pid -> brokers that its leader wrongly takes for replicas, and would propose again; Kafka accepts them."""
     return {
         verdict.pid: strangers(shell.context, verdict.pid, change.isr)
         for (event, _), each in zip(step, verdicts, strict=True)
@@ -138,7 +140,7 @@ def _steps(requests: Iterable[Resolved]) -> list[list[Resolved]]:
 
 
 async def _write(shell: ControllerShell, step: list[Resolved]) -> Begun:
-    """Judge, and write what may be written, each partition once."""
+    """Validate the changes, and write the valid ones, each partition once."""
     context = shell.context
     verdicts = [
         [check_partition(context, change, event.broker, event.version) for change in event.partitions]
@@ -157,7 +159,7 @@ async def _write(shell: ControllerShell, step: list[Resolved]) -> Begun:
 
 
 async def _finish(shell: ControllerShell, begun: Begun) -> dict[int, KafkaErrorCode]:
-    """Take what ZooKeeper took; returns pid -> how that went."""
+    """Apply the changes that ZooKeeper accepted; returns pid -> error code."""
     _, decisions, writes = begun
     if not decisions.pids:
         return {}
@@ -200,16 +202,25 @@ async def isr_change_notification(shell: ControllerShell, event: IsrChangeNotifi
     if found:
         await shell.send_update_metadata(shell.context.brokers, found)
         await maybe_complete_reassignment(shell, found)
-        await drop_strangers(shell, {pid: strangers(shell.context, pid, table.isr(pid)) for pid in found})
         if not shell.context.table.not_online.keys().isdisjoint(found):
-            await trigger_online_partition_state_change(shell)  # the replica that can lead may have come into sync
+            await trigger_online_partition_state_change(shell)  # an eligible leader may have joined the ISR
     await shell.zk.delete_isr_change_notifications(names, fence=shell.context.epoch_zk_version)
 
 
-async def leader_and_isr_response_received(shell: ControllerShell, event: LeaderAndIsrResponseReceived) -> None:
-    """A replica whose log directory has failed goes offline; every other error is normal or the broker's to repair.
+async def partition_reassignment_isr_change(
+    shell: ControllerShell, events: Sequence[PartitionReassignmentIsrChange]
+) -> None:
+    """An added replica may have joined the ISR; the leader's notification comes later."""
+    table, under_way = shell.context.table, shell.context.partitions_being_reassigned
+    pids = sorted({pid for event in events if (pid := table.pid(event.topic, event.partition)) in under_way})
+    await follow_isrs(shell, pids)
+    await maybe_complete_reassignment(shell, pids)
 
-    After a failover brokers answer STALE_CONTROLLER_EPOCH for each partition whose leader epoch they know already.
+
+async def leader_and_isr_response_received(shell: ControllerShell, event: LeaderAndIsrResponseReceived) -> None:
+    """Take replicas offline whose log directory has failed; other errors are normal, or for the broker to resolve.
+
+    After a failover, brokers answer STALE_CONTROLLER_EPOCH for each partition whose leader epoch they know already.
     """
     context = shell.context
     broker = context.brokers.get(event.broker)
@@ -240,7 +251,7 @@ async def update_metadata_response_received(shell: ControllerShell, event: Updat
 
 
 def _log_refusal(broker: int, request: str, code: int) -> None:
-    """A stale broker epoch is a bounce that we are about to hear of; everything else is worth somebody's attention."""
+    """Log a refusal: a stale broker epoch is a bounce about to be reported; other errors need attention."""
     level = logging.INFO if code == KafkaErrorCode.STALE_BROKER_EPOCH else logging.ERROR
     log.log(level, "Broker %d refused %s with %s", broker, request, _named(code))
 

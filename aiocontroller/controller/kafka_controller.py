@@ -1,16 +1,17 @@
-"""The consumer: takes one event at a time and gives it to its handler (Kafka's ``KafkaController``).
+"""The consumer: takes one event at a time and passes it to its handler (Kafka's ``KafkaController``).
 
-Everything that may go wrong with an event ends here, in one place:
- * the role is gone (``ControllerMovedError``): resign, and look who has it;
+All failures of events are handled here:
+ * the role is lost (``ControllerMovedError``): resign, and read who holds it;
  * the session is gone (``SessionExpiredError``): nothing to do, ``Expire`` is the next event;
- * anything else is a bug.  It costs a reload of the cluster in the same term, never the term and never a silent
-   divergence: what was asked is answered with UNKNOWN_SERVER_ERROR, and what keeps failing is set aside (``faults``);
- * a bug on the way into office: the role is given back, and everybody contends again, this process too.  When that
-   repeats, the process gives up with an error: it cannot hold the role.
+ * any other error is a bug.  It costs a reload of the cluster in the same term, but neither the term nor consistency:
+   a request is answered with UNKNOWN_SERVER_ERROR, and an event that keeps failing is set aside (``faults``);
+ * a bug during the failover: the role is given back, and all candidates contend again, this process included.  When
+   that repeats, the process ends with an error: it cannot hold the role.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,42 +19,27 @@ from typing import Any
 
 import msgspec
 
-from aiocontroller.controller import (
-    brokers,
-    controlled_shutdown,
-    delegation_tokens,
-    failover,
-    fast_bounce,
-    features,
-    isr,
-    leader_elections,
-    log_dirs,
-    own_replicas,
-    producer_ids,
-    reassignment,
-    suspicions,
-    topic_admin,
-    topic_deletion,
-    topics,
-    unclean_elections,
-    user_scram_credentials,
-)
+from aiocontroller.controller import debts
 from aiocontroller.controller.channel_manager import Response
 from aiocontroller.controller.controller_election import ControllerElection
+from aiocontroller.controller.event_handlers import GATHERED, HANDLERS, SIGNALS, check_event_types
 from aiocontroller.controller.event_queue import QueuedEvent
 from aiocontroller.controller.failover import StepFailedError
 from aiocontroller.controller.faults import MAX_ERROR_LENGTH, name_of, refuse
 from aiocontroller.controller.guard import Guard
+from aiocontroller.controller.obeying import obey
 from aiocontroller.controller.readiness import Readiness, readiness
+from aiocontroller.controller.reassignment import drop_strangers_read_again
 from aiocontroller.controller.release import RoleRelease
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core import events as ev
-from aiocontroller.core.errors import AioControllerError, ControllerMovedError, KafkaErrorCode
+from aiocontroller.core.debts import Deletions
+from aiocontroller.core.errors import AioControllerError, ControllerEpochError, ControllerMovedError, KafkaErrorCode
 from aiocontroller.core.states import PartitionState
 from aiocontroller.core.topic_deletion import replicas_ineligible_to_delete, replicas_to_delete
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.leader_and_isr import decode_leader_and_isr_response
-from aiocontroller.wire.stop_replica import decode_stop_replica_response
+from aiocontroller.wire.stop_replica import StopReplicaResponse, decode_stop_replica_response
 from aiocontroller.wire.update_metadata import decode_update_metadata_response
 from aiocontroller.zookeeper.client import SessionEvent
 from aiocontroller.zookeeper.errors import SessionExpiredError
@@ -63,99 +49,23 @@ log = logging.getLogger(__name__)
 
 FAULTS_TO_GIVE_UP = 3
 FAULT_WINDOW_S = 60.0
-"""Of failed ways into office."""
+"""Window in which failed failovers are counted."""
 LONGEST_WAIT_S = 30.0
-"""Before the next of them."""
+"""Longest delay before contending again."""
 MAX_DEPOSITIONS = 16
-"""Terms that end one after the other before they have really begun."""
+"""Terms in a row that may be lost before their failover has completed."""
 EVENTS_REMEMBERED = 20
 MAX_GATHERED = 100
 ZK_MODE = 4
-"""Kafka's ``ZkMigrationState`` of a cluster that has not begun to migrate."""
-
-Handler = Callable[[ControllerShell, Any], Awaitable[object]]
-
-HANDLERS: dict[type[ev.Event], Handler] = {
-    ev.BrokerChange: brokers.broker_change,
-    ev.BrokerModifications: brokers.broker_modifications,
-    ev.TopicChange: topics.topic_change,
-    ev.IsrChangeNotification: isr.isr_change_notification,
-    ev.LeaderAndIsrResponseReceived: isr.leader_and_isr_response_received,
-    ev.UpdateMetadataResponseReceived: isr.update_metadata_response_received,
-    ev.StopReplicaResponseReceived: log_dirs.stop_replica_response_received,
-    ev.CreateTopics: topic_admin.create_topics,
-    ev.CreatePartitions: topic_admin.create_partitions,
-    ev.DeleteTopics: topic_admin.delete_topics,
-    ev.TopicDeletion: topic_deletion.topic_deletion,
-    ev.LogDirEventNotification: log_dirs.log_dir_event_notification,
-    ev.ZkPartitionReassignment: reassignment.zk_partition_reassignment,
-    ev.OwnReplicas: own_replicas.move_own_replicas,
-    ev.ApiPartitionReassignment: reassignment.api_partition_reassignment,
-    ev.ListPartitionReassignments: reassignment.list_partition_reassignments,
-    ev.ReplicaLeaderElection: leader_elections.replica_leader_election,
-    ev.ZkPreferredReplicaElection: leader_elections.zk_preferred_replica_election,
-    ev.ConfigChange: unclean_elections.config_change,
-    ev.UncleanLeaderElectionEnable: unclean_elections.unclean_leader_election_enable,
-    ev.TopicUncleanLeaderElectionEnable: unclean_elections.topic_unclean_leader_election_enable,
-    ev.AutoPreferredReplicaLeaderElection: leader_elections.auto_preferred_replica_leader_election,
-    ev.OfflinePartitionsSweep: leader_elections.offline_partitions_sweep,
-    ev.ControlledShutdown: controlled_shutdown.controlled_shutdown,
-    ev.SuspectsChange: suspicions.suspects_change,
-    ev.StaleRegistration: fast_bounce.remove_stale_registration,
-    ev.ExpireDelegationTokens: delegation_tokens.expire_delegation_tokens,
-    ev.AllocateProducerIds: producer_ids.allocate_producer_ids,
-    ev.AlterUserScramCredentials: user_scram_credentials.alter_user_scram_credentials,
-    ev.UpdateFeatures: features.update_features,
-    ev.FailoverStep: failover.failover_step,
-}
-"""What only the active controller does; while standing by these events are dropped, requests among them refused."""
-
-GATHERED: dict[type[ev.Event], Callable[[ControllerShell, Sequence[Any]], Awaitable[object]]] = {
-    ev.AlterPartitionReceived: isr.alter_partition,
-    ev.PartitionModifications: topics.partition_modifications,
-}
-"""The same, of events that are handled together when they stand one after the other: one write, one round of requests.
-
-Many brokers lose a follower at once, an operator expands many topics: then it is what makes us fast.
-"""
-
-SIGNALS: dict[Change, Callable[[str], ev.Event]] = {
-    Change.CONTROLLER_CHANGED: lambda _: ev.ControllerChange(),
-    Change.CONTROLLER_DELETED: lambda _: ev.Reelect(),
-    Change.BROKER_IDS: lambda _: ev.BrokerChange(),
-    Change.BROKER: lambda name: ev.BrokerModifications(int(name)),
-    Change.TOPICS: lambda _: ev.TopicChange(),
-    Change.TOPIC: ev.PartitionModifications,
-    Change.ISR_CHANGE: lambda _: ev.IsrChangeNotification(),
-    Change.TOPIC_DELETIONS: lambda _: ev.TopicDeletion(),
-    Change.LOG_DIR_EVENT: lambda _: ev.LogDirEventNotification(),
-    Change.REASSIGN_PARTITIONS: lambda _: ev.ZkPartitionReassignment(),
-    Change.PREFERRED_ELECTION: lambda _: ev.ZkPreferredReplicaElection(),
-    Change.CONFIG_CHANGES: lambda _: ev.ConfigChange(),
-}
-"""What a change in ZooKeeper puts into the queue."""
-
-
-OF_OFFICE = (
-    ev.Startup,
-    ev.ControllerChange,
-    ev.Reelect,
-    ev.ControllerSuspected,
-    ev.Expire,
-    ev.TakeOver,
-    ev.GoOnReleasing,
-    ev.GuardChange,
-    ev.ShutdownEventThread,
-)
-"""Events on the way into office and out of it: when one fails, there is no term to go on with."""
+"""Kafka's ``ZkMigrationState`` of a cluster that has not started to migrate."""
 
 
 class GivingUpError(AioControllerError):
-    """This process came into office several times in a short time and could not load the cluster."""
+    """This process became the controller several times in a short time and could not load the cluster."""
 
 
 def _short(error: Exception) -> str:
-    return repr(error)[:MAX_ERROR_LENGTH]
+    return (str(error) if isinstance(error, ControllerEpochError) else repr(error))[:MAX_ERROR_LENGTH]
 
 
 class RecentEvent(msgspec.Struct, frozen=True):
@@ -177,7 +87,7 @@ class KafkaController:
         self.recent: deque[RecentEvent] = deque(maxlen=EVENTS_REMEMBERED)
         self.state = ev.ControllerState.Idle
         self.handling = ""
-        """The event in hand."""
+        """The event being handled."""
         self._faults: deque[float] = deque()
         self._stopping = False
         self._queue_time = shell.metrics.timer("kafka.controller", "ControllerEventManager", "EventQueueTimeMs")
@@ -189,10 +99,14 @@ class KafkaController:
         self._register_gauges()
         shell.zk.on_change = self._on_change
 
-    # -- inputs: each does nothing but enqueue ---------------------------------------------------------------------
+    # -- inputs: each only enqueues --------------------------------------------------------------------------------
 
     def _on_change(self, change: Change, name: str) -> None:
         signal = SIGNALS.get(change)
+        if change is Change.TOPIC_DELETED:
+            topic = self.shell.context.table.topic_by_name.get(name)
+            if topic is not None and not topic.deleting:
+                self.shell.auditor.look_soon((name,))  # it may be created again before the event is handled
         if change in (Change.BROKER_IDS, Change.BROKER):
             self.guard.look_now()
         if signal is not None:
@@ -206,7 +120,7 @@ class KafkaController:
             self.shell.queue.append(ev.Reelect())
 
     def on_response(self, response: Response) -> None:
-        """Called by senders; a broker's malformed answer raises FrameError, which costs it its connection."""
+        """Called by senders; a malformed response raises FrameError, which closes the broker's connection."""
         who = (response.broker, response.broker_epoch)
         match response.api:
             case ApiKey.LEADER_AND_ISR:
@@ -216,23 +130,27 @@ class KafkaController:
                 )
             case ApiKey.UPDATE_METADATA:
                 code = decode_update_metadata_response(response.version, response.body)
-                if code:  # ten brokers' assent to each AlterPartition would stand before the next one
+                if code:  # successes are dropped: each AlterPartition would queue one per broker ahead of the next
                     self.shell.queue.append(ev.UpdateMetadataResponseReceived(*who, code))
             case ApiKey.STOP_REPLICA:
-                stopped = decode_stop_replica_response(response.version, response.body)
+                stopped = StopReplicaResponse(KafkaErrorCode.REQUEST_TIMED_OUT, ())
+                if not response.silent:
+                    stopped = decode_stop_replica_response(response.version, response.body)
+                asked = response.asked or Deletions()
                 self.shell.queue.append(
-                    ev.StopReplicaResponseReceived(*who, stopped.error_code, stopped.partitions, response.pids)
+                    ev.StopReplicaResponseReceived(*who, stopped.error_code, stopped.partitions, asked)
                 )
 
     @property
     def releasing(self) -> bool:
-        """The role is being given back on somebody's word."""
+        """Whether the role is being given back on request."""
         return self._release.under_way
 
     # -- the consumer ----------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Process events until ``ShutdownEventThread``; GivingUpError when bugs repeat."""
+        self.shell.owner = asyncio.current_task()
         self.shell.queue.append(ev.Startup())
         while not self._stopping:
             await self._process(await self.shell.queue.get())
@@ -274,9 +192,9 @@ class KafkaController:
         self._account(gathered, started_s, clock.monotonic(), detail)
 
     async def _recover(self, events: Sequence[ev.Event], error: Exception) -> str:
-        """Out of trouble, whatever meets us on the way; what it was, for the records.
+        """Recover from an error, including errors during the recovery; returns a description for the journal.
 
-        The next term, too, may be over before its failover is done, and its failover may have a bug.
+        The next term may also end before its failover is done, and its failover may fail too.
         """
         lost = isinstance(error, (SessionExpiredError, ControllerMovedError))
         for event in events:
@@ -296,49 +214,76 @@ class KafkaController:
                 raise
             except Exception as another:
                 error, events = another, ()
-        raise GivingUpError(f"deposed {MAX_DEPOSITIONS} times on end, the last: {error!r}") from error
+        raise GivingUpError(f"deposed {MAX_DEPOSITIONS} times in a row, last: {error!r}") from error
 
     async def _handle(self, events: Sequence[ev.Event]) -> None:
         event = events[0]
-        match event:
-            case ev.Startup():
-                await self.election.startup()
-            case ev.ControllerChange():
-                await self.election.maybe_resign()
-                if self.election.holder is None:
-                    # Created and deleted again before the watch was armed anew: nobody else tells (Kafka stands by).
-                    await self.election.stand()
-            case ev.Reelect():
-                await self.election.maybe_resign()
-                await self.election.stand()
-            case ev.GuardChange():
-                await self._guard_change()
-            case ev.ControllerSuspected():
-                await self.election.succeed()
-            case ev.Expire():
-                await self.election.expire()
-            case ev.TakeOver():
-                event.reply.answer(await self.election.take_over())
-            case ev.Release():
-                await self._release.begin(event)
-            case ev.GoOnReleasing():
-                await self._release.go_on()
-            case ev.ShutdownEventThread():
-                self._stopping = True
-                await self.election.shutdown()
-            case _ if not self.election.active:
-                for refused in events:
-                    refuse(refused, KafkaErrorCode.NOT_CONTROLLER)
-            case _ if type(event) in GATHERED:
-                await GATHERED[type(event)](self.shell, events)
-            case _:
-                await HANDLERS[type(event)](self.shell, event)
+        if (of_office := OFFICE.get(type(event))) is not None:
+            await of_office(self, event)
+        elif not self.election.active:
+            for refused in events:
+                refuse(refused, KafkaErrorCode.NOT_CONTROLLER)
+        elif (of_many := GATHERED.get(type(event))) is not None:
+            await of_many(self.shell, events)
+        elif type(event) in RELOADS:
+            await self._load_anew()
+        else:
+            await HANDLERS[type(event)](self.shell, event)
+        if self.shell.context.read_with_strangers and self.election.active:
+            await drop_strangers_read_again(self.shell)
 
-    async def _guard_change(self) -> None:
-        """Try again what was refused; give back what should not have been won."""
+    # -- events of elections, failovers and resignations -----------------------------------------------------------
+
+    async def _startup(self, _: ev.Startup) -> None:
+        await self.election.startup()
+
+    async def _controller_change(self, _: ev.ControllerChange) -> None:
+        await self.election.maybe_resign()
+        if self.election.holder is None:
+            # Created and deleted before the watch was re-armed: no other event will come (Kafka keeps standing by).
+            await self.election.stand()
+
+    async def _reelect(self, _: ev.Reelect) -> None:
+        await self.election.maybe_resign()
+        await self.election.stand()
+
+    async def _controller_suspected(self, _: ev.ControllerSuspected) -> None:
+        await self.election.succeed()
+
+    async def _expire(self, _: ev.Expire) -> None:
+        await self.election.expire()
+
+    async def _begin_release(self, event: ev.Release) -> None:
+        await self._release.begin(event)
+
+    async def _go_on_releasing(self, _: ev.GoOnReleasing) -> None:
+        await self._release.go_on()
+
+    async def _shutdown(self, _: ev.ShutdownEventThread) -> None:
+        self._stopping = True
+        await self.election.shutdown()
+
+    async def _take_over(self, event: ev.TakeOver) -> None:
+        event.reply.answer(await self._taken_over(event.keep_ours))
+
+    async def _taken_over(self, keep_ours: Sequence[str]) -> list[str]:
+        """Take over; ``keep_ours`` then holds as long as this process runs, unless the takeover is refused."""
+        settings = self.shell.settings
+        before = settings.keep_ours
+        settings.insist([*before, *keep_ours])
+        reasons = await self.election.take_over()
+        if reasons:
+            settings.insist(before)
+        else:
+            obey(self.shell)
+        return reasons
+
+    async def _guard_change(self, _: ev.GuardChange) -> None:
+        """Retry a refused election, or give back a role that the guard's rules forbid."""
         if not self.election.active:
             await self.election.stand()
             return
+        obey(self.shell)
         reasons = self.guard.reasons_to_resign
         if reasons and not self._release.under_way:
             for reason in reasons:
@@ -346,27 +291,35 @@ class KafkaController:
             await self._release.begin(ev.Release(reply=ev.Reply(lambda _: None), for_good=False))
 
     async def _fault(self, events: Sequence[ev.Event], error: Exception) -> None:
-        """``events`` failed; or, without any, the way into office or a reload."""
+        """``events`` failed; without events, a failover or reload failed."""
         if isinstance(error, StepFailedError):
             events, error = [error.event], error.error
         name = name_of(events[0]) if events else "failover"
         self.shell.journal.append("fault", event=name.partition(" ")[0], detail=_short(error))
-        if not events or isinstance(events[0], OF_OFFICE) or not self.election.active:
-            log.error("Bug while processing %s: giving the role back", name, exc_info=error)
+        if not events or type(events[0]) in ENDS_THE_TERM or not self.election.active:
+            if isinstance(error, ControllerEpochError):
+                log.error("Not taking the role: %s", error)
+            else:
+                log.error("Bug while processing %s: giving the role back", name, exc_info=error)
             await self._give_back(error)
             return
-        log.error("Bug while processing %s: loading the cluster anew", name, exc_info=error)
+        log.error("Bug while processing %s: reloading the cluster", name, exc_info=error)
         faults, brokers = self.shell.faults, list(self.shell.context.brokers)
         for event in events:
             delay_s = faults.failed(event, error, brokers)
             if delay_s:
                 log.error("%s is set aside for %.0f s", name_of(event), delay_s)
+        await self._load_anew()
+
+    async def _load_anew(self) -> None:
+        """Reload after a fault, or when the last broker has changed its protocol version, where Kafka would have a new
+        controller: features, topic ids and the requests about them depend on it."""
         await self.election.reload()
-        faults.schedule_retries(self.shell.queue)
+        self.shell.faults.schedule_retries(self.shell.queue)
         self._release.resume()
 
     async def _give_back(self, error: Exception) -> None:
-        """Resign, if we are in office, and contend again after a while, so that others may come first."""
+        """Resign if active, and contend again after a delay, so that other candidates may win."""
         now_s = self.shell.world.clock.monotonic()
         self.shell.faults.failed_events.inc()
         self._faults.append(now_s)
@@ -374,21 +327,23 @@ class KafkaController:
             self._faults.popleft()
         was_active = self.election.active
         await self.election.trigger_controller_move()
-        self.election.failure = f"the way into office failed: {_short(error)}"
+        self.election.failure = f"the failover failed: {_short(error)}"
         if was_active and len(self._faults) >= FAULTS_TO_GIVE_UP:
             raise GivingUpError(
-                f"{len(self._faults)} faults within {FAULT_WINDOW_S:.0f} s on the way into office, the last: {error!r}"
+                f"{len(self._faults)} faults within {FAULT_WINDOW_S:.0f} s during failovers, last: {error!r}"
             ) from error
         delay_s = min(2.0 ** (len(self._faults) - 1), LONGEST_WAIT_S)
         self.shell.queue.schedule("contend again", delay_s, ev.Reelect())
 
-    # -- what others see -------------------------------------------------------------------------------------------
+    # -- status and metrics ----------------------------------------------------------------------------------------
 
     def _account(self, gathered: Sequence[QueuedEvent], started_s: float, ended_s: float, detail: str) -> None:
-        """Events that were handled together are one record; the one that waited longest gives its ``queue_us``."""
+        """Record events; those handled together are one record, with the longest wait as ``queue_us``."""
         state = gathered[0].event.state
         if state in self._timers:
             self._timers[state].observe(ended_s - started_s)
+        if gathered[0].event.is_routine and not detail:
+            return
         name = type(gathered[0].event).__name__
         queue_us, processing_us = int((started_s - gathered[0].enqueued_s) * 1e6), int((ended_s - started_s) * 1e6)
         self.shell.journal.append(
@@ -408,7 +363,7 @@ class KafkaController:
         return readiness(self.shell, self.election, self.guard)
 
     def status(self) -> dict[str, Any]:
-        """For people and programs; numbers of this term only."""
+        """Status as JSON values; numbers are of this term only."""
         shell, table = self.shell, self.shell.context.table
         return {
             "id": shell.id,
@@ -424,8 +379,11 @@ class KafkaController:
             "shutting_down": list(shell.context.shutting_down),
             "standing_by_for": self.election.standing_by_for,
             "suspected": list(shell.context.suspected),
+            "settings": shell.settings.summary(),
             "queue_size": len(shell.queue),
             "set_aside": shell.faults.status(),
+            "debts": debts.status(shell),
+            "audit": shell.auditor.status(),
             "topics": len(table.topic_by_name),
             "partitions": len(table),
             "offline_partitions": self._offline_partitions(),
@@ -434,9 +392,8 @@ class KafkaController:
         }
 
     def _offline_partitions(self) -> int:
-        """Kafka's ``OfflinePartitionsCount``: those that are New count too, nobody leads them."""
-        counts = self.shell.context.table.count_by_state
-        return counts[PartitionState.OfflinePartition] + counts[PartitionState.NewPartition]
+        """Kafka's ``OfflinePartitionsCount``, without partitions that never had a leader (New)."""
+        return self.shell.context.table.count_by_state[PartitionState.OfflinePartition]
 
     def _register_gauges(self) -> None:
         shell = self.shell
@@ -458,3 +415,31 @@ class KafkaController:
         for name, read in gauges.items():
             shell.metrics.gauge("kafka.controller", "KafkaController", name, read)
         shell.metrics.gauge("kafka.controller", "ControllerEventManager", "EventQueueSize", lambda: len(shell.queue))
+        for name, count in {
+            "Signals": lambda: shell.queue.statistics().signals,
+            "ClientRequests": lambda: shell.queue.statistics().client_requests,
+            "RefusedClientRequests": lambda: shell.queue.statistics().refused,
+        }.items():
+            shell.metrics.gauge("aiocontroller", "EventQueue", name, count)
+        shell.metrics.gauge("aiocontroller", "Debts", "ReplicasToDelete", lambda: len(shell.context.debts))
+
+
+OFFICE: dict[type[ev.Event], Callable[[KafkaController, Any], Awaitable[object]]] = {
+    ev.Startup: KafkaController._startup,
+    ev.ControllerChange: KafkaController._controller_change,
+    ev.Reelect: KafkaController._reelect,
+    ev.ControllerSuspected: KafkaController._controller_suspected,
+    ev.Expire: KafkaController._expire,
+    ev.TakeOver: KafkaController._take_over,
+    ev.GuardChange: KafkaController._guard_change,
+    ev.Release: KafkaController._begin_release,
+    ev.GoOnReleasing: KafkaController._go_on_releasing,
+    ev.ShutdownEventThread: KafkaController._shutdown,
+}
+"""Handled whether this controller is active or not: elections, failovers and resignations."""
+ENDS_THE_TERM = frozenset(OFFICE).difference((ev.Release,))
+"""When one of these fails, the term cannot go on."""
+RELOADS = frozenset((ev.ProtocolChange,))
+"""These restart the term."""
+
+check_event_types((OFFICE, RELOADS, HANDLERS, GATHERED))

@@ -1,4 +1,4 @@
-"""Leaders are elected because somebody asks, or because they should go back to where they are preferred."""
+"""Leader elections on request, and periodic elections of preferred leaders and for offline partitions."""
 
 from __future__ import annotations
 
@@ -31,28 +31,36 @@ AUTO_REBALANCE = "auto-leader-rebalance-task"
 FIRST_RUN_S = 5.0
 
 PARTITIONS_AT_ONCE = 5_000
-"""Looked at before others may run."""
+"""Partitions checked before other tasks may run."""
 
 Answers = dict[TopicPartition, tuple[KafkaErrorCode, str]]
 
 
 # -- by request --------------------------------------------------------------------------------------------------------
 
+FIRST_WITH_NOT_NEEDED = (2, 4)
+"""Tools of older releases do not know ELECTION_NOT_NEEDED and report it as a failure."""
+DONE = (KafkaErrorCode.NONE, "")
+
 
 async def replica_leader_election(shell: ControllerShell, event: ReplicaLeaderElection) -> None:
-    """Answers for the partitions that were named; where none was, for those that an election was needed for."""
+    """Answers for the named partitions; if none were named, for those that needed an election."""
     table = shell.context.table
     asked = event.partitions
     if asked is None:
-        asked = tuple(table.topic_partition(pid) for pid in table.pids())
+        # the partitions that brokers know of: Kafka takes all partitions from its metadata cache
+        led = (pid for pid in table.pids() if table.isr_of[pid] != NO_ISR and not table.topic(pid).deleting)
+        asked = tuple(table.topic_partition(pid) for pid in led)
     answers = await on_replica_election(shell, asked, event.election_type)
     if event.partitions is None:
         answers = {tp: a for tp, a in answers.items() if a[0] != KafkaErrorCode.ELECTION_NOT_NEEDED}
+    elif shell.settings.release < FIRST_WITH_NOT_NEEDED:
+        answers = {tp: DONE if a[0] == KafkaErrorCode.ELECTION_NOT_NEEDED else a for tp, a in answers.items()}
     event.reply.answer(answers)
 
 
 async def zk_preferred_replica_election(shell: ControllerShell, event: ZkPreferredReplicaElection) -> None:
-    """The znode goes whatever the outcome, and is watched again."""
+    """Elect the requested leaders; the znode is deleted whatever the outcome, and watched again."""
     requested = await shell.zk.get_preferred_replica_election(watch=True)
     if requested is None:
         return
@@ -70,7 +78,7 @@ async def zk_preferred_replica_election(shell: ControllerShell, event: ZkPreferr
 async def on_replica_election(
     shell: ControllerShell, partitions: Iterable[TopicPartition], election_type: ElectionType
 ) -> Answers:
-    """Elect those that need it; every partition gets its answer."""
+    """Elect leaders for the partitions that need it; every partition gets an answer."""
     table = shell.context.table
     answers: Answers = {}
     electable: list[int] = []
@@ -79,7 +87,7 @@ async def on_replica_election(
             await shell.breathe()
         pid = table.pid(*tp)
         refusal = _refusal(shell, pid, election_type)
-        answers[tp] = refusal or (KafkaErrorCode.NONE, "")
+        answers[tp] = refusal or DONE
         if refusal is None:
             electable.append(pid)
     preferred = election_type is ElectionType.PREFERRED
@@ -118,16 +126,18 @@ def _refusal(shell: ControllerShell, pid: int, election_type: ElectionType) -> t
 
 
 def schedule_auto_leader_rebalance(shell: ControllerShell, delay_s: float | None = None) -> None:
-    if shell.config.auto_leader_rebalance_enable:
-        interval_s = shell.config.leader_imbalance_check_interval_seconds if delay_s is None else delay_s
+    if shell.policy.auto_leader_rebalance_enable:
+        interval_s = shell.policy.leader_imbalance_check_interval_seconds if delay_s is None else delay_s
         shell.queue.schedule(AUTO_REBALANCE, interval_s, AutoPreferredReplicaLeaderElection())
 
 
 async def auto_preferred_replica_leader_election(
     shell: ControllerShell, event: AutoPreferredReplicaLeaderElection
 ) -> None:
+    if not shell.policy.auto_leader_rebalance_enable:
+        return  # the brokers' setting has been switched off
     try:
-        pids = partitions_to_rebalance(shell.context, shell.config.leader_imbalance_per_broker_percentage)
+        pids = partitions_to_rebalance(shell.context, shell.policy.leader_imbalance_per_broker_percentage)
         if pids:
             log.info("Moving %s to their preferred leaders", shell.sample(pids))
             await handle_partition_state_changes(shell, pids, PartitionState.OnlinePartition, Strategy.PREFERRED)
@@ -136,5 +146,5 @@ async def auto_preferred_replica_leader_election(
 
 
 async def offline_partitions_sweep(shell: ControllerShell, event: OfflinePartitionsSweep) -> None:
-    """Elect wherever ZooKeeper shows a live replica in sync; whatever stays offline is looked at again later."""
+    """Elect where ZooKeeper shows a live replica in the ISR; partitions that stay offline are retried later."""
     await trigger_online_partition_state_change(shell)

@@ -1,26 +1,29 @@
-"""The middle beat: leaderships are decided, written under the fence, taken into the context, and told.
+"""Leadership changes: decided, written under the fence, applied to the context, and sent to brokers.
 
-Nothing is read before the first write: what the context holds is written conditionally on the version it came with.
-Where ZooKeeper says that the version has moved on (a broker of an old protocol version writes ISRs itself), the state
-is read again and decided anew, a bounded number of times.
+States are not read before the first write, which is conditional on the version that the context holds.  On a version
+conflict (a broker of an old protocol version writes ISRs itself), the state is read and the change decided again, a
+bounded number of times.
 
-A write of many partitions goes in steps, and several ``Change``s go in one stream of them: while one step is committed
-and told, ZooKeeper works on the next, whichever change it belongs to.  A step is decided just before it is written, so
-changes that go together must be about different partitions.
+A write of many partitions is split into steps, and several ``Change``s share one stream of steps: while one step is
+applied and sent, ZooKeeper works on the next, whichever change it belongs to.  A step is decided just before it is
+written, so changes in one stream must be about different partitions.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.core.alter_partition import strangers
 from aiocontroller.core.columns import take
 from aiocontroller.core.decisions import Decisions, commit, joined
+from aiocontroller.core.effects import Effects
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.ids import LeaderAndIsr
-from aiocontroller.core.partitions import NO_ISR
+from aiocontroller.core.partitions import NO_ISR, Topic
+from aiocontroller.core.request_batch import RequestBatch
 from aiocontroller.core.states import PartitionState
 from aiocontroller.journal.records import PartitionColumns
 from aiocontroller.zookeeper.errors import Code
@@ -29,38 +32,43 @@ from aiocontroller.zookeeper.writes import Writes
 
 MAX_ATTEMPTS = 16
 WRITTEN_AT_ONCE = 4_000
-"""Partitions of one step."""
+"""Partitions in one step."""
 WRITTEN_FIRST = 2_000
-"""Of the first of several, so that somebody hears soon."""
+"""Partitions in the first of several steps, so that the first brokers are told soon."""
 STATE_NAMES = [state.name for state in sorted(PartitionState)]
 
 
 class Planned(NamedTuple):
-    """A step: what to write, and what to do with those that were written, once the context holds them."""
+    """A step: the states to write, and a pure function from the written ones, which the context holds, to effects."""
 
     decisions: Decisions
-    tell: Callable[[Decisions], Awaitable[None]]
+    effects: Callable[[Decisions], Effects]
 
 
 class Change(ABC):
     """New leaderships for partitions, decided anew until ZooKeeper has taken them."""
 
-    def __init__(self, pids: Sequence[int]) -> None:
+    def __init__(self, pids: Sequence[int], batch: RequestBatch | None = None) -> None:
+        self.batch = batch
+        """Takes the requests; None for a change that sends none."""
         self.undecided = pids
-        """Not looked at yet, or changed by somebody else since: the context now holds what is there."""
+        """pids still to be decided, or to be decided again after a foreign write that the context has adopted."""
         self.done: list[int] = []
         self.failed: dict[int, str] = {}
-        """pid -> why it stays as it is."""
+        """pid -> why it stays unchanged."""
 
     @abstractmethod
     async def decide(self, pids: Sequence[int]) -> Planned:
-        """Reads the context and changes nothing in it: an earlier step may be on its way still."""
+        """Plan a step without changing the context: an earlier step may still be in flight."""
+
+    def carried_out(self, effects: Effects) -> None:  # noqa: B027  # most changes do not look
+        """Called with the effects of each step."""
 
     async def reconsider(self) -> None:  # noqa: B027  # most changes have nothing to reconsider
-        """Called when nothing is undecided and nothing on its way: make undecided again what memory decided wrongly."""
+        """Called when nothing is undecided or in flight: reopen pids that stale memory may have decided wrongly."""
 
     async def _read_what_changed(self, shell: ControllerShell, pids: Sequence[int]) -> list[int]:
-        """Take these states from ZooKeeper; those that somebody else has written since are undecided again."""
+        """Read these states from ZooKeeper; pids with a foreign write become undecided again."""
         versions = take(pids, shell.context.table.partition_epoch)[0]
         unread = await read_states_again(shell, pids)
         changed = [
@@ -74,11 +82,11 @@ class Change(ABC):
 
 
 Step = list[tuple[Change, Sequence[int]]]
-"""What is written at a time: pids of one change, or of several where there are few."""
+"""One step: pids of one change, or of several small ones."""
 
 
 async def carry_out(shell: ControllerShell, *changes: Change) -> None:
-    """The first change, then the next, in one stream: a step begins while the one before it is being finished."""
+    """Carry out the changes in order, in one stream: a step starts while the one before it is being finished."""
     started_s = shell.world.clock.monotonic()
 
     async def begin(step: Step) -> tuple[list[Planned], Writes]:
@@ -111,8 +119,12 @@ async def carry_out(shell: ControllerShell, *changes: Change) -> None:
                 bytes=writes.largest,
                 duration_us=int((shell.world.clock.monotonic() - started_s) * 1e6),
             )
-        for plan, done in zip(planned, written, strict=True):
-            await plan.tell(done)
+        for (change, _), plan, done in zip(step, planned, written, strict=True):
+            effects = plan.effects(done)
+            change.carried_out(effects)
+            if change.batch is not None:
+                carry_out_effects(shell, effects, change.batch)
+                await shell.send_if_large(change.batch)
 
     for _attempt in range(MAX_ATTEMPTS):
         steps = _steps(changes)
@@ -127,8 +139,17 @@ async def carry_out(shell: ControllerShell, *changes: Change) -> None:
         change.failed |= dict.fromkeys(change.undecided, f"its state znode changed {MAX_ATTEMPTS} times meanwhile")
 
 
+def carry_out_effects(shell: ControllerShell, effects: Effects, batch: RequestBatch) -> None:
+    """Record the states that partitions enter, set them, and add the requests to the batch."""
+    for entered in effects.entered:
+        journal_partitions(shell, entered.pids, entered.state, entered.why)
+        if entered.state is not None:
+            shell.context.table.set_state(entered.pids, entered.state)
+    effects.add_to(batch, shell.context.brokers)
+
+
 def _steps(changes: Sequence[Change]) -> list[Step]:
-    """All that is undecided."""
+    """Split all undecided pids into steps."""
     steps: list[Step] = []
     open_, room = sum(len(change.undecided) for change in changes), 0
     for change in changes:
@@ -147,7 +168,7 @@ def _steps(changes: Sequence[Change]) -> list[Step]:
 async def _commit(
     shell: ControllerShell, step: Decisions, writes: Writes, failed: dict[int, str]
 ) -> tuple[Decisions, list[int]]:
-    """What was written, and the pids that somebody else wrote meanwhile; those that never will be go to ``failed``."""
+    """Write a step; returns the written states, and the pids with conflicts.  Permanent failures go to ``failed``."""
     if writes.ok:
         commit(shell.context.table, step, writes.version)
         return step, []
@@ -155,6 +176,9 @@ async def _commit(
     done = step.select(ok)
     commit(shell.context.table, done, [writes.version[i] for i in ok])
     conflicts = [pid for pid, code in zip(step.pids, writes.code, strict=True) if code == Code.BAD_VERSION]
+    for pid, code in zip(step.pids, writes.code, strict=True):
+        if code == Code.NO_NODE:
+            _deleted_by_another(shell, pid)
     failed |= {
         pid: "its state znode is gone" if code == Code.NO_NODE else f"ZooKeeper answered {code}"
         for pid, code in zip(step.pids, writes.code, strict=True)
@@ -164,10 +188,18 @@ async def _commit(
     return done, [pid for pid in conflicts if pid not in failed]
 
 
-async def read_states_again(shell: ControllerShell, pids: Sequence[int]) -> dict[int, str]:
-    """Take what ZooKeeper holds into the context; returns pid -> why not, where that cannot be.
+MAX_CONTROLLER_EPOCH = 2_000_000_000
+"""No controller can have had a higher epoch.  A state with one is damaged; outranking it would exhaust the epochs."""
 
-    ControllerMovedError where a later controller has written: a fenced write would say so next.
+
+def is_of_a_later_controller(shell: ControllerShell, state: LeaderAndIsr) -> bool:
+    return shell.context.epoch < state.controller_epoch <= MAX_CONTROLLER_EPOCH
+
+
+async def read_states_again(shell: ControllerShell, pids: Sequence[int]) -> dict[int, str]:
+    """Read states from ZooKeeper into the context; returns pid -> why it failed.
+
+    ControllerMovedError when a later controller has written a state: the next fenced write would raise it too.
     """
     if not pids:
         return {}
@@ -176,21 +208,43 @@ async def read_states_again(shell: ControllerShell, pids: Sequence[int]) -> dict
     for pid, state in zip(pids, states, strict=True):
         if state is None:
             failed[pid] = "its state znode is gone"
+            _deleted_by_another(shell, pid)
         elif not isinstance(state, LeaderAndIsr):
             shell.report_bad_znodes([state])
             failed[pid] = "its state znode cannot be read"
-        elif state.controller_epoch > shell.context.epoch:
+        elif is_of_a_later_controller(shell, state):
             raise ControllerMovedError(
                 f"the state of {shell.topic_partition(pid)} was written in controller epoch {state.controller_epoch}, "
                 f"later than ours, {shell.context.epoch}"
             )
         else:
+            shell.auditor.read_anew(shell.topic_partition(pid), shell.context.table.leadership(pid), state)
             shell.context.table.set_leadership(pid, state)
+            if strangers(shell.context, pid, state.isr):
+                shell.context.read_with_strangers[pid] = None
     return failed
 
 
+def _deleted_by_another(shell: ControllerShell, pid: int) -> None:
+    if not shell.context.table.topic(pid).deleting:
+        shell.auditor.look_soon((shell.context.table.topic(pid).name,))
+
+
+async def is_still_there(shell: ControllerShell, topic: Topic) -> bool:
+    """Whether a topic whose znode has lost or changed its id is the one we know: one of its states is unchanged.
+
+    A topic that was deleted and created again has lost all states.  One whose partitions never had a leader has none.
+    """
+    pids = topic.partitions()
+    states = await shell.zk.get_topic_partition_states(*names(shell, pids))
+    return any(
+        state is not None and state == shell.context.table.leadership(pid)
+        for pid, state in zip(pids, states, strict=True)
+    )
+
+
 def names(shell: ControllerShell, pids: Sequence[int]) -> tuple[list[str], Sequence[int]]:
-    """Topic names and partition numbers, as the port takes them."""
+    """Topic names and partition numbers, as the ZooKeeper client takes them."""
     table = shell.context.table
     topics, numbers = take(pids, table.topic_of, table.index_of)
     names = {number: topic.name for number in set(topics) if (topic := table.topics[number]) is not None}
@@ -200,7 +254,7 @@ def names(shell: ControllerShell, pids: Sequence[int]) -> tuple[list[str], Seque
 def journal_partitions(
     shell: ControllerShell, pids: Sequence[int], after: PartitionState | None = None, why: str | None = None
 ) -> None:
-    """A record for each partition: from the state that it has to ``after``, or the leadership that it has now."""
+    """Journal a record per partition: from its present state to ``after``, or its present leadership."""
     if not pids or not shell.journal.enabled:
         return
     table = shell.context.table
@@ -239,7 +293,7 @@ def journal_partitions(
 
 
 def journal_isrs(shell: ControllerShell, pids: Sequence[int]) -> None:
-    """A record for each partition whose leader has changed its ISR."""
+    """Journal a record for each partition whose leader has changed its ISR."""
     if not pids or not shell.journal.enabled:
         return
     table = shell.context.table

@@ -1,12 +1,13 @@
-"""Log directories fail (``LogDirEventNotification``), and brokers answer StopReplica."""
+"""Log directory failures (``LogDirEventNotification``), and responses to StopReplica."""
 
 from __future__ import annotations
 
 import logging
 
-from aiocontroller.controller.reassignment import removed_replicas_answered
+from aiocontroller.controller.debts import debts_answered
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import handle_replica_state_changes
+from aiocontroller.controller.topic_deletion import resume_deletions
 from aiocontroller.controller.topic_deletion import stop_replica_response_received as deletion_answered
 from aiocontroller.core.events import LogDirEventNotification, StopReplicaResponseReceived
 from aiocontroller.core.states import ReplicaState
@@ -15,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 async def log_dir_event_notification(shell: ControllerShell, event: LogDirEventNotification) -> None:
-    """Asks each broker concerned for all its replicas; those that are lost come back as errors in its answer."""
+    """Send each affected broker LeaderAndIsr for all its replicas; its response has errors for the failed ones."""
     names = await shell.zk.get_all_log_dir_event_notifications(watch=True)
     if not names:
         return
@@ -29,5 +30,7 @@ async def log_dir_event_notification(shell: ControllerShell, event: LogDirEventN
 
 
 async def stop_replica_response_received(shell: ControllerShell, event: StopReplicaResponseReceived) -> None:
-    await removed_replicas_answered(shell, event)
+    await debts_answered(shell, event)
+    if event.asked.debts:
+        await resume_deletions(shell)  # a topic without an id waits for them
     await deletion_answered(shell, event)

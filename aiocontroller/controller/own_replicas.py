@@ -1,12 +1,12 @@
-"""Replicas that nobody can hold: assignments that name a controller of our kind.
+"""Fixes assignments that name an aiocontroller as a replica.
 
-Brokers that create topics by themselves choose among the live brokers they know, and the controller stands among them:
-this one, or an earlier one under another id.  So the ids are remembered in ZooKeeper: each controller adds its own when
-it comes into office, before any broker hears of it.  An id that a broker has registered under is taken out again.
+Brokers that create topics by themselves choose among the live brokers they know, which include the controller: this
+one, or an earlier one with another id.  So the ids are kept in ZooKeeper: each controller adds its own at failover,
+before any broker learns of it.  An id is removed again when a broker registers with it.
 
- * Before the first election nobody looks at the assignment: another broker is written in its place.
- * A topic that was created between this controller's death and its successor's first UpdateMetadata has a leader
-   already, by a broker's controller: a reassignment puts another broker in the place, as an operator would.
+ * Before the first election the assignment is not in use, so another broker is written in the controller's place.
+ * A topic created between this controller's death and its successor's first UpdateMetadata already has a leader, from
+   a broker's controller: a reassignment moves the replica to another broker, as an operator would.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ async def load_known_controllers(shell: ControllerShell) -> None:
     for _attempt in range(MAX_ATTEMPTS):
         found, version = await shell.zk.get_known_controllers()
         if isinstance(found, BadZNode):
-            shell.report_bad_znodes([found])  # ours is known all the same
+            shell.report_bad_znodes([found])  # our own id is known anyway
             return
         context.controllers = found.difference(context.brokers) | {shell.id}
         if context.controllers == found or await shell.zk.set_known_controllers(
@@ -50,7 +50,7 @@ async def load_known_controllers(shell: ControllerShell) -> None:
 async def without_leader(shell: ControllerShell, found: Sequence[TopicAssignment]) -> dict[str, list[int]]:
     """Topic -> the partitions that name a controller, have no leader yet, and are new to us.
 
-    The others are to be reassigned: also those that were taken in as they were, since their znode changed just then.
+    Other partitions have to be reassigned, including those added unchanged because their znode had just changed.
     """
     controllers = shell.context.controllers
     named = [
@@ -73,12 +73,12 @@ async def without_leader(shell: ControllerShell, found: Sequence[TopicAssignment
 
 
 def replaced(shell: ControllerShell, assignment: TopicAssignment, numbers: Sequence[int]) -> TopicAssignment:
-    """The topic with live brokers in controllers' places in the partitions ``numbers``."""
+    """The assignment with controllers replaced by live brokers in the partitions ``numbers``."""
     if not numbers:
         return assignment
     live = sorted(shell.context.live)
     if not live:
-        return assignment  # the first broker that starts is put in its place
+        return assignment  # replaced when the first broker starts
     controllers = shell.context.controllers
     others = {n: without_controllers(assignment.partitions[n], controllers, live, spread=n) for n in numbers}
     log.info("Topic %s named a controller as a replica of %d partitions: replaced", assignment.topic, len(others))
@@ -86,7 +86,7 @@ def replaced(shell: ControllerShell, assignment: TopicAssignment, numbers: Seque
 
 
 async def move_own_replicas(shell: ControllerShell, event: OwnReplicas) -> None:
-    """Begin to reassign what names a controller and does not move away from it already."""
+    """Start reassigning partitions that name a controller and are not moving away from it already."""
     context, table = shell.context, shell.context.table
     live = sorted(context.live)
     wanted: dict[int, ReplicaAssignment] = {}
@@ -109,7 +109,7 @@ async def move_own_replicas(shell: ControllerShell, event: OwnReplicas) -> None:
         refused = await too_large_for_their_znodes(shell, wanted)
         wanted = {pid: assignment for pid, assignment in wanted.items() if pid not in refused}
         log_refused(shell, refused)
-        log.info("Reassigned, since they name a controller as a replica: %s", shell.sample(list(wanted)))
+        log.info("Reassigning partitions that name a controller as a replica: %s", shell.sample(list(wanted)))
         await trigger_partition_reassignment(shell, wanted)
 
 

@@ -1,4 +1,4 @@
-"""Blocks of producer ids for brokers (``AllocateProducerIds``): without them no idempotent producer starts."""
+"""Blocks of producer ids for brokers (``AllocateProducerIds``), which idempotent producers need to start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_ATTEMPTS = 16
 
 
 async def allocate_producer_ids(shell: ControllerShell, event: AllocateProducerIds) -> None:
-    """Answered with (first id, count), or an error code."""
+    """Answers with (first id, count), or an error code."""
     known = shell.context.brokers.get(event.broker)
     if known is None and not event.own:
         event.reply.answer(KafkaErrorCode.BROKER_ID_NOT_REGISTERED)
@@ -30,11 +30,11 @@ async def allocate_producer_ids(shell: ControllerShell, event: AllocateProducerI
 
 
 async def _take_block(shell: ControllerShell, broker: int) -> int | None:
-    """The first id of a block that is nobody else's: compare-and-set on the znode, under the fence."""
+    """Allocate an unused block by compare-and-set on the znode, under the fence; returns its first id."""
     for _attempt in range(MAX_ATTEMPTS):
         last, version = await shell.zk.get_latest_producer_id_block()
         if isinstance(last, BadZNode):
-            shell.report_bad_znodes([last])  # guessing where to go on could give an id twice
+            shell.report_bad_znodes([last])  # guessing the next block could hand out an id twice
             return None
         first = 0 if last is None else last.block_end + 1
         if first > MAX_PRODUCER_ID - BLOCK_SIZE:

@@ -1,4 +1,4 @@
-"""Whether this process is the controller, or could become it; and why not.  What ``/readyz`` tells."""
+"""Whether this process is the controller or could become it, and why not: the content of ``/readyz``."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Readiness(msgspec.Struct, frozen=True):
     state: str
     """``in office``, ``standing by``, or ``not able to stand by``."""
     reasons: tuple[str, ...] = ()
-    """What is wrong; in office also what is not yet known and takes no readiness away."""
+    """Problems; while active, also missing answers, which do not affect readiness."""
 
     def __str__(self) -> str:
         return "\n".join([self.state, *self.reasons])
 
 
 def readiness(shell: ControllerShell, election: ControllerElection, guard: Guard) -> Readiness:
-    """A broker that has not answered yet keeps this process out of office; in office it is shown, no more."""
+    """A broker that has not answered keeps a standby from being ready; while active it is only shown."""
     connected = shell.zk.client.connected
     if election.active:
         wrong = [] if connected else ["no connection to ZooKeeper"]
@@ -43,5 +43,5 @@ def _against_standing_by(shell: ControllerShell, election: ControllerElection, g
     elif shell.config.aiocontroller_takeover_policy == "observe":
         reasons.append("aiocontroller.takeover.policy is observe: 'aiocontroller takeover' asks for the role")
     if not guard.looked:
-        reasons.append("the cluster has not been looked at yet")
+        reasons.append("the cluster has not been checked yet")
     return reasons

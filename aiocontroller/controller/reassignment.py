@@ -1,10 +1,10 @@
-"""Replicas move: reassignment by znode and by request, its phases, its end (``onPartitionReassignment``).
+"""Partition reassignment by znode and by request: its phases and completion (``onPartitionReassignment``).
 
-Departures from Kafka.  Many partitions go through a phase together: one write for each topic, one batch of requests.
-The topic znode is written conditionally on its version, from what is in it, so that partitions added meanwhile by
-somebody else stay.  A removed replica is waited for: the reassignment ends when its broker has answered StopReplica
-without an error, or is gone; who comes back before that is asked again.  Where no target replica can lead, phase B
-waits, and nothing is taken away.
+Departures from Kafka.  Many partitions go through a phase together: one write per topic, one batch of requests.  The
+topic znode is written conditionally on its version, starting from its content, so that partitions added meanwhile by
+others stay.  Removed replicas become debts in the same step (``controller.debts``), so the reassignment ends as soon
+as no data can be lost, and brokers delete the removed replicas from their disks whenever they can.  Where no target
+replica can lead, phase B waits, and no replica is removed.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-import msgspec
-
+from aiocontroller.controller import debts
+from aiocontroller.controller.assignment_writes import to_be_deleted, too_large, write_assignments
+from aiocontroller.controller.moving_isrs import follow_isrs
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import (
     bump_leader_epochs,
@@ -29,45 +30,43 @@ from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import (
     ApiPartitionReassignment,
     ListPartitionReassignments,
-    StopReplicaResponseReceived,
     ZkPartitionReassignment,
 )
 from aiocontroller.core.ids import ReplicaAssignment, TopicAssignment, TopicPartition
 from aiocontroller.core.partitions import NO_ISR
-from aiocontroller.core.reassignment import Refused, by_broker, check_target, in_sync_replica_stays, is_complete
+from aiocontroller.core.reassignment import (
+    Refused,
+    by_broker,
+    check_target,
+    in_sync_replica_stays,
+    is_complete,
+    nothing_can_be_lost,
+)
 from aiocontroller.core.request_batch import RequestBatch
 from aiocontroller.core.states import PartitionState, ReplicaState
 from aiocontroller.zookeeper.codec import MAX_DATA_BYTES
-from aiocontroller.zookeeper.errors import TOO_LARGE, Code
 from aiocontroller.zookeeper.znodes import BadZNode, topic_znode_bytes
 
 log = logging.getLogger(__name__)
 
 PARTITIONS_AT_ONCE = 5_000
-"""Looked at before others may run."""
-MAX_ATTEMPTS = 16
-MAX_STOP_REPLICA_ATTEMPTS = 5
-"""A broker that refuses to delete a removed replica this often is let be; the replica stays on its disk."""
+"""Partitions checked before other tasks may run."""
 
 Answer = tuple[KafkaErrorCode, str]
 _OK: Answer = (KafkaErrorCode.NONE, "")
-_UNKNOWN: Answer = (KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
 
 
 # -- triggers ----------------------------------------------------------------------------------------------------------
 
 
 async def api_partition_reassignment(shell: ControllerShell, event: ApiPartitionReassignment) -> None:
-    """A request takes precedence over what the znode says about the same partitions."""
+    """A request takes precedence over the znode's entries for the same partitions."""
     answers: dict[TopicPartition, Answer] = {}
     wanted: dict[int, ReplicaAssignment] = {}
     for number, (tp, target) in enumerate(event.targets.items()):
         if number % PARTITIONS_AT_ONCE == 0:
             await shell.breathe()
         pid = _movable(shell, tp)
-        if pid < 0:
-            answers[tp] = _UNKNOWN
-            continue
         assignment = check_target(shell.context, pid, target)
         if isinstance(assignment, Refused):
             answers[tp] = (assignment.code, assignment.message)
@@ -82,20 +81,20 @@ async def api_partition_reassignment(shell: ControllerShell, event: ApiPartition
 
 
 async def zk_partition_reassignment(shell: ControllerShell, event: ZkPartitionReassignment) -> None:
-    """Entries that cannot begin are taken out of the znode; those that do stay in it until they end.
+    """Start the znode's entries; those that cannot start are removed from it, the others stay until they complete.
 
-    The znode also changes whenever one of them has ended: what is under way is not begun again by that.
+    The znode also changes whenever an entry completes; that does not restart the entries under way.
     """
     await _begin_what_the_znode_says(shell, set(shell.context.partitions_being_reassigned))
 
 
 async def _begin_what_the_znode_says(shell: ControllerShell, under_way: AbstractSet[int] = frozenset()) -> set[int]:
-    """The partitions that have begun, or gone on; those ``under_way`` to the same target are let be while they wait."""
+    """Start or resume the znode's entries, and return their pids.  Those ``under_way`` to the same target are kept."""
     requested = await shell.zk.get_partition_reassignment(watch=True)
     if requested is None:
         return set()
     if isinstance(requested, BadZNode):
-        shell.report_bad_znodes([requested])  # left in place for whoever wrote it
+        shell.report_bad_znodes([requested])  # left in place for its author
         return set()
     refused: list[TopicPartition] = []
     wanted: dict[int, ReplicaAssignment] = {}
@@ -103,14 +102,18 @@ async def _begin_what_the_znode_says(shell: ControllerShell, under_way: Abstract
         if number % PARTITIONS_AT_ONCE == 0:
             await shell.breathe()
         pid = _movable(shell, tp)
-        # Liveness is not asked for: a dead target is waited for, as with Kafka.
+        # Targets need not be alive: as in Kafka, a dead target is waited for.
         sound = pid >= 0 and target and len(set(target)) == len(target) and min(target) >= 0
         if not sound or not shell.context.controllers.isdisjoint(target):
-            log.error("Reassignment of %s to %s cannot be: removed from the request", tp, target)
+            log.error("Reassignment of %s to %s is impossible: removed from the request", tp, target)
             refused.append(tp)
             continue
         assignment = shell.context.table.assignment(pid).reassign_to(target)
-        if pid in under_way and assignment == shell.context.table.assignment(pid) and _waits(shell, pid):
+        if (
+            pid in under_way
+            and assignment == shell.context.table.assignment(pid)
+            and not is_complete(shell.context, pid)
+        ):
             continue
         if in_sync_replica_stays(shell.context, pid, assignment):
             wanted[pid] = assignment
@@ -127,17 +130,12 @@ async def _begin_what_the_znode_says(shell: ControllerShell, under_way: Abstract
 
 
 def log_refused(shell: ControllerShell, failed: Mapping[int, Refused]) -> None:
-    """One line for each reason, which names the topic where it is about one."""
+    """Log one line per reason; a reason about a topic names it."""
     by_reason: dict[str, list[int]] = {}
     for pid, why in failed.items():
         by_reason.setdefault(why.message, []).append(pid)
     for message, pids in by_reason.items():
         log.error("Not reassigned: %s: %s", shell.sample(pids), message)
-
-
-def _waits(shell: ControllerShell, pid: int) -> bool:
-    """For replicas that are to catch up, or to be deleted."""
-    return pid in shell.context.replicas_being_removed or not is_complete(shell.context, pid)
 
 
 async def list_partition_reassignments(shell: ControllerShell, event: ListPartitionReassignments) -> None:
@@ -150,19 +148,12 @@ async def list_partition_reassignments(shell: ControllerShell, event: ListPartit
         if number % PARTITIONS_AT_ONCE == 0:
             await shell.breathe()
         if pid >= 0 and pid in under_way:
-            found[table.topic_partition(pid)] = _under_way(shell, pid)
+            found[table.topic_partition(pid)] = table.assignment(pid)
     event.reply.answer(found)
 
 
-def _under_way(shell: ControllerShell, pid: int) -> ReplicaAssignment:
-    """With the replicas that are taken away already, until their brokers have answered: as the topic znode says it."""
-    assignment = shell.context.table.assignment(pid)
-    going = tuple(b for b in shell.context.replicas_being_removed.get(pid, ()) if b not in assignment.replicas)
-    return ReplicaAssignment((*assignment.replicas, *going), assignment.adding, (*assignment.removing, *going))
-
-
 async def initialize_partition_reassignments(shell: ControllerShell) -> None:
-    """At failover: what a predecessor left half done, the znode's, then what the topic znodes say is under way."""
+    """At failover: clean up a predecessor's unfinished steps, then resume the znode's and the topic znodes' entries."""
     await _drop_leftovers(shell)
     resumed = await _begin_what_the_znode_says(shell)
     await on_partition_reassignment(
@@ -171,7 +162,7 @@ async def initialize_partition_reassignments(shell: ControllerShell) -> None:
 
 
 async def _drop_leftovers(shell: ControllerShell) -> None:
-    """Whoever is in an ISR and no replica: one of Kafka's controllers ended after writing the assignment."""
+    """Drop brokers in ISRs that are not replicas: a Kafka controller ended just after writing the assignment."""
     table = shell.context.table
     replicas, in_sync = table.assignments.values, table.isrs.values
     combinations = set(zip(table.assignment_of, table.isr_of, strict=True))  # membership only
@@ -184,10 +175,10 @@ async def _drop_leftovers(shell: ControllerShell) -> None:
 
 
 async def drop_strangers(shell: ControllerShell, found: Mapping[int, Sequence[int]]) -> None:
-    """Brokers that leaders take for replicas leave the ISR and delete what they have; the leaders hear who is one.
+    """Remove brokers that are not replicas from ISRs, have them delete their logs, and tell leaders the real replicas.
 
-    A controller ended between writing an assignment and telling it.  With Kafka they stay for as long as they follow.
-    Nothing is taken from a partition that would have no leader left.
+    They exist when a controller ended between writing an assignment and sending it.  In Kafka they stay as long as they
+    follow.  They are kept where the partition would have no leader without them.
     """
     table = shell.context.table
     odd = {
@@ -197,37 +188,50 @@ async def drop_strangers(shell: ControllerShell, found: Mapping[int, Sequence[in
     }
     if not odd:
         return
-    log.info("Brokers that are no replicas are dropped by the leaders of %s", shell.sample(list(odd)))
+    log.info("Removing brokers that are not replicas from the ISRs of %s", shell.sample(list(odd)))
     batch = shell.new_batch()
     in_sync = {pid: brokers for pid, brokers in odd.items() if not set(brokers).isdisjoint(table.isr(pid))}
     await remove_from_isr(shell, by_broker(in_sync), batch)
     raised = await bump_leader_epochs(shell, [pid for pid in odd if pid not in in_sync])
     batch.add_leader_and_isr_requests(raised.done, [table.replicas(pid) for pid in raised.done])
-    stop_removed_replicas(by_broker(odd), batch)
+    left = {pid: brokers for pid, brokers in odd.items() if set(brokers).isdisjoint(table.isr(pid))}
+    await debts.write(shell, to_be_deleted(shell, left), "replica is none any more")
+    stop_removed_replicas(shell, left, batch)
     await shell.send(batch)
 
 
+async def drop_strangers_read_again(shell: ControllerShell) -> None:
+    """Drop brokers that a leader added to its ISR without knowing the assignment, as states read again have shown.
+
+    Called after each event, because during a reassignment memory is ahead of ZooKeeper.
+    """
+    context = shell.context
+    pids, context.read_with_strangers = context.read_with_strangers, {}
+    await drop_strangers(
+        shell,
+        {
+            pid: strangers(context, pid, context.table.isr(pid))
+            for pid in pids
+            if context.table.topic_of[pid] >= 0 and context.table.isr_of[pid] != NO_ISR
+        },
+    )
+
+
 async def maybe_complete_reassignment(shell: ControllerShell, pids: Iterable[int]) -> None:
-    """ISRs have changed: whatever has all of its target in sync goes on to phase B."""
+    """ISRs have changed: partitions whose whole target is in sync go on to phase B."""
     under_way = shell.context.partitions_being_reassigned
-    ready = [
-        pid
-        for pid in pids
-        if pid in under_way and pid not in shell.context.replicas_being_removed and is_complete(shell.context, pid)
-    ]
+    ready = [pid for pid in pids if pid in under_way and is_complete(shell.context, pid)]
     if ready:
         await on_partition_reassignment(shell, ready)
 
 
 async def resume_for_brokers(shell: ControllerShell, brokers: Sequence[int]) -> None:
-    """Brokers have started: reassignments to them may go on, and those that a first leader has made complete."""
-    await _stop_removed_replicas_again(shell, brokers)
+    """Brokers have started: resume reassignments to them, and those whose partition has got its first leader."""
     table, started = shell.context.table, set(brokers)
     waiting = [
         pid
         for pid in shell.context.partitions_being_reassigned
-        if pid not in shell.context.replicas_being_removed
-        and (started & set(table.assignment(pid).target) or is_complete(shell.context, pid))
+        if started & set(table.assignment(pid).target) or is_complete(shell.context, pid)
     ]
     await on_partition_reassignment(shell, sorted(waiting))
 
@@ -238,37 +242,53 @@ async def resume_for_brokers(shell: ControllerShell, brokers: Sequence[int]) -> 
 async def trigger_partition_reassignment(
     shell: ControllerShell, wanted: Mapping[int, ReplicaAssignment]
 ) -> dict[int, Refused]:
-    """Phase U for those whose assignment is new, then on with all; returns pid -> why it could not begin."""
+    """Run phase U for new assignments, then continue with all; returns pid -> why it could not start."""
     context, table = shell.context, shell.context.table
     mark_ineligible(shell, _queued_topics(shell, wanted), "reassignment")
     before = {pid: table.assignment(pid) for pid, assignment in wanted.items() if table.assignment(pid) != assignment}
     dropped = {pid: [b for b in old.replicas if b not in wanted[pid].replicas] for pid, old in before.items()}
-    batch = shell.new_batch()
+    known_epochs, batch = {pid: table.leader_epoch[pid] for pid in before}, shell.new_batch()
     for pid in before:
         table.set_assignment(pid, wanted[pid])
-    failed = await _leave_isrs(shell, {pid: brokers for pid, brokers in dropped.items() if brokers}, batch)
-    failed |= await _write_assignments(shell, {pid: wanted[pid] for pid in before if pid not in failed})
+    dropped = {pid: brokers for pid, brokers in dropped.items() if brokers}
+    failed = await _leave_isrs(shell, dropped, batch)
+    going = {pid: wanted[pid] for pid in before if pid not in failed}
+    failed |= await write_assignments(shell, going, {pid: b for pid, b in dropped.items() if pid in going})
     for pid in failed:
         table.set_assignment(pid, before[pid])
+    context.hold_back(before)
     batch.add_leader_and_isr_requests(list(failed), [table.replicas(pid) for pid in failed])
-    stop_removed_replicas(by_broker({pid: brokers for pid, brokers in dropped.items() if pid not in failed}), batch)
     await shell.send(batch)
-    going = [pid for pid in wanted if pid not in failed]
-    for pid in going:
-        if pid in before:
-            context.replicas_being_removed.pop(pid, None)
-        context.partitions_being_reassigned[pid] = None
-    await on_partition_reassignment(shell, going)
+    begun = [pid for pid in wanted if pid not in failed]
+    context.partitions_being_reassigned.update(dict.fromkeys(begun))
+    await on_partition_reassignment(shell, begun)
+    await _stop_dropped(shell, {pid: b for pid, b in dropped.items() if pid not in failed}, known_epochs)
     return {pid: Refused(KafkaErrorCode.UNKNOWN_SERVER_ERROR, why) for pid, why in failed.items()}
+
+
+async def _stop_dropped(
+    shell: ControllerShell, dropped: Mapping[int, Sequence[int]], known_epochs: Mapping[int, int]
+) -> None:
+    """Stop replicas that are no longer wanted, once the phases have raised the epochs above ``known_epochs``.
+
+    Kafka stops them first; brokers of 2.6 to 3.4.0 ignore a StopReplica of their own leader epoch (KAFKA-13972).
+    """
+    table, batch = shell.context.table, shell.new_batch()
+    dropped = {pid: brokers for pid, brokers in dropped.items() if table.topic_of[pid] >= 0}
+    same = [pid for pid in dropped if table.isr_of[pid] != NO_ISR and table.leader_epoch[pid] == known_epochs[pid]]
+    raised = (await bump_leader_epochs(shell, same)).done
+    batch.add_leader_and_isr_requests(raised, [table.replicas(pid) for pid in raised])
+    stop_removed_replicas(shell, dropped, batch)
+    await shell.send(batch)
 
 
 async def too_large_for_their_znodes(
     shell: ControllerShell, wanted: Mapping[int, ReplicaAssignment]
 ) -> dict[int, Refused]:
-    """Of topics whose znode could not hold what is wanted, and what is under way, besides the rest: pid -> why.
+    """Returns pid -> why, for topics whose znode would be too large with the wanted and current reassignments.
 
-    A reassignment under way is written with what it adds and removes, so it needs more room than what comes of it.
-    Asked before anything is begun; a znode that has grown meanwhile is refused when it is written.
+    A reassignment under way is stored with its adding and removing replicas, so it needs more room than its result.
+    Checked before anything starts; ZooKeeper's refusal covers a znode that grows meanwhile.
     """
     table = shell.context.table
     by_topic: dict[str, list[int]] = {}
@@ -285,24 +305,17 @@ async def too_large_for_their_znodes(
         assignments = {table.index_of[pid]: wanted.get(pid) or table.assignment(pid) for pid in topic.partitions()}
         size = topic_znode_bytes(TopicAssignment(name, topic.id, assignments))
         if size > MAX_DATA_BYTES:
-            refused |= dict.fromkeys(pids, Refused(KafkaErrorCode.POLICY_VIOLATION, _too_large(name, size, len(pids))))
+            refused |= dict.fromkeys(pids, Refused(KafkaErrorCode.POLICY_VIOLATION, too_large(name, size, len(pids))))
     return refused
-
-
-def _too_large(topic: str, size: int, partitions: int) -> str:
-    return (
-        f"the znode of topic {topic!r} would have {size} bytes with {partitions} more partitions under way, "
-        f"{MAX_DATA_BYTES} fit: reassign fewer of them at a time"
-    )
 
 
 async def _leave_isrs(
     shell: ControllerShell, dropped: Mapping[int, Sequence[int]], batch: RequestBatch
 ) -> dict[int, str]:
-    """Whoever is to be no replica any more leads no more and is not in sync; returns pid -> why it still is.
+    """Removed replicas stop leading and leave the ISR; returns pid -> why they could not.
 
-    Before the assignment is written: a controller that ends in between leaves replicas that catch up again.  Kafka
-    writes the assignment first, and leaves an ISR with somebody in it who can never lead.
+    This comes before the assignment is written: a controller that ends in between leaves replicas that catch up again.
+    Kafka writes the assignment first, and may leave a broker in the ISR that can never lead.
     """
     await _lead_without(shell, dropped, batch)
     return await remove_from_isr(shell, by_broker(dropped), batch) if dropped else {}
@@ -310,14 +323,15 @@ async def _leave_isrs(
 
 async def on_partition_reassignment(shell: ControllerShell, pids: Sequence[int]) -> None:
     mark_ineligible(shell, _queued_topics(shell, pids), "reassignment")
-    complete = {pid: None for pid in pids if is_complete(shell.context, pid)}
-    await _phase_a(shell, [pid for pid in pids if pid not in complete])
-    complete |= dict.fromkeys(await _lead_at_last(shell, pids))
-    await _phase_b(shell, list(complete))
+    waiting = [pid for pid in pids if not is_complete(shell.context, pid)]
+    await _phase_a(shell, waiting)
+    await follow_isrs(shell, waiting)
+    await _lead_at_last(shell, pids)
+    await _phase_b(shell, [pid for pid in pids if is_complete(shell.context, pid)])
 
 
 async def _phase_a(shell: ControllerShell, pids: Sequence[int]) -> None:
-    """Raise the epoch, tell everybody the union, have the added replicas made."""
+    """Raise the leader epoch, send all replicas the union of old and new, and have the added replicas created."""
     if not pids:
         return
     table = shell.context.table
@@ -327,14 +341,14 @@ async def _phase_a(shell: ControllerShell, pids: Sequence[int]) -> None:
         assignment = table.assignment(pid)
         batch.add_leader_and_isr_request_for_brokers(assignment.origin, (pid,), is_new=False)
         batch.add_leader_and_isr_request_for_brokers(assignment.adding, (pid,), is_new=True)
-    leaderless = [pid for pid in pids if table.isr_of[pid] == NO_ISR]  # their first leader tells the new replicas
+    leaderless = [pid for pid in pids if table.isr_of[pid] == NO_ISR]  # their first election informs new replicas
     fresh = by_broker({pid: _nonexistent(shell, pid) for pid in [*written.done, *leaderless]})
     await handle_replica_state_changes(shell, fresh, ReplicaState.NewReplica, batch=batch)
     await shell.send(batch)
 
 
 async def _phase_b(shell: ControllerShell, pids: Sequence[int]) -> None:
-    """All of the target is in sync: the leader moves into it, the rest goes."""
+    """The whole target is in sync: move the leader into it, and remove the other replicas."""
     if not pids:
         return
     context, table = shell.context, shell.context.table
@@ -352,38 +366,34 @@ async def _phase_b(shell: ControllerShell, pids: Sequence[int]) -> None:
     moved = await handle_partition_state_changes(
         shell, moving, PartitionState.OnlinePartition, Strategy.REASSIGN, batch=batch
     )
-    # Where the ISR turned out to be another one there is no new leader: nothing is taken away there either.
+    # Where the ISR turned out to be different, no new leader was elected, so no replica is removed either.
     elected = set(moved.elected)
     for pid in moving:
         if pid not in elected and table.isr_of[pid] != NO_ISR:
             table.set_assignment(pid, before.pop(pid))
-    going = list(before)
-    removed: dict[int, Sequence[int]] = {pid: assignment.removing for pid, assignment in before.items()}
-    staying = [pid for pid in going if pid not in set(moving) and table.isr_of[pid] != NO_ISR]
+    staying = [pid for pid in before if pid not in elected and table.isr_of[pid] != NO_ISR]
     written = await bump_leader_epochs(shell, staying)
     batch.add_leader_and_isr_requests(written.done, [table.replicas(p) for p in written.done], is_new=False)
-    await _remove_replicas(shell, {pid: brokers for pid, brokers in removed.items() if brokers}, batch, wait=True)
-    await shell.send(batch)
-    await _finish(shell, [pid for pid in going if pid not in context.replicas_being_removed])
+    removed = {pid: assignment.removing for pid, assignment in before.items() if assignment.removing}
+    if removed:
+        await remove_from_isr(shell, by_broker(removed), batch)
+    await _commit(shell, before, batch)
 
 
-async def _lead_at_last(shell: ControllerShell, pids: Sequence[int]) -> list[int]:
-    """A partition none of whose replicas ever lived is new: an added one may lead it.  Returns what that completes.
+async def _lead_at_last(shell: ControllerShell, pids: Sequence[int]) -> None:
+    """A partition none of whose replicas was ever alive is New: an added replica may lead it.
 
     Kafka refuses to move it, with an unknown error.
     """
-    table = shell.context.table
-    never_led = [pid for pid in pids if table.isr_of[pid] == NO_ISR]
-    if not never_led:
-        return []
-    await handle_partition_state_changes(shell, never_led, PartitionState.OnlinePartition, Strategy.OFFLINE)
-    return [pid for pid in never_led if table.isr_of[pid] != NO_ISR and is_complete(shell.context, pid)]
+    never_led = [pid for pid in pids if shell.context.table.isr_of[pid] == NO_ISR]
+    if never_led:
+        await handle_partition_state_changes(shell, never_led, PartitionState.OnlinePartition, Strategy.OFFLINE)
 
 
 async def _lead_without(shell: ControllerShell, dropped: Mapping[int, Sequence[int]], batch: RequestBatch) -> None:
-    """A replica that was being added may lead already when it is taken back.
+    """Elect a new leader where a replica leads whose addition is cancelled.
 
-    Kafka leaves its partition without a leader, so that the new target can never catch up.  Where the new target is in
+    Kafka leaves such a partition without a leader, so the new target can never catch up.  Where the new target is in
     sync already, phase B follows at once and elects.
     """
     table = shell.context.table
@@ -391,142 +401,59 @@ async def _lead_without(shell: ControllerShell, dropped: Mapping[int, Sequence[i
     await handle_partition_state_changes(shell, led, PartitionState.OnlinePartition, Strategy.OFFLINE, batch=batch)
 
 
-async def _remove_replicas(
-    shell: ControllerShell, removed: Mapping[int, Sequence[int]], batch: RequestBatch, *, wait: bool
-) -> None:
-    """Out of the ISRs, stopped and deleted; with ``wait``, until those on registered brokers are."""
-    if not removed:
-        return
-    replicas = by_broker(removed)
-    await remove_from_isr(shell, replicas, batch)
-    stop_removed_replicas(replicas, batch)
-    if wait:
-        for pid, brokers in removed.items():
-            if any(broker in shell.context.brokers for broker in brokers):
-                shell.context.replicas_being_removed[pid] = dict.fromkeys(brokers, 1)
+async def _commit(shell: ControllerShell, before: Mapping[int, ReplicaAssignment], batch: RequestBatch) -> None:
+    """Write the target as the assignment, and the debts of removed replicas; this completes the reassignment.
+
+    Where the ISR or leader has changed meanwhile, or the topic znode cannot be written, the partition stays between
+    origin and target (``before``) and is resumed later.
+    """
+    context, table = shell.context, shell.context.table
+    safe = {pid: assignment for pid, assignment in before.items() if nothing_can_be_lost(context, pid)}
+    removed = {pid: old.removing for pid, old in safe.items() if old.removing and table.isr_of[pid] != NO_ISR}
+    failed = await write_assignments(shell, {pid: ReplicaAssignment(old.target) for pid, old in safe.items()}, removed)
+    log_refused(shell, {pid: Refused(KafkaErrorCode.UNKNOWN_SERVER_ERROR, why) for pid, why in failed.items()})
+    waiting = [pid for pid in before if pid not in safe or pid in failed]
+    for pid in waiting:
+        table.set_assignment(pid, before[pid])
+    batch.add_leader_and_isr_requests(waiting, [table.replicas(pid) for pid in waiting])
+    stop_removed_replicas(shell, {pid: b for pid, b in removed.items() if pid not in failed}, batch)
+    await shell.send(batch)
+    await _finish(shell, [pid for pid in safe if pid not in failed])
 
 
-def stop_removed_replicas(replicas: Mapping[int, Sequence[int]], batch: RequestBatch) -> None:
-    """Stopped and deleted at once: replicas, ``{broker: pids}``, that their assignments no longer name."""
-    for broker, pids in replicas.items():
-        batch.add_stop_replica_request_for_brokers((broker,), pids, delete=True)
+def stop_removed_replicas(shell: ControllerShell, removed: Mapping[int, Sequence[int]], batch: RequestBatch) -> None:
+    """Stop and delete, in one request, replicas ``{pid: brokers}`` that the assignments no longer name."""
+    ledger, table = shell.context.debts, shell.context.table
+    for pid, brokers in removed.items():
+        name, number = table.topic_partition(pid)
+        batch.add_debts(debt for broker in brokers if (debt := ledger.get(broker, name, number)) is not None)
 
 
-async def _finish(shell: ControllerShell, pids: Sequence[int]) -> None:
-    """The target alone is written, last of all: the topic znode was the only place that knew the origin."""
-    if not pids:
+async def _finish(shell: ControllerShell, done: Sequence[int]) -> None:
+    """Finish reassignments whose target has been written to ZooKeeper."""
+    if not done:
         return
     context, table = shell.context, shell.context.table
-    failed = await _write_assignments(shell, {pid: ReplicaAssignment(table.assignment(pid).target) for pid in pids})
-    done = [pid for pid in pids if pid not in failed]
     for pid in done:
         context.partitions_being_reassigned.pop(pid, None)
         shell.journal.append(
             "reassigned", topic=table.topic(pid).name, partition=table.index_of[pid], replicas=table.replicas(pid)
         )
-    if done:
-        log.info("Reassignment finished: %s", shell.sample(done))
+    log.info("Reassignment finished: %s", shell.sample(done))
     await _remove_from_znode(shell, [shell.topic_partition(pid) for pid in done], only_finished=True)
     await shell.send_update_metadata(context.brokers, done)
     await resume_deletion_for_topics(shell, dict.fromkeys(table.topic(pid).name for pid in done))
 
 
-async def removed_replicas_answered(shell: ControllerShell, event: StopReplicaResponseReceived) -> None:
-    """A broker has deleted replicas that were taken from it, or is asked again."""
-    context, table = shell.context, shell.context.table
-    errors = {pid: code for t, p, code in event.partitions if code and (pid := table.pid(t, p)) >= 0}
-    again: list[int] = []
-    done: list[int] = []
-    for pid in event.deleted:
-        waiting = context.replicas_being_removed.get(pid, {})
-        if event.broker not in waiting:
-            continue
-        failed = bool(event.error_code or errors.get(pid))
-        if failed and waiting[event.broker] < MAX_STOP_REPLICA_ATTEMPTS:
-            waiting[event.broker] += 1
-            again.append(pid)
-            continue
-        if failed:
-            log.error("Broker %d keeps a removed replica of %s", event.broker, table.topic_partition(pid))
-        del waiting[event.broker]
-        done.append(pid)
-    if again:
-        batch = shell.new_batch()
-        batch.add_stop_replica_request_for_brokers((event.broker,), again, delete=True)
-        await shell.send(batch)
-    await finish_what_waits_for_nobody(shell, done)
-
-
-async def finish_what_waits_for_nobody(shell: ControllerShell, pids: Iterable[int] | None = None) -> None:
-    """Removed replicas are deleted, or their brokers are gone; ends those ``pids`` (None: all) that no other holds up.
-
-    Those whose brokers are gone are kept in mind until then: a broker may come back while another is waited for.
-    """
-    waiting, registered = shell.context.replicas_being_removed, shell.context.brokers
-    asked = list(waiting) if pids is None else pids
-    finished = [pid for pid in asked if not any(broker in registered for broker in waiting[pid])]
-    for pid in finished:
-        del waiting[pid]
-    await _finish(shell, finished)
-
-
-async def _stop_removed_replicas_again(shell: ControllerShell, brokers: Sequence[int]) -> None:
-    """Brokers have started that were away, or died, while their replicas were taken from them: now they are waited for.
-
-    Kafka's reassignment has ended by then, and such a broker keeps its replica.
-    """
-    batch = shell.new_batch()
-    for broker in brokers:
-        pids = [pid for pid, waiting in shell.context.replicas_being_removed.items() if broker in waiting]
-        for pid in pids:
-            shell.context.replicas_being_removed[pid][broker] = 1
-        if pids:
-            batch.add_stop_replica_request_for_brokers((broker,), pids, delete=True)
-    await shell.send(batch)
-
-
-# -- the topic znodes and the request znode ----------------------------------------------------------------------------
-
-
-async def _write_assignments(shell: ControllerShell, wanted: Mapping[int, ReplicaAssignment]) -> dict[int, str]:
-    """Write the partitions' assignments, each topic at once, into what its znode holds now; returns the failures."""
-    table = shell.context.table
-    by_topic: dict[str, dict[int, int]] = {}
-    for pid in wanted:
-        by_topic.setdefault(table.topic(pid).name, {})[table.index_of[pid]] = pid
-    failed: dict[int, str] = {}
-    for _attempt in range(MAX_ATTEMPTS):
-        if not by_topic:
-            return failed
-        read = await shell.zk.get_topic_assignments(list(by_topic), watch=False)
-        shell.report_bad_znodes(read.bad)
-        found = {assignment.topic: assignment for assignment in read.found}
-        for topic in [t for t in by_topic if t not in found]:
-            failed |= dict.fromkeys(by_topic.pop(topic).values(), "its topic znode is gone or cannot be read")
-        changed = [
-            msgspec.structs.replace(
-                found[topic], partitions=found[topic].partitions | {n: wanted[pid] for n, pid in numbers.items()}
-            )
-            for topic, numbers in by_topic.items()
-        ]
-        writes = await shell.zk.set_topic_assignments(changed, fence=shell.context.epoch_zk_version)
-        for assignment, code in zip(changed, writes.code, strict=True):
-            if code == Code.OK:
-                del by_topic[assignment.topic]
-            elif code == TOO_LARGE:
-                pids = by_topic.pop(assignment.topic).values()
-                failed |= dict.fromkeys(pids, _too_large(assignment.topic, topic_znode_bytes(assignment), len(pids)))
-    for numbers in by_topic.values():
-        failed |= dict.fromkeys(numbers.values(), f"its topic znode changed {MAX_ATTEMPTS} times meanwhile")
-    return failed
+# -- the request znode -------------------------------------------------------------------------------------------------
 
 
 async def _remove_from_znode(
     shell: ControllerShell, partitions: Sequence[TopicPartition], *, only_finished: bool = False
 ) -> None:
-    """Take partitions out of ``/admin/reassign_partitions``; the znode goes with the last of them.
+    """Remove partitions from ``/admin/reassign_partitions``; the znode is deleted with the last of them.
 
-    ``only_finished`` leaves entries whose target is not what the partition has now: they are later wishes.
+    ``only_finished`` keeps entries whose target differs from the present replicas: they are newer requests.
     """
     if not partitions:
         return
@@ -544,14 +471,14 @@ async def _remove_from_znode(
         return
     if left:
         if not await shell.zk.set_or_create_partition_reassignment(left, fence=shell.context.epoch_zk_version):
-            log.error("/admin/reassign_partitions is too large to be written anew: what has ended stays in it")
+            log.error("/admin/reassign_partitions is too large to be rewritten: finished reassignments stay in it")
     else:
         await shell.zk.delete_partition_reassignment(fence=shell.context.epoch_zk_version)
-        shell.queue.append(ZkPartitionReassignment())  # looks again, which arms the watch
+        shell.queue.append(ZkPartitionReassignment())  # reads it again, which re-arms the watch
 
 
 def _movable(shell: ControllerShell, tp: TopicPartition) -> int:
-    """The pid, or -1 where there is none or its topic is about to go."""
+    """The pid, or -1 where the partition does not exist or its topic is being deleted."""
     pid = shell.context.table.pid(*tp)
     return -1 if pid < 0 or shell.context.table.topic(pid).deleting else pid
 

@@ -1,8 +1,8 @@
-"""Requests that were refused because their sender may not make them: told once a minute, and shown while they go on.
+"""Brokers' requests that fail authorization: logged once a minute, and shown while they continue.
 
-A broker whose principal is not known here cannot shrink or extend an ISR, nor shut down in order, and tries again many
-times a second.  That is a controller that does not do its work, and ``/readyz`` has to say so.  Only a registered
-broker counts, known by its broker epoch: a client that is refused takes no readiness away.
+A broker whose principal is not known here can neither change an ISR nor shut down in a controlled way, and retries many
+times a second.  The controller does not do its work then, so ``/readyz`` reports it.  Only a registered broker counts,
+identified by its broker epoch: an unauthorized client does not affect readiness.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from aiocontroller.wire.apis import ApiKey, api_name
 log = logging.getLogger(__name__)
 
 GOES_ON_S = 30.0
-"""How long after the last one a broker's trouble is taken to be over."""
+"""A broker's trouble counts as over this long after its last refused request."""
 TELL_AGAIN_S = 60.0
 MOST_REMEMBERED = 1_000
-"""Principals of which the last line in the log is remembered."""
+"""Principals whose last log line is remembered."""
 
 
 class RefusedBrokers:
@@ -30,11 +30,11 @@ class RefusedBrokers:
         self._metrics = metrics
         self._told_s: dict[tuple[str, int], float] = {}
         self._refused: dict[int, tuple[float, str]] = {}
-        """By broker: when for the last time, and what, in words."""
+        """By broker: the time of the last refusal, and its description."""
         metrics.gauge("aiocontroller", "Authorizer", "BrokersRefused", lambda: len(self.going_on()))
 
     def note(self, api: ApiKey, principal: str, host: str, event: Request, context: ControllerContext) -> None:
-        """``event`` is refused to the principal."""
+        """The principal was refused ``event``."""
         now_s = self._clock.monotonic()
         self._metrics.counter("aiocontroller", "Authorizer", "RequestsRefused", tags={"api": api.name.lower()}).inc()
         if isinstance(event, AlterPartitionReceived | AllocateProducerIds | ControlledShutdown):
@@ -45,7 +45,7 @@ class RefusedBrokers:
         self._tell(api, principal, host, now_s)
 
     def going_on(self) -> list[str]:
-        """What is refused to brokers at present."""
+        """Descriptions of the refusals that continue."""
         since_s = self._clock.monotonic() - GOES_ON_S
         self._refused = {broker: last for broker, last in self._refused.items() if last[0] >= since_s}
         return [what for _, (_, what) in sorted(self._refused.items())]

@@ -1,31 +1,35 @@
-"""Giving the role back to the brokers on request, with nothing left undone.
+"""Gives the role back to the brokers on request, after finishing pending work.
 
- 1. Replicas on this controller (or an earlier one), of topics that brokers created by themselves, are moved to brokers.
- 2. The brokers hear of a live broker list without this controller, so that none places a replica on it any more.  Not
-    earlier: they look for the controller in that list, and without their ISR changes no replica moves.
- 3. Topics that were made until then are looked at, and requests under way are waited for.
- 4. ``/controller`` is deleted under the fence, and one of the brokers wins.  This process looks on from then, until it
-    is asked to take over.
+ 1. Replicas that name this controller (or an earlier one), in topics created by brokers, are moved to brokers.
+ 2. The brokers get a live broker list without this controller, so that none places a replica on it any more.  This
+    cannot come earlier: they find the controller in that list, and without their ISR changes no replica moves.
+ 3. Topics created until then are checked, and requests under way are waited for, including those that pay debts.
+    Remaining debts are reported: the next controller may not know of them.
+ 4. ``/controller`` is deleted under the fence, and one of the brokers wins.  From then on this process only observes,
+    until it is asked to take over.
 
-Between these steps other events are treated as ever: a broker that dies meanwhile gets its successors elected.
+Other events are handled as usual between these steps: when a broker dies meanwhile, new leaders are elected.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from typing import Any
 
+from aiocontroller.controller import debts
 from aiocontroller.controller.controller_election import ControllerElection
 from aiocontroller.controller.own_replicas import move_own_replicas, naming_controllers
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.topics import topic_change
-from aiocontroller.core.events import GoOnReleasing, OwnReplicas, Release, Released, TopicChange
+from aiocontroller.core.events import GoOnReleasing, OwnReplicas, PayDebts, Release, Released, TopicChange
 
 log = logging.getLogger(__name__)
 
 MOVED_WITHIN_S = 10.0
-"""After so long the role goes back whatever replicas are left here."""
+"""After this time the role is given back, even if replicas still name a controller."""
 ANSWERED_WITHIN_S = 2.0
-"""How long brokers may take to answer; one that is dead and still registered never does."""
+"""How long to wait for brokers' responses; one that is dead but still registered never answers."""
 RELEASE_WITHIN_S = MOVED_WITHIN_S + ANSWERED_WITHIN_S
 LOOK_AGAIN_S = 0.1
 _TAG = "release"
@@ -48,10 +52,12 @@ class RoleRelease:
         event.reply.defer()
         self._asked.append(event)
         if len(self._asked) > 1:
-            return  # one release for all who ask
+            return  # one release answers all requests
         log.info("Giving the role back")
         self._epoch = shell.context.epoch
         self._began_s = shell.world.clock.monotonic()
+        for broker in shell.context.debts.brokers():
+            shell.queue.append(PayDebts(broker))
         shell.queue.append(GoOnReleasing())
 
     async def go_on(self) -> None:
@@ -83,20 +89,23 @@ class RoleRelease:
 
     async def _give_back(self, left: list[int]) -> None:
         if left:
-            log.warning("Still naming a controller as a replica: %s", self._shell.sample(left))
+            log.warning("Partitions still name a controller as a replica: %s", self._shell.sample(left))
         names = tuple(str(self._shell.topic_partition(pid)) for pid in left)
+        owed = tuple(debts.status(self._shell))
+        for each in owed:
+            log.warning("Broker %(broker)d still has %(replicas)d replicas to delete, of topics %(topics)s", each)
         await self._election.trigger_controller_move()
-        self._end(names)
+        self._end(names, owed)
 
     def resume(self) -> None:
-        """The cluster was loaded anew, and what was scheduled is gone."""
+        """Schedule the next step again after a reload, which cancels all scheduled events."""
         if self._asked is not None:
             self._shell.queue.append(GoOnReleasing())
 
     def settle(self) -> None:
-        """Called after every event: the term may have ended otherwise meanwhile, with all that was scheduled."""
+        """Called after every event: the term may have ended in another way, which cancels all scheduled events."""
         if self._asked and self._lost:
-            self._end(())
+            self._end((), ())
 
     @property
     def under_way(self) -> bool:
@@ -110,7 +119,7 @@ class RoleRelease:
         channels = self._shell.channels
         return channels is not None and any(s.queued or s.in_flight for s in channels.statistics())
 
-    def _end(self, left: tuple[str, ...]) -> None:
+    def _end(self, left: tuple[str, ...], owed: tuple[Mapping[str, Any], ...]) -> None:
         asked, self._asked = self._asked, []
         for each in asked:
-            each.reply.ensure(Released(self._epoch, left))
+            each.reply.ensure(Released(self._epoch, left, owed))

@@ -1,14 +1,13 @@
-"""What waits for one broker.  A queue that a slow broker has let grow merges: newer state replaces older.
+"""The queue of requests to one broker.  When a slow broker lets it grow, requests are merged: newer state wins.
 
-LeaderAndIsr and UpdateMetadata say how things are, so whoever was not told of them one by one may be told of how they
-are in the end.  Rules.
- * ``MERGED_FROM`` requests must wait; a broker that keeps up hears everything one by one, as it happened.
- * The first in the queue may be under way, and is left alone.
- * Nothing is merged across a StopReplica, a barrier that is closed, or news of a topic that goes (whose rows may be
-   gone when it is told): their places in the order are kept.
- * It must be worth it: what waits says much twice, or is little altogether.  Pieces of one large batch stay apart.
- * What was merged is encoded when its turn comes: the broker list, LeaderAndIsr, UpdateMetadata.  The list comes
-   first, since a follower does not fetch from a leader that its metadata does not know yet.
+LeaderAndIsr and UpdateMetadata carry state, so a broker that missed intermediate states can get only the last.  Rules.
+ * Merging starts when ``MERGED_FROM`` requests wait; a broker that keeps up gets every request as it was queued.
+ * The first request in the queue may be in flight, and is never merged.
+ * Nothing is merged across a StopReplica, a closed barrier, or a topic deletion (whose rows may be gone when the
+   request is encoded): these keep their places in the order.
+ * Merging must pay: the requests overlap much, or are small altogether.  Pieces of one large batch stay separate.
+ * Merged requests are encoded when sent: the broker list, LeaderAndIsr, UpdateMetadata.  The list comes first, since
+   a follower does not fetch from a leader that its metadata does not know yet.
 """
 
 from __future__ import annotations
@@ -21,43 +20,48 @@ from typing import NamedTuple
 
 import anyio
 
+from aiocontroller.core.debts import Deletions
 from aiocontroller.net.ports import Clock
 from aiocontroller.wire.apis import ApiKey
 
 MERGED_FROM = 16
-"""Requests that wait."""
+"""Number of waiting requests at which merging starts."""
 LITTLE = 4_000
-"""Partitions that are merged whether they are the same ones or not."""
+"""Up to this many partitions are merged even if they do not overlap."""
 MOST = 50_000
-"""Partitions of a merged request."""
+"""Partitions in a merged request."""
 READ = 4 * MOST
-"""Partitions that are looked at to see whether merging is worth it."""
+"""Partitions checked to find out whether merging pays."""
 
 Body = Sequence[bytes]
-"""One request's body, in pieces that may be shared with other brokers' requests."""
+"""A request body, in pieces that may be shared with other brokers' requests."""
 Encode = Callable[[int, int], Sequence[Body]]
-"""(version, broker epoch) -> bodies, each sent as a request of its own; none where there is nothing left to say."""
+"""(version, broker epoch) -> bodies, each sent as a request of its own; empty where nothing is left to send."""
 EncodeNow = Callable[[Sequence[int], frozenset[int], int, int], Sequence[Body]]
-"""(pids, those of them that are new to the broker, version, broker epoch) -> bodies with the state of now."""
+"""(pids, those of them new to the broker, version, broker epoch) -> bodies with the current state."""
 
 
 class Outgoing(NamedTuple):
-    """A request that waits in a sender's queue."""
+    """A request waiting in a sender's queue."""
 
     api: ApiKey
     encode: Encode
     pids: Sequence[int]
-    """Whose partitions it is about, for whoever gets the response."""
+    """The partitions that the request is about, for the handler of the response."""
     enqueued_s: float
     done: Callable[[], None] | None
-    """Called once: answered, or given up because the broker is gone."""
+    """Called once: when the request is answered, or given up because the broker is gone."""
     new: frozenset[int] = frozenset()
     anew: EncodeNow | None = None
-    """Says the same of other partitions; None where the request may not be merged."""
+    """Encodes the same kind of request for other partitions; None where the request must not be merged."""
+    asked: Deletions | None = None
+    """The deletions that a StopReplica asks for, for the handler of the response."""
+    may_be_given_up: bool = False
+    """The sender does not retry the request when the broker takes it but does not answer: its caller does, later."""
 
 
 class Barrier:
-    """Stands in the queues of several senders; once open it stays so."""
+    """Stands in the queues of several senders; once open, it stays open."""
 
     def __init__(self, clock: Clock, timeout_s: float) -> None:
         self.opened = anyio.Event()
@@ -92,7 +96,7 @@ class Merged:
         return len(self.pids) <= MOST and (self._said <= LITTLE or self._said >= 2 * len(self.pids))
 
     def outgoing(self, pids: Iterable[int] | None = None) -> Outgoing:
-        """As one request; or the same kind of request about other partitions, which nobody waits for."""
+        """As one request; or, for other partitions, the same kind of request without a callback."""
         assert self._oldest is not None and self._oldest.anew is not None
         whose = sorted(self.pids if pids is None else pids)
         new = frozenset(self.new)
@@ -105,7 +109,7 @@ class Merged:
 
 
 class CatchUp:
-    """What a broker has missed."""
+    """Merged requests for a broker that has fallen behind."""
 
     def __init__(self) -> None:
         self._by_api = {ApiKey.LEADER_AND_ISR: Merged(), ApiKey.UPDATE_METADATA: Merged()}
@@ -114,14 +118,14 @@ class CatchUp:
         self._by_api[one.api].add(one)
 
     def takes(self, one: Outgoing) -> bool:
-        """Whether ``one`` is little, or tells again of partitions that are in here already."""
+        """Whether ``one`` is small, or repeats partitions that are included already."""
         known = self._by_api[one.api].pids
         if len(known) + len(one.pids) > MOST:
             return False
         return len(one.pids) + len(known) <= LITTLE or 2 * sum(map(known.__contains__, one.pids)) >= len(one.pids)
 
     def is_worth_it(self) -> bool:
-        """Without an UpdateMetadata nobody could say the broker list."""
+        """Whether merging pays; an UpdateMetadata is needed for the broker list."""
         told = self._by_api[ApiKey.UPDATE_METADATA].count
         return told > 0 and all(merged.is_worth_it() for merged in self._by_api.values())
 
@@ -136,7 +140,7 @@ class RequestQueue:
     def __init__(self) -> None:
         self._waiting: deque[Outgoing | Barrier | CatchUp] = deque()
         self._merged_from = MERGED_FROM
-        """Doubled by each attempt that was not worth it: a long queue of other things is not read again and again."""
+        """Doubled by each attempt that did not pay, so that a long queue is not scanned again and again."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -145,7 +149,7 @@ class RequestQueue:
         self._waiting.append(one)
 
     def merge(self, one: Outgoing) -> bool:
-        """Take it into what waits already, if that can be; then it needs no encoding and no place."""
+        """Merge a request into the waiting ones if possible; it is then neither encoded nor queued itself."""
         if one.anew is None or not self._waiting:
             return False
         last = self._waiting[-1]
@@ -175,7 +179,7 @@ class RequestQueue:
         return True
 
     def head(self) -> Outgoing | Barrier:
-        """What comes next; IndexError when nothing waits."""
+        """The next request or barrier; IndexError when the queue is empty."""
         first = self._waiting[0]
         if isinstance(first, CatchUp):
             self._waiting.popleft()
@@ -184,13 +188,13 @@ class RequestQueue:
         return first
 
     def pop(self) -> None:
-        """The head is answered."""
+        """Remove the head, which has been answered."""
         self._waiting.popleft()
         if len(self._waiting) < MERGED_FROM:
             self._merged_from = MERGED_FROM
 
     def give_up(self) -> None:
-        """Forget everything that waits, and say so to whoever waits for it."""
+        """Drop all requests and call their callbacks."""
         waiting, self._waiting = self._waiting, deque()
         for each in waiting:
             for one in each.requests() if isinstance(each, CatchUp) else (each,):

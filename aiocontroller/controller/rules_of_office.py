@@ -1,8 +1,8 @@
-"""What speaks against being the controller of a cluster, in words for the operator.  Pure: nothing is asked here.
+"""Reasons against being the controller of a cluster, in words for the operator.  Pure: no I/O.
 
-The rules (docs/operating.md has them as a table) see what ZooKeeper holds (``Cluster``) and what brokers have said of
-themselves (``Answer``).  They are closed: where this controller has no authorizer, it needs to know that no broker has
-one, since it would lend its own rights to everybody who comes.
+The rules (a table in docs/operating.md) judge the content of ZooKeeper (``Cluster``) and the brokers' answers
+(``Answer``).  They fail closed: a controller without an authorizer must know that no broker has one, since it would
+otherwise grant its own rights to every client.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from aiocontroller.authorizer.acl_authorizer import AclAuthorizer
 from aiocontroller.authorizer.authorizer import CLUSTER_NAME, AclOperation, Authorizer, ResourceType
 from aiocontroller.authorizer.principals import USER
 from aiocontroller.config import Config
+from aiocontroller.controller.cluster_settings import ClusterSettings
+from aiocontroller.controller.obeyed_settings import CREATE_TOPIC_POLICY, EVERYTHING, Told, shown
 from aiocontroller.controller.shell import inter_broker_listener
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import Broker, Endpoint
@@ -32,11 +34,11 @@ from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.znodes import BadZNode, ControllerZNode
 
 OLDEST_LEADER_AND_ISR = 2
-"""Kafka 2.2's: the first that carries a broker epoch, without which a restarted broker takes old requests for new."""
+"""Kafka 2.2's version: the first with a broker epoch, without which a restarted broker obeys outdated requests."""
 
 
 class Kind(StrEnum):
-    """Of a reason; a label of metrics."""
+    """Kind of a reason; a label of metrics."""
 
     KRAFT = "kraft"
     MIGRATION = "migration"
@@ -45,13 +47,15 @@ class Kind(StrEnum):
     VERSION = "version"
     AUTHORIZER = "authorizer"
     PRINCIPAL = "principal"
+    SETTINGS = "settings"
+    POLICY = "policy"
     UNANSWERED = "unanswered"
     UNREACHABLE = "unreachable"
 
 
 ENDS_A_TERM = frozenset({Kind.MIGRATION, Kind.AUTHORIZER})
-"""What is found in office and makes the role go back.  Other reasons are shown: whoever came next would meet them too,
-and a missing answer is mostly a broker that is about to die or to start."""
+"""Reasons that make an active controller give the role back.  Others are only shown: the next controller would meet
+them too, and a missing answer mostly means that a broker is about to die or to start."""
 
 
 NOT_ASKED = "it has not been asked yet"
@@ -65,25 +69,27 @@ class Reason(NamedTuple):
 
     @property
     def passing(self) -> bool:
-        """Nothing is wrong so far: this is how every start begins."""
+        """Whether this is a normal state at startup, not a problem."""
         return self.text.endswith((NOT_ASKED, NOT_READ))
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What one registration of a broker said."""
+    """The answers of one registration of a broker."""
 
     broker: int
     epoch: int
     zk_migration_ready: bool
     leader_and_isr: VersionRange | None
-    """None: it does not take this request."""
+    """None: the broker does not support this request."""
     settings: Mapping[str, str | None] | None
-    """Those of ``settings_asked`` that it has, always with ``authorizer.class.name``; None: it keeps them to itself,
+    """The broker's values of ``settings_asked``, always with ``authorizer.class.name``; None: it does not tell them,
     and this controller has an authorizer."""
+    told: Told | None = None
+    """Static and default values of the settings that a controller obeys; None where ``settings`` is None."""
     certificate: bytes | None = None
-    """What it shows to its clients, DER: mostly also what it shows as a client, to us."""
+    """Its server certificate, DER: usually also its client certificate towards us."""
     host: str = ""
-    """The IP address at which it was reached."""
+    """The broker's IP address."""
 
     @property
     def authorizer(self) -> str | None:
@@ -91,14 +97,14 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """What ZooKeeper holds."""
+    """The relevant content of ZooKeeper."""
 
     brokers: Sequence[Broker] = ()
     bad: Sequence[BadZNode] = ()
-    """Registrations that cannot be read."""
+    """Unreadable registrations."""
     migration: bool = False
     acls: bool = False
-    """``/kafka-acl`` exists: an AclAuthorizer makes it when it starts, and nothing removes it."""
+    """``/kafka-acl`` exists: an AclAuthorizer creates it at startup, and nothing removes it."""
     holder: ControllerZNode | None = None
 
 
@@ -110,25 +116,26 @@ class Us(NamedTuple):
     endpoints: Sequence[Endpoint]
     security: Security
     authorizer: Authorizer
+    settings: ClusterSettings
 
     @property
     def of_brokers(self) -> Endpoint | None:
-        """Our listener on which brokers come."""
+        """Our listener for brokers."""
         names = (self.config.control_plane_listener_name, self.config.inter_broker_listener_name)
         found = (each for name in names for each in self.endpoints if each.listener == name)
         return next(found, self.endpoints[0] if self.endpoints else None)
 
 
 class Known(NamedTuple):
-    """What brokers have said, by broker id."""
+    """The brokers' answers by broker id."""
 
     answers: Mapping[int, Answer]
-    """The last one, be it of an earlier registration, or of a broker that is not registered any more."""
+    """The latest answer, possibly of an earlier registration or of a broker that is no longer registered."""
     why_none: Mapping[int, str]
-    """Why the present registration has not answered."""
+    """Why the current registration has not answered."""
 
     def present(self, cluster: Cluster) -> dict[int, Answer]:
-        """Answers of the registrations that are there now."""
+        """Answers of the current registrations."""
         found = ((broker, self.answers.get(broker.id)) for broker in cluster.brokers)
         return {broker.id: answer for broker, answer in found if answer is not None and answer.epoch == broker.epoch}
 
@@ -137,12 +144,12 @@ Rule = Callable[[Us, Cluster, Known], Iterator[Reason]]
 
 
 def reasons_against(us: Us, cluster: Cluster, known: Known) -> list[Reason]:
-    """None: nothing speaks against it.  Equal ones of several brokers are one."""
+    """All reasons against being the controller; equal reasons of several brokers are merged."""
     return list(dict.fromkeys(reason for rule in RULES for reason in rule(us, cluster, known)))
 
 
 def settings_asked(endpoints: Iterable[Endpoint]) -> tuple[str, ...]:
-    """What the rules need to know of a broker's configuration; ``endpoints`` are ours."""
+    """The broker settings that the rules need; ``endpoints`` are ours."""
     return (
         "authorizer.class.name",
         "inter.broker.listener.name",
@@ -154,7 +161,7 @@ def settings_asked(endpoints: Iterable[Endpoint]) -> tuple[str, ...]:
 
 
 NAMING = ("ssl.principal.mapping.rules", "principal.builder.class")
-"""What says how a broker names those who come to it."""
+"""Settings that determine the principals of a broker's clients."""
 
 
 def _of_listener(listener: str, key: str) -> str:
@@ -183,11 +190,11 @@ def _id_of_a_broker(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
     namesake = next((broker for broker in cluster.brokers if broker.id == us.id), None)
     if namesake is not None or any(znode.path == paths.broker_id(us.id) for znode in cluster.bad):
         where = "" if namesake is None else " on " + ", ".join(f"{e.host}:{e.port}" for e in namesake.endpoints)
-        yield Reason(Kind.ID, f"aiocontroller.id {us.id} is the id of a broker{where}: choose one that none has")
+        yield Reason(Kind.ID, f"aiocontroller.id {us.id} is the id of a broker{where}: choose an unused one")
 
 
 def _registered_listeners(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
-    """Brokers look for the controller on one listener, and speak on it as they do among each other."""
+    """Brokers reach the controller on their inter-broker listener, with that listener's security protocol."""
     brokers = cluster.brokers
     name = inter_broker_listener(us.config, brokers)
     protocols = dict.fromkeys(e.security_protocol for b in brokers for e in b.endpoints if e.listener == name)
@@ -223,7 +230,7 @@ def _configured_listeners(us: Us, cluster: Cluster, known: Known) -> Iterator[Re
         control = told.get("control.plane.listener.name")
         if (control or None) != us.config.control_plane_listener_name:
             yield Reason(
-                Kind.LISTENERS, f"brokers have control.plane.listener.name {control or '(none)'}: set it so here"
+                Kind.LISTENERS, f"brokers have control.plane.listener.name {control or '(none)'}: set it here too"
             )
 
 
@@ -233,7 +240,7 @@ def _too_old(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
         if offered is None:
             yield Reason(
                 Kind.VERSION,
-                f"broker {answer.broker} takes no LeaderAndIsr requests: Kafka 2.2 to 3.9 in ZooKeeper mode is needed",
+                f"broker {answer.broker} does not take LeaderAndIsr requests: Kafka 2.2 to 3.9 on ZooKeeper is needed",
             )
         elif offered.max < OLDEST_LEADER_AND_ISR:
             yield Reason(
@@ -243,13 +250,13 @@ def _too_old(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
 
 
 def _authorizers(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
-    """An authorizer that is not implemented here, or that we do not know that we should have."""
+    """Brokers have an authorizer that is not implemented, or not configured, here."""
     ours = us.config.authorizer_class_name
     unsupported = unsupported_authorizer(us.config)
     if unsupported is not None:
         yield Reason(Kind.AUTHORIZER, unsupported)
     present = known.present(cluster)
-    # Where nobody can be asked, what was last heard counts, also of brokers that are gone.
+    # With no broker to ask, the last answers count, even of brokers that are gone.
     for answer in (present or known.answers).values():
         if answer.authorizer is not None and answer.authorizer not in ACL_AUTHORIZERS:
             yield Reason(
@@ -261,15 +268,15 @@ def _authorizers(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
             yield Reason(
                 Kind.AUTHORIZER,
                 f"brokers have an authorizer ({answer.authorizer}): set authorizer.class.name and super.users, which "
-                "say who may ask this controller for what",
+                "decide who may send requests to this controller",
             )
 
 
 def _answers_missing(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
-    """Without an authorizer of our own we have to know that no broker has one.
+    """Without an authorizer of our own, we must know that no broker has one.
 
-    A broker that said so before it was restarted is believed until it says otherwise: else each restart would leave
-    the cluster without anybody who can be elected.  It is not believed where ``/kafka-acl`` says otherwise.
+    A broker's answer from before its restart counts until it answers again: otherwise no standby could be elected
+    during a restart.  It does not count if ``/kafka-acl`` exists.
     """
     if us.config.authorizer_class_name is not None:
         return
@@ -278,20 +285,76 @@ def _answers_missing(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]
     for broker in silent:
         before = known.answers.get(broker.id)
         if before is None or before.authorizer is not None or cluster.acls:
-            why = known.why_none.get(broker.id, NOT_ASKED)
+            why = _why_silent(
+                known,
+                broker.id,
+                "set authorizer.class.name and super.users here and insist on our settings (--keep-ours all)",
+            )
             yield Reason(Kind.UNANSWERED, f"broker {broker.id} has not said whether it has an authorizer: {why}")
     if not present and cluster.bad:
-        yield Reason(Kind.UNANSWERED, f"{cluster.bad[0].path} cannot be read, and no other broker has said anything")
+        yield Reason(Kind.UNANSWERED, f"{cluster.bad[0].path} cannot be read, and no other broker has answered")
     if cluster.acls and not cluster.brokers:
         yield Reason(
             Kind.UNANSWERED,
-            f"{paths.ACL} exists, so that brokers have or had an authorizer, and none is there to be asked: set "
+            f"{paths.ACL} exists, so brokers have or had an authorizer, and there is no broker to ask: set "
             "authorizer.class.name and super.users",
         )
 
 
+def _why_silent(known: Known, broker: int, remedy: str) -> str:
+    """Why the broker has not answered, and what an operator can do where waiting does not help."""
+    why = known.why_none.get(broker)
+    return NOT_ASKED if why is None else f"{why}; restart or stop it, or {remedy}"
+
+
+def _settings_missing(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
+    """Every broker's settings must be known, at least from an earlier registration."""
+    if us.settings.keeps(EVERYTHING):
+        return
+    for broker in cluster.brokers:
+        before = known.answers.get(broker.id)
+        if before is None:
+            if us.config.authorizer_class_name is not None:  # else ``_answers_missing`` says so
+                why = _why_silent(known, broker.id, "insist on ours (--keep-ours all)")
+                yield Reason(Kind.UNANSWERED, f"broker {broker.id} has not reported its settings: {why}")
+        elif before.told is None:
+            yield Reason(
+                Kind.SETTINGS,
+                f"broker {broker.id} refuses to describe its settings (DescribeConfigs on the cluster): allow it, "
+                "or insist on ours (--keep-ours all)",
+            )
+
+
+def _settings(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
+    """The brokers' settings contradict ours, or cannot be obeyed."""
+    for setting in us.settings.contradicting:
+        if setting.unusable:
+            yield Reason(
+                Kind.SETTINGS,
+                f"brokers have {setting.name} {setting.of_brokers}, which cannot be obeyed here: insist on ours, "
+                f"{shown(setting.value)} (--keep-ours {setting.name})",
+            )
+        else:
+            yield Reason(
+                Kind.SETTINGS,
+                f"brokers have {setting.name} {setting.of_brokers}, and it is {shown(setting.ours)} here: set it to "
+                f"theirs, leave it out, or insist on ours (--keep-ours {setting.name})",
+            )
+
+
+def _policies(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
+    """Policies, Java classes that decide which topics may be created."""
+    policy = us.settings.of_brokers(CREATE_TOPIC_POLICY)
+    if policy and not us.settings.keeps(CREATE_TOPIC_POLICY):
+        yield Reason(
+            Kind.POLICY,
+            f"brokers have create.topic.policy.class.name {policy}, which runs in brokers only: topics that are "
+            "created here would not be checked; insist on that (--keep-ours create.topic.policy.class.name)",
+        )
+
+
 def _names_of_clients(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
-    """ACLs go by names: brokers and we must give the same client the same one."""
+    """ACLs name principals, so brokers and we must give a client the same principal."""
     if us.config.authorizer_class_name is None:
         return
     for answer in known.present(cluster).values():
@@ -316,7 +379,7 @@ def _names_of_clients(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason
 
 
 def _brokers_as_clients(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
-    """Brokers come to us for their ISRs and shutdowns: who they are must be allowed that here."""
+    """Brokers send us AlterPartition and ControlledShutdown: their principals must be allowed to."""
     if us.config.authorizer_class_name is None or us.of_brokers is None:
         return
     if isinstance(us.authorizer, AclAuthorizer) and not us.authorizer.loaded and cluster.brokers:
@@ -327,21 +390,21 @@ def _brokers_as_clients(us: Us, cluster: Cluster, known: Known) -> Iterator[Reas
         try:
             principal = _principal(us, answer)
         except BadInputError as error:
-            yield Reason(Kind.PRINCIPAL, f"broker {answer.broker} would be nobody here: {error}")
+            yield Reason(Kind.PRINCIPAL, f"broker {answer.broker} would have no principal here: {error}")
             continue
         if not us.authorizer.authorize(
             principal, answer.host, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
         ):
             yield Reason(
                 Kind.PRINCIPAL,
-                f"broker {answer.broker} comes as {principal}, who is not allowed ClusterAction here, so that its "
-                "requests would be refused: compare super.users and ssl.principal.mapping.rules with the brokers'",
+                f"broker {answer.broker} authenticates as {principal}, who lacks ClusterAction here, so its requests "
+                "would be refused: compare super.users and ssl.principal.mapping.rules with the brokers'",
             )
 
 
 def _principal(us: Us, answer: Answer) -> str:
-    """As whom a broker comes: with SASL by the name that brokers share with us, else by its certificate if we look at
-    those."""
+    """A broker's principal here: with SASL the user name that brokers share with us, otherwise from its certificate if
+    we request those."""
     assert us.of_brokers is not None
     how = us.security.server(us.of_brokers)
     if how.mechanisms:
@@ -361,13 +424,16 @@ RULES: tuple[Rule, ...] = (
     _too_old,
     _authorizers,
     _answers_missing,
+    _settings_missing,
+    _settings,
+    _policies,
     _names_of_clients,
     _brokers_as_clients,
 )
 
 
 def reasons_against_deposing(cluster: Cluster, known: Known) -> list[Reason]:
-    """What speaks against taking the role from a broker that does its work, beside ``reasons_against``."""
+    """Further reasons, beside ``reasons_against``, against deposing a working broker."""
     if not cluster.brokers or known.present(cluster):
         return []
     first = cluster.brokers[0].id

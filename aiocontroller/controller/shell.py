@@ -1,27 +1,33 @@
-"""What every handler works with: the context, the ports to ZooKeeper and the brokers, and the two state machines.
+"""The tools of every handler: the context, and the ports to ZooKeeper and the brokers.
 
-A handler has three beats: *decide* (core functions over the context), *make durable* (a fenced, batched write), *apply*
-(change the context by what ZooKeeper accepted, fill the request batch).  The state machines below are those beats for
+A handler works in steps: *plan* (core functions over the context), *write* (fenced and batched), *apply* (change the
+context by what ZooKeeper accepted, and fill the request batch), *send*.  ``state_changes`` has these steps for
 partitions and replicas; handlers in the neighbouring modules compose them.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import msgspec
 
 from aiocontroller.authorizer.acl_authorizer import AclAuthorizer
 from aiocontroller.authorizer.authorizer import Authorizer
 from aiocontroller.config import Config
+from aiocontroller.controller.auditor import Auditor
 from aiocontroller.controller.broker_requests import BrokerRequestSender
 from aiocontroller.controller.channel_manager import ControllerChannelManager
+from aiocontroller.controller.cluster_settings import ClusterSettings
 from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.controller.faults import Faults
+from aiocontroller.controller.mutation_quotas import MutationQuotas
 from aiocontroller.controller.refused_brokers import RefusedBrokers
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import Broker, Endpoint, TopicPartition
+from aiocontroller.core.ownership import NotTheOwnerError, owned_context
 from aiocontroller.core.request_batch import RequestBatch, Sent, leaders_first
 from aiocontroller.journal.journal import Journal
 from aiocontroller.metrics import Metrics
@@ -35,30 +41,30 @@ from aiocontroller.zookeeper.znodes import SOFTWARE, BadZNode, ControllerZNode
 log = logging.getLogger(__name__)
 
 SENT_AT_ONCE = 2_000
-"""Partitions of a batch that are not held back until its end."""
+"""A batch with this many partitions is sent before it is complete."""
 
 MAX_REPORTED_BAD = 10_000
-"""Unreadable znodes that are kept in mind."""
+"""Unreadable znodes that are remembered."""
 
 LEADERS_FIRST_S = 0.5
-"""How long the others wait for a leader that does not answer."""
+"""How long requests to other brokers wait for a leader that does not answer."""
 
 
 def inter_broker_listener(config: Config, brokers: Iterable[Broker]) -> str:
-    """On which brokers talk to each other and to the controller: the only one they have, or the configured one."""
+    """The listener for inter-broker and controller traffic: the brokers' only one, or the configured one."""
     names = dict.fromkeys(e.listener for b in brokers for e in b.endpoints)
     return next(iter(names)) if len(names) == 1 else config.inter_broker_listener_name
 
 
 def entry_of(controller_id: int, own: Sequence[Endpoint], config: Config, context: ControllerContext) -> Broker:
-    """A controller with the endpoints ``own`` (one at least), as one more live broker; see ``own_entry``."""
+    """The controller with the endpoints ``own`` (at least one) as a live broker; see ``own_entry``."""
     brokers = list(context.brokers.values())
     standing_in = (inter_broker_listener(config, brokers), config.control_plane_listener_name)
 
     def endpoint(name: str) -> Endpoint | None:
         ours = next((e for e in own if e.listener == name), None)
         if ours is None and name in standing_in:
-            ours = own[0]  # one listener serves, whatever its name
+            ours = own[0]  # a single listener is used whatever its name
         if ours is not None:
             return Endpoint(name, ours.host, ours.port, ours.security_protocol)
         return next((e for b in sorted(context.live) if (e := context.brokers[b].endpoint(name)) is not None), None)
@@ -70,9 +76,9 @@ def entry_of(controller_id: int, own: Sequence[Endpoint], config: Config, contex
 
 
 def address_of(holder: ControllerZNode, config: Config) -> Endpoint | None:
-    """Where a controller of our kind can be reached; None for another's, and where it does not say.
+    """The address of another aiocontroller; None for other controllers, and where the znode has no address.
 
-    What its listener speaks is what our own configuration says of a listener of that name.
+    The security protocol is the one that our own configuration maps the listener name to.
     """
     if holder.software != SOFTWARE or not holder.address:
         return None
@@ -88,7 +94,7 @@ def address_of(holder: ControllerZNode, config: Config) -> Endpoint | None:
 
 
 class ControllerShell:
-    """Owned by the consumer coroutine; nobody else touches ``context``."""
+    """Owned by the consumer's task: no other task may change ``context`` (debug mode raises an error)."""
 
     def __init__(
         self,
@@ -112,29 +118,41 @@ class ControllerShell:
         self.security = Security(config)
         self.authorizer: Authorizer = authorizer_of(config)
         self.acls: AclStore | None = None
-        """Where the authorizer's ACLs stand; None without an authorizer, or with one that cannot run here."""
+        """The authorizer's ACLs; None without an authorizer, or with one that cannot run here."""
         if isinstance(self.authorizer, AclAuthorizer) and unsupported_authorizer(config) is None:
             self.acls = AclStore(zk.client, world, self.authorizer)
         self._new_channels = new_channels
-        self.context = ControllerContext()
+        self.owner: asyncio.Task[Any] | None = None
+        """The consumer's task, once it runs."""
+        self.context = self._new_context()
         self.channels: ControllerChannelManager | None = None
         self._requests: BrokerRequestSender | None = None
         self.leaving = False
-        """The role is about to be given back: brokers are told of no controller among them."""
+        """The role is about to be given back: brokers get a live broker list without the controller."""
         self.reported_offline: frozenset[int] = frozenset()
-        """pids that the log said to have no leader, so that a sweep does not say so again."""
+        """pids already logged as leaderless, so that a sweep does not log them again."""
         self._deletion_waiters: dict[str, list[Callable[[str], None]]] = {}
-        self.unclean_default = config.unclean_leader_election_enable
-        """``unclean.leader.election.enable`` of the cluster: configured, or changed while it runs."""
+        self.settings = ClusterSettings(config, metrics)
+        self.policy = self.settings.policy
+        """Our configuration with the cluster's settings, as last adopted by the consumer (``obeying``)."""
         self.config_changes_seen: set[str] = set()
-        """Names of the change notifications that have been looked at; membership only."""
+        """Names of the change notifications that have been processed; membership only."""
         self.faults = Faults(world.clock.monotonic, metrics)
         self.reloaded = False
-        """This term has begun before: partitions may bear its epoch already."""
+        """This term was restarted, so partition states may carry its epoch already."""
         self._reported_bad: dict[str, BadZNode] = {}
-        """By path, as they were reported last."""
+        """By path, as last reported."""
         self.bad_znodes = metrics.counter("aiocontroller", "ZooKeeper", "BadZNodes")
+        self.auditor = Auditor(
+            world.clock,
+            queue,
+            metrics,
+            config.aiocontroller_audit_interval_ms / 1000,
+            config.aiocontroller_audit_partitions_per_second,
+            brokers_write=not config.alter_partition_supported,
+        )
         self.refused_brokers = RefusedBrokers(world.clock, metrics)
+        self.mutation_quotas = MutationQuotas(zk, world.clock, lambda: self.policy, metrics)
         self.alarms = metrics.counter("aiocontroller", "EarlyDetection", "Alarms")
         self.false_alarms = metrics.counter("aiocontroller", "EarlyDetection", "FalseAlarms")
         self.unclean_elections = metrics.meter("kafka.controller", "ControllerStats", "UncleanLeaderElectionsPerSec")
@@ -142,18 +160,27 @@ class ControllerShell:
     # -- terms of office -------------------------------------------------------------------------------------------
 
     def begin_term(self, epoch: int, epoch_zk_version: int, *, again: bool = False) -> None:
-        """A new, empty context and new channels: nothing of an earlier term can be in them.
+        """Start with a new, empty context and new channels, so that nothing is left of an earlier term.
 
-        ``again``: the term is the same, and begins anew.
+        ``again``: the same term restarts.
         """
         self.end_term()
         self.leaving = False
         self.reloaded = again
-        self.context = ControllerContext(epoch, epoch_zk_version)
+        self.auditor.brokers_write = not self.policy.alter_partition_supported
+        self.context = self._new_context(epoch, epoch_zk_version)
+        self.context.topic_ids_supported = self.config.topic_ids_supported
         self.context.controllers = frozenset((self.id,))
         self.channels = self._new_channels(self)
-        self._requests = BrokerRequestSender(self.context, self.channels, self.world.clock, self.id, self.own_entry)
+        self._requests = BrokerRequestSender(
+            self.context, self.channels, self.world.clock, self.id, self.own_entry, self.endpoint_among_brokers
+        )
         self.journal.epoch = epoch
+
+    @property
+    def in_office(self) -> bool:
+        """Whether a term is running."""
+        return self.channels is not None
 
     def end_term(self) -> None:
         if self.channels is not None:
@@ -163,28 +190,43 @@ class ControllerShell:
         self.reported_offline = frozenset()
         self._deletion_waiters.clear()
         self._reported_bad.clear()
-        self.context = ControllerContext()
+        self.mutation_quotas.forget()
+        self.auditor.forget()
+        self.context = self._new_context()
+
+    def _new_context(self, epoch: int = 0, epoch_zk_version: int = 0) -> ControllerContext:
+        if not self.world.debug:
+            return ControllerContext(epoch, epoch_zk_version)
+        return owned_context(epoch, epoch_zk_version, self._check_owner)
+
+    def _check_owner(self) -> None:
+        if self.owner is not None and (task := asyncio.current_task()) is not self.owner:
+            raise NotTheOwnerError(f"{task!r} changes the context of {self.owner!r}")
 
     # -- brokers ---------------------------------------------------------------------------------------------------
 
     def endpoint_of(self, broker: Broker) -> Endpoint | None:
-        """Where the controller talks to a broker: its control-plane listener, else its inter-broker listener."""
-        for listener in (self.config.control_plane_listener_name, self.config.inter_broker_listener_name):
-            if listener:
-                found = broker.endpoint(listener)
-                if found is not None:
-                    return found
+        """The endpoint for the controller's requests: the control-plane listener, else the inter-broker listener."""
+        listener = self.config.control_plane_listener_name
+        control_plane = broker.endpoint(listener) if listener else None
+        return control_plane or self.endpoint_among_brokers(broker)
+
+    def endpoint_among_brokers(self, broker: Broker) -> Endpoint | None:
+        """The endpoint for other brokers' requests: the inter-broker listener."""
+        found = broker.endpoint(self.config.inter_broker_listener_name)
+        if found is not None:
+            return found
         plaintext = next((e for e in broker.endpoints if e.security_protocol == "PLAINTEXT"), None)
         return plaintext or (broker.endpoints[0] if broker.endpoints else None)
 
     def own_entry(self) -> Broker | None:
-        """How brokers find the controller: as one more live broker, under each listener name that they use.
+        """The controller's entry in the live broker list, where brokers look it up, with each listener name in use.
 
-        Under a listener that is not ours stands the address of a live broker (a *shadow*): whoever comes there gets
-        what any broker answers, and the listener names of all live brokers stay the same, which brokers insist on.
+        A listener that we do not have gets the address of a live broker (a *shadow*): its clients get what any broker
+        answers, and all live brokers have the same listener names, which brokers require.
 
-        Where all brokers have a rack it takes the first broker's: brokers refuse to place replicas when only some
-        have one, and a rack of its own would attract a replica of every partition.
+        Where all brokers have a rack, the entry has the first broker's: brokers refuse to place replicas when only some
+        have a rack, and a rack of its own would attract a replica of every partition.
         """
         if self.leaving:
             return None
@@ -193,19 +235,19 @@ class ControllerShell:
     # -- short steps -----------------------------------------------------------------------------------------------
 
     async def breathe(self) -> None:
-        """Let others run: heartbeats, answers, other brokers' sockets.  Only the consumer changes the context, so the
-        context after this is the one before it."""
+        """Let other tasks run: heartbeats, responses, sockets.  The context stays the same, since only the consumer
+        changes it."""
         await self.world.clock.sleep(0)
 
-    # -- telling the brokers ---------------------------------------------------------------------------------------
+    # -- requests to brokers ---------------------------------------------------------------------------------------
 
     def new_batch(self) -> RequestBatch:
         return RequestBatch(self.context)
 
     async def send(self, batch: RequestBatch) -> Sent:
-        """Encode what the batch holds and queue it to the brokers; empties the batch.
+        """Encode the batch's requests, queue them to the brokers, and empty the batch.
 
-        Leaders hear first: what the others are told waits in their queues until the leaders have acknowledged.
+        Leaders are told first: the other brokers' requests wait in their queues until the leaders have acknowledged.
         """
         assert self._requests is not None and self.channels is not None
         requests = batch.take()
@@ -226,7 +268,7 @@ class ControllerShell:
         return batch.sent
 
     async def send_if_large(self, batch: RequestBatch) -> None:
-        """Brokers should not wait for what is still being written."""
+        """Send a large batch early, so that brokers do not wait for the rest of a write."""
         if len(batch) >= SENT_AT_ONCE:
             await self.send(batch)
 
@@ -235,20 +277,20 @@ class ControllerShell:
         batch.add_update_metadata_request_for_brokers(brokers, pids)
         await self.send(batch)
 
-    # -- those who wait for a deletion -----------------------------------------------------------------------------
+    # -- callbacks for deletions -----------------------------------------------------------------------------------
 
     def on_topic_deleted(self, topic: str, callback: Callable[[str], None]) -> None:
-        """Call back once when the topic's znodes are gone; never, if this term ends before."""
+        """Call back once when the topic's znodes are gone, unless this term ends before."""
         self._deletion_waiters.setdefault(topic, []).append(callback)
 
     def topic_deleted(self, topic: str) -> None:
         for callback in self._deletion_waiters.pop(topic, []):
             callback(topic)
 
-    # -- what went wrong -------------------------------------------------------------------------------------------
+    # -- unreadable znodes, and logging ----------------------------------------------------------------------------
 
     def report_bad_znodes(self, bad: Sequence[BadZNode]) -> None:
-        """Named, counted, left out; the rest of the cluster goes on.  Once, until it changes or is well or gone."""
+        """Log, count and skip unreadable znodes; each is reported once, until it changes, is repaired or is deleted."""
         for znode in bad:
             if self._reported_bad.get(znode.path) == znode:
                 continue
@@ -260,12 +302,16 @@ class ControllerShell:
             log.error("Left out %s: found %s, expected %s", znode.path, znode.found, znode.expected)
 
     def forget_bad_znodes(self, are_well: Callable[[str], bool]) -> None:
-        """Of these paths, reported before, the next damage is news again."""
+        """Forget reported paths that are well again, so that the next damage is reported."""
         for path in [path for path in self._reported_bad if are_well(path)]:
             del self._reported_bad[path]
 
+    def bad_paths(self) -> Iterable[str]:
+        """Paths of znodes that were reported and skipped."""
+        return self._reported_bad
+
     def sample(self, pids: Sequence[int], most: int = 5) -> str:
-        """Names a few partitions of many, for one log line."""
+        """The names of a few of the partitions, for a log line."""
         names = ", ".join(str(self.context.table.topic_partition(pid)) for pid in pids[:most])
         return f"{names}, … ({len(pids)} in all)" if len(pids) > most else names
 

@@ -1,19 +1,22 @@
-"""Both state machines in action: plan, write under the fence, apply, tell the brokers.
+"""Both state machines in action: core plans, the plan is written under the fence and committed, and core says what
+follows (``core/effects.py``), which is carried out here.
 
 ``handle_partition_state_changes`` and ``handle_replica_state_changes`` are Kafka's ``handleStateChanges`` of
-``PartitionStateMachine`` and ``ReplicaStateMachine``.  Illegal steps are logged and left out, like Kafka's.
+``PartitionStateMachine`` and ``ReplicaStateMachine``.  As in Kafka, illegal transitions are logged and skipped.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from aiocontroller.controller.leadership_writes import (
     Change,
     Planned,
     carry_out,
+    carry_out_effects,
     journal_partitions,
     names,
     read_states_again,
@@ -21,7 +24,8 @@ from aiocontroller.controller.leadership_writes import (
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core import replica_state_machine as rsm
-from aiocontroller.core.decisions import Decisions, commit
+from aiocontroller.core.decisions import commit
+from aiocontroller.core.effects import Effects
 from aiocontroller.core.election import (
     NEVER_UNCLEAN,
     Strategy,
@@ -38,11 +42,11 @@ from aiocontroller.zookeeper.errors import Code
 log = logging.getLogger(__name__)
 
 CHUNK = 20_000
-"""Partitions at a time, so that no pass holds the loop for long."""
+"""Partitions handled at a time, so that no pass blocks the event loop for long."""
 
 
 SWEEP_S = 5.0
-"""How often partitions without a leader are looked at again while a replica of theirs is online."""
+"""How often elections are retried for partitions without a leader that have a replica online."""
 SWEEP = "offline partitions sweep"
 
 
@@ -66,7 +70,7 @@ async def handle_partition_state_changes(
 ) -> ElectionResult:
     """Move the partitions to ``target``; to OnlinePartition with an election by ``strategy`` where they had a leader.
 
-    The requests go out at the end, or stay in ``batch`` if one is given.
+    The requests are sent at the end, or stay in ``batch`` if one is given.
     """
     if target is not PartitionState.OnlinePartition:
         valid = _valid_partitions(shell, pids, target)
@@ -86,9 +90,9 @@ async def handle_partition_state_changes(
 async def elect_and_take_offline(
     shell: ControllerShell, pids: Sequence[int], strategy: Strategy, replicas: rsm.Replicas, batch: RequestBatch
 ) -> ElectionResult:
-    """``pids`` to OnlinePartition and ``replicas`` to OfflineReplica, leaders first, in one stream of writes.
+    """Move ``pids`` to OnlinePartition and ``replicas`` to OfflineReplica, leaders first, in one stream of writes.
 
-    The requests stay in ``batch``, but for what is too much to be held back.
+    The requests stay in ``batch``, unless it becomes large and is sent early.
     """
     elections = await _begin_elections(shell, pids, strategy, batch)
     await _offline_replicas(shell, _valid_replicas(shell, replicas, ReplicaState.OfflineReplica), batch, elections)
@@ -106,7 +110,7 @@ async def trigger_online_partition_state_change(shell: ControllerShell, topic: s
 def _valid_partitions(shell: ControllerShell, pids: Sequence[int], target: PartitionState) -> list[int]:
     checked = psm.check_valid_previous_states(shell.context.table, pids, target)
     if checked.refused:
-        log.error("Partitions that may not become %s stay as they are: %s", target.name, shell.sample(checked.refused))
+        log.error("Illegal change to %s refused for partitions %s", target.name, shell.sample(checked.refused))
     return checked.valid
 
 
@@ -117,7 +121,7 @@ def _move(shell: ControllerShell, pids: Sequence[int], target: PartitionState) -
 
 
 async def _initialize(shell: ControllerShell, pids: Sequence[int], batch: RequestBatch) -> list[int]:
-    """First leaders of New partitions.  Returns those that turn out to have had one: they are to be elected instead."""
+    """Elect first leaders of New partitions.  Returns those that had a leader before and need an ordinary election."""
     context = shell.context
     decisions, leaderless = psm.plan_initialization(context, pids)
     if leaderless:
@@ -131,8 +135,7 @@ async def _initialize(shell: ControllerShell, pids: Sequence[int], batch: Reques
     ok = [i for i, code in enumerate(writes.code) if code == Code.OK]
     done = decisions.select(ok)
     commit(context.table, done, [0] * len(ok))
-    _online(shell, done.pids, "initialized")
-    batch.add_leader_and_isr_requests(done.pids, done.recipients, is_new=True)
+    carry_out_effects(shell, psm.effects_of_initialization(done), batch)
     # A state that exists already was written by an earlier attempt of ours whose answer was lost, or by an earlier
     # term: Kafka leaves such a partition New and leaderless until the next failover; it is adopted here.
     existing = [pid for pid, code in zip(decisions.pids, writes.code, strict=True) if code == Code.NODE_EXISTS]
@@ -153,7 +156,7 @@ async def _begin_elections(
     *,
     force_unclean: bool = False,
 ) -> Elections:
-    """Give New partitions their first leaders; what is left is to be elected."""
+    """Give New partitions their first leaders; the remaining ones need an ordinary election."""
     table = shell.context.table
     valid = _valid_partitions(shell, pids, PartitionState.OnlinePartition)
     new = {pid: None for pid in valid if table.state[pid] == PartitionState.NewPartition}
@@ -166,7 +169,7 @@ async def _begin_elections(
 
 
 class Elections(Change):
-    """Leaders by a strategy."""
+    """Elects leaders by a strategy."""
 
     def __init__(
         self,
@@ -177,40 +180,32 @@ class Elections(Change):
         *,
         force_unclean: bool,
     ) -> None:
-        super().__init__(pids)
+        super().__init__(pids, batch)
         self._shell = shell
         self._strategy = strategy
-        self._batch = batch
         self._force_unclean = force_unclean
         self._hopeless: list[int] = []
-        """What memory says that no replica can lead, and ZooKeeper has not been asked about."""
+        """pids that no replica can lead according to memory, not checked in ZooKeeper yet."""
         self._read_again: set[int] = set()
 
     async def decide(self, pids: Sequence[int]) -> Planned:
         shell, strategy = self._shell, self._strategy
         unclean = await _unclean_policy(shell, pids, strategy, self._force_unclean)
         decisions, elections = psm.plan_elections(
-            shell.context, pids, strategy, unclean, recovery_supported=shell.config.leader_recovery_supported
+            shell.context, pids, strategy, unclean, recovery_supported=shell.policy.leader_recovery_supported
         )
         self.failed.update(dict.fromkeys(elections.failed, f"the {strategy.value} finds none"))
         self._hopeless += elections.failed
         unclean_pids = {pid for pid, outcome in zip(decisions.pids, elections.outcomes, strict=True) if outcome.unclean}
         for _ in unclean_pids:
             shell.unclean_elections.mark()
-
-        async def tell(done: Decisions) -> None:
-            _online(shell, [pid for pid in done.pids if pid not in unclean_pids], strategy.value)
-            _online(shell, [pid for pid in done.pids if pid in unclean_pids], f"{strategy.value}, unclean")
-            self._batch.add_leader_and_isr_requests(done.pids, done.recipients)
-            await shell.send_if_large(self._batch)
-
-        return Planned(decisions, tell)
+        return Planned(decisions, partial(psm.effects_of_elections, strategy, unclean_pids))
 
     async def reconsider(self) -> None:
-        """Read once more what ZooKeeper holds before concluding that no replica can lead (Kafka always reads first).
+        """Read ZooKeeper before concluding that no replica can lead (Kafka always reads first).
 
-        Brokers of an inter.broker.protocol.version below 2.7 write ISRs themselves, so a replica that memory takes to
-        be out of sync may be in sync.  A partition none of whose replicas is online cannot gain from it.
+        Brokers with inter.broker.protocol.version below 2.7 write ISRs themselves, so a replica that is out of sync in
+        memory may be in sync.  Partitions with no replica online cannot gain from it and are skipped.
         """
         hopeless, self._hopeless = self._hopeless, []
         pids = [pid for pid in with_online_replica(self._shell.context, hopeless) if pid not in self._read_again]
@@ -233,7 +228,7 @@ class Elections(Change):
 async def _unclean_policy(
     shell: ControllerShell, pids: Sequence[int], strategy: Strategy, force: bool
 ) -> UncleanPolicy:
-    """Topic settings are read only for partitions that would need an unclean leader."""
+    """Read the unclean election policy, only for topics with partitions that would need an unclean leader."""
     if strategy is not Strategy.OFFLINE:
         return NEVER_UNCLEAN
     if force:
@@ -249,12 +244,7 @@ async def _unclean_policy(
         for topic, config in configs.items()
         if "unclean.leader.election.enable" in config
     }
-    return UncleanPolicy(shell.unclean_default, overrides)
-
-
-def _online(shell: ControllerShell, pids: Sequence[int], why: str) -> None:
-    journal_partitions(shell, pids, PartitionState.OnlinePartition, why)
-    shell.context.table.set_state(pids, PartitionState.OnlinePartition)
+    return UncleanPolicy(shell.policy.unclean_leader_election_enable, overrides)
 
 
 # -- replicas ----------------------------------------------------------------------------------------------------------
@@ -267,7 +257,7 @@ async def handle_replica_state_changes(
     *,
     batch: RequestBatch | None = None,
 ) -> None:
-    """Move replicas, ``{broker: pids}``, to ``target``; the requests go out at the end, or stay in ``batch``."""
+    """Move replicas, ``{broker: pids}``, to ``target``; the requests are sent at the end, or stay in ``batch``."""
     table = shell.context.table
     valid = _valid_replicas(shell, replicas, target)
     own = shell.new_batch() if batch is None else batch
@@ -295,7 +285,7 @@ def _valid_replicas(shell: ControllerShell, replicas: rsm.Replicas, target: Repl
     valid, refused = rsm.check_valid_previous_states(shell.context.table, replicas, target)
     for broker, pids in refused.items():
         log.error(
-            "Replicas on broker %d that may not become %s stay as they are: %s", broker, target.name, shell.sample(pids)
+            "On broker %d, illegal change to %s refused for replicas of %s", broker, target.name, shell.sample(pids)
         )
     return valid
 
@@ -305,7 +295,7 @@ def _new_replicas(shell: ControllerShell, replicas: rsm.Replicas, batch: Request
     for broker, pids in replicas.items():
         leading = [pid for pid in pids if table.isr_of[pid] != NO_ISR and table.leader[pid] == broker]
         if leading:
-            log.error("Replicas on broker %d that lead cannot be new: %s", broker, shell.sample(leading))
+            log.error("Replicas on broker %d cannot be new, since they lead: %s", broker, shell.sample(leading))
         fresh = [pid for pid in pids if pid not in set(leading)] if leading else list(pids)
         batch.add_leader_and_isr_request_for_brokers((broker,), fresh, is_new=True)
         rsm.set_replica_states(table, {broker: fresh}, ReplicaState.NewReplica)
@@ -314,7 +304,7 @@ def _new_replicas(shell: ControllerShell, replicas: rsm.Replicas, batch: Request
 async def _online_replicas(shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch) -> None:
     table = shell.context.table
     for broker, pids in replicas.items():
-        # A new replica has had its request (is_new) from whoever made it new.
+        # A NewReplica was sent its request (is_new) in the transition to NewReplica.
         known = rsm.not_in_state(table, broker, pids, ReplicaState.NewReplica)
         batch.add_leader_and_isr_request_for_brokers((broker,), known, is_new=False)
         rsm.set_replica_states(table, {broker: pids}, ReplicaState.OnlineReplica)
@@ -324,9 +314,9 @@ async def _online_replicas(shell: ControllerShell, replicas: rsm.Replicas, batch
 async def _offline_replicas(
     shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch, elections: Elections | None = None
 ) -> None:
-    """Stop them, take them out of the ISRs, tell the other replicas; of topics being deleted, only stop them.
+    """Stop replicas, remove them from the ISRs and tell the other replicas; for topics being deleted, only stop them.
 
-    ``elections`` come first, in the same stream.  Whoever is elected leads an ISR without the replicas that go.
+    ``elections`` come first, in the same stream.  New leaders get an ISR without the offline replicas.
     """
     context, table = shell.context, shell.context.table
     staying = {broker: sorted(table.staying(pids)) for broker, pids in replicas.items()}
@@ -336,7 +326,7 @@ async def _offline_replicas(
     await carry_out(shell, *((shrinking,) if elections is None else (elections, shrinking)))
     failed = shrinking.report()
     if elections is not None:
-        # All who are live have heard of those that were elected.
+        # All live brokers have been sent the new leaders.
         all_live = context.live.issuperset(context.brokers) and not context.offline_dirs
         again = electing.difference(elections.done) if all_live else electing
         failed |= await remove_from_isr(shell, rsm.among(staying, sorted(again)), batch)
@@ -355,64 +345,49 @@ def _without(replicas: rsm.Replicas, pids: Collection[int]) -> rsm.Replicas:
 
 
 async def remove_from_isr(shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch) -> dict[int, str]:
-    """Shrink the ISRs and tell the remaining replicas; returns pid -> why it could not be written."""
+    """Shrink the ISRs and tell the remaining replicas; returns pid -> why the write failed."""
     shrinking = Shrinking(shell, replicas, batch)
     await carry_out(shell, shrinking)
     return shrinking.report()
 
 
 class Shrinking(Change):
-    """ISRs without some of their replicas; the others are told.  With ``stop``, those that go are stopped."""
+    """Removes replicas from ISRs and tells the others.  With ``stop``, the removed replicas are stopped."""
 
     def __init__(
         self, shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch, *, stop: bool = False
     ) -> None:
         ascending = {broker: sorted(pids) for broker, pids in replicas.items()}
         several = len(ascending) != 1
-        super().__init__(sorted(set[int]().union(*ascending.values())) if several else next(iter(ascending.values())))
+        pids = sorted(set[int]().union(*ascending.values())) if several else next(iter(ascending.values()))
+        super().__init__(pids, batch)
         self.stopped: set[int] = set()
         self._unchanged: list[int] = []
-        """Where memory says that none of the replicas is in sync, and ZooKeeper has not been asked."""
+        """pids with none of the replicas in sync according to memory, not checked in ZooKeeper yet."""
         self._read_again: set[int] = set()
         self._shell = shell
         self._replicas = ascending
-        self._batch = batch
         self._stop = stop and not shell.context.brokers.keys().isdisjoint(replicas)
 
     async def decide(self, pids: Sequence[int]) -> Planned:
-        shell, batch, table = self._shell, self._batch, self._shell.context.table
-        replicas = rsm.among(self._replicas, pids)
-        plan = rsm.plan_offline(shell.context, replicas)
+        context, replicas = self._shell.context, rsm.among(self._replicas, pids)
+        plan = rsm.plan_offline(context, replicas)
         self._unchanged += plan.unchanged
+        return Planned(plan.shrink, partial(rsm.effects_of_offline, context, replicas, plan, self._stop))
 
-        async def tell(done: Decisions) -> None:
-            journal_partitions(shell, done.pids, why="OfflineReplica")
-            batch.add_leader_and_isr_requests(done.pids, done.recipients)
-            if plan.unchanged:
-                gone = rsm.leaving(rsm.among(replicas, plan.unchanged))
-                others = [tuple(r for r in table.replicas(pid) if r not in brokers) for pid, brokers in gone]
-                batch.add_leader_and_isr_requests(plan.unchanged, others, unless_told=True)
-            if plan.without_leadership:
-                batch.add_update_metadata_request_for_brokers(shell.context.brokers, plan.without_leadership)
-            if self._stop:
-                settled = sorted((*done.pids, *plan.unchanged, *plan.without_leadership))
-                self.stopped.update(settled)
-                for broker, own in rsm.among(replicas, settled).items():
-                    batch.add_stop_replica_request_for_brokers((broker,), own, delete=False)
-            await shell.send_if_large(batch)
-
-        return Planned(plan.shrink, tell)
+    def carried_out(self, effects: Effects) -> None:
+        self.stopped.update(*effects.stopped.values())
 
     async def reconsider(self) -> None:
-        """Read once more where there seems to be nothing to do: a leader may have taken the replica into its ISR, and
-        it does not throw out a dead follower that had read everything."""
+        """Read ZooKeeper where there seems to be nothing to do: a leader may have added the replica to its ISR, and it
+        does not remove a dead follower that was caught up."""
         pids = sorted(set(self._unchanged).difference(self._read_again))
         self._unchanged = []
         self._read_again.update(pids)
         await self._read_what_changed(self._shell, pids)
 
     def report(self) -> dict[int, str]:
-        """Why some stay in their ISRs."""
+        """Log and return why some replicas stay in their ISRs."""
         if self.failed:
             some = list(self.failed)
             log.error("Replicas stay in the ISR of %s: %s", self._shell.sample(some), self.failed[some[0]])
@@ -420,21 +395,18 @@ class Shrinking(Change):
 
 
 class EpochRise(Change):
-    """Higher leader epochs, and nothing else."""
+    """Raises leader epochs and changes nothing else."""
 
     def __init__(self, shell: ControllerShell, pids: Sequence[int]) -> None:
         super().__init__(pids)
         self._shell = shell
 
     async def decide(self, pids: Sequence[int]) -> Planned:
-        async def tell(done: Decisions) -> None:
-            """Whoever asked for it does."""
-
-        return Planned(psm.plan_leader_epochs(self._shell.context, pids), tell)
+        return Planned(psm.plan_leader_epochs(self._shell.context, pids), lambda _: Effects())
 
 
 async def bump_leader_epochs(shell: ControllerShell, pids: Sequence[int]) -> Change:
-    """Raise the leader epochs and change nothing else (``updateLeaderEpoch``); conflicts are resolved here."""
+    """Raise the leader epochs and change nothing else (``updateLeaderEpoch``), with retries on conflicts."""
     rise = EpochRise(shell, pids)
     await carry_out(shell, rise)
     if rise.failed:

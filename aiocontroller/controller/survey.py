@@ -1,7 +1,7 @@
-"""What brokers say of themselves, asked before it is needed: each registration once, beside the consumer.
+"""Asks brokers about themselves before the answers are needed: once per registration, beside the consumer.
 
-An election must not wait for brokers, and must not be won without their answers.  So each broker is asked as soon as
-it is seen, while standing by and in office, again until it answers, and what it said is kept by its id and epoch.
+An election must neither wait for brokers nor be won without their answers.  So each broker is asked as soon as it is
+seen, by standbys and the active controller, until it answers; the answer is kept by broker id and epoch.
 """
 
 from __future__ import annotations
@@ -12,23 +12,36 @@ import anyio
 import anyio.abc
 
 from aiocontroller.config import ConfigError
-from aiocontroller.controller.broker_client import asking
-from aiocontroller.controller.broker_settings import SettingsRefusedError, described
+from aiocontroller.controller.broker_client import BrokerClient, asking
+from aiocontroller.controller.obeyed_settings import ASKED, told_by
 from aiocontroller.controller.rules_of_office import Answer, Known, settings_asked
 from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.core.errors import AioControllerError, KafkaErrorCode
 from aiocontroller.core.ids import Broker
 from aiocontroller.wire.apis import ApiKey
+from aiocontroller.wire.config_messages import (
+    DescribedSetting,
+    decode_describe_broker_response,
+    encode_describe_broker_request,
+)
 from aiocontroller.wire.errors import FrameError
+from aiocontroller.wire.messages import ApiVersions
 
 ANSWER_WITHIN_S = 5.0
 ASK_AGAIN_S = 0.2
-"""A broker registers before it listens."""
+"""A broker registers before its listener is open."""
 MAX_ASK_AGAIN_S = 3.0
 SETTLE_POLL_S = 0.02
+_VERSION = 1
+"""The first DescribeConfigs version that includes the sources of values."""
+
+
+class SettingsRefusedError(AioControllerError):
+    """A broker answers without telling its settings; the message says why, with the broker as "it"."""
 
 
 class BrokerSurvey:
-    """``changed`` is called after each answer, and when one fails for the first time."""
+    """``changed`` is called after each answer, and when a broker fails to answer for the first time."""
 
     def __init__(self, shell: ControllerShell, changed: Callable[[], None]) -> None:
         self._shell = shell
@@ -44,28 +57,28 @@ class BrokerSurvey:
 
     @property
     def unanswered(self) -> list[int]:
-        """Registered brokers of which this is missing."""
+        """Registered brokers that have not answered."""
         return [broker.id for broker in self._registered.values() if not self._has_answered(broker)]
 
     def start(self, tasks: anyio.abc.TaskGroup) -> None:
-        """The tasks that ask are the group's."""
+        """Run the asking tasks in this group."""
         self._tasks = tasks
 
     def see(self, brokers: Iterable[Broker]) -> None:
-        """These are registered now; who has not been asked yet is asked."""
+        """Take the registered brokers; start asking the new ones."""
         before, self._registered = self._registered, {broker.id: broker for broker in brokers}
         for gone in before.keys() - self._registered.keys():
             self._why_none.pop(gone, None)
         for broker in self._registered.values():
             known = before.get(broker.id)
             if known is not None and known.epoch == broker.epoch:
-                continue  # it has answered, or its task goes on asking
+                continue  # it has answered, or its task is still asking
             self._why_none.pop(broker.id, None)
             if not self._has_answered(broker) and self._tasks is not None:
                 self._tasks.start_soon(self._follow, broker.id, broker.epoch, name=f"survey of broker {broker.id}")
 
     async def settled(self, within_s: float) -> None:
-        """Until each broker has answered, or has failed to once; at most so long."""
+        """Wait, at most ``within_s``, until each broker has answered or failed once."""
         clock = self._shell.world.clock
         deadline_s = clock.monotonic() + within_s
         while any(broker not in self._why_none for broker in self.unanswered) and clock.monotonic() < deadline_s:
@@ -76,7 +89,7 @@ class BrokerSurvey:
         return answer is not None and answer.epoch == broker.epoch
 
     async def _follow(self, broker_id: int, epoch: int) -> None:
-        """Ask until it answers, or is gone."""
+        """Ask the broker until it answers or is gone."""
         pause_s = ASK_AGAIN_S
         while (broker := self._registered.get(broker_id)) is not None and broker.epoch == epoch:
             try:
@@ -94,7 +107,8 @@ class BrokerSurvey:
             pause_s = min(2 * pause_s, MAX_ASK_AGAIN_S)
 
     def _failed(self, broker: Broker, why: str) -> None:
-        if self._registered.get(broker.id) is not broker:
+        known = self._registered.get(broker.id)
+        if known is None or known.epoch != broker.epoch:
             return
         first = broker.id not in self._why_none
         self._why_none[broker.id] = why
@@ -106,23 +120,46 @@ class BrokerSurvey:
         async with asking(shell, broker, ANSWER_WITHIN_S) as client:
             offered = await client.api_versions()
             leader_and_isr = offered.versions.get(ApiKey.LEADER_AND_ISR)
-            names = settings_asked(shell.own_endpoints())
-            settings: dict[str, str | None] | None
+            names = dict.fromkeys((*settings_asked(shell.own_endpoints()), *ASKED))
+            described: list[DescribedSetting] | None
             try:
-                settings = await described(client, offered, broker.id, names)
+                described = await _described(client, offered, broker.id, names)
             except SettingsRefusedError:
                 if shell.config.authorizer_class_name is None:
                     raise
-                # Brokers need no right to each other's settings, so their principal, which is ours, may have none.
-                settings = None
+                # Brokers need no right to describe each other, so their principal, which is also ours, may not have it.
+                described = None
+        settings = None if described is None else {setting.name: setting.value for setting in described}
         if settings is not None and "authorizer.class.name" not in settings:
-            raise SettingsRefusedError("it does not tell its authorizer.class.name")
+            raise SettingsRefusedError("it does not report its authorizer.class.name")
         return Answer(
             broker=broker.id,
             epoch=broker.epoch,
             zk_migration_ready=offered.zk_migration_ready,
             leader_and_isr=leader_and_isr,
             settings=settings,
+            told=None if described is None else told_by(each for each in described if each.name in _OBEYED),
             certificate=client.certificate,
             host=client.host,
         )
+
+
+_OBEYED = frozenset(ASKED)
+
+
+async def _described(
+    client: BrokerClient, offered: ApiVersions, broker: int, names: Iterable[str]
+) -> list[DescribedSetting]:
+    """A broker's settings of these names, where it has them.  Raises OSError, FrameError, SettingsRefusedError."""
+    versions = offered.versions.get(ApiKey.DESCRIBE_CONFIGS)
+    if versions is None or not versions.min <= _VERSION <= versions.max:
+        raise SettingsRefusedError("it does not offer DescribeConfigs")
+    body = encode_describe_broker_request(_VERSION, broker, names)
+    code, settings = decode_describe_broker_response(
+        _VERSION, await client.request(ApiKey.DESCRIBE_CONFIGS, _VERSION, body)
+    )
+    if code == KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        raise SettingsRefusedError("it refuses DescribeConfigs (CLUSTER_AUTHORIZATION_FAILED), so it has an authorizer")
+    if code:
+        raise SettingsRefusedError(f"it answers DescribeConfigs with error {code}")
+    return settings

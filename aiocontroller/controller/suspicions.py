@@ -1,15 +1,15 @@
-"""A broker that seems to be dead is treated as in a controlled shutdown that it did not ask for (early detection).
+"""Early detection: a broker that seems to be dead is treated as if it had asked for a controlled shutdown.
 
-Its leaders move to others in sync, and it leaves every ISR in which it is not the last, by writes like all others:
-under the fence, with higher leader epochs.  Nothing is done that a controlled shutdown would not do to a live broker:
-its registration stays, nobody is elected from outside an ISR, no ISR is emptied.  ``docs/early-detection.md`` says why
-no record that was acknowledged to ``acks=all`` can be lost so, whether the suspicion is right or wrong.
+Its leaders move to other in-sync replicas, and it leaves every ISR that has another member, by ordinary fenced writes
+with higher leader epochs.  Nothing is done that a controlled shutdown would not do to a live broker: its registration
+stays, no leader is elected from outside the ISR, and no ISR becomes empty.  ``docs/early-detection.md`` explains why
+no record acknowledged with ``acks=all`` can be lost, whether the suspicion is right or wrong.
 
-What differs from a controlled shutdown: it gets no StopReplica.  Should it live, it would obey that much later, and
+Unlike in a controlled shutdown, the broker gets no StopReplica.  If alive, it would obey that much later, and then
 ignore the LeaderAndIsr of the same leader epoch that starts the replica again.
 
-The suspicion ends when ZooKeeper agrees (the registration goes, ``BrokerChange`` does the rest), when another
-incarnation registers, or when the broker answers steadily: then it is taken back like a broker that starts.
+The suspicion ends when ZooKeeper confirms it (the registration goes, ``BrokerChange`` does the rest), when another
+incarnation registers, or when the broker answers steadily: then it is handled like a broker that starts.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ log = logging.getLogger(__name__)
 
 
 async def suspects_change(shell: ControllerShell, event: SuspectsChange) -> None:
-    """Bring the context in line with what the failure detector thinks now; it may have changed since the event."""
+    """Update the context to the failure detector's present suspects, which may have changed since the event."""
     context = shell.context
     assert shell.channels is not None
     suspects = shell.channels.suspects()
     trusted = [broker for broker in context.suspected if broker not in suspects]
     if trusted:
         await _take_back(shell, trusted)
-    # Who shuts down in a controlled way closes its listener too, when nothing is left to move.
+    # A broker in controlled shutdown closes its listener too, when nothing is left to move.
     alarming = [s for b, s in suspects.items() if b not in context.suspected and b not in context.shutting_down]
     if alarming:
         await _move_away(shell, alarming)
@@ -76,7 +76,7 @@ async def _move_away(shell: ControllerShell, suspicions: Sequence[Suspicion]) ->
             detail=suspicion.reason,
         )
         log.warning(
-            "Broker %d seems to be dead (%s, heard of %.3f s before): %d of %d partitions moved, out of %d more ISRs",
+            "Broker %d seems to be dead (%s, silent for %.3f s): %d of %d leaders moved, removed from %d more ISRs",
             broker,
             suspicion.reason,
             suspicion.quiet_s,
@@ -92,7 +92,7 @@ def _leads(shell: ControllerShell, broker: int, pid: int) -> bool:
 
 
 def _follows(shell: ControllerShell, broker: int, pid: int) -> bool:
-    """Whether the replica is in sync with a leader that stays."""
+    """Whether the replica is in sync and its leader stays."""
     table = shell.context.table
     return (
         table.isr_of[pid] != NO_ISR
@@ -103,7 +103,7 @@ def _follows(shell: ControllerShell, broker: int, pid: int) -> bool:
 
 
 async def _take_back(shell: ControllerShell, brokers: Sequence[int]) -> None:
-    """The same incarnation answers again: a false alarm, or a frozen process that woke up."""
+    """The same incarnation answers again: a false alarm, or a process that was frozen."""
     context = shell.context
     context.trust(brokers)
     for broker in brokers:
@@ -115,5 +115,5 @@ async def _take_back(shell: ControllerShell, brokers: Sequence[int]) -> None:
             broker=broker,
             broker_epoch=context.brokers[broker].epoch,
         )
-    log.warning("Brokers %s answer again and are taken back", list(brokers))
+    log.warning("Brokers %s answer again and are trusted again", list(brokers))
     await on_broker_startup(shell, [broker for broker in brokers if broker in context.live])

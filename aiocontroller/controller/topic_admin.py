@@ -1,19 +1,18 @@
-"""What administrators ask of topics: ``CreateTopics``, ``CreatePartitions`` and ``DeleteTopics``.
+"""Topic administration: ``CreateTopics``, ``CreatePartitions`` and ``DeleteTopics``.
 
-The znodes are written as Kafka's tools write them, under the controller's fence, and treated at once: the watch that
-they fire finds nothing new.  Departure from Kafka, which answers when its own cache knows the leaders: here an answer
-means that every live broker has acknowledged them, or that the time which the caller gave is up.
+The znodes are written as Kafka's tools write them, under the controller's fence, and processed at once, so the watch
+that they fire finds nothing new.  Departure from Kafka, which answers when its own cache knows the leaders: here every
+live broker has acknowledged them, or had two seconds to do so.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from aiocontroller.controller.broker_settings import broker_settings
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.topic_deletion import topic_deletion
 from aiocontroller.controller.topics import partition_modifications, topic_change
@@ -31,40 +30,51 @@ from aiocontroller.core.events import (
     TopicResult,
 )
 from aiocontroller.core.ids import MAX_PARTITIONS_PER_TOPIC
-from aiocontroller.core.replica_placement import PlacementError, assign_replicas_to_brokers
+from aiocontroller.core.mutation_quotas import ThrottlingQuotaExceededError
+from aiocontroller.core.replica_placement import (
+    PlacementError,
+    assign_replicas_to_brokers,
+    start_index_of_new_partitions,
+)
 from aiocontroller.core.request_batch import Sent
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient, TopicToCreate
-from aiocontroller.zookeeper.topic_rules import TopicError, check_partition_count, check_topic_name
+from aiocontroller.zookeeper.topic_configs import topic_configs_of
+from aiocontroller.zookeeper.topic_rules import TopicError, check_expansion, check_partition_count
 
 log = logging.getLogger(__name__)
 
 MAX_TOPICS_PER_REQUEST = 10_000
 MAX_PARTITIONS_PER_REQUEST = 100_000
-"""Of several topics; one topic has as many as fit into its znode."""
+"""Limit for requests with several topics; a single topic is limited by the size of its znode."""
 TOPICS_AT_ONCE = 20
 NAMES_AT_ONCE = 1_000
-"""What is looked at before others may run."""
+"""Partitions checked before other tasks may run."""
+HEARD_WITHIN_S = 2.0
+"""How long an answer waits for brokers that do not acknowledge their requests."""
+LOOK_AGAIN_S, LOOK_AGAIN_AT_MOST_S = 0.1, 2.0
+"""Pauses between checks of an answer's condition, growing until the caller's timeout."""
 
 Assignment = dict[int, tuple[int, ...]]
 Results = dict[str | bytes, TopicResult]
+Refusals = dict[str, TopicError | ThrottlingQuotaExceededError]
 
 
 async def create_topics(shell: ControllerShell, event: CreateTopics) -> None:
-    settings: dict[str, str] = {}
-    if any(t.partitions == -1 or t.replication_factor == -1 for t in event.topics if not t.assignment):
-        settings = await broker_settings(shell)
-    asked = [(t.name, _partitions_asked_for(t, settings)) for t in event.topics]
+    asked = [(t.name, _partitions_asked_for(shell, t)) for t in event.topics]
     results, permitted = await _permitted(shell, asked)
     wanted: dict[str, TopicToCreate] = {}
     for number, topic in enumerate(t for t in event.topics if t.name in permitted):
         if number % TOPICS_AT_ONCE == 0:
             await shell.breathe()
         try:
-            wanted[topic.name] = TopicToCreate(topic.name, _placed(shell, topic, settings), _configs(topic))
+            wanted[topic.name] = _to_create(shell, topic)
         except (TopicError, PlacementError) as error:
             results[topic.name] = _refused(error)
     admin, topics = _admin(shell), list(wanted.values())
-    refused = await (admin.check_create_topics(topics) if event.validate_only else admin.create_topics(topics))
+    if event.validate_only:
+        refused: Refusals = dict(await admin.check_create_topics(topics))
+    else:
+        refused = await admin.create_topics(topics, lambda topic: event.quota.record(len(topic.assignment)))
     for name, topic_wanted in wanted.items():
         results[name] = _refused(refused[name]) if name in refused else _created(topic_wanted.assignment)
     created = [name for name in wanted if name not in refused]
@@ -73,7 +83,7 @@ async def create_topics(shell: ControllerShell, event: CreateTopics) -> None:
         known = shell.context.table.topic_by_name.get(name)
         if known is not None:
             results[name] = msgspec.structs.replace(results[name], topic_id=known.id)
-    _answer_when_known(shell, event.reply, _in_order(results, asked), [sent], event.timeout_ms)
+    _answer_when_known(shell, event, _in_order(results, asked), sent)
 
 
 async def create_partitions(shell: ControllerShell, event: CreatePartitions) -> None:
@@ -84,21 +94,23 @@ async def create_partitions(shell: ControllerShell, event: CreatePartitions) -> 
     grown: list[str] = []
     for topic in [t for t in event.topics if t.topic in permitted]:
         try:
-            assignment = await _expanded(shell, topic)
+            assignment = await _expanded(shell, admin, topic)
             if not event.validate_only:
+                event.quota.record(len(assignment))
                 await admin.add_partitions(topic.topic, assignment)
                 grown.append(topic.topic)
             results[topic.topic] = TopicResult(KafkaErrorCode.NONE)
-        except (TopicError, PlacementError) as error:
+        except (TopicError, PlacementError, ThrottlingQuotaExceededError) as error:
             results[topic.topic] = _refused(error)
     sent = await partition_modifications(shell, [PartitionModifications(topic) for topic in grown]) if grown else None
-    _answer_when_known(shell, event.reply, _in_order(results, asked), [sent], event.timeout_ms)
+    _answer_when_known(shell, event, _in_order(results, asked), sent)
 
 
 async def delete_topics(shell: ControllerShell, event: DeleteTopics) -> None:
-    table = shell.context.table
+    """A topic may be named by its name and by its id: that is one deletion, and both get the result."""
+    context, table = shell.context, shell.context.table
     results: Results = {}
-    waiting: dict[str, str | bytes] = {}
+    waiting: dict[str, list[str | bytes]] = {}
     for number, asked in enumerate(event.topics):
         if number % NAMES_AT_ONCE == 0:
             await shell.breathe()
@@ -107,29 +119,35 @@ async def delete_topics(shell: ControllerShell, event: DeleteTopics) -> None:
             unknown = isinstance(asked, bytes)
             code = KafkaErrorCode.UNKNOWN_TOPIC_ID if unknown else KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             results[asked] = TopicResult(code)
-        elif not shell.config.delete_topic_enable:
-            results[asked] = TopicResult(KafkaErrorCode.INVALID_REQUEST, "Topic deletion is disabled.", known.name)
-        elif known.name in waiting and waiting[known.name] != asked:
-            found = "the topic stands in the request by its name and by its id"
-            results[asked] = TopicResult(KafkaErrorCode.INVALID_REQUEST, found, known.name, known.id)
-        else:
-            results[asked] = TopicResult(KafkaErrorCode.REQUEST_TIMED_OUT, name=known.name, topic_id=known.id)
-            waiting[known.name] = asked
-    unmarked = [name for name in waiting if name not in shell.context.topics_to_be_deleted]
+        elif not shell.policy.delete_topic_enable:
+            results[asked] = TopicResult(KafkaErrorCode.TOPIC_DELETION_DISABLED, name=known.name)
+        elif known.name in context.topics_with_deletion_started:  # brokers have forgotten it
+            results[asked] = TopicResult(KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=known.name)
+        elif asked not in waiting.setdefault(known.name, []):
+            waiting[known.name].append(asked)
+    refused: dict[str, KafkaErrorCode] = {}
+    for name in waiting:
+        try:
+            event.quota.record(len(table.topic_by_name[name].pids))
+        except ThrottlingQuotaExceededError as exceeded:
+            refused[name] = exceeded.code
+    unmarked = [name for name in waiting if name not in refused and name not in context.topics_to_be_deleted]
     for name, error in (await _admin(shell).delete_topics(unmarked)).items():
-        if error.code != KafkaErrorCode.TOPIC_ALREADY_EXISTS:  # else somebody asked for the same just now
-            results[waiting.pop(name)] = _refused(error)
+        if error.code != KafkaErrorCode.TOPIC_ALREADY_EXISTS:  # else another client has just created it
+            refused[name] = error.code
+    for name, code in refused.items():
+        results |= {asked: TopicResult(code, name=name) for asked in waiting.pop(name)}
     _answer_when_gone(shell, event, results, waiting)
     await topic_deletion(shell, TopicDeletion())
 
 
-# -- how much is asked for ---------------------------------------------------------------------------------------------
+# -- limits ------------------------------------------------------------------------------------------------------------
 
 
 async def _permitted(shell: ControllerShell, asked: Sequence[tuple[str, int]]) -> tuple[Results, set[str]]:
-    """Refusals by the counts alone, before anything is done that grows with them, and the topics that are left.
+    """Check counts before doing work that grows with them; returns refusals, and the topics that are left.
 
-    Events of brokers wait while a request is at work, so what one may ask for is bounded.
+    Brokers' events wait while a request is processed, so a request's size is limited.
     """
     results: Results = {}
     times = Counter(name for name, _ in asked)
@@ -138,12 +156,12 @@ async def _permitted(shell: ControllerShell, asked: Sequence[tuple[str, int]]) -
         if number % NAMES_AT_ONCE == 0:
             await shell.breathe()
         if times[name] > 1:
-            message = f"topic {name[:300]!r} stands in the request {times[name]} times"
+            message = f"topic {name[:300]!r} is in the request {times[name]} times"
             results[name] = TopicResult(KafkaErrorCode.INVALID_REQUEST, message)
         elif len(asked) > MAX_TOPICS_PER_REQUEST:
             message = f"found {len(asked)} topics in one request, expected {MAX_TOPICS_PER_REQUEST} at most"
             results[name] = TopicResult(KafkaErrorCode.POLICY_VIOLATION, message)
-        elif 0 < count <= MAX_PARTITIONS_PER_TOPIC:  # what is more or less is refused for itself
+        elif 0 < count <= MAX_PARTITIONS_PER_TOPIC:  # other counts are refused later, each topic by itself
             partitions += count
     left = {name for name, _ in asked if name not in results}
     if partitions > MAX_PARTITIONS_PER_REQUEST and len(left) > 1:
@@ -153,24 +171,27 @@ async def _permitted(shell: ControllerShell, asked: Sequence[tuple[str, int]]) -
     return results, left
 
 
-def _partitions_asked_for(topic: NewTopic, settings: Mapping[str, str]) -> int:
+def _partitions_asked_for(shell: ControllerShell, topic: NewTopic) -> int:
     if topic.assignment:
         return len(topic.assignment)
-    return int(settings["num.partitions"]) if topic.partitions == -1 else topic.partitions
+    return shell.policy.num_partitions if topic.partitions == -1 else topic.partitions
 
 
 def _in_order(results: Results, asked: Sequence[tuple[str, int]]) -> Results:
     return {name: results[name] for name, _ in asked}
 
 
-# -- what is asked for -------------------------------------------------------------------------------------------------
+# -- checks and placement ----------------------------------------------------------------------------------------------
 
 
 def _admin(shell: ControllerShell) -> AdminZkClient:
-    return AdminZkClient(shell.zk, fence=shell.context.epoch_zk_version)
+    fence = shell.context.epoch_zk_version
+    return AdminZkClient(shell.zk, fence=fence, brokers=shell.settings.known_broker_configs)
 
 
-def _refused(error: TopicError | PlacementError) -> TopicResult:
+def _refused(error: TopicError | PlacementError | ThrottlingQuotaExceededError) -> TopicResult:
+    if isinstance(error, ThrottlingQuotaExceededError):
+        return TopicResult(error.code)  # no text beside it, as with Kafka
     return TopicResult(error.code, str(error))
 
 
@@ -178,21 +199,29 @@ def _created(assignment: Mapping[int, Sequence[int]]) -> TopicResult:
     return TopicResult(KafkaErrorCode.NONE, partitions=len(assignment), replication_factor=len(assignment[0]))
 
 
-def _configs(topic: NewTopic) -> dict[str, str]:
+def _to_create(shell: ControllerShell, topic: NewTopic) -> TopicToCreate:
+    """Validate a topic, in Kafka's order; the remaining checks need ZooKeeper."""
+    known = shell.context.table.topic_by_name.get(topic.name)
+    if known is not None and known.name not in shell.context.topics_with_deletion_started:
+        raise TopicError(KafkaErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
+    null = [name for name, value in topic.configs.items() if value is None]
+    if null:
+        found = f"Null value not supported for topic configs: {','.join(null)}"
+        raise TopicError(topic_configs_of(shell.settings.release).bad_value, found)
     configs = {name: value for name, value in topic.configs.items() if value is not None}
-    if len(configs) != len(topic.configs):
-        null = ", ".join(name for name, value in topic.configs.items() if value is None)
-        raise TopicError(KafkaErrorCode.INVALID_CONFIG, f"found null values for {null}, expected texts")
-    return configs
+    return TopicToCreate(topic.name, _placed(shell, topic), configs)
 
 
-def _placed(shell: ControllerShell, topic: NewTopic, settings: Mapping[str, str]) -> Assignment:
-    """The assignment that was given, or one over the live brokers."""
+def _placed(shell: ControllerShell, topic: NewTopic) -> Assignment:
+    """The given assignment, or one over the live brokers."""
     if topic.assignment:
         if topic.partitions != -1 or topic.replication_factor != -1:
-            found = "both a number of partitions or replicas and an assignment"
-            raise TopicError(KafkaErrorCode.INVALID_REQUEST, f"topic {topic.name!r}: found {found}, expected one")
-        # Who is not there is not asked for, unlike when a topic grows: a replica waits for its broker.
+            raise TopicError(
+                KafkaErrorCode.INVALID_REQUEST,
+                "Both numPartitions or replicationFactor and replicasAssignments were set. "
+                "Both cannot be used at the same time.",
+            )
+        # Brokers need not be live, unlike when partitions are added: a replica waits for its broker.
         named = sorted(
             shell.context.controllers.intersection(r for replicas in topic.assignment.values() for r in replicas)
         )
@@ -200,115 +229,205 @@ def _placed(shell: ControllerShell, topic: NewTopic, settings: Mapping[str, str]
             found = f"found {named[0]}, a controller, in the assignment: it holds no replicas"
             raise TopicError(KafkaErrorCode.INVALID_REPLICA_ASSIGNMENT, found)
         return dict(sorted(topic.assignment.items()))
-    partitions, factor = _partitions_asked_for(topic, settings), topic.replication_factor
+    partitions, factor = _partitions_asked_for(shell, topic), topic.replication_factor
     if factor == -1:
-        factor = int(settings["default.replication.factor"])
+        factor = shell.policy.default_replication_factor
     _check_count(shell, topic.name, partitions, factor)
     return _assign(shell, partitions, factor, 0, _chance(shell))
 
 
+def _available(shell: ControllerShell) -> list[int]:
+    """The live brokers; as in Kafka, these include brokers that are shutting down."""
+    return sorted(broker for broker in shell.context.brokers if broker not in shell.context.suspected)
+
+
 def _check_count(shell: ControllerShell, topic: str, partitions: int, factor: int) -> None:
-    live = shell.context.live
-    check_partition_count(topic, partitions, min(factor, len(live)), live)
+    available = _available(shell)
+    check_partition_count(topic, partitions, min(factor, len(available)), available)
 
 
 def _chance(shell: ControllerShell) -> tuple[int, int]:
-    """Start index and shift, drawn anew for each topic so that leaders spread."""
-    count = max(1, len(shell.context.live))
+    """Start index and shift, random for each topic so that leaders spread."""
+    count = max(1, len(_available(shell)))
     return shell.world.random.randrange(count), shell.world.random.randrange(count)
 
 
 def _assign(shell: ControllerShell, partitions: int, factor: int, first: int, start: tuple[int, int]) -> Assignment:
-    live = [(broker, shell.context.brokers[broker].rack) for broker in sorted(shell.context.live)]
-    racked = sum(rack is not None for _, rack in live)
-    if 0 < racked < len(live):
-        live = [(broker, None) for broker, _ in live]
+    brokers = [(broker, shell.context.brokers[broker].rack) for broker in _available(shell)]
+    racked = sum(rack is not None for _, rack in brokers)
+    if 0 < racked < len(brokers):
+        brokers = [(broker, None) for broker, _ in brokers]
     return assign_replicas_to_brokers(
-        live, partitions, factor, start_index=start[0], first_partition=first, start_shift=start[1]
+        brokers, partitions, factor, start_index=start[0], first_partition=first, start_shift=start[1]
     )
 
 
 def _check_known(shell: ControllerShell, replica_lists: Iterable[Sequence[int]]) -> None:
     registered = shell.context.brokers
-    unknown = sorted({b for replicas in replica_lists for b in replicas if b not in registered})
+    unknown = dict.fromkeys(b for replicas in replica_lists for b in replicas if b not in registered)
     if unknown:
+        found = ", ".join(map(str, unknown))
         raise TopicError(
-            KafkaErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"found brokers {unknown[:20]} in the assignment, registered are {sorted(registered)}",
+            KafkaErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Unknown broker(s) in replica assignment: {found}."
         )
 
 
-async def _expanded(shell: ControllerShell, topic: NewPartitions) -> Assignment:
-    """The new partitions' replicas, placed as those of the topic's first partition suggest (as Kafka does)."""
-    check_topic_name(topic.topic)
-    read = await shell.zk.get_topic_assignments([topic.topic], watch=False)
-    if not read.found or topic.topic in shell.context.topics_to_be_deleted:
-        raise TopicError(KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic {topic.topic!r} does not exist.")
-    present = read.found[0].partitions
-    added = topic.count - len(present)
-    if added <= 0:
+async def _expanded(shell: ControllerShell, admin: AdminZkClient, topic: NewPartitions) -> Assignment:
+    """Validate, in Kafka's order, and place the new partitions' replicas, starting from the first partition's."""
+    if topic.topic in shell.context.topics_to_be_deleted:
+        raise TopicError(KafkaErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
+    present = await admin.topic_that_may_grow(topic.topic)
+    count = len(present.partitions)
+    added = topic.count - count
+    if added < 0:
         raise TopicError(
             KafkaErrorCode.INVALID_PARTITIONS,
-            f"Topic {topic.topic!r} has {len(present)} partitions, found {topic.count}, expected more",
+            f"Topic currently has {count} partitions, which is higher than the requested {topic.count}.",
         )
+    if added == 0:
+        raise TopicError(KafkaErrorCode.INVALID_PARTITIONS, f"Topic already has {count} partitions.")
+    first = present.partitions[min(present.partitions)].replicas
     if topic.assignment is not None:
+        _check_known(shell, topic.assignment)
         if len(topic.assignment) != added:
             raise TopicError(
                 KafkaErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"found {len(topic.assignment)} assignments, expected {added}, one for each new partition",
+                f"Increasing the number of partitions by {added} but {len(topic.assignment)} assignments provided.",
             )
-        _check_known(shell, topic.assignment)
-        return {len(present) + i: replicas for i, replicas in enumerate(topic.assignment)}
-    first = present[min(present)].replicas
+        assignment = {count + i: replicas for i, replicas in enumerate(topic.assignment)}
+        check_expansion(present.topic, assignment, len(first))
+        return assignment
     _check_count(shell, topic.topic, topic.count, len(first))
-    live = sorted(shell.context.live)
-    start = live.index(first[0]) if first and first[0] in live else 0
-    return _assign(shell, added, len(first), len(present), (start, start))
+    brokers = [(broker, None) for broker in _available(shell)]
+    start = start_index_of_new_partitions(brokers, first[0]) if first else 0
+    return _assign(shell, added, len(first), count, (start, start))
+
+
+# -- delayed answers ---------------------------------------------------------------------------------------------------
 
 
 def _answer_when_known(
-    shell: ControllerShell, reply: Reply, results: Results, sent: Sequence[Sent | None], timeout_ms: int
+    shell: ControllerShell, event: CreateTopics | CreatePartitions, results: Results, sent: Sent | None
 ) -> None:
-    """When all brokers have acknowledged what was sent; after ``timeout_ms`` without it, with REQUEST_TIMED_OUT."""
-    open_ones = [one for one in sent if one is not None]
-    if not open_ones:
+    """Answer when every partition has a leader and all brokers have acknowledged it, or had ``HEARD_WITHIN_S``.
+
+    After ``timeout_ms``, topics with a leaderless partition get REQUEST_TIMED_OUT, as from Kafka.
+    """
+    reply = event.reply
+    open_ones = [str(name) for name, result in results.items() if not result.error_code]
+    if event.validate_only or not open_ones:
         reply.answer(results)
         return
+    if event.timeout_ms <= 0:
+        reply.answer(_timed_out(results, open_ones))
+        return
     reply.defer()
-    timed_out = {
-        name: result if result.error_code else TopicResult(KafkaErrorCode.REQUEST_TIMED_OUT)
-        for name, result in results.items()
-    }
-    timer = shell.world.clock.call_later(timeout_ms / 1000, lambda: reply.ensure(timed_out))
-    left = len(open_ones)
+    clock = shell.world.clock
+    missing, heard = list(open_ones), False
 
-    def one_known() -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            timer.cancel()
-            reply.ensure(results)
+    def time_is_up() -> None:
+        if not reply.answered:
+            reply.answer(_timed_out(results, [name for name in open_ones if not _has_leaders(shell, name)]))
 
-    for one in open_ones:
-        one.metadata.when_all(one_known)
+    def all_have_leaders() -> bool:
+        while missing and _has_leaders(shell, missing[-1]):
+            missing.pop()
+        return not missing
+
+    def answer() -> None:
+        timer.cancel()
+        reply.answer(results)
+
+    def all_heard() -> None:
+        nonlocal heard
+        if not heard:
+            heard = True
+            _when(shell, reply, all_have_leaders, answer)
+
+    timer = clock.call_later(event.timeout_ms / 1000, time_is_up)
+    if sent is None:
+        all_heard()
+    else:
+        sent.metadata.when_all(all_heard)
+        clock.call_later(HEARD_WITHIN_S, all_heard)
+
+
+def _when(shell: ControllerShell, reply: Reply, done: Callable[[], bool], then: Callable[[], object]) -> None:
+    """Check ``done`` until it holds, the reply is answered, or the term ends; then call ``then``."""
+    context, delay_s = shell.context, LOOK_AGAIN_S
+
+    def look() -> None:
+        nonlocal delay_s
+        if reply.answered or shell.context is not context:
+            return
+        if done():
+            then()
+        else:
+            shell.world.clock.call_later(delay_s, look)
+            delay_s = min(2 * delay_s, LOOK_AGAIN_AT_MOST_S)
+
+    look()
+
+
+def _has_leaders(shell: ControllerShell, name: str) -> bool:
+    """Whether the topic exists and each of its partitions has a leader."""
+    table = shell.context.table
+    topic = table.topic_by_name.get(name)
+    return topic is not None and all(table.leader[pid] >= 0 for pid in topic.partitions())
+
+
+def _timed_out(results: Results, topics: Sequence[str]) -> Results:
+    """Replace the topics' results by REQUEST_TIMED_OUT, keeping only their ids."""
+    timed_out = KafkaErrorCode.REQUEST_TIMED_OUT
+    return results | {name: TopicResult(timed_out, topic_id=results[name].topic_id) for name in topics}
 
 
 def _answer_when_gone(
-    shell: ControllerShell, event: DeleteTopics, results: Results, waiting: dict[str, str | bytes]
+    shell: ControllerShell, event: DeleteTopics, results: Results, waiting: dict[str, list[str | bytes]]
 ) -> None:
-    reply = event.reply
-    if not waiting:
-        reply.answer(results)
+    """Answer when the topics are gone, or their deletion has started: brokers no longer know them in either case.
+
+    After ``timeout_ms``, topics whose deletion could not start get REQUEST_TIMED_OUT, as from Kafka.
+    """
+    reply, clock = event.reply, shell.world.clock
+    if not waiting or event.timeout_ms <= 0:
+        reply.answer(results | _of_all(waiting, KafkaErrorCode.REQUEST_TIMED_OUT))
         return
     reply.defer()
-    timer = shell.world.clock.call_later(event.timeout_ms / 1000, lambda: reply.ensure(results))
+    left = dict.fromkeys(waiting)
+    blocked = list(waiting)
+    """Deletions that have not been seen to start.  A reload forgets for a moment which have."""
+    heard_s = clock.monotonic() + HEARD_WITHIN_S
+
+    def has_begun(name: str) -> bool:
+        return name in shell.context.topics_with_deletion_started
+
+    def answer() -> None:
+        timer.cancel()
+        late = {name: waiting.pop(name) for name in blocked if name in left and not has_begun(name)}
+        done = _of_all(waiting, KafkaErrorCode.NONE)
+        reply.ensure(results | done | _of_all(late, KafkaErrorCode.REQUEST_TIMED_OUT))
+
+    def all_begun() -> bool:
+        """All deletions have started, although some brokers may be dead or silent."""
+        while blocked and (blocked[-1] not in left or has_begun(blocked[-1])):
+            blocked.pop()
+        if blocked:
+            return False
+        halted = shell.context.topics_ineligible_for_deletion
+        return clock.monotonic() >= heard_s or all(name in halted for name in left)
 
     def gone(name: str) -> None:
-        asked = waiting.pop(name)
-        results[asked] = msgspec.structs.replace(results[asked], error_code=KafkaErrorCode.NONE)
-        if not waiting:
-            timer.cancel()
-            reply.ensure(results)
+        left.pop(name, None)
+        if not left:
+            answer()
 
+    timer = clock.call_later(event.timeout_ms / 1000, answer)
+    clock.call_later(LOOK_AGAIN_S, lambda: _when(shell, reply, all_begun, answer))
     for name in waiting:
         shell.on_topic_deleted(name, gone)
+
+
+def _of_all(topics: Mapping[str, Iterable[str | bytes]], code: KafkaErrorCode) -> Results:
+    """The same code for all ``topics``, each with the names and ids by which it was requested."""
+    return {each: TopicResult(code, name=name) for name, asked in topics.items() for each in asked}

@@ -1,42 +1,51 @@
-"""Topics go: ``TopicDeletion`` and Kafka's ``TopicDeletionManager`` without its thread.
+"""Topic deletion: ``TopicDeletion``, and Kafka's ``TopicDeletionManager`` without its thread.
 
-``resume_deletions`` does whatever is next for every queued topic (see ``core.topic_deletion`` for the steps); whoever
-changes something that a deletion may wait for calls it.  Departure from Kafka: brokers get one StopReplica that stops
-and deletes, where Kafka stops first and deletes by a second request; and nothing is written into the state znodes of a
-topic that is about to go.
+``resume_deletions`` takes the next step for every queued topic (``core.topic_deletion`` has the steps); handlers call
+it after each change that a deletion may be waiting for.  Departures from Kafka: one StopReplica both stops and deletes,
+where Kafka sends two; the state znodes of a topic being deleted are not written; and topics with ids are deleted
+even while some brokers are dead, silent or refuse: these brokers' replicas become debts (``controller.debts``).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from aiocontroller.controller import debts
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import handle_partition_state_changes, handle_replica_state_changes
 from aiocontroller.core import topic_deletion as plan
-from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import StopReplicaResponseReceived, TopicDeletion, ZkPartitionReassignment
+from aiocontroller.core.events import (
+    SilentDeletions,
+    StopReplicaResponseReceived,
+    TopicDeletion,
+    ZkPartitionReassignment,
+)
 from aiocontroller.core.partitions import Topic
 from aiocontroller.core.states import PartitionState, ReplicaState
 
 log = logging.getLogger(__name__)
+
+SILENCE_S = 10.0
+"""How long to wait for live brokers, which go on deleting afterwards."""
+_SILENCE = "silent deletions"
 
 _DELETED_AT_ONCE = (
     ReplicaState.OfflineReplica,
     ReplicaState.ReplicaDeletionStarted,
     ReplicaState.ReplicaDeletionSuccessful,
 )
-"""The way of a replica that names a controller: there is nobody to ask, and nothing to delete."""
+"""States that a replica naming a controller passes through: there is no broker to ask, and nothing to delete."""
 
 
 async def topic_deletion(shell: ControllerShell, event: TopicDeletion) -> None:
-    """New entries in ``/admin/delete_topics``; those for topics that do not exist are removed."""
+    """Queue new entries in ``/admin/delete_topics``; remove those for topics that do not exist."""
     context, table = shell.context, shell.context.table
     names = await shell.zk.get_topic_deletions(watch=True)
     await _drop_unknown(shell, names)
     new = [name for name in names if name in table.topic_by_name and name not in context.topics_to_be_deleted]
-    if new and not shell.config.delete_topic_enable:
-        log.info("delete.topic.enable is false: the requests to delete %s are dropped", new[:10])
+    if new and not shell.policy.delete_topic_enable:
+        log.info("delete.topic.enable is false: dropping the requests to delete %s", new[:10])
         await shell.zk.delete_topic_deletions(new, fence=context.epoch_zk_version)
     elif new:
         log.info("Starting topic deletion for %s", new[:10])
@@ -46,9 +55,9 @@ async def topic_deletion(shell: ControllerShell, event: TopicDeletion) -> None:
 
 
 async def load_topic_deletions(shell: ControllerShell) -> None:
-    """At failover: what is queued, and what of it has to wait.  ``resume_deletions`` comes later, in its own place."""
+    """At failover: read the queued topics, and mark those that have to wait.  ``resume_deletions`` is a later step."""
     names = await shell.zk.get_topic_deletions(watch=True)
-    if not shell.config.delete_topic_enable:
+    if not shell.policy.delete_topic_enable:
         await shell.zk.delete_topic_deletions(names, fence=shell.context.epoch_zk_version)
         return
     await _drop_unknown(shell, names)
@@ -58,9 +67,9 @@ async def load_topic_deletions(shell: ControllerShell) -> None:
 
 
 async def _drop_unknown(shell: ControllerShell, names: Iterable[str]) -> None:
-    """Entries for topics that do not exist go; those for topics not looked at yet wait for ``TopicChange``.
+    """Remove entries for topics that do not exist; those for topics not known yet wait for ``TopicChange``.
 
-    A topic may be created and deleted before its ``TopicChange`` is its turn.  Kafka loses such a request.
+    A topic may be created and deleted before its ``TopicChange`` is handled.  Kafka loses such a request.
     """
     unknown = [name for name in names if name not in shell.context.table.topic_by_name]
     if unknown:
@@ -76,7 +85,7 @@ def queue(shell: ControllerShell, names: Iterable[str]) -> None:
 
 
 def mark_ineligible(shell: ControllerShell, names: Iterable[str], why: str) -> None:
-    """The topics wait until somebody resumes them."""
+    """Halt the topics' deletion until it is resumed."""
     halted = [name for name in names if name not in shell.context.topics_ineligible_for_deletion]
     for name in halted:
         shell.context.topics_ineligible_for_deletion[name] = None
@@ -85,9 +94,9 @@ def mark_ineligible(shell: ControllerShell, names: Iterable[str], why: str) -> N
 
 
 async def resume_deletion_for_topics(shell: ControllerShell, names: Iterable[str]) -> None:
-    """What blocked them may be gone.  A reassignment that is under way still blocks: its end calls here again.
+    """Resume deletions that may no longer be blocked.  A reassignment under way still blocks, and its end calls again.
 
-    Kafka's forgets that when a broker starts, and then moves replicas that have been deleted already.
+    Kafka ignores the reassignment when a broker starts, and then moves replicas that have been deleted already.
     """
     by_name = shell.context.table.topic_by_name
     queued = [
@@ -134,44 +143,98 @@ async def _on_topic_deletion(shell: ControllerShell, topics: list[Topic]) -> Non
     for step in _DELETED_AT_ONCE if deletion.nowhere else ():
         await handle_replica_state_changes(shell, deletion.nowhere, step, batch=batch)
     await shell.send(batch)
-    if deletion.nowhere:
+    await _leave_behind(shell, deletion.left)
+    _watch_for_silence(shell, topics)
+    if deletion.nowhere or deletion.left:
         await resume_deletions(shell)
 
 
+async def _leave_behind(shell: ControllerShell, replicas: plan.Replicas) -> None:
+    """Stop waiting for these replicas: record their debts first, then send requests about them."""
+    context = shell.context
+    unsent = shell.new_batch()
+    for state, going in plan.way_to_successful(context, replicas):
+        await handle_replica_state_changes(shell, going, state, batch=unsent)
+        if state is ReplicaState.ReplicaDeletionSuccessful:
+            for broker, pids in going.items():
+                log.info("Not waiting for broker %d to delete %s", broker, shell.sample(pids))
+                for pid in pids:
+                    context.left_behind.setdefault(pid, {})[broker] = None
+
+
+def _watch_for_silence(shell: ControllerShell, topics: Sequence[Topic]) -> None:
+    """Schedule a check for silent brokers; topics added meanwhile are checked after the running timer."""
+    context = shell.context
+    watched = tuple(
+        t for t in topics if not plan.waits_for_all(context, t) and context.table.topic_by_name.get(t.name) is t
+    )
+    if watched and not context.deletions_watched:
+        context.deletions_watched = watched
+        shell.queue.schedule(_SILENCE, SILENCE_S, SilentDeletions())
+
+
+async def silent_deletions(shell: ControllerShell, event: SilentDeletions) -> None:
+    """Stop waiting for brokers that have not answered yet."""
+    context = shell.context
+    watched, context.deletions_watched = context.deletions_watched, ()
+    known, started = context.table.topic_by_name, ReplicaState.ReplicaDeletionStarted
+    for topic in watched:
+        if known.get(topic.name) is topic:
+            await _leave_behind(shell, plan.replicas_in_state(context, topic, started))
+    await resume_deletions(shell)
+    left = [known[name] for name in context.topics_with_deletion_started if name in known]
+    _watch_for_silence(shell, [t for t in left if plan.replicas_in_state(context, t, started)])
+
+
 async def fail_replica_deletion(shell: ControllerShell, replicas: plan.Replicas) -> None:
-    """Replicas of queued topics whose broker or directory failed, or refused: they are tried again later."""
+    """Handle failed deletions (dead broker, failed directory, refusal): they become debts, or are retried later."""
     table, context = shell.context.table, shell.context
     queued = {
         b: [p for p in pids if table.topic(p).name in context.topics_to_be_deleted] for b, pids in replicas.items()
     }
-    failed, standing = plan.failed_replicas(context, queued)
-    if not any(failed.values()):
-        return
-    await handle_replica_state_changes(shell, standing, ReplicaState.OfflineReplica)
-    await handle_replica_state_changes(shell, failed, ReplicaState.ReplicaDeletionIneligible)
-    names = dict.fromkeys(table.topic(pid).name for pids in failed.values() for pid in pids)
-    mark_ineligible(shell, names, f"replicas on {sorted(failed)} could not be deleted")
-    await resume_deletions(shell)
+    not_waited_for = _of_topics(shell, queued, lambda topic: not plan.waits_for_all(context, topic))
+    begun = _of_topics(shell, not_waited_for, lambda topic: topic.name in context.topics_with_deletion_started)
+    await _leave_behind(shell, begun)
+    _, standing = plan.failed_replicas(context, not_waited_for)
+    await handle_replica_state_changes(
+        shell, standing, ReplicaState.OfflineReplica
+    )  # they become debts when the deletion starts
+    failed, standing = plan.failed_replicas(
+        context, _of_topics(shell, queued, lambda topic: plan.waits_for_all(context, topic))
+    )
+    if any(failed.values()):
+        await handle_replica_state_changes(shell, standing, ReplicaState.OfflineReplica)
+        await handle_replica_state_changes(shell, failed, ReplicaState.ReplicaDeletionIneligible)
+        names = dict.fromkeys(table.topic(pid).name for pids in failed.values() for pid in pids)
+        mark_ineligible(shell, names, f"replicas on {sorted(failed)} could not be deleted")
+    if any(queued.values()):
+        await resume_deletions(shell)
+
+
+def _of_topics(shell: ControllerShell, replicas: plan.Replicas, wanted: Callable[[Topic], bool]) -> plan.Replicas:
+    table = shell.context.table
+    return {b: own for b, pids in replicas.items() if (own := [pid for pid in pids if wanted(table.topic(pid))])}
 
 
 async def stop_replica_response_received(shell: ControllerShell, event: StopReplicaResponseReceived) -> None:
-    """A broker has deleted replicas, or has not; those taken away by a reassignment are the reassignment's matter."""
+    """Record which replicas a broker has deleted; those removed by a reassignment are handled elsewhere."""
     context, table = shell.context, shell.context.table
     broker = context.brokers.get(event.broker)
     if broker is None or broker.epoch != event.broker_epoch:
         return
-    errors = {pid: code for t, p, code in event.partitions if code and (pid := table.pid(t, p)) >= 0}
-    if event.error_code:
-        # The whole request was refused: no partition is named, but each of them has failed (Kafka leaves them stuck).
-        log.error("Broker %d refused StopReplica with error %d", event.broker, event.error_code)
-        errors = dict.fromkeys(event.deleted, event.error_code)
-    started = [
+    deleted = [
         pid
-        for pid in event.deleted
-        if table.topic_of[pid] >= 0 and table.replica_state(pid, event.broker) is ReplicaState.ReplicaDeletionStarted
+        for pid, topic in zip(event.asked.pids, event.asked.topics, strict=True)
+        if table.topic_of[pid] >= 0 and table.topic(pid) is topic
     ]
-    failed = [pid for pid in started if errors.get(pid, KafkaErrorCode.NONE)]
-    done = [pid for pid in started if not errors.get(pid, KafkaErrorCode.NONE)]
+    if event.error_code:
+        # The whole request was refused: the response names no partition, but each has failed (Kafka leaves them stuck).
+        log.error("Broker %d refused StopReplica with error %d", event.broker, event.error_code)
+    code_of = event.codes()
+    started = [pid for pid in deleted if table.replica_state(pid, event.broker) is ReplicaState.ReplicaDeletionStarted]
+    codes = [code_of(table.topic(pid).name, table.index_of[pid]) for pid in started]
+    failed = [pid for pid, code in zip(started, codes, strict=True) if code]
+    done = [pid for pid, code in zip(started, codes, strict=True) if not code]
     if done:
         await handle_replica_state_changes(shell, {event.broker: done}, ReplicaState.ReplicaDeletionSuccessful)
     if failed:
@@ -181,8 +244,11 @@ async def stop_replica_response_received(shell: ControllerShell, event: StopRepl
 
 
 async def _complete_delete_topics(shell: ControllerShell, topics: Sequence[Topic]) -> None:
-    """The znodes go, the entries in ``/admin/delete_topics`` last: until then another controller would begin again."""
+    """Delete the znodes, with ``/admin/delete_topics`` last: until then another controller would start over."""
     context, fence = shell.context, shell.context.epoch_zk_version
+    owed = plan.left_behind(context, topics)
+    if not await debts.write(shell, owed, "topic deleted"):
+        return  # the next step of any deletion tries again
     await handle_replica_state_changes(shell, plan.replicas_of(context, topics), ReplicaState.NonExistentReplica)
     names = [topic.name for topic in topics]
     await shell.zk.delete_topic_znodes(names, fence=fence)
@@ -190,24 +256,14 @@ async def _complete_delete_topics(shell: ControllerShell, topics: Sequence[Topic
     await shell.zk.delete_topic_deletions(names, fence=fence)
     for topic in topics:
         _forget(shell, topic)
+    await debts.pay(shell, context.debts.of_topics(names))
 
 
 def _forget(shell: ControllerShell, topic: Topic) -> None:
     context = shell.context
     if _is_being_reassigned(shell, topic):
         shell.queue.append(ZkPartitionReassignment())  # takes the topic's entries out of the request, which would stay
-    for pid in topic.partitions():
-        context.partitions_being_reassigned.pop(pid, None)
-        context.replicas_being_removed.pop(pid, None)
-        for offline in context.offline_dirs.values():
-            offline.discard(pid)
-    context.table.remove_topic(topic)
-    for names in (
-        context.topics_to_be_deleted,
-        context.topics_with_deletion_started,
-        context.topics_ineligible_for_deletion,
-    ):
-        names.pop(topic.name, None)
+    context.remove_topic(topic)
     shell.topic_deleted(topic.name)
     shell.journal.append("topic_deleted", topic=topic.name)
     log.info("Deletion of topic %s successfully completed", topic.name)

@@ -1,4 +1,4 @@
-"""Topics appear, grow and go: ``TopicChange``, ``PartitionModifications`` and ``onNewPartitionCreation``."""
+"""New, grown and deleted topics: ``TopicChange``, ``PartitionModifications`` and ``onNewPartitionCreation``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from collections.abc import Sequence
 import msgspec
 
 from aiocontroller.controller import own_replicas
+from aiocontroller.controller.leadership_writes import is_still_there
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import handle_partition_state_changes, handle_replica_state_changes
+from aiocontroller.core.audit import Kind, compare_topic
 from aiocontroller.core.columns import in_range, take
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.events import PartitionModifications, TopicChange, TopicDeletion, ZkPartitionReassignment
@@ -23,21 +25,16 @@ from aiocontroller.zookeeper.paths import topic_of
 log = logging.getLogger(__name__)
 
 STEP_PARTITIONS = 5_000
-"""Partitions taken into the table before others may run: some milliseconds."""
-
-
-async def load(shell: ControllerShell, topics: Sequence[str]) -> Sequence[int]:
-    """Take these topics, with their assignments, into the table; returns their pids."""
-    return await _add_all(shell, await _read(shell, topics))
+"""Partitions added to the table before other tasks may run: some milliseconds."""
 
 
 async def topic_change(shell: ControllerShell, event: TopicChange) -> Sent | None:
-    """Returns what was sent about new partitions, for whoever waits until brokers know of them."""
+    """Returns the requests sent about new partitions, for callers that wait until brokers know of them."""
     table = shell.context.table
     topics = await shell.zk.get_all_topics_in_cluster(watch=True)
     present = set(topics)
     gone = [topic for topic in table.topic_by_name if topic not in present]
-    found = await _read(shell, [topic for topic in topics if topic not in table.topic_by_name])
+    found = await read_assignments(shell, [topic for topic in topics if topic not in table.topic_by_name])
     for topic in gone:
         if any(pid in shell.context.partitions_being_reassigned for pid in table.topic_by_name[topic].partitions()):
             shell.queue.append(ZkPartitionReassignment())  # takes the topic's entries out of the request
@@ -50,26 +47,37 @@ async def topic_change(shell: ControllerShell, event: TopicChange) -> Sent | Non
 
     shell.forget_bad_znodes(is_well_or_gone)
     if found:
-        shell.queue.append(TopicDeletion())  # it may have been asked for before the topic was known
+        shell.queue.append(TopicDeletion())  # it may have been requested before the topic was known
     if found or gone:
         log.info("New topics: %s, deleted topics: %s", [a.topic for a in found][:10], gone[:10])
-    created = await _add_all(shell, found)
+    created = await add_partitions(shell, found)
     return await on_new_partition_creation(shell, created) if created else None
 
 
 async def partition_modifications(shell: ControllerShell, events: Sequence[PartitionModifications]) -> Sent | None:
-    """Only new partitions count; changed replicas of known ones are nobody's right way to move them."""
+    """Create new partitions only; changed replicas of known ones are ignored: only reassignments may move them."""
     known = {event.topic: shell.context.table.topic_by_name.get(event.topic) for event in events}
     if None in known.values():
         # A znode could not be read when its topic appeared: this may be its repair.
         shell.queue.append(TopicChange())
     await _restore_deleting(shell, [topic for topic in known.values() if topic is not None and topic.deleting])
     grown = [name for name, topic in known.items() if topic is not None and not topic.deleting]
-    created = await _add_all(shell, await _read(shell, grown))
+    found = await read_assignments(shell, grown)
+    usual = {assignment.topic for assignment in found if not _is_odd(shell, assignment)}
+    shell.auditor.look_soon(name for name in grown if name not in usual)
+    created = await add_partitions(shell, found)
     if not created:
         return None
     log.info("New partitions to be added: %s", shell.sample(created))
     return await on_new_partition_creation(shell, created)
+
+
+def _is_odd(shell: ControllerShell, found: TopicAssignment) -> bool:
+    """Whether a topic's znode has changed in other ways than by new partitions, so that it needs an audit."""
+    topic = shell.context.table.topic_by_name[found.topic]
+    differences = list(compare_topic(shell.context, topic, found))
+    new = len(found.partitions) - len(topic.partitions())
+    return not differences or len(differences) != new or any(f.kind is not Kind.PARTITIONS for f in differences)
 
 
 async def _restore_deleting(shell: ControllerShell, topics: Sequence[Topic]) -> None:
@@ -83,11 +91,11 @@ async def _restore_deleting(shell: ControllerShell, topics: Sequence[Topic]) -> 
 
 
 async def _restore_partition_replica_assignment(shell: ControllerShell, topic: Topic, found: TopicAssignment) -> None:
-    """Partitions added to a topic that is being deleted are taken out of its znode again."""
+    """Remove partitions from the znode that were added while the topic is being deleted."""
     added = [number for number in found.partitions if shell.context.table.pid(topic.name, number) < 0]
     if not added:
         return
-    log.error("Topic %s is being deleted: its new partitions %s are not made", topic.name, added)
+    log.error("Topic %s is being deleted: its new partitions %s are not created", topic.name, added)
     known = {number: replicas for number, replicas in found.partitions.items() if number not in added}
     restored = msgspec.structs.replace(found, partitions=known)
     await shell.zk.set_topic_assignments([restored], fence=shell.context.epoch_zk_version)
@@ -107,48 +115,64 @@ async def on_new_partition_creation(shell: ControllerShell, pids: Sequence[int])
     return await shell.send(batch)
 
 
-async def _read(shell: ControllerShell, topics: Sequence[str]) -> list[TopicAssignment]:
-    """Their assignments, mended first: topic ids given (or given back) where there is none, our own id replaced.
+async def read_assignments(shell: ControllerShell, topics: Sequence[str]) -> list[TopicAssignment]:
+    """Read assignments and repair them: missing topic ids are assigned or restored, controllers' ids replaced.
 
     Tools older than Kafka 2.8 drop a topic's id when they write its znode (KAFKA-14190); the brokers' logs keep it, so
-    it must come back as it was.
+    the same id must be restored.
 
-    Nobody looks at an assignment before the first election, so that it can still be changed.
+    An assignment is not in use before the first election, so it can still be changed.
     """
     if not topics:
         return []
     read = await shell.zk.get_topic_assignments(topics, watch=True)
     shell.report_bad_znodes(read.bad)
     ours = await own_replicas.without_leader(shell, read.found)
+    anew = await _made_anew(shell, read.found)
+    found = [assignment for assignment in read.found if assignment.topic not in anew]
     mended: dict[str, TopicAssignment] = {}
-    for assignment in read.found:
+    for assignment in found:
         changed = own_replicas.replaced(shell, assignment, ours.get(assignment.topic, ()))
-        if changed.topic_id == NO_TOPIC_ID and shell.config.topic_ids_supported:
+        if changed.topic_id == NO_TOPIC_ID and shell.policy.topic_ids_supported:
             known = shell.context.table.topic_by_name.get(assignment.topic)
             had = NO_TOPIC_ID if known is None else known.id
             changed = msgspec.structs.replace(changed, topic_id=_new_topic_id(shell) if had == NO_TOPIC_ID else had)
         if changed is not assignment:
             mended[assignment.topic] = changed
     if not mended:
-        return read.found
+        return found
     writes = await shell.zk.set_topic_assignments(list(mended.values()), fence=shell.context.epoch_zk_version)
     refused = [(topic, code) for topic, code in zip(mended, writes.code, strict=True) if code != Code.OK]
-    for topic, code in refused:  # where somebody changed the znode, or removed it, the watch tells us
+    for topic, code in refused:  # if the znode was changed or deleted, the watch fires
         why = "there is no room for more in its znode" if code == TOO_LARGE else "its znode changed meanwhile"
         log.warning("Topic %s is left as it was found: %s", topic, why)
         del mended[topic]
-    return [mended.get(a.topic, a) for a in read.found]
+    return [mended.get(a.topic, a) for a in found]
+
+
+async def _made_anew(shell: ControllerShell, found: Sequence[TopicAssignment]) -> set[str]:
+    """Topics known by an id whose znode has none because they were deleted and created again.
+
+    In contrast, an old tool that only dropped the id leaves the partitions' states in place.
+    """
+    anew: set[str] = set()  # membership only
+    for assignment in found:
+        topic = shell.context.table.topic_by_name.get(assignment.topic)
+        lost_it = topic is not None and topic.id != NO_TOPIC_ID == assignment.topic_id
+        if topic is not None and lost_it and not await is_still_there(shell, topic):
+            anew.add(topic.name)
+    return anew
 
 
 def _new_topic_id(shell: ControllerShell) -> bytes:
-    """A random UUID, version 4, none of the two that Kafka reserves (zero and one)."""
+    """A random UUID, version 4, other than the two that Kafka reserves (zero and one)."""
     bits = shell.world.random.randrange(1 << 128)
     bits = (bits & ~(0xF << 76) & ~(0x3 << 62)) | (0x4 << 76) | (0x2 << 62)
     return bits.to_bytes(16, "big")
 
 
-async def _add_all(shell: ControllerShell, found: Sequence[TopicAssignment]) -> Sequence[int]:
-    """Take the topics' partitions that are new into the table; returns their pids."""
+async def add_partitions(shell: ControllerShell, found: Sequence[TopicAssignment]) -> Sequence[int]:
+    """Add the topics' new partitions to the table; returns their pids."""
     created: list[int] = []
     step: list[TopicAssignment] = []
     partitions = 0
@@ -164,20 +188,23 @@ async def _add_all(shell: ControllerShell, found: Sequence[TopicAssignment]) -> 
 
 
 def _add(shell: ControllerShell, found: Sequence[TopicAssignment]) -> Sequence[int]:
-    """The same at once."""
+    """The same without pauses for other tasks."""
     context, table = shell.context, shell.context.table
     new = []
     for assignment in found:
         topic = table.topic_by_name.get(assignment.topic)
         if topic is None:
             topic = table.add_topic(assignment.topic, assignment.topic_id)
-        elif topic.id != assignment.topic_id and assignment.topic_id != NO_TOPIC_ID:
+        elif topic.id == NO_TOPIC_ID != assignment.topic_id:
             table.set_topic_id(topic, assignment.topic_id)
+        elif topic.id != assignment.topic_id != NO_TOPIC_ID:
+            continue  # perhaps another topic: left to the audit
         partitions = assignment.partitions
         if topic.pids:
             partitions = {n: replicas for n, replicas in partitions.items() if table.pid(topic.name, n) < 0}
         new.append((topic, partitions))
     created = table.add_partitions_of(new)
+    context.hold_back(created)
     [assigned] = take(created, table.assignment_of)
     moving = {a for a in set(assigned) if table.assignments.values[a].being_reassigned}
     if moving:

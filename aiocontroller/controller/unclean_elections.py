@@ -1,28 +1,28 @@
-"""Leaders from outside the ISR, when somebody allows them later than their partition needed one.
+"""Unclean elections for partitions already offline, when unclean leader election is enabled later.
 
-Inside a broker, Kafka's controller is told by that broker's own configuration handlers.  From outside, the change
-notifications in ZooKeeper say the same: ``/config/changes`` names topics and the cluster-wide default.
+Inside a broker, Kafka's controller is told by that broker's configuration handlers.  Outside, the notifications in
+ZooKeeper carry the same: ``/config/changes`` names topics, brokers and the defaults of all brokers.
 """
 
 from __future__ import annotations
 
 import logging
 
+from aiocontroller.controller.obeyed_settings import UNCLEAN
+from aiocontroller.controller.obeying import obey, read_dynamic
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import trigger_online_partition_state_change
 from aiocontroller.core.events import ConfigChange, TopicUncleanLeaderElectionEnable, UncleanLeaderElectionEnable
-from aiocontroller.zookeeper.znodes import BadZNode
 
 log = logging.getLogger(__name__)
 
-UNCLEAN = "unclean.leader.election.enable"
-DEFAULT_BROKER = "brokers/<default>"
+BROKERS = "brokers/"
 
 
-async def load_unclean_default(shell: ControllerShell) -> None:
-    """The cluster-wide dynamic default goes before the configured one; reading the changes arms their watch."""
+async def load_dynamic_settings(shell: ControllerShell) -> None:
+    """Load dynamic settings, which override brokers' files; reading the change notifications arms their watch."""
     shell.config_changes_seen = set(await shell.zk.get_all_config_changes(watch=True))
-    await _read_unclean_default(shell)
+    await _read_settings(shell)
 
 
 async def config_change(shell: ControllerShell, event: ConfigChange) -> None:
@@ -31,11 +31,10 @@ async def config_change(shell: ControllerShell, event: ConfigChange) -> None:
     shell.config_changes_seen = set(names)
     entities, bad = await shell.zk.get_entities_from_config_changes(new)
     shell.report_bad_znodes(bad)
-    if DEFAULT_BROKER in entities:
-        before = shell.unclean_default
-        await _read_unclean_default(shell)
-        if shell.unclean_default and not before:
-            shell.queue.append(UncleanLeaderElectionEnable())
+    for entity in entities:
+        shell.mutation_quotas.changed(entity)
+    if any(entity.startswith(BROKERS) for entity in entities):
+        await _read_settings(shell)
     changed = dict.fromkeys(e.removeprefix("topics/") for e in entities if e.startswith("topics/"))
     topics = [topic for topic in changed if topic in shell.context.table.topic_by_name]
     if topics:
@@ -55,13 +54,10 @@ async def topic_unclean_leader_election_enable(shell: ControllerShell, event: To
     await trigger_online_partition_state_change(shell, event.topic)
 
 
-async def _read_unclean_default(shell: ControllerShell) -> None:
-    found = await shell.zk.get_broker_default_config()
-    if isinstance(found, BadZNode):
-        shell.report_bad_znodes([found])  # the setting stays what it was
-        return
-    dynamic = found.get(UNCLEAN)
-    shell.unclean_default = shell.config.unclean_leader_election_enable if dynamic is None else _is_true(dynamic)
+async def _read_settings(shell: ControllerShell) -> None:
+    """Read the settings of the registered brokers; with none registered, of the last known ones."""
+    await read_dynamic(shell, sorted({*shell.context.brokers, *shell.settings.brokers}))
+    obey(shell)
 
 
 def _is_true(text: str) -> bool:

@@ -1,6 +1,6 @@
-"""``AlterUserScramCredentials``: passwords of users, kept in their znodes as Kafka keeps them (KIP-554).
+"""``AlterUserScramCredentials``: users' passwords, stored in their znodes in Kafka's format (KIP-554).
 
-What is refused for one of a user's changes is refused for all of that user's; other users do not notice.
+If one of a user's changes is refused, all of that user's changes are; other users are not affected.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from aiocontroller.zookeeper.paths import sanitize
 from aiocontroller.zookeeper.topic_rules import TopicError
 
 MAX_USERS_PER_REQUEST = 1_000
-"""Each costs some round trips, while brokers' events wait."""
+"""Each user costs some round trips, while brokers' events wait."""
 
 Answer = tuple[KafkaErrorCode, str]
 
@@ -41,20 +41,26 @@ async def alter_user_scram_credentials(shell: ControllerShell, event: AlterUserS
 def _refusal(user: str, changes: list[tuple[int, ScramUpsertion | None]]) -> Answer | None:
     if not user:
         return KafkaErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty"
-    if any(mechanism not in MECHANISMS for mechanism, _ in changes):
-        return KafkaErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism"
+    illegal = [found for change in changes if (found := _illegal(*change)) is not None]
+    if illegal:
+        return illegal[-1]  # the last one is reported, as in Kafka; deletions come before upsertions
     if max(Counter(mechanism for mechanism, _ in changes).values()) > 1:
         return KafkaErrorCode.DUPLICATE_RESOURCE, "A mechanism of a user may be changed only once in a request"
-    for _, upsertion in changes:
-        if upsertion is not None and upsertion.iterations < MIN_ITERATIONS:
-            return KafkaErrorCode.UNACCEPTABLE_CREDENTIAL, f"Too few iterations: expected {MIN_ITERATIONS} at least"
-        if upsertion is not None and upsertion.iterations > MAX_ITERATIONS:
-            return KafkaErrorCode.UNACCEPTABLE_CREDENTIAL, f"Too many iterations: expected {MAX_ITERATIONS} at most"
+    return None
+
+
+def _illegal(mechanism: int, upsertion: ScramUpsertion | None) -> Answer | None:
+    if mechanism not in MECHANISMS:
+        return KafkaErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism"
+    if upsertion is not None and upsertion.iterations < MIN_ITERATIONS:
+        return KafkaErrorCode.UNACCEPTABLE_CREDENTIAL, f"Too few iterations: expected {MIN_ITERATIONS} at least"
+    if upsertion is not None and upsertion.iterations > MAX_ITERATIONS:
+        return KafkaErrorCode.UNACCEPTABLE_CREDENTIAL, f"Too many iterations: expected {MAX_ITERATIONS} at most"
     return None
 
 
 async def _change(admin: AdminZkClient, user: str, changes: list[tuple[int, ScramUpsertion | None]]) -> Answer:
-    """Into the user's configuration, which holds its quotas too."""
+    """Change the user's configuration, which also holds its quotas."""
 
     def change(configs: dict[str, str]) -> dict[str, str]:
         for number, upsertion in changes:

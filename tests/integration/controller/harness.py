@@ -12,12 +12,14 @@ import msgspec
 import pytest
 
 from aiocontroller.config import Config
-from aiocontroller.controller.kafka_controller import HANDLERS
+from aiocontroller.controller.event_handlers import HANDLERS
 from aiocontroller.core.events import ControllerState
 from aiocontroller.core.ids import Broker, LeaderAndIsr, ReplicaAssignment, TopicAssignment
 from aiocontroller.journal.journal import MemoryJournal
 from aiocontroller.net.ports import World
+from aiocontroller.server.controller_apis import PRELOADED
 from aiocontroller.service import Service
+from aiocontroller.wire import cold
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.codec import Create, Delete
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
@@ -25,6 +27,8 @@ from aiocontroller.zookeeper.znodes import encode_broker, encode_topic
 from tests.recording_broker import RecordingBroker
 
 WITHIN_S = 15.0
+OPENED_WITHIN_S = 45.0
+"""The first controller of a test run reads its schemas, beside a ZooKeeper that has just started."""
 
 
 async def until(condition: Callable[[], Any], what: str = "", within_s: float = WITHIN_S) -> Any:
@@ -98,7 +102,7 @@ class Cluster:
         opened = asyncio.Event()
         self.services.append(service)
         self._running[service] = asyncio.create_task(service.run(lambda _: opened.set()))
-        await asyncio.wait_for(opened.wait(), WITHIN_S)
+        await asyncio.wait_for(opened.wait(), OPENED_WITHIN_S)
         return service
 
     async def stop_controller(self, service: Service) -> None:
@@ -206,6 +210,7 @@ def held(monkeypatch: pytest.MonkeyPatch, event: type) -> tuple[asyncio.Event, a
 
 @asynccontextmanager
 async def running(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
+    cold.preload(PRELOADED)  # takes seconds on a busy machine, in which no session of this loop would be kept alive
     cluster = Cluster(world, zk_connect)
     await cluster.start()
     try:

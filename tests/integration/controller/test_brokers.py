@@ -112,9 +112,9 @@ async def test_brokers_that_are_slow_to_listen_get_everything_when_they_do(world
         slow = cluster.brokers[2]
         port = slow.port
         slow.deafen()
-        # without an authorizer of its own it would wait for the broker's word that it has none
+        # without an authorizer of its own it would wait for the broker's word that it has none, and for its settings
         service = await cluster.add_controller(
-            authorizer_class_name=ACL_AUTHORIZERS[0], super_users=("User:ANONYMOUS",)
+            authorizer_class_name=ACL_AUTHORIZERS[0], super_users=("User:ANONYMOUS",), aiocontroller_keep_ours=("all",)
         )
         await cluster.create_topic("t", {0: [1, 2], 1: [2, 1]})
         await cluster.until_leaders("t", [1, 2])

@@ -8,6 +8,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from aiocontroller.journal.records import decode_record
 from tests.integration.controller import rehearsal
 
@@ -21,10 +23,11 @@ def in_a_process(hash_seed: int) -> bytes:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         check=True,
-        timeout=60,
+        timeout=240,
     ).stdout
 
 
+@pytest.mark.timeout(300)
 def test_two_runs_are_alike_under_any_hash_seed() -> None:
     here = rehearsal.main(seed=1)
     assert here == rehearsal.main(seed=1)

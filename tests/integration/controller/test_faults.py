@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -10,11 +11,12 @@ import pytest
 
 from aiocontroller.controller import failover, reassignment
 from aiocontroller.controller import faults as faults_module
-from aiocontroller.controller.kafka_controller import GATHERED, HANDLERS
+from aiocontroller.controller.event_handlers import GATHERED, HANDLERS
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
+from aiocontroller.zookeeper import paths
 from tests.integration.controller.asking import asking, change
 from tests.integration.controller.harness import Cluster, idle, journal_of, until
 
@@ -184,3 +186,25 @@ async def test_memory_is_what_zookeeper_says_after_a_fault(cluster: Cluster, mon
     assert sorted(service.shell.context.live) == [1, 2, 3]
     await until(lambda: len(cluster.brokers[2].of(ApiKey.UPDATE_METADATA)) > sent)
     assert [r.controller_epoch for r in journal_of(service).of_kind("elected")] == [1]
+
+
+@pytest.mark.parametrize("epoch", [b"2147483647", b"seven"])
+async def test_controller_epoch_that_none_can_follow_is_named_and_keeps_us_out(
+    cluster: Cluster, epoch: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Kafka's controller wraps round to a negative epoch after the highest, and no broker obeys it."""
+    await cluster.client.create(paths.CONTROLLER_EPOCH, data=epoch)
+    service = await cluster.add_controller()
+
+    def reasons() -> str:
+        return " ".join(service.controller.status()["readiness"]["reasons"])
+
+    found = f"/controller_epoch: found {epoch.decode()}, expected the controller epoch as a decimal number"
+    await until(lambda: found in reasons())
+    assert "Error" not in reasons()
+    said = [r for r in caplog.records if r.levelno == logging.ERROR]
+    assert all(r.getMessage().startswith(f"Not taking the role: {found}") and r.exc_info is None for r in said)
+    assert (await cluster.client.get_many([paths.CONTROLLER_EPOCH])).data == [epoch]
+    await cluster.client.set_data(paths.CONTROLLER_EPOCH, b"6")
+    await cluster.active()
+    assert service.shell.context.epoch == 7

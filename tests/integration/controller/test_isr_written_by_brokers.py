@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 import pytest
 
-from aiocontroller.controller import state_changes
+from aiocontroller.controller import reassignment, state_changes
+from aiocontroller.controller.leadership_writes import Change
+from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.events import BrokerChange
 from aiocontroller.net.ports import World
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
 from tests.integration.controller.harness import Cluster, held, idle, running, until
+from tests.integration.controller.test_reassignment import T0, reassign
 
 
 @pytest.fixture
@@ -36,6 +39,15 @@ async def expanded_unnoticed(cluster: Cluster) -> Service:
     await cluster.write_state("t", msgspec.structs.replace(await cluster.state("t"), isr=(1, 2)))
     assert service.shell.context.table.isr(0) == (1,)
     return service
+
+
+async def notify_of_isr(cluster: Cluster) -> None:
+    """Of t-0, as its leader does after writing."""
+    await cluster.client.create(
+        "/isr_change_notification/isr_change_",
+        data=msgspec.json.encode({"version": 1, "partitions": [{"topic": "t", "partition": 0}]}),
+        sequential=True,
+    )
 
 
 async def test_live_replica_that_only_zookeeper_knows_to_be_in_sync_leads(cluster: Cluster) -> None:
@@ -75,11 +87,51 @@ async def test_notification_of_an_offline_partition_elects(cluster: Cluster, mon
     assert entered.is_set()
     await idle(service)
     await cluster.write_state("t", msgspec.structs.replace(state, isr=(1, 2)))
-    await cluster.client.create(
-        "/isr_change_notification/isr_change_",
-        data=msgspec.json.encode({"version": 1, "partitions": [{"topic": "t", "partition": 0}]}),
-        sequential=True,
-    )
+    await notify_of_isr(cluster)
+    await cluster.until_state("t", 2, (2,))
+
+
+async def test_dead_leader_that_only_zookeeper_knew_of_is_replaced_when_another_broker_dies(cluster: Cluster) -> None:
+    """Kafka asks every partition for its leader when a broker goes, also those that the broker has nothing of."""
+    service = await cluster.add_controller(inter_broker_protocol_version="2.6")
+    await cluster.add_broker(3)
+    await cluster.create_topic("t", {0: [1, 2]})
+    await cluster.until_leaders("t", [1])
+    await cluster.stop_broker(1)
+    state = await cluster.until_state("t", 2, (2,))
+    await idle(service)
+    await cluster.write_state("t", msgspec.structs.replace(state, leader=1, isr=(1, 2)))
+    await notify_of_isr(cluster)
+    await until(lambda: service.shell.context.table.leader[0] == 1)
+    await idle(service)
+    assert (await cluster.state("t")).leader == 1
+    await cluster.stop_broker(3)
+    await cluster.until_state("t", 2, (2,))
+
+
+async def test_move_ends_as_soon_as_its_leader_has_written_the_isr(cluster: Cluster) -> None:
+    """Kafka watches the state of a partition that moves; the leader's notification may come seconds later."""
+    service = await cluster.add_controller(inter_broker_protocol_version="2.6")
+    await cluster.create_topic("t", {0: [1]})
+    await cluster.until_leaders("t", [1])
+    await reassign(service, {T0: (2,)})
+    for isr in ((1,), (1, 2)):  # a write that completes nothing is followed too
+        await idle(service)
+        await cluster.write_state("t", msgspec.structs.replace(await cluster.state("t"), isr=isr))
+    await cluster.until_state("t", 2, (2,))
+
+
+async def test_move_under_way_is_followed_by_the_next_controller(cluster: Cluster) -> None:
+    first = await cluster.add_controller(inter_broker_protocol_version="2.6")
+    await cluster.create_topic("t", {0: [1]})
+    await cluster.until_leaders("t", [1])
+    await reassign(first, {T0: (2,)})
+    await cluster.stop_controller(first)
+    cluster.services.remove(first)
+    second = await cluster.add_controller(inter_broker_protocol_version="2.6")
+    await until(lambda: second.shell.context.partitions_being_reassigned)
+    await idle(second)
+    await cluster.write_state("t", msgspec.structs.replace(await cluster.state("t"), isr=(1, 2)))
     await cluster.until_state("t", 2, (2,))
 
 
@@ -95,3 +147,37 @@ async def test_dead_follower_that_only_zookeeper_knows_to_be_in_sync_leaves_the_
         return (states[-1].leader_epoch, states[-1].isr) == (state.leader_epoch, (1,))
 
     await until(told, "the leader hears of it under a new epoch")
+
+
+@pytest.mark.parametrize("read_by", ["the end of the move", "an election"])
+async def test_broker_that_its_leader_took_in_late_and_that_is_no_replica_is_dropped(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, read_by: str
+) -> None:
+    """Without waiting for the leader's notification, which is not sent here: whatever has read the state notices."""
+    service = await cluster.add_controller(inter_broker_protocol_version="2.6")
+    await cluster.add_broker(3)
+    await cluster.create_topic("t", {0: [1, 2]})
+    await cluster.until_leaders("t", [1])
+    await idle(service)
+    if read_by == "the end of the move":
+        await reassign(service, {T0: (1, 2, 3)})
+        await idle(service)
+        real = reassignment.bump_leader_epochs
+
+        async def late(shell: ControllerShell, pids: Sequence[int]) -> Change:
+            """The leader has not heard of the cancellation when it takes the added replica in."""
+            if pids and service.shell.context.table.replicas(0) == (1, 2):
+                monkeypatch.setattr(reassignment, "bump_leader_epochs", real)
+                await cluster.write_state("t", msgspec.structs.replace(await cluster.state("t"), isr=(1, 2, 3)))
+            return await real(shell, pids)
+
+        monkeypatch.setattr(reassignment, "bump_leader_epochs", late)
+        await reassign(service, {T0: None})
+        assert reassignment.bump_leader_epochs is real, "the leader has written"
+        await cluster.until_state("t", 1, (1, 2))
+    else:
+        await cluster.write_state("t", msgspec.structs.replace(await cluster.state("t"), isr=(1, 2, 3)))
+        await cluster.stop_broker(1)
+        await cluster.until_state("t", 2, (2,))
+    await idle(service)
+    assert service.shell.context.table.isr(0) == (await cluster.state("t")).isr

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import msgspec
+import pytest
 
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import (
@@ -19,7 +20,7 @@ from aiocontroller.core.events import (
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
-from tests.integration.controller.harness import Cluster, until
+from tests.integration.controller.harness import Cluster, idle, until
 
 T0 = TopicPartition("t", 0)
 
@@ -75,10 +76,11 @@ async def finished(cluster: Cluster, service: Service, target: tuple[int, ...]) 
     await until(lambda: not service.shell.context.partitions_being_reassigned)
 
 
-async def started(cluster: Cluster, replicas: list[int]) -> Service:
-    service = await cluster.add_controller()
+async def started(cluster: Cluster, replicas: list[int], **settings: Any) -> Service:
+    service = await cluster.add_controller(**settings)
     await cluster.create_topic("t", {0: replicas})
     await cluster.until_leaders("t", [replicas[0]])
+    await idle(service)  # the brokers have heard of it
     return service
 
 
@@ -93,6 +95,7 @@ async def test_reassignment_by_request_ends_at_leader_epoch_3(cluster: Cluster) 
     (state,) = await cluster.states("t", 1)
     assert state is not None
     assert (state.leader, state.isr, state.leader_epoch) == (2, (2,), 3)
+    await until(lambda: cluster.brokers[1].of(ApiKey.STOP_REPLICA))
     stops = [p for r in cluster.brokers[1].of(ApiKey.STOP_REPLICA) for t in r.topic_states for p in t.partition_states]
     assert [p.delete_partition for p in stops] == [True]
 
@@ -172,6 +175,41 @@ async def test_cancel_restores_the_origin(cluster: Cluster) -> None:
     await finished(cluster, service, (1,))
 
 
+def epochs_told(cluster: Cluster, broker: int, api: ApiKey) -> list[int]:
+    """Of t-0, in the order in which the broker heard them."""
+    requests = cluster.brokers[broker].of(api)
+    return [p.leader_epoch for r in requests for t in r.topic_states for p in t.partition_states]
+
+
+@pytest.mark.parametrize("target", [None, (1, 3)], ids=["cancelled", "overridden"])
+async def test_dropped_replica_is_stopped_under_a_higher_epoch(
+    cluster: Cluster, target: tuple[int, ...] | None
+) -> None:
+    """Brokers of 2.6 to 3.4.0 ignore a StopReplica of the leader epoch that they have (KAFKA-13972)."""
+    service = await started(cluster, [1])
+    await reassign(service, {T0: (1, 2)})
+    await until(lambda: epochs_told(cluster, 2, ApiKey.LEADER_AND_ISR))
+    await reassign(service, {T0: target})
+    await until(lambda: epochs_told(cluster, 2, ApiKey.STOP_REPLICA))
+    await idle(service)
+    (stopped_at,) = epochs_told(cluster, 2, ApiKey.STOP_REPLICA)
+    assert stopped_at > max(epochs_told(cluster, 2, ApiKey.LEADER_AND_ISR))
+    state = await cluster.state("t")
+    assert stopped_at == state.leader_epoch, "raised once, with everything else"
+
+
+async def test_dropped_replica_is_stopped_under_a_higher_epoch_where_nobody_leads(cluster: Cluster) -> None:
+    """No phase raises the epoch of a partition whose replicas in sync are away; it is raised all the same."""
+    service = await started(cluster, [1])
+    await reassign(service, {T0: (1, 2)})
+    await cluster.stop_broker(1)
+    await cluster.until_state("t", -1, (1,))
+    await idle(service)
+    await reassign(service, {T0: None})
+    await until(lambda: epochs_told(cluster, 2, ApiKey.STOP_REPLICA))
+    assert epochs_told(cluster, 2, ApiKey.STOP_REPLICA)[0] > max(epochs_told(cluster, 2, ApiKey.LEADER_AND_ISR))
+
+
 async def test_override_drops_the_first_target(cluster: Cluster) -> None:
     service = await started(cluster, [1])
     await reassign(service, {T0: (2,)})
@@ -205,7 +243,7 @@ async def test_removed_replica_that_refuses_is_asked_again(cluster: Cluster) -> 
     await reassign(service, {T0: (2,)})
     await catch_up(cluster, service, (1, 2))
     await finished(cluster, service, (2,))
-    assert len(cluster.brokers[1].of(ApiKey.STOP_REPLICA)) == 2
+    await until(lambda: len(cluster.brokers[1].of(ApiKey.STOP_REPLICA)) == 2)
 
 
 async def test_partitions_added_meanwhile_stay(cluster: Cluster) -> None:

@@ -10,12 +10,13 @@ import pytest
 
 from aiocontroller.controller import reassignment
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import ElectionType, ListPartitionReassignments, ReplicaLeaderElection
+from aiocontroller.core.events import ElectionType, ReplicaLeaderElection
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.net.ports import World
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
-from tests.integration.controller.harness import Cluster, idle, running, until
+from tests.integration.controller.harness import Cluster, idle, until
+from tests.integration.controller.owing import topic_t
 from tests.integration.controller.test_reassignment import (
     T0,
     ask,
@@ -25,18 +26,11 @@ from tests.integration.controller.test_reassignment import (
     reassign,
     request_by_znode,
 )
-from tests.recording_broker import RecordingBroker
 
 
 @pytest.fixture
 async def cluster(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
-    async with running(world, zk_connect) as cluster:
-        for broker in (1, 2, 3, 4):
-            await cluster.add_broker(broker)
-        service = await cluster.add_controller(auto_leader_rebalance_enable=False)
-        await cluster.create_topic("t", {0: [1]})
-        await cluster.until_leaders("t", [1])
-        await idle(service)
+    async with topic_t(world, zk_connect) as cluster:
         yield cluster
 
 
@@ -111,14 +105,14 @@ async def test_dropped_replica_leaves_the_isr_before_the_assignment(
     """A controller that ends in between leaves a partition that whoever comes next can lead."""
     service, before = await half_moved(cluster)
     isrs = []
-    write = reassignment._write_assignments
+    write = reassignment.write_assignments
 
     async def recorded(*args: Any) -> dict[int, str]:
         isrs.append((await cluster.state("t")).isr)
         assert await assignment(cluster) == before
         return await write(*args)
 
-    monkeypatch.setattr(reassignment, "_write_assignments", recorded)
+    monkeypatch.setattr(reassignment, "write_assignments", recorded)
     await reassign(service, {T0: (3, 4)})
     assert isrs == [(1,)]
 
@@ -129,10 +123,10 @@ async def test_assignment_that_cannot_be_written_stays_with_all_who_are_told(
     """The replica that was to be dropped hears the epoch of the shrink, and may catch up again."""
     service, before = await half_moved(cluster)
 
-    async def refused(shell: Any, wanted: dict[int, Any]) -> dict[int, str]:
+    async def refused(shell: Any, wanted: dict[int, Any], removed: object) -> dict[int, str]:
         return dict.fromkeys(wanted, "its topic znode changed")
 
-    monkeypatch.setattr(reassignment, "_write_assignments", refused)
+    monkeypatch.setattr(reassignment, "write_assignments", refused)
     cluster.brokers[2].take()
     assert await reassign(service, {T0: (3, 4)}) == {
         T0: (KafkaErrorCode.UNKNOWN_SERVER_ERROR, "its topic znode changed")
@@ -218,56 +212,3 @@ async def test_added_replica_leads_a_partition_that_never_had_a_leader(cluster: 
     await cluster.until_state("u", 2, (2,))
     await until(lambda: not service.shell.context.partitions_being_reassigned)
     assert await assignment(cluster, "u") == ReplicaAssignment((2,))
-
-
-async def test_replica_that_is_being_deleted_is_listed(cluster: Cluster) -> None:
-    service = await cluster.active()
-    cluster.brokers[1].unanswered.add(ApiKey.STOP_REPLICA)
-    await reassign(service, {T0: (2,)})
-    await catch_up(cluster, service, (1, 2))
-    await cluster.until_state("t", 2, (2,))
-    listed = await ask(service, lambda reply: ListPartitionReassignments(partitions=(T0,), reply=reply))
-    assert listed == {T0: ReplicaAssignment((2, 1), (), (1,))}
-    await cluster.stop_broker(1)
-    await finished(cluster, service, (2,))
-
-
-def deleted_on(broker: RecordingBroker) -> list[tuple[str, int]]:
-    """What StopReplica has told it to delete."""
-    topics = [topic for request in broker.of(ApiKey.STOP_REPLICA) for topic in request.topic_states]
-    return [(t.topic_name, p.partition_index) for t in topics for p in t.partition_states if p.delete_partition]
-
-
-async def test_broker_that_is_back_before_the_end_deletes_what_was_taken_from_it(cluster: Cluster) -> None:
-    """It was away when the others were asked.  Kafka's reassignment ends without asking it ever again."""
-    service = await cluster.active()
-    await cluster.create_topic("u", {0: [1, 2, 3]})
-    await cluster.until_state("u", 1, (1, 2, 3))
-    await cluster.stop_broker(2)
-    await cluster.until_state("u", 1, (1, 3))
-    cluster.brokers[1].unanswered.add(ApiKey.STOP_REPLICA)
-    await reassign(service, {TopicPartition("u", 0): (3,)})
-    await cluster.until_state("u", 3, (3,))
-    returned = await cluster.add_broker(2)
-    await until(lambda: deleted_on(returned) == [("u", 0)])
-    assert (await assignment(cluster, "u")).removing == (1, 2), "broker 1 has not answered yet"
-    await cluster.stop_broker(1)
-
-    async def ended() -> bool:
-        return await assignment(cluster, "u") == ReplicaAssignment((3,))
-
-    await until(ended)
-    assert deleted_on(returned) == [("u", 0)]
-
-
-async def test_broker_that_bounces_before_it_answers_is_asked_again(cluster: Cluster) -> None:
-    service = await cluster.active()
-    cluster.brokers[1].unanswered.add(ApiKey.STOP_REPLICA)
-    await reassign(service, {T0: (2,)})
-    await catch_up(cluster, service, (1, 2))
-    await cluster.until_state("t", 2, (2,))
-    await until(lambda: deleted_on(cluster.brokers[1]) == [("t", 0)])
-    cluster.brokers[1].unanswered.clear()
-    await cluster.bounce_broker(1)
-    await finished(cluster, service, (2,))
-    assert deleted_on(cluster.brokers[1]) == [("t", 0), ("t", 0)]

@@ -95,7 +95,7 @@ async def test_id_of_a_broker_is_no_controllers(cluster: Cluster) -> None:
 async def test_id_of_a_broker_that_cannot_be_read_is_no_controllers_either(cluster: Cluster) -> None:
     await broker_in_office(cluster)
     await cluster.client.create("/brokers/ids/1000001", data=b"{", ephemeral=True)
-    await refused(cluster, "aiocontroller.id 1000001 is the id of a broker: choose one that none has")
+    await refused(cluster, "aiocontroller.id 1000001 is the id of a broker: choose an unused one")
 
 
 async def test_brokers_too_old_are_not_controlled(cluster: Cluster) -> None:
@@ -121,11 +121,13 @@ async def test_brokers_ready_for_migration_are_not_controlled(cluster: Cluster) 
 async def test_broker_in_office_is_not_deposed_where_no_broker_can_be_reached_but_one_may_be_away(
     cluster: Cluster,
 ) -> None:
-    """With an authorizer of our own; without one, none may be away."""
+    """With an authorizer and settings of our own; without them, none may be away."""
     await broker_in_office(cluster)
     for broker in (1, 2, 3):
         cluster.brokers[broker].deafen()
-    service = await cluster.add_controller(aiocontroller_takeover_policy="takeover", **AUTHORIZER)
+    service = await cluster.add_controller(
+        aiocontroller_takeover_policy="takeover", aiocontroller_keep_ours=("all",), **AUTHORIZER
+    )
     (found,) = await take_over(service)
     assert "no broker can be reached: broker 1: it does not answer" in found
     await cluster.brokers[2].listen()

@@ -19,7 +19,7 @@ from aiocontroller.core.ids import Endpoint
 from aiocontroller.net.ports import World
 from aiocontroller.security import Security
 from aiocontroller.service import Service
-from aiocontroller.wire import admin_messages
+from aiocontroller.wire import elect_leaders
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.frames import decode_response_header, encode_request_header
 from tests.integration.controller.harness import running
@@ -64,11 +64,11 @@ async def elect_all(world: World, stores: Path, name: str | None, service: Servi
     """The error code of ElectLeaders, asked under this name's certificate; None: without any."""
     at = Endpoint("SSL", "127.0.0.1", service.endpoints[0].port, "SSL")
     connection = await connect_to_broker(world, Security(configured(stores, name)), at, timeout_s=5)
-    body = admin_messages.encode_elect_leaders_request(2, None)
+    body = elect_leaders.encode_elect_leaders_request(2, None)
     frame = await connection.request([encode_request_header(ApiKey.ELECT_LEADERS, 2, 1, "me"), body])
     connection.close()
     _, answer = decode_response_header(ApiKey.ELECT_LEADERS, 2, frame)
-    return admin_messages.decode_elect_leaders_response(2, answer).error_code
+    return elect_leaders.decode_elect_leaders_response(2, answer).error_code
 
 
 async def test_certificates_say_who_comes(world: World, zk_connect: str, stores: Path) -> None:

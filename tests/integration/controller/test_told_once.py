@@ -59,6 +59,7 @@ async def test_end_of_a_reassignment_is_told_once(cluster: Cluster) -> None:
     forget(cluster)
     await catch_up(cluster, service, (1, 2, 3))
     await finished(cluster, service, (3,))
+    await idle(service)
     assert [(p.leader, p.isr, p.leader_epoch) for p in told(cluster, 3, ApiKey.LEADER_AND_ISR)] == [(3, (3,), 3)]
     assert [(p.leader_epoch, p.delete_partition) for p in told(cluster, 1, ApiKey.STOP_REPLICA)] == [(3, True)]
 
@@ -126,7 +127,7 @@ async def test_znode_that_names_another_target_is_followed(cluster: Cluster) -> 
 
 async def test_isr_of_a_topic_that_is_deleted_is_left(cluster: Cluster) -> None:
     """Kafka takes each replica out as it is stopped, until there is no leader."""
-    service = await started(cluster, [1, 2])
+    service = await started(cluster, [1, 2], inter_broker_protocol_version="2.7")  # a deletion waits
     await without_broker(cluster, service, 1)
     await cluster.client.create("/admin/delete_topics/t")
     await until(lambda: told(cluster, 2, ApiKey.STOP_REPLICA))
@@ -136,7 +137,7 @@ async def test_isr_of_a_topic_that_is_deleted_is_left(cluster: Cluster) -> None:
 
 
 async def test_broker_that_starts_hears_of_deleted_topics_only_what_deletes_them(cluster: Cluster) -> None:
-    service = await started(cluster, [1, 2])
+    service = await started(cluster, [1, 2], inter_broker_protocol_version="2.7")  # a deletion waits
     await without_broker(cluster, service, 1)
     await cluster.client.create("/admin/delete_topics/t")
     await until(lambda: told(cluster, 2, ApiKey.STOP_REPLICA))
@@ -147,10 +148,15 @@ async def test_broker_that_starts_hears_of_deleted_topics_only_what_deletes_them
     assert {(t.topic_name, p.leader) for t in topics for p in t.partition_states} == {("t", -2)}
 
 
-async def test_unknown_partition_cannot_be_reassigned_whatever_the_target(cluster: Cluster) -> None:
-    """Kafka looks at the target first."""
+async def test_unknown_partition_is_refused_for_its_target_first(cluster: Cluster) -> None:
+    """As by Kafka."""
     service = await started(cluster, [1])
     unknown = TopicPartition("t", 7)
-    for target in ((9,), None):
+    for target, code in (
+        ((9,), KafkaErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ((), KafkaErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (None, KafkaErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
+        ((1,), KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ):
         answers = await reassign(service, {unknown: target})
-        assert answers[unknown][0] == KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert answers[unknown][0] == code, target

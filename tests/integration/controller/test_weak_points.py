@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from aiocontroller.core import events as ev
@@ -62,6 +63,7 @@ async def test_lost_role_ends_the_term_whatever_was_asked(cluster: Cluster, requ
         await cluster.until_state("t", 2, (2,))
         await idle(service)
         state = await cluster.state("t")
+        service.shell.owner = None  # damage done on purpose
         service.shell.context.table.set_leadership(0, type(state)(2, 1, (2, 1), 1, state.partition_epoch))
     before = await cluster.state("t")
     epoch, version = await cluster.zk.get_controller_epoch() or (0, 0)
@@ -96,6 +98,20 @@ async def test_election_for_a_partition_that_never_had_a_leader_is_answered(clus
         }
 
 
+async def test_election_of_all_leaves_out_what_brokers_do_not_know_of(cluster: Cluster) -> None:
+    """Kafka takes all partitions from its metadata cache: no brokers hear of one that never had a leader."""
+    service = await cluster.active()
+    await cluster.create_topic("dead", {0: [9]})
+    await until(lambda: "dead" in service.shell.context.table.topic_by_name)
+    await idle(service)
+    for kind in ev.ElectionType:
+        answers = await ask(
+            service,
+            lambda reply, kind=kind: ev.ReplicaLeaderElection(partitions=None, election_type=kind, reply=reply),
+        )
+        assert answers == {}
+
+
 async def test_election_is_answered_before_the_brokers_have_answered(cluster: Cluster) -> None:
     """ZooKeeper holds the new leader, and the requests are queued; Kafka waits for a broker's metadata."""
     service = await cluster.active()
@@ -128,6 +144,7 @@ async def test_leaders_of_several_brokers_go_home_in_one_request(cluster: Cluste
     await idle(service)
     assert await cluster.leaders("away", 2) == [3, 3]
     everybody.take()
+    service.shell.policy = msgspec.structs.replace(service.shell.policy, auto_leader_rebalance_enable=True)
     service.queue.append(ev.AutoPreferredReplicaLeaderElection())
     await cluster.until_leaders("away", [1, 2])
     await until(lambda: everybody.of(ApiKey.LEADER_AND_ISR))

@@ -61,7 +61,7 @@ class Stage:
         settings = {"zookeeper_connect": self.zookeeper.address, "zookeeper_session_timeout_ms": SESSION_MS}
         config = msgspec.structs.replace(Config(), **(settings | changes))
         host = self.network.host(f"controller {len(self.hosts)}")
-        world = World(host, SimulatedClock(host), self.world.random)
+        world = World(host, SimulatedClock(host), self.world.random, debug=True)
         service = Service(config, world, journal=MemoryJournal(config.aiocontroller_id, world.clock), with_http=False)
         self.hosts[service] = host
         self._running[service] = asyncio.create_task(service.run())
@@ -113,10 +113,10 @@ async def stage() -> AsyncIterator[Stage]:
         await made.close()
 
 
-async def take_over(service: Service) -> list[str]:
+async def take_over(service: Service, *, keep_ours: tuple[str, ...] = ()) -> list[str]:
     """The command; the reasons why not."""
     answer: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
-    service.queue.append(TakeOver(reply=Reply(answer.set_result)))
+    service.queue.append(TakeOver(keep_ours=keep_ours, reply=Reply(answer.set_result)))
     return await answer
 
 

@@ -7,7 +7,7 @@ outside the ISR was allowed.  ``crash_after`` ends the term at any write, as ano
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
@@ -22,11 +22,12 @@ from aiocontroller.cluster.broker_requests import (
     run_to_end,
 )
 from aiocontroller.config import Config
+from aiocontroller.controller.event_handlers import GATHERED, HANDLERS
 from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.controller.failover import on_controller_failover
-from aiocontroller.controller.kafka_controller import GATHERED, HANDLERS
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core import events as ev
+from aiocontroller.core.debts import Deletions
 from aiocontroller.core.errors import ControllerMovedError, KafkaErrorCode
 from aiocontroller.core.ids import (
     EPOCH_DURING_DELETE,
@@ -45,8 +46,9 @@ from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import World
 from aiocontroller.wire.apis import ApiKey, VersionRange
 from aiocontroller.zookeeper.cluster_znodes import FEATURES_ENABLED, FeatureZNode
+from aiocontroller.zookeeper.debts import FoundDebts, Owed
 from aiocontroller.zookeeper.errors import Code
-from aiocontroller.zookeeper.kafka_zk_client import PartitionStates, TopicAssignments, TopicConfigs
+from aiocontroller.zookeeper.kafka_zk_client import EntityConfigs, PartitionStates, TopicAssignments
 from aiocontroller.zookeeper.writes import Writes
 
 T = TypeVar("T")
@@ -79,6 +81,60 @@ class StillClock:
         return None
 
 
+class DebtZnodes:
+    """The part of ``DebtZNodes`` that handlers use."""
+
+    def __init__(self, znodes: Znodes) -> None:
+        self._znodes = znodes
+        self.epoch = 0
+        self.held: dict[tuple[int, str], tuple[dict[int, bytes], int]] = {}
+        """(broker, topic) -> what is owed, the znode's version."""
+
+    async def load(self) -> FoundDebts:
+        return FoundDebts(self.epoch, (await self.read(sorted(self.held)))[0], [])
+
+    async def read(self, names: Sequence[tuple[int, str]]) -> tuple[list[Owed], list[Any]]:
+        return [Owed(*name, *self.held.get(name, ({}, -1))) for name in names], []
+
+    async def names(self, brokers: Iterable[int]) -> tuple[list[tuple[int, str]], list[Any]]:
+        wanted = set(brokers)
+        return [name for name in sorted(self.held) if name[0] in wanted], []
+
+    async def prepare(self, epoch: int, brokers: Iterable[int], *, fence: int) -> dict[int, int]:
+        self._znodes.fence(fence)
+        self.epoch = epoch
+        return dict.fromkeys(brokers, 0)
+
+    async def write(self, changes: Sequence[Owed], *, fence: int) -> list[int]:
+        self._znodes.fence(fence)
+        return [self._write(owed) for owed in changes]
+
+    def _write(self, owed: Owed) -> int:
+        key = (owed.broker, owed.topic)
+        if self.held.get(key, ({}, -1))[1] != owed.version:
+            return int(Code.BAD_VERSION)
+        if owed.partitions:
+            self.held[key] = (dict(owed.partitions), owed.version + 1)
+        else:
+            del self.held[key]
+        return 0
+
+    async def write_with_topics(
+        self, groups: Sequence[tuple[TopicAssignment, Sequence[Owed]]], *, fence: int
+    ) -> list[int]:
+        codes = []
+        for assignment, changes in groups:
+            if any(self.held.get((o.broker, o.topic), ({}, -1))[1] != o.version for o in changes):
+                codes.append(int(Code.BAD_VERSION))
+                continue
+            [code] = (await self._znodes.set_topic_assignments([assignment], fence=fence)).code
+            codes.append(int(code))
+            if not code:
+                for owed in changes:
+                    self._write(owed)
+        return codes
+
+
 class Znodes:
     """The part of ``KafkaZkClient`` that handlers use."""
 
@@ -94,6 +150,7 @@ class Znodes:
         self.known_controllers: frozenset[int] = frozenset()
         self.isr_changes: list[TopicPartition] = []
         self.unclean_by_request = False
+        self.debts = DebtZnodes(self)
         self.changed: Callable[[ev.Signal], None] = lambda _: None
         self.crash_after: int | None = None
 
@@ -139,14 +196,14 @@ class Znodes:
         return [self.states.get(TopicPartition(t, n)) for t, n in zip(topics, numbers, strict=True)]
 
     async def each_topic_partition_states(
-        self, topics: Sequence[str], numbers: Sequence[int], take: Callable[[PartitionStates], None]
+        self, topics: Sequence[str], numbers: Sequence[int], take: Callable[[PartitionStates], Awaitable[None]]
     ) -> None:
         found = await self.get_topic_partition_states(topics, numbers)
         versions = [-1 if state is None else state.partition_epoch for state in found]
-        take(PartitionStates(found, list(range(len(found))), versions))
+        await take(PartitionStates(found, list(range(len(found))), versions))
 
-    async def get_topic_configs(self, topics: Sequence[str]) -> TopicConfigs:
-        configs = TopicConfigs()
+    async def get_topic_configs(self, topics: Sequence[str]) -> EntityConfigs:
+        configs = EntityConfigs()
         configs.update({topic: self.configs.get(topic, {}) for topic in topics})
         return configs
 
@@ -170,8 +227,8 @@ class Znodes:
         self.known_controllers = ids
         return True
 
-    async def get_broker_default_config(self) -> dict[str, str]:
-        return {}
+    async def get_broker_configs(self, brokers: Sequence[str]) -> EntityConfigs:
+        return EntityConfigs()
 
     async def get_all_config_changes(self, *, watch: bool = True) -> list[str]:
         return []
@@ -287,6 +344,8 @@ class View:
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.hosted: dict[TopicPartition, PartitionState] = {}
+        self.topic_ids: dict[TopicPartition, bytes] = {}
+        """Of what it hosts, as the logs keep them."""
         self.metadata: dict[TopicPartition, PartitionState] = {}
         self.failed_dirs: set[TopicPartition] = set()
         self.refuses_to_delete = False
@@ -317,16 +376,18 @@ class Channels:
         return SimpleNamespace(open=lambda: None)
 
     def send(
-        self, broker: int, api: ApiKey, encode: Any, pids: Sequence[int], done: Any = None, **_merging: object
+        self, broker: int, api: ApiKey, encode: Any, pids: Sequence[int], done: Any = None, **merging: Any
     ) -> None:
         view, registered = self._views.get(broker), self._shell.context.brokers.get(broker)
         if view is not None and registered is not None and registered.epoch == view.epoch:
             for pieces in encode(LATEST[api], view.epoch):
-                self._deliver(broker, view, api, b"".join(bytes(piece) for piece in pieces), pids)
+                self._deliver(broker, view, api, b"".join(bytes(piece) for piece in pieces), pids, merging.get("asked"))
         if done is not None:
             done()
 
-    def _deliver(self, broker: int, view: View, api: ApiKey, body: bytes, pids: Sequence[int]) -> None:
+    def _deliver(
+        self, broker: int, view: View, api: ApiKey, body: bytes, pids: Sequence[int], asked: Deletions | None
+    ) -> None:
         match api:
             case ApiKey.LEADER_AND_ISR:
                 self._leader_and_isr(broker, view, body, pids)
@@ -340,7 +401,7 @@ class Channels:
                         else:
                             view.metadata[tp] = state
             case _:
-                self._stop_replica(broker, view, body, pids)
+                self._stop_replica(broker, view, body, asked or Deletions())
 
     def _leader_and_isr(self, broker: int, view: View, body: bytes, pids: Sequence[int]) -> None:
         request = run_to_end(decode_leader_and_isr(LATEST[ApiKey.LEADER_AND_ISR], body, IntArrays()))
@@ -350,25 +411,32 @@ class Channels:
                 tp = TopicPartition(topic.topic, state.partition)
                 assert broker in state.replicas, f"{tp}: broker {broker} is told of it and has no replica"
                 known = view.hosted.get(tp)
+                had = view.topic_ids.setdefault(tp, topic.topic_id)
+                assert had == topic.topic_id, f"{tp}: broker {broker} still has an earlier topic's"
                 if tp in view.failed_dirs:
                     errors.append((topic.topic_id, state.partition, int(KafkaErrorCode.KAFKA_STORAGE_ERROR)))
                 elif known is None or state.leader_epoch > known.leader_epoch:
                     view.hosted[tp] = state
         self._shell.queue.append(ev.LeaderAndIsrResponseReceived(broker, view.epoch, 0, tuple(errors), tuple(pids)))
 
-    def _stop_replica(self, broker: int, view: View, body: bytes, pids: Sequence[int]) -> None:
+    def _stop_replica(self, broker: int, view: View, body: bytes, asked: Deletions) -> None:
         request = run_to_end(decode_stop_replica(LATEST[ApiKey.STOP_REPLICA], body))
-        code = int(KafkaErrorCode.KAFKA_STORAGE_ERROR) if view.refuses_to_delete else 0
         answers = []
         for topic, number, leader_epoch, delete in request.partitions:
             tp = TopicPartition(topic, number)
             known = view.hosted.get(tp)
             fenced = leader_epoch not in (EPOCH_DURING_DELETE, NO_EPOCH)
             assert not (fenced and known is not None and leader_epoch < known.leader_epoch), f"{tp}: an old epoch"
+            fails = view.refuses_to_delete or tp in view.failed_dirs
+            code = int(KafkaErrorCode.KAFKA_STORAGE_ERROR) if fails else 0
             if delete and not code:
+                state = self._shell.zk.states.get(tp)  # type: ignore[attr-defined]
+                in_sync = state is not None and broker in state.isr and topic not in self._shell.zk.deletions  # type: ignore[attr-defined]
+                assert not in_sync, f"{tp}: broker {broker} is told to delete a replica that is in sync"
                 view.hosted.pop(tp, None)
+                view.topic_ids.pop(tp, None)
             answers.append((topic, number, code))
-        self._shell.queue.append(ev.StopReplicaResponseReceived(broker, view.epoch, 0, tuple(answers), tuple(pids)))
+        self._shell.queue.append(ev.StopReplicaResponseReceived(broker, view.epoch, 0, tuple(answers), asked))
 
 
 class PureCluster:
@@ -449,12 +517,16 @@ class PureCluster:
         self.znodes.brokers[broker] = Broker(broker, self._czxid, (Endpoint("PLAINTEXT", f"b{broker}", 9092),))
         view = self.views[broker] = View(self._czxid)
         if old is not None:
-            view.hosted = dict(old.hosted)
+            view.hosted, view.topic_ids = dict(old.hosted), dict(old.topic_ids)
 
     def unregister(self, broker: int) -> None:
         del self.znodes.brokers[broker]
 
+    def _new_id(self, name: str) -> bytes:
+        self._czxid += 1
+        return f"{name}{self._czxid}".encode().ljust(16, b".")
+
     def create_topic(self, name: str, partitions: Sequence[Sequence[int]]) -> None:
         assignment = {number: ReplicaAssignment(tuple(replicas)) for number, replicas in enumerate(partitions)}
-        self.znodes.topics[name] = TopicAssignment(name, name.encode().ljust(16, b"."), assignment)
+        self.znodes.topics[name] = TopicAssignment(name, self._new_id(name), assignment)
         self.queue.append(ev.TopicChange())

@@ -2,92 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
 
-import anyio
 import pytest
 
-from aiocontroller.controller.broker_requests import BrokerRequestSender
-from aiocontroller.controller.channel_manager import RETRY_BACKOFF_S, Body, ControllerChannelManager, Response
-from aiocontroller.core.context import ControllerContext
-from aiocontroller.core.ids import Broker, Endpoint
-from aiocontroller.core.request_batch import RequestBatch
-from aiocontroller.journal.journal import MemoryJournal
-from aiocontroller.metrics import Metrics
-from aiocontroller.net.simulated import SimulatedNetwork, simulated_world
-from aiocontroller.wire import cold
+from aiocontroller.controller.broker_connection import BrokerConnection
+from aiocontroller.controller.channel_manager import RETRY_BACKOFF_S, Response
+from aiocontroller.core.debts import Deletions
+from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.ids import Broker
 from aiocontroller.wire.apis import ApiKey, VersionRange
 from aiocontroller.wire.errors import FrameError
 from aiocontroller.wire.frames import RequestHeader
-from tests.builders import add_topics, leadership
 from tests.scripted_peer import (
     NEWEST,
     Peer,
     PeerConnection,
     Reaction,
     after,
+    answer,
     cut_short,
     hang_up,
     impossible_length,
     silence,
     wrong_correlation_id,
 )
+from tests.unit.controller.senders import REQUEST_TIMEOUT_S, office, seconds
 from tests.virtual_time import turns, virtual_time
-
-REQUEST_TIMEOUT_S = 30.0
-
-
-class Office:
-    """A channel manager and what it reports."""
-
-    def __init__(self, tasks: anyio.abc.TaskGroup) -> None:
-        self.network = SimulatedNetwork()
-        self.world = simulated_world(self.network)
-        self.metrics = Metrics()
-        self.journal = MemoryJournal(9, self.world.clock)
-        self.responses: list[Response] = []
-        self.done: list[str] = []
-        self.manager = ControllerChannelManager(
-            self.world,
-            tasks,
-            self.responses.append,
-            endpoint_of=lambda b: b.endpoints[0] if b.endpoints else None,
-            connect_timeout_s=10,
-            request_timeout_s=REQUEST_TIMEOUT_S,
-            metrics=self.metrics,
-            journal=self.journal,
-        )
-
-    async def peer(self, broker: int = 1, *, offers: dict[ApiKey, VersionRange] | None = None) -> Peer:
-        peer = Peer(self.world, offers)
-        self.manager.add_brokers([self.broker(broker, await peer.listen())])
-        return peer
-
-    @staticmethod
-    def broker(broker: int, port: int, epoch: int = 7) -> Broker:
-        return Broker(broker, epoch, (Endpoint("PLAINTEXT", "127.0.0.1", port),))
-
-    def send(self, text: str, broker: int = 1, api: ApiKey = ApiKey.LEADER_AND_ISR) -> None:
-        """A request whose body says what it was called with."""
-
-        def encode(version: int, epoch: int) -> list[Body]:
-            return [(f"{text} v{version} e{epoch}".encode(),)]
-
-        self.manager.send(broker, api, encode, (), lambda: self.done.append(text))
-
-
-@asynccontextmanager
-async def office() -> AsyncIterator[Office]:
-    async with anyio.create_task_group() as tasks:
-        yield Office(tasks)
-        tasks.cancel_scope.cancel()
-
-
-async def seconds(number: float) -> None:
-    await asyncio.sleep(number)
 
 
 @virtual_time
@@ -301,6 +244,18 @@ async def test_older_broker_gets_the_versions_that_it_offers() -> None:
 
 
 @virtual_time
+async def test_newer_broker_gets_the_versions_of_the_clusters_protocol() -> None:
+    """Of 2.7, LeaderAndIsr 4: answers to later ones are keyed by topic ids, which nobody has given out."""
+    async with office() as it:
+        it.manager.protocol = lambda: (2, 7, 2)
+        peer = await it.peer()
+        for api in (ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA, ApiKey.STOP_REPLICA):
+            it.send("told", api=api)
+        await seconds(1)
+        assert [arrived.header.api_version for arrived in peer.arrived] == [4, 6, 3]
+
+
+@virtual_time
 async def test_broker_downgraded_between_connections_gets_its_request_encoded_anew() -> None:
     async with office() as it:
         peer = await it.peer()
@@ -370,14 +325,57 @@ async def test_unasked_answer_costs_the_connection_only() -> None:
 async def test_request_with_several_bodies_is_answered_body_by_body() -> None:
     async with office() as it:
         peer = await it.peer()
+        asked = Deletions((3,))
         it.manager.send(
-            1, ApiKey.STOP_REPLICA, lambda v, e: [(b"delete",), (b"st", b"op")], (3,), lambda: it.done.append("x")
+            1,
+            ApiKey.STOP_REPLICA,
+            lambda v, e: [(b"delete",), (b"st", b"op")],
+            (3,),
+            lambda: it.done.append("x"),
+            asked=asked,
         )
         it.manager.send(1, ApiKey.STOP_REPLICA, lambda v, e: [], (), lambda: it.done.append("nothing to say"))
         await seconds(1)
         assert peer.bodies == [b"delete", b"stop"]
         assert [r.pids for r in it.responses] == [(3,), (3,)]
+        assert [r.asked for r in it.responses] == [asked, None], "the second one's answer does not tell of deletions"
         assert it.done == ["x", "nothing to say"]
+
+
+@virtual_time
+async def test_a_request_that_may_be_given_up_waits_for_one_silence_only() -> None:
+    """The broker takes it and does not answer, again and again; what stands behind it has its turn."""
+    async with office() as it:
+        peer = await it.peer()
+        peer.reactions.extend([silence, answer])
+        asked = Deletions((3,))
+        it.manager.send(
+            1,
+            ApiKey.STOP_REPLICA,
+            lambda v, e: [(b"delete",)],
+            (3,),
+            lambda: it.done.append("given up"),
+            asked=asked,
+            may_be_given_up=True,
+        )
+        it.send("behind")
+        await seconds(REQUEST_TIMEOUT_S + 1)
+        assert peer.bodies == [b"delete", b"behind v7 e7"]
+        assert [(r.silent, r.asked) for r in it.responses] == [(True, asked), (False, None)]
+        assert it.done == ["given up", "behind"]
+
+
+@virtual_time
+async def test_a_request_that_may_be_given_up_is_tried_again_while_nobody_listens() -> None:
+    async with office() as it:
+        peer = await it.peer()
+        peer.refuse()
+        peer.break_connections()
+        it.manager.send(
+            1, ApiKey.STOP_REPLICA, lambda v, e: [(b"delete",)], (3,), lambda: it.done.append("x"), may_be_given_up=True
+        )
+        await seconds(2 * REQUEST_TIMEOUT_S)
+        assert it.done == []
 
 
 @virtual_time
@@ -415,173 +413,41 @@ async def test_metrics_and_journal_tell_of_each_request() -> None:
         assert answers[0].duration_us == pytest.approx(2_000_000, abs=1000)
 
 
-# -- what a batch becomes ----------------------------------------------------------------------------------------------
-
-
-def cluster(office: Office, ports: dict[int, int]) -> tuple[ControllerContext, BrokerRequestSender]:
-    context = ControllerContext(5, 5)
-    context.add_brokers(office.broker(b, port, epoch=100 + b) for b, port in ports.items())
-    add_topics(context.table, {"t": [[1, 2], [2, 1]], "u": [[1]]}, online=True)
-    sender = BrokerRequestSender(context, office.manager, office.world.clock, 9, lambda: None)
-    return context, sender
-
-
-def decoded(peer: Peer) -> list[tuple[ApiKey, object]]:
-    return [
-        (ApiKey(a.header.api_key), cold.decode_request(a.header.api_key, a.header.api_version, a.body))
-        for a in peer.arrived
-    ]
-
-
 @virtual_time
-async def test_update_metadata_is_encoded_once_for_all_brokers_of_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    from aiocontroller.controller import broker_requests
-
-    encoded: list[int] = []
-    real = broker_requests.UpdateMetadataEncoder
-
-    def counting(version: int, **fields: object) -> object:
-        encoded.append(version)
-        return real(version, **fields)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(broker_requests, "UpdateMetadataEncoder", counting)
+async def test_journal_has_the_error_code_of_an_answer() -> None:
     async with office() as it:
-        peers = {b: await it.peer(b) for b in (1, 2, 3)}
-        peers[4] = await it.peer(4, offers={**NEWEST, ApiKey.UPDATE_METADATA: VersionRange(0, 6)})
-        context, sender = cluster(it, dict.fromkeys(peers, 1))
+        peer = await it.peer()
         await seconds(1)
-        batch = RequestBatch(context)
-        batch.add_update_metadata_request_for_brokers(context.brokers, list(context.table.pids()))
-        await sender.send(batch.take())
-        await seconds(1)
-        assert encoded == [8, 6]
-        epochs = {b: [request.broker_epoch for _, request in decoded(peer)] for b, peer in peers.items()}  # type: ignore[attr-defined]
-        assert epochs == {1: [7], 2: [7], 3: [7], 4: [7]}, "the epoch of the sender's incarnation"
-
-
-@virtual_time
-async def test_batch_leaves_in_kafkas_order_and_is_acknowledged_once() -> None:
-    async with office() as it:
-        peer = await it.peer(1)
-        context, sender = cluster(it, {1: 1})
-        await seconds(1)
-        batch = RequestBatch(context)
-        batch.add_stop_replica_request_for_brokers((1,), [2], delete=False)
-        batch.add_leader_and_isr_request_for_brokers((1,), [0], is_new=True)
-        sent = await sender.send(batch.take())
-        heard: list[str] = []
-        sent.control.when_all(lambda: heard.append("all"))
-        await seconds(1)
-        assert [api for api, _ in decoded(peer)] == [
-            ApiKey.LEADER_AND_ISR,
-            ApiKey.UPDATE_METADATA,
-            ApiKey.STOP_REPLICA,
-        ]
-        assert heard == ["all"]
-
-
-@virtual_time
-async def test_request_queued_before_the_first_connection_shows_the_state_of_its_queueing() -> None:
-    async with office() as it:
-        peer = Peer(it.world)
-        it.manager.add_brokers([it.broker(1, 9092)])
-        context, sender = cluster(it, {1: 9092, 2: 1})
-        batch = RequestBatch(context)
-        batch.add_leader_and_isr_request_for_brokers((1,), [0, 1], is_new=False)
-        await sender.send(batch.take())
-        context.table.set_leadership(0, leadership(2, (1, 2), leader_epoch=4))
-        context.remove_topic(context.table.topic_by_name["u"])
-        await peer.listen(9092)
-        await seconds(1)
-        request = decoded(peer)[0][1]
-        partitions = [p for t in request.topic_states for p in t.partition_states]  # type: ignore[attr-defined]
-        assert [(p.partition_index, p.leader, p.leader_epoch) for p in partitions] == [(0, 1, 0), (1, 2, 0)]
-
-
-@virtual_time
-async def test_request_shows_the_state_of_its_queueing_once_versions_are_known() -> None:
-    """What the controller decides later follows in a request of its own; the order tells the broker the story."""
-    async with office() as it:
-        peer = await it.peer(1)
-        context, sender = cluster(it, {1: 1})
-        await seconds(1)
-        peer.reactions.append(after(1))
-        for leader_epoch in (0, 1):
-            context.table.set_leadership(0, leadership(1, (1, 2), leader_epoch=leader_epoch))
-            batch = RequestBatch(context)
-            batch.add_leader_and_isr_request_for_brokers((1,), [0], is_new=False)
-            await sender.send(batch.take())
+        refused = KafkaErrorCode.STALE_CONTROLLER_EPOCH.to_bytes(2, "big") + bytes(4)
+        peer.reactions.append(lambda connection, header: connection.answer(header, refused))
+        peer.reactions.append(lambda connection, header: connection.answer(header, bytes(6)))
+        it.send("a")
+        it.send("b")
         await seconds(5)
-        sent = [request for api, request in decoded(peer) if api is ApiKey.LEADER_AND_ISR]
-        assert [r.topic_states[0].partition_states[0].leader_epoch for r in sent] == [0, 1]  # type: ignore[attr-defined]
+        answers = [r for r in it.journal.of_kind("response") if r.api == "LEADER_AND_ISR"]
+        assert [r.code for r in answers] == [KafkaErrorCode.STALE_CONTROLLER_EPOCH, None]
 
 
-@virtual_time
-async def test_very_many_partitions_are_cut_into_requests_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    from aiocontroller.controller import broker_requests
+class Told:
+    """A transport that says of itself what it is given."""
 
-    monkeypatch.setattr(broker_requests, "PARTITIONS_PER_REQUEST", 2)
-    async with office() as it:
-        peer = await it.peer(1)
-        context = ControllerContext(5, 5)
-        context.add_brokers([it.broker(1, 1)])
-        add_topics(context.table, {"t": [[1]] * 5}, online=True)
-        sender = BrokerRequestSender(context, it.manager, it.world.clock, 9, lambda: None)
-        batch = RequestBatch(context)
-        batch.add_leader_and_isr_request_for_brokers((1,), list(context.table.pids()), is_new=False)
-        await sender.send(batch.take())
-        await seconds(1)
-        pieces = [
-            (api.name, [p.partition_index for t in request.topic_states for p in t.partition_states])  # type: ignore[attr-defined]
-            for api, request in decoded(peer)
-        ]
-        assert pieces == [
-            (name, piece) for piece in ([0, 1], [2, 3], [4]) for name in ("LEADER_AND_ISR", "UPDATE_METADATA")
-        ]
+    def __init__(self, **told: Any) -> None:
+        self._told = told
+
+    def get_extra_info(self, name: str) -> Any:
+        return self._told.get(name)
 
 
-# -- barriers: leaders first -------------------------------------------------------------------------------------------
-
-
-@virtual_time
-async def test_what_is_behind_a_barrier_waits_until_it_is_opened() -> None:
-    async with office() as it:
-        leader, follower = await it.peer(1), await it.peer(2)
-        await seconds(1)
-        it.send("before", 2)
-        barrier = it.manager.hold_back([1, 2, 9], timeout_s=0.5)
-        it.send("behind", 1)
-        it.send("behind", 2)
-        await seconds(0.3)
-        assert (leader.bodies, follower.bodies) == ([], [b"before v7 e7"])
-        barrier.open()
-        await seconds(0.01)
-        assert (leader.bodies, follower.bodies) == ([b"behind v7 e7"], [b"before v7 e7", b"behind v7 e7"])
-        assert sum(s.queued for s in it.manager.statistics()) == 0
-
-
-@virtual_time
-async def test_a_barrier_that_nobody_opens_holds_for_its_time_only() -> None:
-    async with office() as it:
-        peer = await it.peer()
-        await seconds(1)
-        it.manager.hold_back([1], timeout_s=0.5)
-        it.send("behind")
-        await seconds(0.49)
-        assert peer.bodies == []
-        await seconds(0.02)
-        assert peer.bodies == [b"behind v7 e7"]
-
-
-@virtual_time
-async def test_a_sender_that_goes_while_it_waits_at_a_barrier_tells_what_it_gives_up() -> None:
-    async with office() as it:
-        peer = await it.peer()
-        await seconds(1)
-        barrier = it.manager.hold_back([1], timeout_s=0.5)
-        it.send("behind")
-        await seconds(0.1)
-        it.manager.remove_brokers([1])
-        barrier.open()
-        await seconds(1)
-        assert (it.done, peer.bodies) == (["behind"], [])
+@pytest.mark.parametrize(
+    "transport, certificate, host",
+    [
+        (None, None, ""),
+        (Told(peername=("10.0.0.1", 9092)), None, "10.0.0.1"),
+        (Told(ssl_object=SimpleNamespace(getpeercert=lambda binary_form: b"DER")), b"DER", ""),
+    ],
+    ids=["closed", "plain", "TLS"],
+)
+def test_connection_says_who_the_broker_is(transport: Any, certificate: bytes | None, host: str) -> None:
+    connection = BrokerConnection()
+    connection._transport = transport
+    assert (connection.certificate, connection.host) == (certificate, host)

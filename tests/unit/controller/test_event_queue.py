@@ -215,6 +215,85 @@ async def test_statistics() -> None:
     events.append(ev.BrokerChange())
     events.schedule("a", 10, ev.Reelect())
     await events.get()
-    assert events.statistics() == (1, 1, 2, 1, 0)
+    assert events.statistics() == (1, 1, 0, 1, 2, 1, 0, 0)
     events.clear_and_put(ev.Expire())
-    assert events.statistics() == (1, 0, 3, 1, 1)
+    assert events.statistics() == (1, 1, 0, 0, 3, 1, 1, 0)
+
+
+def client_request(answers: list[Any]) -> ev.ListPartitionReassignments:
+    return ev.ListPartitionReassignments(partitions=None, reply=ev.Reply(answers.append))
+
+
+@virtual_time
+async def test_full_queue_refuses_clients_and_nobody_else() -> None:
+    events, refused, others = EventQueue(SimulatedClock(), max_client_requests=2), list[Any](), list[Any]()
+    for _ in range(5):
+        events.append(client_request(refused))
+    assert refused == [KafkaErrorCode.REQUEST_TIMED_OUT] * 3
+    assert (events.statistics().client_requests, events.statistics().refused) == (2, 3)
+    never_lost = [
+        ev.TopicChange(),
+        ev.BrokerModifications(1),
+        ev.UpdateMetadataResponseReceived(1, 7, 0),
+        shutdown_request(others),
+        ev.AlterPartitionReceived(broker=1, broker_epoch=7, version=3, partitions=(), reply=ev.Reply(others.append)),
+        ev.AllocateProducerIds(broker=1, broker_epoch=7, reply=ev.Reply(others.append)),
+        ev.Release(reply=ev.Reply(others.append)),
+        ev.TakeOver(reply=ev.Reply(others.append)),
+    ]
+    for event in never_lost:
+        events.append(event)
+    assert (await drain(events))[2:] == never_lost
+    assert others == []
+
+
+@virtual_time
+async def test_full_queue_has_room_again_when_requests_were_taken_or_preempted() -> None:
+    events, answers = EventQueue(SimulatedClock(), max_client_requests=1), list[Any]()
+    events.append(client_request(answers))
+    await events.get()
+    events.append(client_request(answers))
+    assert answers == []
+    events.clear_and_put(ev.Expire())
+    assert answers == [KafkaErrorCode.NOT_CONTROLLER]
+    events.append(client_request(answers))
+    assert len(answers) == 1
+    events.append(client_request(answers))
+    assert answers == [KafkaErrorCode.NOT_CONTROLLER, KafkaErrorCode.REQUEST_TIMED_OUT]
+
+
+@virtual_time
+async def test_gathered_requests_free_their_places() -> None:
+    events, answers = EventQueue(SimulatedClock(), max_client_requests=3), list[Any]()
+    for _ in range(3):
+        events.append(client_request(answers))
+    first = (await events.get()).event
+    assert len(events.take_more_like(first, at_most=9)) == 2
+    assert events.statistics().client_requests == 0
+
+
+@virtual_time
+async def test_length_is_bounded_whatever_comes() -> None:
+    """A flood of changes and of clients, while the consumer stands still."""
+    events, answers = EventQueue(SimulatedClock(), max_client_requests=10), list[Any]()
+    topics, brokers = 7, 5
+    for round in range(1000):
+        events.append(ev.TopicChange())
+        events.append(ev.BrokerChange())
+        events.append(ev.PartitionModifications(f"t{round % topics}"))
+        events.append(ev.BrokerModifications(round % brokers))
+        events.append(client_request(answers))
+    assert len(events) == 2 + topics + brokers + 10
+    assert len(answers) == 990
+
+
+def test_who_is_refused() -> None:
+    """Clients' requests alone; a new type of request counts as a client's until it says otherwise."""
+    kinds = [kind for kind in vars(ev).values() if isinstance(kind, type) and issubclass(kind, ev.Request)]
+    assert {kind.__name__ for kind in kinds if issubclass(kind, ev.CertainRequest)} - {"CertainRequest"} == {
+        "AllocateProducerIds",
+        "AlterPartitionReceived",
+        "ControlledShutdown",
+        "Release",
+        "TakeOver",
+    }

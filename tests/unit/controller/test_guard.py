@@ -213,7 +213,7 @@ async def test_silent_broker_keeps_a_fresh_process_out_until_its_session_ends() 
 
 
 @virtual_time
-async def test_silent_broker_keeps_nobody_out_who_knows_it_or_has_an_authorizer() -> None:
+async def test_silent_broker_keeps_nobody_out_who_knows_it_or_obeys_only_itself() -> None:
     async with stage() as it:
         await it.add_broker(1)
         await it.broker_in_office()
@@ -226,8 +226,37 @@ async def test_silent_broker_keeps_nobody_out_who_knows_it_or_has_an_authorizer(
     async with stage() as it:
         frozen = await it.add_broker(1)
         frozen.unanswered.add(ApiKey.API_VERSIONS)
-        service = await it.add_controller(**AUTHORIZER)
+        curious = await it.add_controller(**AUTHORIZER)
+        await it.sleep(10)
+        assert not in_office(curious)
+        assert "broker 1 has not reported its settings" in curious.controller.readiness().reasons[0]
+        service = await it.add_controller(**AUTHORIZER, aiocontroller_id=7_000, aiocontroller_keep_ours=("all",))
         assert in_office(service)
+
+
+@virtual_time
+@pytest.mark.parametrize("authorizer", [False, True])
+async def test_broker_that_never_tells_its_settings_is_named_with_what_to_do(
+    authorizer: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with stage() as it:
+        await it.add_broker(1)
+        frozen = await it.add_broker(2)
+        frozen.unanswered.add(ApiKey.DESCRIBE_CONFIGS)
+        with caplog.at_level("INFO"):
+            service = await it.add_controller(**(AUTHORIZER if authorizer else {}))
+            await it.sleep(20)
+        assert not in_office(service)
+        status = service.controller.status()
+        remedy = "insist on ours (--keep-ours all)" if authorizer else "set authorizer.class.name and super.users here"
+        for told in (status["readiness"]["reasons"], status["refusals"], caplog.messages):
+            found = [each for each in told if remedy in each]
+            assert found
+            assert all("broker 2 has not " in each for each in found)
+            assert all("it does not answer: nothing received within 5 s; restart or stop" in each for each in found)
+        assert status["unanswered_brokers"] == [2]
+        insisting = dict(AUTHORIZER, aiocontroller_id=7_000, aiocontroller_keep_ours=("all",))
+        assert in_office(await it.add_controller(**insisting)), "what it advises helps"
 
 
 @virtual_time
@@ -248,7 +277,12 @@ async def test_brokers_whose_principal_has_cluster_action_only_are_taken_over_by
         broker = await it.add_broker(1)
         broker.settings_error = 31
         await it.broker_in_office()
-        service = await it.add_controller(**AUTHORIZER, control_plane_listener_name="CONTROL")
+        curious = await it.add_controller(**AUTHORIZER, control_plane_listener_name="CONTROL", aiocontroller_id=7_000)
+        (reason,) = await take_over(curious)
+        assert "broker 1 refuses to describe its settings" in reason
+        service = await it.add_controller(
+            **AUTHORIZER, control_plane_listener_name="CONTROL", aiocontroller_keep_ours=("all",)
+        )
         assert await take_over(service) == []
         assert in_office(service)
         assert service.controller.guard.reasons == ()
@@ -386,3 +420,41 @@ async def test_cluster_is_read_whole_only_when_brokers_came_or_went() -> None:
         assert 1 <= reads <= 2
         await it.sleep(60)
         assert reads <= 5
+
+
+# -- who is asked ------------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_a_broker_that_answers_at_last_is_no_longer_said_to_be_silent() -> None:
+    async with stage() as it:
+        broker = await it.add_broker(1)
+        broker.unanswered.update((ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CONFIGS))
+        service = await it.add_controller()
+        survey = service.controller.guard.survey
+        await it.until(lambda: 1 in survey.known.why_none)
+        broker.unanswered.clear()
+        await it.until(lambda: 1 in survey.known.answers)
+        assert 1 not in survey.known.why_none
+
+
+@pytest.mark.parametrize("theirs, ours", [("CONTROL", None), ("", "CONTROL")])
+@virtual_time
+async def test_control_plane_listener_of_brokers_has_to_be_ours(theirs: str, ours: str | None) -> None:
+    async with stage() as it:
+        await it.add_broker(1, control_plane_listener_name=theirs)
+        service = await it.add_controller(control_plane_listener_name=ours)
+        assert not in_office(service)
+        (reason,) = (text for text in service.controller.election.refusals if "control.plane" in text)
+        assert f"brokers have control.plane.listener.name {theirs or '(none)'}" in reason
+
+
+@virtual_time
+async def test_takeover_on_request_waits_for_a_broker_that_has_just_registered() -> None:
+    async with stage() as it:
+        await it.add_broker(1)
+        await it.broker_in_office()
+        service = await it.add_controller()
+        await it.add_broker(2)
+        assert await take_over(service) == []
+        assert in_office(service)

@@ -10,13 +10,19 @@ from typing import Any, cast
 import pytest
 
 from aiocontroller.controller import leadership_writes
+from aiocontroller.controller.auditor import Auditor
+from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.controller.leadership_writes import MAX_ATTEMPTS, Change, Planned, carry_out
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core import partition_state_machine as psm
+from aiocontroller.core.audit import Above
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.decisions import Decisions
-from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.core.effects import Effects
+from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
 from aiocontroller.journal.journal import NullJournal
+from aiocontroller.metrics import Metrics
+from aiocontroller.net.simulated import SimulatedClock
 from aiocontroller.zookeeper.errors import Code
 from aiocontroller.zookeeper.writes import Writes
 from tests.builders import ctx, leadership
@@ -29,6 +35,7 @@ class Stage:
     def __init__(self, partitions: int) -> None:
         self.log: list[str] = []
         self.moved: dict[int, int] = {}
+        self.auditor = Auditor(SimulatedClock(), EventQueue(SimulatedClock()), Metrics(), 0, 1, brokers_write=False)
         self.context: ControllerContext = ctx(2, {"t": [[1, 2]] * partitions})
         self.shell = cast(
             ControllerShell,
@@ -36,6 +43,8 @@ class Stage:
                 context=self.context,
                 zk=self,
                 journal=NullJournal(),
+                auditor=self.auditor,
+                topic_partition=self.context.table.topic_partition,
                 world=SimpleNamespace(clock=SimpleNamespace(monotonic=lambda: 0.0)),
             ),
         )
@@ -65,10 +74,11 @@ class Rise(Change):
         self.stage = stage
 
     async def decide(self, pids: Sequence[int]) -> Planned:
-        async def tell(done: Decisions) -> None:
+        def effects(done: Decisions) -> Effects:
             self.stage.log.append(f"{self.name} tells {done.pids}")
+            return Effects()
 
-        return Planned(psm.plan_leader_epochs(self.stage.context, pids), tell)
+        return Planned(psm.plan_leader_epochs(self.stage.context, pids), effects)
 
 
 @pytest.fixture(autouse=True)
@@ -106,6 +116,7 @@ async def test_what_somebody_else_has_written_is_read_and_decided_anew() -> None
     assert "read [1]" in stage.log
     assert first.done == [0, 1]
     assert list(stage.context.table.leader_epoch) == [1, 8, 1]
+    assert stage.auditor.noted == {TopicPartition("t", 1): Above(0, 0)}
 
 
 @virtual_time

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from aiocontroller.config import load_config
+from aiocontroller.controller.obeyed_settings import Told
 from aiocontroller.controller.rules_of_office import Answer, Cluster, Known, Us, reasons_against
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.context import ControllerContext
@@ -90,8 +91,8 @@ def test_who_leaves_is_nowhere() -> None:
 
 
 def reasons(of: ControllerShell, brokers: list[Broker]) -> list[str]:
-    us = Us(of.id, of.config, of.own_endpoints(), of.security, of.authorizer)
-    known = Known({b.id: Answer(b.id, b.epoch, False, VersionRange(0, 7), {}) for b in brokers}, {})
+    us = Us(of.id, of.config, of.own_endpoints(), of.security, of.authorizer, of.settings)
+    known = Known({b.id: Answer(b.id, b.epoch, False, VersionRange(0, 7), {}, Told()) for b in brokers}, {})
     return [reason.text for reason in reasons_against(us, Cluster(brokers), known)]
 
 
@@ -109,3 +110,24 @@ def test_protocols_that_brokers_do_not_speak_are_named() -> None:
     assert reason.startswith("brokers speak SSL on their listener SSL, and ours, PLAINTEXT, speaks PLAINTEXT")
     assert reasons(shell(brokers, own="SSL://us:1"), brokers) == []
     assert reasons(shell([]), []) == []
+
+
+@pytest.mark.parametrize(
+    "listeners, expected",
+    [
+        ([("SECRET", "SSL"), ("OPEN", "PLAINTEXT"), ("OTHER", "PLAINTEXT")], "OPEN"),
+        ([("SECRET", "SSL"), ("LOGIN", "SASL_SSL")], "SECRET"),
+        ([("OPEN", "PLAINTEXT"), ("INTERNAL", "SSL")], "INTERNAL"),
+        ([], None),
+    ],
+)
+def test_brokers_are_found_at_the_inter_broker_listener_or_else_in_plaintext(
+    listeners: list[tuple[str, str]], expected: str | None
+) -> None:
+    endpoints = tuple(Endpoint(name, "b1", 9000, protocol) for name, protocol in listeners)
+    properties = {"inter.broker.listener.name": "INTERNAL", "listener.security.protocol.map": "INTERNAL:PLAINTEXT"}
+    config, _ = load_config(overrides={"listeners": "INTERNAL://us:1", **properties})
+    made = shell([])
+    made.config = config
+    found = made.endpoint_among_brokers(Broker(1, 1, endpoints))
+    assert (None if found is None else found.listener) == expected

@@ -254,9 +254,12 @@ class RandomCluster(RuleBasedStateMachine):
             tp = self.name_of(pid)
             assert table.leadership(pid) == self.it.znodes.states.get(tp), tp
             held = self.it.znodes.topics[tp.topic].partitions[tp.partition]
-            if pid in self.context.replicas_being_removed:
-                held = ReplicaAssignment(held.target)
             assert table.assignment(pid) == held, tp
+        owed = {key: set(partitions) for key, (partitions, _) in self.it.znodes.debts.held.items()}
+        known: dict[tuple[int, str], set[int]] = {}
+        for debt in self.context.debts:
+            known.setdefault((debt.broker, debt.topic), set()).add(debt.partition)
+        assert known == owed
 
     @invariant()
     def whoever_can_be_led_is_led(self) -> None:
@@ -319,6 +322,13 @@ class RandomCluster(RuleBasedStateMachine):
             yield f"the request to reassign is still there: {znodes.reassignment}"
         if set(znodes.topics) != set(self.topics):
             yield f"topics {sorted(znodes.topics)}, expected {sorted(self.topics)}"
+        yield from (f"{debt!r} is still to be deleted" for debt in context.debts)
+        assigned = {b: {self.name_of(pid) for pid in context.table.partitions_on_broker(b)} for b in BROKERS}
+        yield from (
+            f"broker {b} hosts {sorted(view.hosted)}, expected none but {sorted(assigned[b])}"
+            for b, view in self.it.views.items()
+            if not set(view.hosted) <= assigned[b]
+        )
         for pid in self.pids():
             if context.table.leader[pid] not in context.live:
                 yield f"{self.name_of(pid)} is not led: {context.table.leadership(pid)}"

@@ -16,7 +16,7 @@ from aiocontroller.core.request_batch import RequestBatch
 from aiocontroller.wire.apis import ApiKey
 from tests.builders import add_topics, leadership
 from tests.scripted_peer import Peer, after, silence
-from tests.unit.controller.test_channel_manager import Office, cluster, decoded, seconds
+from tests.unit.controller.senders import Office, cluster, decoded, seconds
 from tests.virtual_time import virtual_time
 
 LISR, UMR, STOP = ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA, ApiKey.STOP_REPLICA

@@ -16,8 +16,11 @@ from aiocontroller.authorizer.acl_authorizer import AclAuthorizer
 from aiocontroller.authorizer.principals import SslPrincipalMapper
 from aiocontroller.config import Config, Secret
 from aiocontroller.controller import rules_of_office
+from aiocontroller.controller.cluster_settings import ClusterSettings
+from aiocontroller.controller.obeyed_settings import Told
 from aiocontroller.controller.rules_of_office import Answer, Cluster, Kind, Known, Us, reasons_against
 from aiocontroller.core.ids import Broker, Endpoint
+from aiocontroller.metrics import Metrics
 from aiocontroller.security import ACL_AUTHORIZERS, Credentials, ListenerSecurity, authorizer_of
 from aiocontroller.wire.apis import VersionRange
 from tests.unit.authorizer.test_principals import CN, ORGANIZATION, attribute, certificate, name
@@ -74,15 +77,15 @@ def reasons(
     authorizer.replace({})
     broker = Broker(1, 7, (msgspec.structs.replace(SSL, host="b1"),))
     settings = {"authorizer.class.name": ACL_AUTHORIZERS[0], "ssl.principal.mapping.rules": told, **more}
-    answer = Answer(1, 7, False, VersionRange(0, 7), settings, BROKER, "10.0.0.1")
-    us = Us(1_000_001, config, [SSL], security, authorizer)
+    answer = Answer(1, 7, False, VersionRange(0, 7), settings, Told(), BROKER, "10.0.0.1")
+    us = Us(1_000_001, config, [SSL], security, authorizer, ClusterSettings(config, Metrics()))
     return [reason.text for reason in reasons_against(us, Cluster([broker]), Known({1: answer}, {}))]
 
 
 def test_brokers_principal_must_be_allowed_what_brokers_do() -> None:
     assert reasons("User:CN=broker,O=us") == []
     (reason,) = reasons("User:broker")
-    assert reason.startswith("broker 1 comes as User:CN=broker,O=us, who is not allowed ClusterAction here")
+    assert reason.startswith("broker 1 authenticates as User:CN=broker,O=us, who lacks ClusterAction here")
 
 
 def test_mapping_rules_are_the_brokers() -> None:
@@ -100,7 +103,7 @@ def test_mapping_rules_are_the_brokers() -> None:
 def test_subject_that_no_rule_names_is_nobody() -> None:
     rules = "RULE:^CN=admin,.*$/admin/"
     (reason,) = reasons("User:admin", rules=rules, told=rules)
-    assert reason.startswith("broker 1 would be nobody here: no rule of ssl.principal.mapping.rules matches")
+    assert reason.startswith("broker 1 would have no principal here: no rule of ssl.principal.mapping.rules matches")
 
 
 def test_builder_of_principals_that_runs_in_brokers_only_is_refused() -> None:
@@ -111,7 +114,7 @@ def test_builder_of_principals_that_runs_in_brokers_only_is_refused() -> None:
 def test_brokers_share_our_sasl_user_and_are_nobody_without_any_login() -> None:
     sasl = ListenerSecurity(("PLAIN",), credentials=Credentials("PLAIN", "kafka", Secret("secret")))
     assert reasons("User:kafka", how=sasl) == []
-    assert "broker 1 comes as User:kafka, who" in reasons("User:admin", how=sasl)[0]
+    assert "broker 1 authenticates as User:kafka, who" in reasons("User:admin", how=sasl)[0]
     nothing = ListenerSecurity()
     assert reasons("User:ANONYMOUS", how=nothing) == []
-    assert "broker 1 comes as User:ANONYMOUS, who" in reasons("User:admin", how=nothing)[0]
+    assert "broker 1 authenticates as User:ANONYMOUS, who" in reasons("User:admin", how=nothing)[0]

@@ -1,0 +1,160 @@
+"""The self-audit compares memory with ZooKeeper, slice by slice: when the queue is quiet, and after a foreign write.
+
+ 1. A slice reads the znodes of some topics and compares them with memory (``core.audit``).  Only the consumer changes
+    the context, so memory does not change meanwhile.  A difference is a suspicion.
+ 2. A second later, after the waiting events have been handled, the same topics are read and watched again.  A
+    difference that remains is a finding: it is recorded and repaired at once (``repairs``).
+ 3. When a handler meets a foreign write (a version conflict, a topic's znode that changed without new partitions or
+    was deleted), the topic is audited a second later, whether or not a pass is running.
+
+Topic configs are not compared: they are read whenever a decision needs them, and never kept.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from operator import attrgetter
+
+from aiocontroller.controller import debts, repairs
+from aiocontroller.controller.auditor import Piece
+from aiocontroller.controller.leadership_writes import is_of_a_later_controller, names
+from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.core.audit import (
+    Finding,
+    Kind,
+    compare_brokers,
+    compare_states,
+    compare_topic,
+    compare_topics,
+    shown,
+)
+from aiocontroller.core.errors import ControllerMovedError
+from aiocontroller.core.events import Audit
+from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.zookeeper import paths
+from aiocontroller.zookeeper.znodes import BadZNode
+
+log = logging.getLogger(__name__)
+
+
+def schedule_audit(shell: ControllerShell) -> None:
+    shell.auditor.begin_waiting()
+
+
+async def audit(shell: ControllerShell, event: Audit) -> None:
+    """Audit one slice (the lists, or some topics), then schedule the next one."""
+    auditor = shell.auditor
+    if auditor.makes_way():
+        return
+    started_s = shell.world.clock.monotonic()
+    if auditor.lists_due and auditor.is_urgent:
+        auditor.lists_due = False
+        await _act(shell, (), await _look_at_lists(shell))
+    elif auditor.pass_is_due and not auditor.is_urgent:
+        topics = list(shell.context.table.topic_by_name)
+        auditor.begin_pass(topics, len(shell.context.table))
+        await _act(shell, (), await _look_at_lists(shell))
+    else:
+        pieces = auditor.take(shell.context.table)
+        await _act(shell, pieces, await _look_at_topics(shell, pieces))
+    clock = shell.world.clock
+    auditor.slices.observe(clock.monotonic() - started_s)
+    if auditor.is_through:
+        auditor.end_pass(shell.journal, clock.wall_time_us())
+    auditor.schedule()
+
+
+async def _act(shell: ControllerShell, pieces: Sequence[Piece], found: Sequence[Finding]) -> None:
+    confirmed = shell.auditor.judge(pieces, found)
+    for finding in confirmed:
+        shell.auditor.record(finding, shell.journal, shell.world.clock.wall_time_us())
+        log.warning("Audit: %s", finding)
+    if confirmed:
+        await repairs.repair(shell, confirmed)
+
+
+# -- lists -------------------------------------------------------------------------------------------------------------
+
+
+async def _look_at_lists(shell: ControllerShell) -> list[Finding]:
+    """Compare the lists of brokers and topics, and find leftover znodes."""
+    context, zk = shell.context, shell.zk
+    brokers, bad = await zk.get_all_brokers_in_cluster(watch=True)
+    shell.report_bad_znodes(bad)
+    numbers = (znode.path.rpartition("/")[2] for znode in bad)
+    found = list(compare_brokers(context, brokers, {int(n) for n in numbers if n.isdecimal()}))
+    topics = await zk.get_all_topics_in_cluster(watch=True)
+    unreadable = {topic for path in shell.bad_paths() if (topic := paths.topic_of(path)) is not None}
+    found += compare_topics(context, topics, unreadable)
+    for path, children in (
+        (paths.ISR_CHANGE_NOTIFICATION, await zk.get_all_isr_change_notifications(watch=True)),
+        (paths.LOG_DIR_EVENT_NOTIFICATION, await zk.get_all_log_dir_event_notifications(watch=True)),
+        (paths.DELETE_TOPICS, await zk.get_topic_deletions(watch=True)),
+        (paths.CONFIG_CHANGES, await zk.get_all_config_changes(watch=True)),
+    ):
+        known = {
+            paths.DELETE_TOPICS: context.topics_to_be_deleted,
+            paths.CONFIG_CHANGES: shell.config_changes_seen,
+        }.get(path, ())
+        found += [
+            Finding(Kind.UNHEARD, f"{path}/{child}", "still there", "handled")
+            for child in children
+            if child not in known
+        ]
+    await debts.notice_given_up(shell)
+    return found
+
+
+# -- topics ------------------------------------------------------------------------------------------------------------
+
+
+async def _look_at_topics(shell: ControllerShell, pieces: Sequence[Piece]) -> list[Finding]:
+    if not pieces:
+        return []
+    context, table = shell.context, shell.context.table
+    whole = [piece.topic for piece in pieces if piece.start == 0]
+    found: list[Finding] = []
+    renamed: set[str] = set()  # membership only
+    if whole:
+        read = await shell.zk.get_topic_assignments(whole, watch=shell.auditor.is_suspected(whole))
+        shell.report_bad_znodes(read.bad)
+        if read.missing:
+            shell.auditor.look_soon((), lists=True)
+        for assignment in read.found:
+            found += compare_topic(context, table.topic_by_name[assignment.topic], assignment)
+        renamed = {f.topic for f in found if f.kind is Kind.TOPIC_ID}.union(read.missing)
+    pids = [
+        pid
+        for topic, start, end in pieces
+        if topic not in renamed
+        for pid in table.topic_by_name[topic].pids[start:end]
+        if pid >= 0
+    ]
+    found += await _look_at_states(shell, pids)
+    return sorted(found, key=attrgetter("topic", "partition"))
+
+
+async def _look_at_states(shell: ControllerShell, pids: Sequence[int]) -> list[Finding]:
+    context, table, auditor = shell.context, shell.context.table, shell.auditor
+    readable: list[int] = []
+    states: list[LeaderAndIsr | None] = []
+    for pid, state in zip(pids, await shell.zk.get_topic_partition_states(*names(shell, pids)), strict=True):
+        if isinstance(state, BadZNode):
+            shell.report_bad_znodes([state])
+            continue
+        if state is not None and is_of_a_later_controller(shell, state):
+            raise ControllerMovedError(
+                f"the state of {shell.topic_partition(pid)} was written in controller epoch {state.controller_epoch}, "
+                f"later than ours, {context.epoch}"
+            )
+        readable.append(pid)
+        states.append(state)
+    found = list(compare_states(context, readable, states, brokers_write=auditor.brokers_write))
+    known = {(finding.topic, finding.partition) for finding in found}
+    for pid, state in zip(readable, states, strict=True) if auditor.noted else ():
+        partition = table.topic_partition(pid)
+        if partition in auditor.noted and partition not in known:
+            expected = "no state but the controller's"
+            found.append(Finding(Kind.STATE, str(partition), shown(state), expected, *partition))
+    return found

@@ -1,0 +1,325 @@
+"""Debts in action: read at failover, written in the step that incurs them, paid when brokers answer.
+
+``docs/debts.md`` covers what may happen between these steps, and why nothing is deleted wrongly then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Sequence
+
+from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.controller.state_changes import (
+    bump_leader_epochs,
+    handle_partition_state_changes,
+    handle_replica_state_changes,
+)
+from aiocontroller.core import partition_state_machine as psm
+from aiocontroller.core import replica_state_machine as rsm
+from aiocontroller.core.debts import Changes, Debt, Key
+from aiocontroller.core.election import Strategy
+from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.events import PayDebts, StopReplicaResponseReceived
+from aiocontroller.core.partitions import NO_ISR
+from aiocontroller.core.states import PartitionState, ReplicaState
+from aiocontroller.zookeeper.debts import Owed
+from aiocontroller.zookeeper.errors import CONFLICTS, Code, is_refusal
+from aiocontroller.zookeeper.znode_access import answered
+
+log = logging.getLogger(__name__)
+
+MAX_ATTEMPTS = 16
+FIRST_RETRY_S = 1.0
+AFTER_SILENCE_S = 60.0
+"""Each unanswered request delays the requests queued behind it."""
+LONGEST_RETRY_S = 240.0
+
+
+# -- at the failover ---------------------------------------------------------------------------------------------------
+
+
+async def load_debts(shell: ControllerShell) -> None:
+    """Read the debts of earlier aiocontrollers, and give up those that another kind of controller has overtaken.
+
+    Kafka's own controller ignores debts.  If one was active meanwhile, it may have told the broker about the replica of
+    the present topic, so a debt for the same name is given up: the broker may keep too much, but never loses data.
+    """
+    context, table = shell.context, shell.context.table
+    found = await shell.zk.debts.load()
+    shell.report_bad_znodes(found.bad)
+    for owed in found.owed:
+        context.debts.set(owed.broker, owed.topic, owed.partitions, owed.version)
+    if not context.debts:
+        return
+    unbroken = context.epoch - 1 <= found.epoch <= context.epoch
+    gone = Changes(context.debts)
+    overtaken: list[Debt] = []
+    for debt in context.debts:
+        pid = table.pid(debt.topic, debt.partition)
+        if pid < 0 or debt.broker not in table.replicas(pid):
+            continue
+        if table.topic(pid).id == debt.topic_id:
+            gone.forget(debt)
+        elif not unbroken:
+            gone.forget(debt)
+            overtaken.append(debt)
+    if overtaken:
+        log.error(
+            "Another controller was in office since epoch %d, so these replicas may stay on their disks: %s",
+            found.epoch,
+            _sample(overtaken),
+        )
+    # Written before the note that we keep the debts: if we end in between, the next controller must be as careful.
+    if not await write(shell, gone, "given up", noted=False):
+        context.debts_epoch = found.epoch
+        context.debts.give_up(gone.forgotten())
+    await _prepare(shell, context.debts.brokers())
+    context.hold_back([pid for name in context.debts.topics for pid in _partitions(shell, name)])
+    log.info("%d replicas are still to be deleted, on brokers %s", len(context.debts), context.debts.brokers())
+
+
+async def pay_all(shell: ControllerShell) -> None:
+    await pay(shell, shell.context.debts)
+
+
+# -- making and forgetting ---------------------------------------------------------------------------------------------
+
+
+async def write(shell: ControllerShell, changes: Changes, why: str, *, noted: bool = True) -> bool:
+    """Write the changes, then apply them: a debt is removed from ZooKeeper before other code relies on its removal.
+
+    Returns whether they were written; False when conflicting writes kept coming, or ZooKeeper refused.  With ``noted``
+    False only existing znodes change, and ZooKeeper does not record that this controller manages them.
+    """
+    refused: dict[Key, str] = {}
+    for _attempt in range(MAX_ATTEMPTS):
+        wanted = {key: partitions for key, partitions in changes.wanted().items() if key not in refused}
+        if not wanted:
+            break
+        owed = await prepared(shell, wanted) if noted else _owed(shell, wanted)
+        answers = await shell.zk.debts.write(owed, fence=shell.context.epoch_zk_version)
+        codes = [(one, parent_refused(shell, [one]) or code) for one, code in zip(owed, answers, strict=True)]
+        written(shell, [one for one, code in codes if code == Code.OK], why)
+        await read_again(shell, [one for one, code in codes if code in CONFLICTS])
+        refused |= {(one.broker, one.topic): answered(one.path, code) for one, code in codes if is_refusal(code)}
+    if refused:
+        log.error("Cannot record which replicas brokers must delete: %s", _listed(refused.values()))
+    if changed := [key for key in changes.wanted() if key not in refused]:
+        log.error("Debts changed %d times meanwhile and are left as they are: %s", MAX_ATTEMPTS, changed[:5])
+    return not changes.wanted()
+
+
+async def prepared(shell: ControllerShell, wanted: dict[Key, dict[int, bytes]]) -> list[Owed]:
+    """The wanted debts as znodes to be written; creates their parents, if ZooKeeper allows it."""
+    await _prepare(shell, [broker for broker, _ in wanted])
+    return _owed(shell, wanted)
+
+
+def _owed(shell: ControllerShell, wanted: dict[Key, dict[int, bytes]]) -> list[Owed]:
+    version = shell.context.debts.version
+    return [Owed(*key, partitions, version(*key)) for key, partitions in wanted.items()]
+
+
+async def _prepare(shell: ControllerShell, brokers: Iterable[int]) -> None:
+    """Create the brokers' parent znodes, once per term."""
+    context = shell.context
+    new = [broker for broker in dict.fromkeys(brokers) if context.debt_parents.get(broker) != Code.OK]
+    if new:
+        context.debt_parents |= await shell.zk.debts.prepare(context.debts_epoch, new, fence=context.epoch_zk_version)
+
+
+def parent_refused(shell: ControllerShell, owed: Sequence[Owed]) -> int:
+    """The code with which ZooKeeper refused a parent of these znodes; 0: they can be written."""
+    return next((code for one in owed if (code := shell.context.debt_parents.get(one.broker, 0))), 0)
+
+
+def written(shell: ControllerShell, owed: Iterable[Owed], why: str) -> None:
+    """Apply debts that ZooKeeper has accepted."""
+    ledger = shell.context.debts
+    for one in owed:
+        before = len(ledger.of(one.broker, one.topic))
+        ledger.set(one.broker, one.topic, one.partitions, one.version + 1 if one.partitions else -1)
+        shell.journal.append(
+            "debt", event=why, broker=one.broker, topic=one.topic, partitions=len(one.partitions), count=before
+        )
+
+
+async def read_again(shell: ControllerShell, owed: Sequence[Owed]) -> None:
+    """Read debts again after a foreign write: an operator gives debts up by deleting their znodes."""
+    if not owed:
+        return
+    shell.context.debt_parents.clear()  # they may have been deleted, too
+    found, bad = await shell.zk.debts.read([(one.broker, one.topic) for one in owed])
+    shell.report_bad_znodes(bad)
+    dropped: list[Debt] = []
+    for one in found:
+        before = list(shell.context.debts.of(one.broker, one.topic).values())
+        shell.context.debts.set(one.broker, one.topic, one.partitions, one.version)
+        dropped += [debt for debt in before if not shell.context.debts.holds(debt)]
+    if dropped:
+        log.warning("Their znodes were deleted, so these replicas may stay on their disks: %s", _sample(dropped))
+        await _go_on_with(shell, dropped)
+
+
+# -- paying ------------------------------------------------------------------------------------------------------------
+
+
+async def pay(shell: ControllerShell, debts: Iterable[Debt]) -> None:
+    """Ask the live brokers that have not been asked yet."""
+    batch = shell.new_batch()
+    batch.add_debts(debts)
+    await shell.send(batch)
+
+
+async def pay_debts(shell: ControllerShell, event: PayDebts) -> None:
+    await _look_who_gave_up(shell, event.broker)
+    fenced = [debt for debt in shell.context.debts.of_broker(event.broker) if debt.fenced]
+    await _outrank(shell, fenced)
+    await pay(shell, shell.context.debts.of_broker(event.broker))
+
+
+async def look_and_pay(shell: ControllerShell, broker: int) -> None:
+    """Pay the broker's debts, except those that an operator has given up meanwhile."""
+    if shell.context.debts.of_broker(broker):
+        await _look_who_gave_up(shell, broker)
+        await pay(shell, shell.context.debts.of_broker(broker))
+
+
+async def _look_who_gave_up(shell: ControllerShell, broker: int) -> None:
+    topics = dict.fromkeys(debt.topic for debt in shell.context.debts.of_broker(broker))
+    version = shell.context.debts.version
+    found, _ = await shell.zk.debts.read([(broker, topic) for topic in topics])
+    await read_again(shell, [one for one in found if one.version != version(broker, one.topic)])
+
+
+async def notice_given_up(shell: ControllerShell) -> None:
+    """Drop debts whose znodes are gone; for absent brokers, which are not asked, only this notices it."""
+    ledger = shell.context.debts
+    if not ledger:
+        return
+    names, unreadable = await shell.zk.debts.names(ledger.brokers())
+    shell.report_bad_znodes(unreadable)
+    there = set(names)  # membership only
+    known = [(b, t) for b in ledger.brokers() for t in dict.fromkeys(d.topic for d in ledger.of_broker(b))]
+    await read_again(shell, [Owed(*key, {}, -1) for key in known if key not in there])
+
+
+async def _outrank(shell: ControllerShell, debts: Sequence[Debt]) -> None:
+    """Raise leader epochs: brokers before 3.7 obey a StopReplica only with a higher epoch than the one they know."""
+    table = shell.context.table
+    pids = [
+        pid for debt in debts if (pid := table.pid(debt.topic, debt.partition)) >= 0 and table.isr_of[pid] != NO_ISR
+    ]
+    if not pids:
+        return
+    risen = await bump_leader_epochs(shell, sorted(set(pids)))
+    batch = shell.new_batch()
+    batch.add_leader_and_isr_requests(risen.done, [table.replicas(pid) for pid in risen.done])
+    await shell.send(batch)
+
+
+def ask_again(shell: ControllerShell, brokers: Collection[int]) -> None:
+    """Mark the debts of dead or bounced brokers as not asked for, since the brokers have lost the requests."""
+    for broker in brokers:
+        shell.context.debt_attempts.pop(broker, None)
+        for debt in shell.context.debts.of_broker(broker):
+            debt.asked = False
+
+
+async def debts_answered(shell: ControllerShell, event: StopReplicaResponseReceived) -> None:
+    """Remove the debts that the broker has paid, from ZooKeeper first; ask for the rest again after a pause."""
+    context = shell.context
+    broker = context.brokers.get(event.broker)
+    asked = [debt for debt in event.asked.debts if context.debts.holds(debt)]
+    if broker is None or broker.epoch != event.broker_epoch or not asked:
+        return
+    code_of = event.codes()
+    failed: list[Debt] = []
+    paid = Changes(context.debts)
+    done: list[Debt] = []
+    for debt in asked:
+        code = code_of(debt.topic, debt.partition)
+        if code:
+            debt.asked, debt.fenced = False, code == KafkaErrorCode.FENCED_LEADER_EPOCH
+            failed.append(debt)
+        else:
+            paid.forget(debt)
+            done.append(debt)
+    await write(shell, paid, "paid")
+    for debt in filter(context.debts.holds, done):  # its payment is not written down
+        debt.asked = False
+        failed.append(debt)
+    if failed:
+        _retry(shell, event.broker, failed, silent=event.error_code == KafkaErrorCode.REQUEST_TIMED_OUT)
+    else:
+        context.debt_attempts.pop(event.broker, None)
+    await _go_on_with(shell, [debt for debt in done if not context.debts.holds(debt)])
+
+
+def _retry(shell: ControllerShell, broker: int, failed: Sequence[Debt], *, silent: bool) -> None:
+    attempts = shell.context.debt_attempts.get(broker, 0)
+    shell.context.debt_attempts[broker] = attempts + 1
+    delay_s = min(LONGEST_RETRY_S, (AFTER_SILENCE_S if silent else FIRST_RETRY_S) * 2 ** min(attempts, 20))
+    log.warning("Replicas not deleted yet, asking again in %.0f s: %s", delay_s, _sample(failed))
+    shell.queue.schedule(f"debts of broker {broker}", delay_s, PayDebts(broker))
+
+
+async def _go_on_with(shell: ControllerShell, gone: Iterable[Debt]) -> None:
+    """Tell the broker about the present topic's replicas once those of the earlier topic are deleted."""
+    context, table = shell.context, shell.context.table
+    by_broker: dict[int, list[int]] = {}
+    for debt in gone:
+        pid = table.pid(debt.topic, debt.partition)
+        if pid >= 0:
+            by_broker.setdefault(debt.broker, []).append(pid)
+    batch = shell.new_batch()
+    for broker, pids in sorted(by_broker.items()):
+        free = [pid for pid in context.let_go(broker, pids) if broker in table.replicas(pid)]
+        if not free or broker not in context.brokers:
+            continue
+        log.info("Broker %d has deleted replicas of earlier topics: informing it of %s", broker, shell.sample(free))
+        known = rsm.not_in_state(table, broker, free, ReplicaState.NewReplica)
+        new = [pid for pid in free if pid not in known]
+        batch.add_leader_and_isr_request_for_brokers((broker,), new, is_new=True)
+        staying = rsm.check_valid_previous_states(table, {broker: known}, ReplicaState.OnlineReplica).valid
+        await handle_replica_state_changes(shell, staying, ReplicaState.OnlineReplica, batch=batch)
+        waiting = [pid for pid in free if pid in table.not_online]
+        if waiting:
+            await handle_partition_state_changes(
+                shell,
+                psm.partitions_to_bring_online(context),
+                PartitionState.OnlinePartition,
+                Strategy.OFFLINE,
+                batch=batch,
+            )
+    await shell.send(batch)
+
+
+# -- for people --------------------------------------------------------------------------------------------------------
+
+
+def status(shell: ControllerShell) -> list[dict[str, object]]:
+    """Per broker: the number of replicas still to be deleted, and their topics."""
+    ledger, found = shell.context.debts, []
+    for broker in ledger.brokers():
+        debts = ledger.of_broker(broker)
+        topics = list(dict.fromkeys(debt.topic for debt in debts))
+        found.append({"broker": broker, "replicas": len(debts), "topics": topics[:MOST_TOPICS_SHOWN]})
+    return found
+
+
+MOST_TOPICS_SHOWN = 100
+
+
+def _partitions(shell: ControllerShell, name: str) -> list[int]:
+    topic = shell.context.table.topic_by_name.get(name)
+    return [] if topic is None else topic.partitions()
+
+
+def _sample(debts: Sequence[Debt]) -> str:
+    return _listed(list(map(repr, debts)))
+
+
+def _listed(texts: Collection[str], most: int = 5) -> str:
+    names = ", ".join(list(texts)[:most])
+    return f"{names}, … ({len(texts)} in all)" if len(texts) > most else names

@@ -1,0 +1,291 @@
+"""Repairs the audit's findings, by the same steps as ordinary handlers, under the fence.
+
+ZooKeeper wins over memory, as it would with the next controller.  Only where a state znode is gone is memory used,
+which holds its last content.
+
+Brokers accept only newer state than they know.  So each repaired partition gets a leader epoch, and a znode version,
+above all that brokers may have been told, even where the znode has been rewritten or created again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from aiocontroller.controller import debts
+from aiocontroller.controller.leadership_writes import (
+    is_of_a_later_controller,
+    is_still_there,
+    journal_partitions,
+    names,
+)
+from aiocontroller.controller.reassignment import (
+    log_refused,
+    maybe_complete_reassignment,
+    trigger_partition_reassignment,
+)
+from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.controller.state_changes import (
+    handle_partition_state_changes,
+    trigger_online_partition_state_change,
+)
+from aiocontroller.core.audit import Above, Finding, Kind, reconciled
+from aiocontroller.core.debts import Changes
+from aiocontroller.core.errors import ControllerMovedError
+from aiocontroller.core.events import (
+    BrokerChange,
+    BrokerModifications,
+    ConfigChange,
+    Event,
+    IsrChangeNotification,
+    LogDirEventNotification,
+    PartitionModifications,
+    TopicChange,
+    TopicDeletion,
+    ZkPartitionReassignment,
+)
+from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment
+from aiocontroller.core.partitions import NO_ISR, Topic
+from aiocontroller.core.reassignment import Refused, check_target
+from aiocontroller.core.states import PartitionState
+from aiocontroller.core.topic_deletion import replicas_of
+from aiocontroller.zookeeper import paths
+from aiocontroller.zookeeper.overlap import in_window
+from aiocontroller.zookeeper.state_settling import settle_partition_state
+from aiocontroller.zookeeper.znodes import BadZNode
+
+log = logging.getLogger(__name__)
+
+WRITTEN_TOGETHER = 8
+
+_OF_LISTS: dict[str, Event] = {
+    paths.ISR_CHANGE_NOTIFICATION: IsrChangeNotification(),
+    paths.LOG_DIR_EVENT_NOTIFICATION: LogDirEventNotification(),
+    paths.DELETE_TOPICS: TopicDeletion(),
+    paths.CONFIG_CHANGES: ConfigChange(),
+}
+
+
+async def repair(shell: ControllerShell, findings: Sequence[Finding]) -> None:
+    by_kind: dict[Kind, list[Finding]] = {}
+    for finding in findings:
+        by_kind.setdefault(finding.kind, []).append(finding)
+    for kind, those in by_kind.items():
+        await _REPAIRS[kind](shell, those)
+
+
+# -- repaired by ordinary events ---------------------------------------------------------------------------------------
+
+
+async def _brokers(shell: ControllerShell, findings: Sequence[Finding]) -> None:
+    shell.queue.append(BrokerChange())
+    for finding in findings:
+        shell.queue.append(BrokerModifications(finding.broker))
+
+
+async def _topics(shell: ControllerShell, findings: Sequence[Finding]) -> None:
+    shell.queue.append(TopicChange())
+
+
+async def _unheard(shell: ControllerShell, findings: Sequence[Finding]) -> None:
+    for path in dict.fromkeys(finding.subject.rpartition("/")[0] for finding in findings):
+        shell.queue.append(_OF_LISTS[path])
+
+
+async def _dead_leaders(shell: ControllerShell, findings: Sequence[Finding]) -> None:
+    await _elect(shell, _pids(shell, findings))
+
+
+# -- topics ------------------------------------------------------------------------------------------------------------
+
+
+async def _topic_ids(shell: ControllerShell, findings: Sequence[Finding]) -> None:
+    """Topic ids differ: another topic of the same name, or ours whose znode was rewritten with another id."""
+    gone: list[Topic] = []
+    for topic in _known_topics(shell, findings):
+        if await is_still_there(shell, topic):
+            log.warning("Restoring the id of topic %s: it is the same topic", topic.name)
+            await _write_topic(shell, topic, ())
+        else:
+            gone.append(topic)
+    if gone:
+        await forget_deleted_topics(shell, gone)
+
+
+async def forget_deleted_topics(shell: ControllerShell, topics: Sequence[Topic]) -> None:
+    """Topics were deleted by a foreign write: record debts for their replicas (``debts``), and tell brokers of the
+    deletion before they learn of topics that replace them."""
+    context, table = shell.context, shell.context.table
+    log.warning("Topics deleted by a foreign write: %s", [topic.name for topic in topics])
+    pids = [pid for topic in topics for pid in topic.partitions()]
+    for topic in topics:
+        table.set_topic_deleting(topic, True)
+    if any(pid in context.partitions_being_reassigned for pid in pids):
+        shell.queue.append(ZkPartitionReassignment())  # takes the topic's entries out of the request
+    await handle_partition_state_changes(shell, pids, PartitionState.OfflinePartition)
+    await handle_partition_state_changes(shell, pids, PartitionState.NonExistentPartition)
+    await shell.send_update_metadata(context.brokers, pids)
+    owed = Changes(context.debts)
+    for broker, held in replicas_of(context, topics).items():
+        for pid in held if broker not in context.controllers else ():
+            topic = table.topic(pid)
+            owed.owe(broker, topic.name, topic.id, table.index_of[pid])
+    await debts.write(shell, owed, "deleted by a foreign write")
+    for topic in topics:
+        context.remove_topic(topic)
+    names = {topic.name for topic in topics}  # membership only
+    await debts.pay(shell, [debt for debt in context.debts if debt.topic in names])
+    shell.queue.append(TopicChange())
+
+
+async def _partitions(shell: ControllerShell, findings: Sequence[Finding]) -> None:
+    """Create new partitions as usual; write partitions missing from the znode into it again: brokers have them."""
+    for topic in _known_topics(shell, findings):
+        numbers = [f.partition for f in findings if f.topic == topic.name]
+        lost = [number for number in numbers if shell.context.table.pid(topic.name, number) >= 0]
+        if lost:
+            log.warning("Restoring partitions %s of topic %s in its znode", lost, topic.name)
+            await _write_topic(shell, topic, lost)
+        if len(lost) < len(numbers):
+            shell.queue.append(PartitionModifications(topic.name))
+
+
+async def _assignments(shell: ControllerShell, findings: Sequence[Finding]) -> None:
+    """The znode has other replicas after a foreign write: move them by a reassignment, or restore the assignment."""
+    context, table = shell.context, shell.context.table
+    wanted: dict[int, ReplicaAssignment] = {}
+    refused: dict[int, Refused] = {}
+    topics = _known_topics(shell, findings)
+    read = await shell.zk.get_topic_assignments([topic.name for topic in topics], watch=False)
+    found = {assignment.topic: assignment.partitions for assignment in read.found}
+    for pid in _pids(shell, findings):
+        there = found.get(table.topic(pid).name, {}).get(table.index_of[pid])
+        if there is None or pid in context.partitions_being_reassigned:
+            continue
+        assignment = check_target(context, pid, there.target)
+        if isinstance(assignment, Refused):
+            refused[pid] = assignment
+        else:
+            wanted[pid] = assignment
+    refused |= await trigger_partition_reassignment(shell, wanted)
+    log_refused(shell, refused)
+    by_topic: dict[str, list[int]] = {}
+    for pid in refused:
+        by_topic.setdefault(table.topic(pid).name, []).append(table.index_of[pid])
+    for name, numbers in by_topic.items():
+        log.warning("Restoring the replicas of partitions %s of topic %s", numbers, name)
+        await _write_topic(shell, table.topic_by_name[name], numbers)
+
+
+async def _write_topic(shell: ControllerShell, topic: Topic, numbers: Sequence[int]) -> None:
+    """Merge our id and these partitions' assignments into the topic's znode.
+
+    If the znode changes meanwhile, or is gone, the next slice finds it.
+    """
+    table = shell.context.table
+    read = await shell.zk.get_topic_assignments([topic.name], watch=True)
+    ours = {number: table.assignment(table.pid(topic.name, number)) for number in numbers}
+    changed = [
+        msgspec.structs.replace(found, topic_id=topic.id, partitions=dict(sorted((found.partitions | ours).items())))
+        for found in read.found
+    ]
+    await shell.zk.set_topic_assignments(changed, fence=shell.context.epoch_zk_version)
+
+
+# -- partition states --------------------------------------------------------------------------------------------------
+
+
+async def _states(shell: ControllerShell, findings: Sequence[Finding]) -> None:
+    """Make ZooKeeper, memory and brokers agree on a leadership that is newer than any they held."""
+    context, table = shell.context, shell.context.table
+    pids = _pids(shell, findings)
+    unwritten: list[tuple[int, LeaderAndIsr, int]] = []
+    states = await shell.zk.get_topic_partition_states(*names(shell, pids))
+    for pid, found in zip(pids, states, strict=True):
+        above = shell.auditor.noted.pop(shell.topic_partition(pid), Above(-1, -1))
+        if isinstance(found, BadZNode):
+            shell.report_bad_znodes([found])
+            continue
+        if found is not None and is_of_a_later_controller(shell, found):
+            raise ControllerMovedError(f"another controller wrote the state of {shell.topic_partition(pid)}")
+        known = table.leadership(pid)
+        if known is None:
+            continue  # it is New: the election of its first leader adopts the existing state
+        if known == found and found.leader_epoch > above.leader_epoch and found.partition_epoch > above.partition_epoch:
+            continue  # written and sent since
+        settled = reconciled(context, pid, found, above)
+        if settled is None:
+            log.error("%s stays without a leader: no replica of it is known to be in sync", shell.topic_partition(pid))
+        else:
+            unwritten.append((pid, settled, max(above.partition_epoch, known.partition_epoch)))
+    written = await _settle(shell, unwritten)
+    batch = shell.new_batch()
+    batch.add_leader_and_isr_requests(written, [table.replicas(pid) for pid in written])
+    await shell.send(batch)
+    await _elect(shell, pids)
+    await maybe_complete_reassignment(shell, pids)
+
+
+async def _settle(shell: ControllerShell, unwritten: Sequence[tuple[int, LeaderAndIsr, int]]) -> list[int]:
+    """Write states and apply them to memory; the next slice finds those that conflicted."""
+    context, table = shell.context, shell.context.table
+    waiting = list(reversed(unwritten))
+    versions: dict[int, tuple[LeaderAndIsr, int]] = {}
+
+    async def work() -> None:
+        while waiting:
+            pid, leadership, above = waiting.pop()
+            version = await settle_partition_state(
+                shell.zk.client, shell.topic_partition(pid), leadership, above, fence=context.epoch_zk_version
+            )
+            if version >= 0:
+                versions[pid] = leadership, version
+            else:
+                shell.auditor.look_soon((table.topic(pid).name,))
+
+    await in_window(WRITTEN_TOGETHER if len(unwritten) > 1 else 1, work)
+    written = sorted(versions)
+    for pid in written:
+        leadership, version = versions[pid]
+        table.set_leadership(pid, msgspec.structs.replace(leadership, partition_epoch=version))
+    journal_partitions(shell, written, why="audit")
+    return written
+
+
+async def _elect(shell: ControllerShell, pids: Sequence[int]) -> None:
+    """Elect where the leader is not alive; also handles offline partitions that have a leader now."""
+    context, table = shell.context, shell.context.table
+    leaderless = [
+        pid
+        for pid in table.staying(pids)
+        if table.isr_of[pid] != NO_ISR
+        and not context.is_replica_online(pid, table.leader[pid], include_shutting_down=True)
+    ]
+    await handle_partition_state_changes(shell, leaderless, PartitionState.OfflinePartition)
+    if not shell.context.table.not_online.keys().isdisjoint(pids):
+        await trigger_online_partition_state_change(shell)
+
+
+def _pids(shell: ControllerShell, findings: Sequence[Finding]) -> list[int]:
+    found = (shell.context.table.pid(f.topic, f.partition) for f in findings)
+    return sorted({pid for pid in found if pid >= 0})
+
+
+def _known_topics(shell: ControllerShell, findings: Sequence[Finding]) -> list[Topic]:
+    by_name = shell.context.table.topic_by_name
+    return [by_name[name] for name in dict.fromkeys(f.topic for f in findings) if name in by_name]
+
+
+_REPAIRS: dict[Kind, Callable[[ControllerShell, Sequence[Finding]], Awaitable[None]]] = {
+    Kind.BROKER: _brokers,
+    Kind.TOPIC: _topics,
+    Kind.TOPIC_ID: _topic_ids,
+    Kind.PARTITIONS: _partitions,
+    Kind.ASSIGNMENT: _assignments,
+    Kind.STATE: _states,
+    Kind.MISSING_STATE: _states,
+    Kind.DEAD_LEADER: _dead_leaders,
+    Kind.UNHEARD: _unheard,
+}

@@ -1,0 +1,171 @@
+"""What the audit looks at next, when, and what it takes for found."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiocontroller.controller import auditor as module
+from aiocontroller.controller.auditor import CONFIRM_S, MOST_REPAIRS, SLICE, Auditor, Piece
+from aiocontroller.controller.event_queue import EventQueue
+from aiocontroller.core.audit import Finding, Kind
+from aiocontroller.core.events import Audit, BrokerChange
+from aiocontroller.core.ids import ReplicaAssignment
+from aiocontroller.core.partitions import PartitionTable
+from aiocontroller.journal.journal import NullJournal
+from aiocontroller.metrics import Metrics
+from aiocontroller.net.simulated import SimulatedClock
+from tests.virtual_time import virtual_time
+
+
+class Stage:
+    def __init__(self, *topics: tuple[str, int], interval_s: float = 100.0, rate: int = 1000) -> None:
+        self.clock = SimulatedClock()
+        self.queue = EventQueue(self.clock)
+        self.auditor = Auditor(self.clock, self.queue, Metrics(), interval_s, rate, brokers_write=False)
+        self.table = PartitionTable()
+        for name, count in topics:
+            topic = self.table.add_topic(name)
+            self.table.add_partitions(topic, dict.fromkeys(range(count), ReplicaAssignment((1,))))
+
+    def take(self) -> list[Piece]:
+        return self.auditor.take(self.table)
+
+    async def next_s(self) -> float:
+        """When the next slice comes."""
+        assert isinstance((await self.queue.get()).event, Audit)
+        return self.clock.monotonic()
+
+
+def about(topic: str, partition: int = -1) -> Finding:
+    return Finding(Kind.STATE, f"{topic}-{partition}", "this", "that", topic, partition)
+
+
+@virtual_time
+async def test_pass_looks_at_everything_in_pieces() -> None:
+    stage = Stage(("a", 1), ("large", 2 * SLICE), ("empty", 0), ("z", 3))
+    stage.auditor.begin_pass(list(stage.table.topic_by_name), len(stage.table))
+    taken = []
+    while not stage.auditor.is_through:
+        taken.append(stage.take())
+    assert taken == [
+        [Piece("a", 0, 1), Piece("large", 0, SLICE - 1)],
+        [Piece("large", SLICE - 1, 2 * SLICE - 1)],
+        [Piece("large", 2 * SLICE - 1, 2 * SLICE), Piece("empty", 0, 0), Piece("z", 0, 3)],
+    ]
+    assert stage.auditor.coverage == 1.0
+    stage.auditor.end_pass(NullJournal(), 0)
+    assert not stage.auditor.running
+
+
+@virtual_time
+async def test_a_pass_counts_for_itself_and_suspects_nobody_at_first() -> None:
+    """What was suspected in the last pass and is seen once in this one has not been seen twice in a row."""
+    stage = Stage(("a", 1))
+    stage.auditor.begin_pass(["a"], 1)
+    look = stage.take()
+    assert stage.auditor.judge(look, [about("a", 0)]) == []
+    stage.auditor.end_pass(NullJournal(), 0)
+    stage.auditor.begin_pass(["a"], 1)
+    assert not stage.auditor.is_suspected(["a"])
+    assert stage.auditor.judge(look, [about("a", 0)]) == []
+
+
+@virtual_time
+async def test_topics_that_are_gone_or_going_are_left_out() -> None:
+    stage = Stage(("a", 1), ("b", SLICE + 1), ("c", 1))
+    stage.auditor.begin_pass(["a", "b", "gone", "c"], len(stage.table))
+    stage.table.set_topic_deleting(stage.table.topic_by_name["a"], True)
+    assert stage.take() == [Piece("b", 0, SLICE)]
+    stage.table.remove_topic(stage.table.topic_by_name["b"])
+    assert stage.take() == [Piece("c", 0, 1)]
+
+
+@virtual_time
+async def test_pass_begins_in_due_time_and_goes_on_at_its_rate() -> None:
+    stage = Stage(("a", SLICE * 3))
+    stage.auditor.begin_waiting()
+    assert await stage.next_s() == 100.0
+    assert stage.auditor.pass_is_due
+    assert not stage.auditor.makes_way()
+    stage.auditor.begin_pass(["a"], len(stage.table))
+    stage.auditor.schedule()
+    assert await stage.next_s() == 100.0 + SLICE / 1000
+
+
+@virtual_time
+async def test_without_an_interval_only_what_is_urgent_is_looked_at() -> None:
+    stage = Stage(("a", 1), interval_s=0)
+    stage.auditor.begin_waiting()
+    assert stage.queue.statistics().deferred == 0
+    stage.auditor.look_soon(["a"])
+    assert await stage.next_s() == CONFIRM_S
+    assert stage.take() == [Piece("a", 0, 1)]
+
+
+@virtual_time
+async def test_lists_alone_are_looked_at_soon_too() -> None:
+    stage = Stage(("a", 1), interval_s=0.0)
+    stage.auditor.look_soon([], lists=True)
+    assert await stage.next_s() == CONFIRM_S
+
+
+@virtual_time
+async def test_slice_makes_way_for_others_but_not_for_ever() -> None:
+    stage = Stage(("a", 1))
+    stage.queue.append(BrokerChange())
+    waits = [stage.auditor.makes_way() for _ in range(module.MOST_WAITS + 1)]
+    assert waits == [True] * module.MOST_WAITS + [False]
+
+
+@virtual_time
+async def test_difference_is_found_when_it_is_seen_twice() -> None:
+    stage = Stage(("a", 3))
+    look = [Piece("a", 0, 3)]
+    assert stage.auditor.judge(look, [about("a", 0), about("a", 1)]) == []
+    assert stage.auditor.judge(look, [about("a", 1)]) == [about("a", 1)]
+    assert stage.auditor.judge(look, [about("a", 0)]) == []  # it was well in between
+    assert stage.auditor.judge(look, [about("a", 0)]) == [about("a", 0)]
+
+
+@virtual_time
+async def test_suspicion_outlives_a_look_at_other_partitions() -> None:
+    stage = Stage(("a", 6))
+    assert stage.auditor.judge([Piece("a", 3, 6)], [about("a", 4)]) == []
+    assert stage.auditor.judge([Piece("a", 0, 3)], []) == []
+    assert stage.auditor.judge([Piece("a", 3, 6)], [about("a", 4)]) == [about("a", 4)]
+
+
+@virtual_time
+async def test_suspected_topic_is_looked_at_again_before_the_pass_goes_on() -> None:
+    stage = Stage(("a", SLICE), ("b", SLICE))
+    stage.auditor.begin_pass(["a", "b"], len(stage.table))
+    stage.auditor.judge(stage.take(), [about("a", 0)])
+    stage.auditor.schedule()
+    await stage.next_s()
+    assert stage.take() == [Piece("b", 0, SLICE)]  # it is too early
+    await asyncio.sleep(CONFIRM_S)
+    assert stage.take() == [Piece("a", 0, SLICE)]
+
+
+@virtual_time
+async def test_what_no_repair_mends_waits_for_the_next_pass() -> None:
+    stage = Stage(("a", 1))
+    look = [Piece("a", 0, 1)]
+    found = 0
+    for _ in range(10):
+        for finding in stage.auditor.judge(look, [about("a", 0)]):
+            stage.auditor.record(finding, NullJournal(), 0)
+            found += 1
+    assert found == MOST_REPAIRS
+    stage.auditor.begin_pass(["a"], 1)
+    stage.auditor.judge(look, [about("a", 0)])
+    assert stage.auditor.judge(look, [about("a", 0)]) == [about("a", 0)]
+
+
+@virtual_time
+async def test_many_urgent_topics_are_a_pass() -> None:
+    stage = Stage()
+    stage.auditor.begin_waiting()
+    assert not stage.auditor.pass_is_due
+    stage.auditor.look_soon(f"t{n}" for n in range(module.MOST_URGENT + 1))
+    assert stage.auditor.pass_is_due

@@ -1,0 +1,57 @@
+"""An event type that lacks what each must have is named at import, not when it first comes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aiocontroller.controller.event_handlers import GATHERED, HANDLERS, check_event_types, event_types
+from aiocontroller.controller.kafka_controller import OFFICE, RELOADS
+from aiocontroller.core import events as ev
+
+
+class Documented(ev.Signal, frozen=True, gc=False):
+    """Something happened."""
+
+    state = ev.ControllerState.TopicChange
+
+
+class Undocumented(ev.Signal, frozen=True, gc=False):
+    state = ev.ControllerState.TopicChange
+
+
+class Stateless(ev.Request, frozen=True, gc=False, kw_only=True):
+    """Something is asked for."""
+
+
+class Kindless(ev.Event, frozen=True, gc=False):
+    """Something."""
+
+    state = ev.ControllerState.TopicChange
+
+
+@pytest.mark.parametrize(
+    "kind, tables, lacking",
+    [
+        (Documented, [{}], r"lacks one handler \(it has 0\)"),
+        (Documented, [{Documented}, {Documented}], r"lacks one handler \(it has 2\)"),
+        (Undocumented, [{Undocumented}], "lacks a docstring"),
+        (Stateless, [{Stateless}], "lacks a controller state"),
+        (Kindless, [{Kindless}], "lacks a kind"),
+    ],
+)
+def test_what_is_lacking_is_named(kind: type[ev.Event], tables: list[Any], lacking: str) -> None:
+    with pytest.raises(TypeError, match=f"event type {kind.__name__} {lacking}"):
+        check_event_types(tables, [kind])
+
+
+def test_a_complete_one_passes() -> None:
+    check_event_types([{Documented}], [Documented])
+
+
+def test_all_types_are_known() -> None:
+    """The tables hold all event types, and nothing else."""
+    known = list(event_types())
+    assert len(known) == len(set(known)) == len(OFFICE) + len(RELOADS) + len(HANDLERS) + len(GATHERED)
+    assert {ev.Startup, ev.TopicChange, ev.AlterPartitionReceived, ev.CreateTopics} <= set(known)

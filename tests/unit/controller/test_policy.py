@@ -1,0 +1,342 @@
+"""What brokers are configured to do is obeyed: learned before every election, followed in office, and said."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from aiocontroller.core.states import PartitionState
+from aiocontroller.service import Service
+from aiocontroller.wire.apis import ApiKey
+from tests.unit.controller.office import Stage, in_office, stage, take_over
+from tests.unit.controller.test_guard import WAYS
+from tests.virtual_time import virtual_time
+
+CREATION = "create.topic.policy.class.name"
+
+
+async def dynamic(it: Stage, entity: str, **configs: str) -> None:
+    """As kafka-configs changes what brokers do while they run."""
+    path = f"/config/brokers/{entity}"
+    config = {name.replace("_", "."): value for name, value in configs.items()}
+    data = json.dumps({"version": 1, "config": config}).encode()
+    if await it.client.exists(path):
+        await it.client.set_data(path, data, -1)
+    else:
+        await it.create(path, data)
+    await it.zk.create_config_change_notification(f"brokers/{entity}")
+
+
+async def offline_topic(it: Stage) -> None:
+    """``t-0``, whose only in-sync replica is on broker 9, which is not there."""
+    await it.create("/brokers/topics/t", b'{"version":1,"partitions":{"0":[9,1]}}')
+    await it.create("/brokers/topics/t/partitions", b"")
+    await it.create("/brokers/topics/t/partitions/0", b"")
+    state = b'{"controller_epoch":0,"leader":9,"leader_epoch":3,"version":1,"isr":[9]}'
+    await it.create("/brokers/topics/t/partitions/0/state", state)
+
+
+def led(service: Service) -> bool:
+    table = service.shell.context.table
+    return bool(table.count_by_state[PartitionState.OnlinePartition])
+
+
+# -- every way into office ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", WAYS)
+@virtual_time
+async def test_no_way_into_office_leads_past_what_brokers_forbid(way: Any) -> None:
+    """What is set here says otherwise than the brokers, before the election or since the last one."""
+    async with stage() as it:
+        for broker in (1, 2, 3):
+            await it.add_broker(broker)
+
+        async def forbid() -> None:
+            for broker in (1, 2, 3):
+                await it.restart_broker(broker, delete_topic_enable="false")
+            await it.sleep(4)
+
+        service = await way(Overridden(it), forbid)
+        await it.sleep(15)
+        assert not in_office(service)
+        (reason,) = service.controller.election.refusals[:1]
+        assert reason == (
+            "brokers have delete.topic.enable false, and it is true here: set it to theirs, leave it out, or insist on "
+            "ours (--keep-ours delete.topic.enable)"
+        )
+        assert not service.controller.readiness().ready
+
+
+class Overridden:
+    """A stage whose controllers are told to allow deletion."""
+
+    def __init__(self, it: Stage) -> None:
+        self._it = it
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._it, name)
+
+    async def add_controller(self, **changes: Any) -> Service:
+        return await self._it.add_controller(given={"delete.topic.enable": "true"}, **changes)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@virtual_time
+async def test_each_way_into_office_adopts_what_brokers_have(way: Any) -> None:
+    async def no_obstacle() -> None:
+        pass
+
+    async with stage() as it:
+        await it.add_broker(1, unclean_leader_election_enable="true", delete_topic_enable="false")
+        service = await way(it, no_obstacle)
+        await it.until(lambda: in_office(service), 5)
+        policy = service.shell.policy
+        assert (policy.unclean_leader_election_enable, policy.delete_topic_enable) == (True, False)
+
+
+@virtual_time
+async def test_who_insists_takes_the_role_with_ours() -> None:
+    async with stage() as it:
+        await it.add_broker(1, delete_topic_enable="false")
+        service = await it.add_controller(
+            given={"delete.topic.enable": "true"}, aiocontroller_keep_ours=("delete.topic.enable",)
+        )
+        assert in_office(service)
+        assert service.shell.policy.delete_topic_enable
+
+
+@virtual_time
+async def test_election_waits_for_no_broker_that_has_told_its_settings() -> None:
+    async with stage() as it:
+        for broker in (1, 2, 3):
+            await it.add_broker(broker, unclean_leader_election_enable="true")
+        await it.broker_in_office()
+        service = await it.add_controller()
+        for broker in it.brokers.values():
+            broker.unanswered.update((ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CONFIGS))
+        began_s = it.world.clock.monotonic()
+        await it.delete("/controller")
+        await it.until(lambda: in_office(service), 1)
+        assert it.world.clock.monotonic() - began_s < 0.05
+        assert service.shell.policy.unclean_leader_election_enable
+
+
+@virtual_time
+async def test_change_in_zookeeper_counts_at_the_very_next_election() -> None:
+    """Nobody was told of it: neither a notification nor the guard's next look came before."""
+    async with stage() as it:
+        await it.add_broker(1)
+        await it.broker_in_office()
+        service = await it.add_controller()
+        await it.create("/config/brokers/<default>", b'{"config":{"unclean.leader.election.enable":"true"}}')
+        await it.delete("/controller")
+        await it.until(lambda: in_office(service), 1)
+        assert service.shell.policy.unclean_leader_election_enable
+
+
+# -- in office ---------------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_unclean_elections_that_brokers_allow_happen_at_once() -> None:
+    """Finding 7: the partition stayed offline until a broker's controller elected it."""
+    async with stage() as it:
+        await it.add_broker(1, unclean_leader_election_enable="true")
+        await offline_topic(it)
+        service = await it.add_controller()
+        await it.until(lambda: led(service), 1)
+
+
+@pytest.mark.parametrize("entity", ["<default>", "1"])
+@virtual_time
+async def test_unclean_elections_allowed_while_brokers_run_happen_at_once(entity: str) -> None:
+    async with stage() as it:
+        await it.add_broker(1)
+        await offline_topic(it)
+        service = await it.add_controller()
+        assert in_office(service)
+        assert not led(service)
+        await dynamic(it, entity, unclean_leader_election_enable="true")
+        await it.until(lambda: led(service), 1)
+        assert service.shell.settings["unclean.leader.election.enable"].source.startswith("dynamic")
+
+
+@virtual_time
+async def test_topics_own_setting_goes_before_the_brokers() -> None:
+    async with stage() as it:
+        await it.add_broker(1, unclean_leader_election_enable="true")
+        await it.create("/config/topics/t", b'{"version":1,"config":{"unclean.leader.election.enable":"false"}}')
+        await offline_topic(it)
+        service = await it.add_controller()
+        await it.sleep(30)
+        assert in_office(service)
+        assert not led(service)
+
+
+@virtual_time
+async def test_rolling_restart_that_allows_unclean_elections_is_followed_when_most_brokers_have_it() -> None:
+    async with stage() as it:
+        for broker in (1, 2, 3):
+            await it.add_broker(broker, unclean_leader_election_enable="false")
+        await offline_topic(it)
+        service = await it.add_controller()
+        await it.restart_broker(1, unclean_leader_election_enable="true")
+        await it.sleep(5)
+        assert not led(service)
+        assert [s.name for s in service.shell.settings.differing] == ["unclean.leader.election.enable"]
+        await it.restart_broker(2, unclean_leader_election_enable="true")
+        await it.until(lambda: led(service), 5)
+
+
+@pytest.mark.parametrize("marked", ["before", "in office"])
+@virtual_time
+async def test_cluster_that_forbids_deletion_keeps_its_topics(marked: str) -> None:
+    """Kafka's controller removes what asks for it."""
+    async with stage() as it:
+        await it.add_broker(1, delete_topic_enable="false")
+        await it.create("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1]}}')
+        if marked == "before":
+            await it.create("/admin/delete_topics/t")
+        service = await it.add_controller()
+        assert in_office(service)
+        if marked == "in office":
+            await it.create("/admin/delete_topics/t")
+
+        async def removed() -> bool:
+            return not await it.client.exists("/admin/delete_topics/t")
+
+        for _ in range(50):
+            if await removed():
+                break
+            await it.sleep(0.1)
+        assert await removed()
+        assert await it.client.exists("/brokers/topics/t")
+        assert list(service.shell.context.table.topic_by_name) == ["t"]
+
+
+@virtual_time
+async def test_cluster_that_forbids_rebalancing_keeps_its_leaders_until_it_allows_it() -> None:
+    async with stage() as it:
+        for broker in (1, 2, 3, 4, 5):
+            await it.add_broker(broker, auto_leader_rebalance_enable="false")
+        await it.create("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1,2]}}')
+        await it.create("/brokers/topics/t/partitions", b"")
+        await it.create("/brokers/topics/t/partitions/0", b"")
+        state = b'{"controller_epoch":0,"leader":2,"leader_epoch":3,"version":1,"isr":[2,1]}'
+        await it.create("/brokers/topics/t/partitions/0/state", state)
+        service = await it.add_controller()
+        await it.sleep(900)
+        table = service.shell.context.table
+        (pid,) = table.topic_by_name["t"].pids
+        assert table.leader[pid] == 2
+        for broker in (3, 4, 5):
+            await it.restart_broker(
+                broker, auto_leader_rebalance_enable="true", leader_imbalance_check_interval_seconds="5"
+            )
+            await it.sleep(4)
+        await it.until(lambda: table.leader[pid] == 1, 30)
+
+
+@virtual_time
+async def test_protocol_version_is_the_brokers_and_an_old_cluster_gets_nothing_that_it_cannot_read() -> None:
+    """A takeover wrote topic ids into an old cluster's znodes, and switched ``/feature`` on."""
+    async with stage() as it:
+        await it.add_broker(1, inter_broker_protocol_version="3.9-IV0")
+        await it.add_broker(2, inter_broker_protocol_version="2.6")
+        await it.create("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1]}}')
+        service = await it.add_controller()
+        assert in_office(service)
+        assert service.shell.policy.inter_broker_protocol_version == "2.6"
+        data, _ = await it.client.get("/brokers/topics/t")
+        assert b"topic_id" not in data
+        feature, _ = await it.client.get("/feature")
+        assert json.loads(feature)["status"] == 0
+        assert service.shell.settings.told(1, "inter.broker.protocol.version") == "3.9-IV0"
+
+
+@virtual_time
+async def test_damaged_settings_of_all_brokers_leave_what_was_there_before() -> None:
+    async with stage() as it:
+        await it.add_broker(1)
+        await dynamic(it, "<default>", unclean_leader_election_enable="true")
+        service = await it.add_controller()
+        assert service.shell.policy.unclean_leader_election_enable
+        await it.client.set_data("/config/brokers/<default>", b"\xff", -1)
+        await it.zk.create_config_change_notification("brokers/<default>")
+        await it.sleep(40)
+        assert service.shell.policy.unclean_leader_election_enable
+        assert in_office(service)
+
+
+@virtual_time
+async def test_settings_of_brokers_that_are_gone_count_while_none_is_there() -> None:
+    async with stage() as it:
+        await it.add_broker(1, delete_topic_enable="false")
+        await it.broker_in_office()
+        service = await it.add_controller()
+        await it.kill_broker(1)
+        await it.sleep(10)
+        await it.delete("/controller")
+        await it.until(lambda: in_office(service), 5)
+        assert not service.shell.policy.delete_topic_enable
+
+
+# -- what cannot be done here ------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_policy_of_creations_keeps_us_out_until_somebody_insists(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    async with stage() as it:
+        await it.add_broker(1, create_topic_policy_class_name="org.example.Policy")
+        await it.broker_in_office()
+        service = await it.add_controller()
+        (reason,) = await take_over(service)
+        assert f"brokers have {CREATION} org.example.Policy, which runs in brokers only" in reason
+        assert await take_over(service, keep_ours=(CREATION,)) == []
+        assert in_office(service)
+        said = f"Not enforced by this controller: {CREATION} org.example.Policy: topics that are created here"
+        assert [r.getMessage() for r in caplog.records if said in r.getMessage()]
+
+
+@virtual_time
+async def test_insisting_ends_with_the_takeover_that_was_refused() -> None:
+    async with stage() as it:
+        await it.add_broker(1, create_topic_policy_class_name="org.example.Policy", delete_topic_enable="false")
+        await it.broker_in_office()
+        service = await it.add_controller(given={"delete.topic.enable": "true"})
+        assert len(await take_over(service)) == 2
+        assert len(await take_over(service, keep_ours=(CREATION,))) == 1
+        assert service.shell.settings.keep_ours == []
+        assert await take_over(service, keep_ours=(CREATION, "delete.topic.enable")) == []
+        assert service.shell.settings.keep_ours == [CREATION, "delete.topic.enable"]
+
+
+@virtual_time
+async def test_what_was_insisted_on_in_office_counts_from_there_on() -> None:
+    async with stage() as it:
+        await it.add_broker(1, delete_topic_enable="false")
+        service = await it.add_controller()
+        assert not service.shell.policy.delete_topic_enable
+        assert await take_over(service, keep_ours=("delete.topic.enable",)) == []
+        assert service.shell.policy.delete_topic_enable
+
+
+@virtual_time
+async def test_status_says_what_differs_and_what_contradicts() -> None:
+    async with stage() as it:
+        await it.add_broker(1, delete_topic_enable="true", num_partitions="3")
+        await it.add_broker(2, delete_topic_enable="false", num_partitions="3")
+        service = await it.add_controller(num_partitions=7)
+        assert not in_office(service)
+        found = service.controller.status()["settings"]
+        assert found == {
+            "differing": ["delete.topic.enable"],
+            "contradicting": ["num.partitions"],
+            "keep_ours": [],
+            "not_enforced": [],
+        }
