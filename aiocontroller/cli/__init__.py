@@ -1,6 +1,6 @@
-"""The command line: finds the cluster, asks it or starts it, prints for people or (``--json``) for programs.
+"""The command line: finds a cluster, queries or starts it, and prints text or JSON (``--json``).
 
-Exit codes: 0 done; 1 it could not be done, one line on standard error says why; 2 the command was not understood.
+Exit codes: 0 success; 1 failure, with the reason in one line on standard error; 2 invalid command line.
 Standard output holds results only.  Heavy imports happen inside the commands, so that ``--help`` is instant.
 """
 
@@ -19,9 +19,9 @@ def main() -> None:
 
 
 def open_standard_streams() -> None:
-    """Those that a parent has closed (``>&-``) lead to nowhere.
+    """Open standard streams that the parent has closed (``>&-``) on the null device.
 
-    Without that the interpreter has none to print to, and the next socket would take the place of standard output.
+    Otherwise the interpreter has no stream to print to, and the next socket would take standard output's descriptor.
     """
     for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is not None:

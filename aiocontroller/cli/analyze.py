@@ -11,20 +11,27 @@ from aiocontroller.core.errors import BadInputError
 @click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--out", default="analysis", show_default=True, metavar="DIR", help="Folder for the tables.")
-@click.option("--manifest", metavar="FILE", help="Time zones, brokers, clusters of files (TOML or JSON).")
-@click.option("--in-progress", is_flag=True, help="Read journal segments too that are still being written.")
-@click.option("--incremental", is_flag=True, help="Add what is new to the tables that are there.")
-@click.option("--follow", is_flag=True, help="Keep the tables up to date while the journals grow; until Ctrl-C.")
+@click.option("--manifest", metavar="FILE", help="Time zones, brokers and clusters of the files (TOML or JSON).")
+@click.option("--in-progress", is_flag=True, help="Also read journal segments that are still being written.")
+@click.option("--incremental", is_flag=True, help="Add new files to the existing tables.")
+@click.option("--follow", is_flag=True, help="Update the tables while the journals grow, until Ctrl-C.")
 @click.option(
     "--max-quarantined",
     type=click.FloatRange(0, 1),
     default=0.01,
     show_default=True,
     metavar="SHARE",
-    help="Fail when more of the lines than this cannot be understood.",
+    help="Fail if a larger share of the lines cannot be understood.",
 )
-@click.option("--report", metavar="FILE", help="Write a page to look at, too: one HTML file.")
-@click.option("--master", metavar="URL", help="Of a Spark cluster.  [default: this machine]")
+@click.option("--report", metavar="FILE", help="Also write the report as one HTML file.")
+@click.option("--master", metavar="URL", help="Master of a Spark cluster.  [default: this machine]")
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "duckdb", "spark"]),
+    default="auto",
+    show_default=True,
+    help="DuckDB computes in this process, without Java. auto takes Spark from 1 GB on, with --master and --follow.",
+)
 @JSON
 def analyze(
     paths: tuple[str, ...],
@@ -36,15 +43,16 @@ def analyze(
     max_quarantined: float,
     report: str | None,
     master: str | None,
+    engine: str,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Say from journals and Kafka's logs what happened to availability.
+    """Report incidents and availability from journals and Kafka's logs.
 
-    PATHs are files, folders or globs, on this machine or any Hadoop file system: journals of aiocontroller, and
-    controller.log, state-change.log, server.log of Kafka 0.10 to 3.9, plain or gz, as containers wrap them.
+    PATHs are files, folders or globs, on this machine or on any Hadoop file system: journals of aiocontroller, and
+    controller.log, state-change.log and server.log of Kafka 0.10 to 3.9, plain, compressed, or wrapped by containers.
 
-    Which partition had no leader when, why and by which records; failovers step by step; latencies; churn; violated
-    invariants.  The tables are Parquet folders in DIR/gold; docs/pipeline.md explains them.
+    The report shows incidents with cause and evidence, partitions without a leader, failovers step by step, latencies,
+    churn and violated invariants. The tables are Parquet folders in DIR/gold; docs/pipeline.md explains them.
     """
     if follow and (incremental or manifest or in_progress):
         raise BadInputError(
@@ -52,7 +60,7 @@ def analyze(
         )
     from aiocontroller.analytics.job import Job, perform
 
-    job = Job(paths, out, manifest, master, incremental, follow, in_progress, max_quarantined, report)
+    job = Job(paths, out, manifest, master, incremental, follow, in_progress, max_quarantined, report, engine)
     summary = perform(job, lambda words: click.echo(words, err=True))
     if as_json:
         print_json(summary)

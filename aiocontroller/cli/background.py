@@ -1,8 +1,8 @@
-"""Standard output and error of a long-running command: nobody waits for whoever reads them.
+"""Standard output and error of a long-running command, written without waiting for their reader.
 
-A pipe that is not read, and a terminal that was stopped (Ctrl-S), block their writers.  So a thread writes what others
-put into a queue; when the queue is full, lines are dropped and counted, and the count is told when the reader is back.
-The interpreter does not join the thread.
+A pipe that is not read, and a terminal that was stopped (Ctrl-S), block their writers.  So a thread writes texts from a
+queue; when the queue is full, lines are dropped, and their number is printed when the reader is back.  The interpreter
+does not join the thread.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ POLL_S = 0.01
 
 
 class BackgroundWriter:
-    """``tell`` makes the text that says how many texts were dropped."""
+    """``tell`` formats the number of dropped texts."""
 
     def __init__(self, descriptor: int, tell: Callable[[int], str], *, max_bytes: int = MAX_WAITING_BYTES) -> None:
         self.dropped = 0
         """In all."""
         self.broken = False
-        """Nobody reads any more, or the file cannot be written to; what is written is dropped."""
+        """The reader is gone, or the file cannot be written; further texts are dropped."""
         self.descriptor = descriptor
         self._tell = tell
         self._max_bytes = max_bytes
         self._queue: SimpleQueue[bytes] = SimpleQueue()
         self._told = 0
         self._put_bytes = self._done_bytes = 0
-        """Each is changed on one side only: the first under the lock, the second by the thread."""
+        """Each counter has one writer: the first is changed under the lock, the second by the thread."""
         self._lock = threading.Lock()
         threading.Thread(target=self._work, name=f"output {descriptor}", daemon=True).start()
 
     def write(self, text: str) -> bool:
-        """Queue it, in a few microseconds; False when it was dropped."""
+        """Queue a text, in a few microseconds; False when it was dropped."""
         data = text.encode("utf-8", "backslashreplace")
         with self._lock:
             if self.broken or self._put_bytes - self._done_bytes + len(data) > self._max_bytes:
@@ -51,7 +51,7 @@ class BackgroundWriter:
         return True
 
     def flush(self, within_s: float = FLUSH_WITHIN_S) -> bool:
-        """Whether all was written in that time."""
+        """Wait until all texts are written; False when that takes too long."""
         deadline_s = time.monotonic() + within_s
         while self._done_bytes < self._put_bytes and not self.broken:
             if time.monotonic() > deadline_s:
@@ -77,12 +77,12 @@ class BackgroundWriter:
         while view:
             try:
                 view = view[os.write(self.descriptor, view) :]
-            except BlockingIOError:  # whoever shares the pipe with us made it so
+            except BlockingIOError:  # another process that shares the pipe has made it non-blocking
                 select.select([], [self.descriptor], [])
 
 
 class BackgroundLog(logging.Handler):
-    """What is logged, one record after the other, through a writer."""
+    """Log handler that writes records through a writer."""
 
     def __init__(self, writer: BackgroundWriter) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""``aiocontroller cluster``: what happens to the processes of a cluster that ``up`` runs."""
+"""``aiocontroller cluster``: kills, stops and starts processes of a cluster that ``up`` runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiocontroller.cli.output import JSON, print_json, say
 
 @click.group()
 def cluster() -> None:
-    """Kill, stop and start parts of the cluster that 'up' runs."""
+    """Kill, stop and start processes of the cluster that 'up' runs."""
 
 
 def _command(name: str, help_: str, *, of_broker: bool) -> None:
@@ -34,10 +34,10 @@ def _command(name: str, help_: str, *, of_broker: bool) -> None:
     cluster.command(name=name, help=help_)(decorated)
 
 
-_command("kill-broker", "End a broker by SIGKILL, as a crash would.", of_broker=True)
-_command("stop-broker", "End a broker by a controlled shutdown: its leaders move before it goes.", of_broker=True)
-_command("start-broker", "Start a broker again, or one more.", of_broker=True)
-_command("kill-controller", "End the controller by SIGKILL.", of_broker=False)
-_command("stop-controller", "End the controller; it gives the role back first.", of_broker=False)
-_command("start-controller", "Start the controller again.", of_broker=False)
+_command("kill-broker", "Kill a broker by SIGKILL, like a crash.", of_broker=True)
+_command("stop-broker", "Stop a broker by a controlled shutdown.", of_broker=True)
+_command("start-broker", "Restart a broker, or add one.", of_broker=True)
+_command("kill-controller", "Kill the controller by SIGKILL.", of_broker=False)
+_command("stop-controller", "Stop the controller; it gives the role back first.", of_broker=False)
+_command("start-controller", "Restart the controller.", of_broker=False)
 _command("kill-zookeeper-session", "End the controller's ZooKeeper session.", of_broker=False)

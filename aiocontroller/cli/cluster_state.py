@@ -1,6 +1,6 @@
-"""The cluster as ZooKeeper holds it, counted: what ``status`` and the live view show.
+"""A summary of the cluster's state in ZooKeeper, for ``status`` and the live view.
 
-Read without watches and without the controller's help, so that it is true also when no controller lives.
+It is read without watches and without the controller, so it is correct even when no controller is alive.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ControllerState(msgspec.Struct, frozen=True):
-    """Who holds ``/controller``; ``id`` is None when nobody does.  ``since_ms`` is milliseconds since 1970."""
+    """The holder of ``/controller``; ``id`` is None when there is none.  ``since_ms`` is milliseconds since 1970."""
 
     id: int | None
     epoch: int | None
@@ -42,7 +42,7 @@ class PartitionState(msgspec.Struct, frozen=True):
     """None when there is no readable state znode."""
 
     def offline(self, live: frozenset[int]) -> bool:
-        """No live leader."""
+        """Without a live leader."""
         return self.leadership is None or self.leadership.leader not in live
 
     @property
@@ -59,7 +59,7 @@ class ClusterState(msgspec.Struct, frozen=True):
     brokers: list[BrokerState]
     partitions: list[PartitionState]
     unreadable: list[tuple[str, str, str]]
-    """(path, found, expected) of each znode that could not be understood; the rest is counted all the same."""
+    """(path, found, expected) of each unreadable znode; the others are counted anyway."""
 
     @property
     def live(self) -> frozenset[int]:
@@ -78,7 +78,7 @@ class ClusterState(msgspec.Struct, frozen=True):
 async def read_partitions(
     zk: KafkaZkClient, topics: list[TopicAssignment]
 ) -> tuple[list[PartitionState], list[BadZNode]]:
-    """The partitions of ``topics``, by topic as given and number; and the state znodes that cannot be understood."""
+    """The partitions of ``topics``, in the given order and by number; and the unreadable state znodes."""
     keys = [(t.topic, p, t.partitions[p].replicas) for t in topics for p in sorted(t.partitions)]
     found = await zk.get_topic_partition_states([k[0] for k in keys], [k[1] for k in keys])
     partitions = [
@@ -89,7 +89,7 @@ async def read_partitions(
 
 
 async def read_cluster_state(zk: KafkaZkClient) -> ClusterState:
-    """Everything, in five rounds of bulk reads."""
+    """Read the whole state, in five rounds of bulk reads."""
     controller = await zk.get_controller(watch=False)
     epoch = await zk.get_controller_epoch()
     registered, bad = await zk.get_all_brokers_in_cluster(watch=False)

@@ -1,9 +1,9 @@
-"""Asks the active controller, whoever that is: ZooKeeper names brokers, a broker's Metadata names the controller.
+"""Sends requests to the active controller: ZooKeeper lists brokers, and a broker's Metadata names the controller.
 
-Only what a command needs: one connection, one request at a time.  The role may move while a command runs, and brokers
-hear of a new controller a little later, so NOT_CONTROLLER and broken connections are tried again until the deadline.
+It is minimal: one connection, one request at a time.  The role may move while a command runs, and brokers learn of a
+new controller a little later, so NOT_CONTROLLER and broken connections are retried until the deadline.
 
-How listeners are spoken comes from the environment, as for a controller (``AIOCONTROLLER_INTER_BROKER_LISTENER_NAME``,
+Listener settings come from the environment, as for a controller (``AIOCONTROLLER_INTER_BROKER_LISTENER_NAME``,
 ``AIOCONTROLLER_SASL_JAAS_CONFIG``, …).
 """
 
@@ -36,7 +36,7 @@ CONNECT_TIMEOUT_S = 3.0
 
 
 class ControllerNotFoundError(AioControllerError):
-    """Nobody said where the controller is, or it did not answer; the message says what was tried last."""
+    """The controller could not be located, or did not answer; the message says what was tried last."""
 
 
 class _Client:
@@ -70,9 +70,9 @@ async def ask_controller(
     decode: Callable[[int, bytes], T],
     refused: Callable[[T], bool],
 ) -> T:
-    """The controller's answer; ``refused`` says of one that whoever gave it is not the controller (any more).
+    """The controller's answer; ``refused`` tells whether an answer came from a node that is not the controller.
 
-    ControllerNotFoundError when none is to be had in time.
+    ControllerNotFoundError when there is no answer in time.
     """
     config, _ = load_config(None, os.environ)
     security = Security(config)
@@ -106,7 +106,7 @@ async def _connect(world: World, security: Security, at: Endpoint) -> _Client:
 
 
 async def _find_controller(world: World, security: Security, listener: str, bootstrap: Broker) -> Endpoint:
-    """Under the listener on which brokers look for it: under others there may be a broker in its place."""
+    """The controller's endpoint on the brokers' listener for it: on others there may be a broker in its place."""
     at = bootstrap.endpoint(listener) or bootstrap.endpoints[0]
     client = await _connect(world, security, at)
     try:
@@ -138,5 +138,5 @@ async def _ask(
 
 
 def code_name(code: int) -> str:
-    """Kafka's name of an error code; the number where we have none."""
+    """Kafka's name of an error code; the number if the code is unknown."""
     return KafkaErrorCode(code).name if code in KafkaErrorCode._value2member_map_ else f"error {code}"

@@ -1,4 +1,4 @@
-"""``aiocontroller elect``: preferred leaders back in office, or leaders from outside the ISR where no other is left."""
+"""``aiocontroller elect``: elects preferred leaders, or leaders from outside the ISR where no in-sync one is left."""
 
 from __future__ import annotations
 
@@ -16,16 +16,21 @@ from aiocontroller.core.events import ElectionType
 from aiocontroller.core.ids import TopicPartition
 
 if TYPE_CHECKING:
-    from aiocontroller.wire.admin_messages import ElectLeadersResponse, Outcome
+    from aiocontroller.wire.elect_leaders import ElectLeadersResponse
+    from aiocontroller.wire.long_requests import Outcome
     from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 
 
 @click.command()
-@click.option("--preferred", is_flag=True, help="The first replica of each assignment, if it is in sync.")
-@click.option("--unclean", is_flag=True, help="Any live replica where no in-sync one is left: records may be lost.")
-@click.option("--topic", metavar="TOPIC", help="Its partition --partition, or all of its partitions.")
-@click.option("--partition", type=click.IntRange(0))
-@click.option("--all", "all_", is_flag=True, help="All partitions of all topics.")
+@click.option("--preferred", is_flag=True, help="Elect the first replica of each assignment, if it is in the ISR.")
+@click.option(
+    "--unclean", is_flag=True, help="Where no in-sync replica is left, elect any live replica; records may be lost."
+)
+@click.option(
+    "--topic", metavar="TOPIC", help="Elect for partition --partition of this topic, or for all of its partitions."
+)
+@click.option("--partition", type=click.IntRange(0), help="Partition of --topic.")
+@click.option("--all", "all_", is_flag=True, help="Elect for all partitions of all topics.")
 @cluster_options
 @JSON
 def elect(
@@ -38,7 +43,7 @@ def elect(
     zookeeper: str | None,
     as_json: bool,
 ) -> None:
-    """Elect preferred leaders, or unclean ones."""
+    """Elect preferred leaders, or leaders from outside the ISR."""
     if preferred == unclean:
         raise click.UsageError("give one of --preferred and --unclean")
     if (topic is None) != all_ or (partition is not None and topic is None):
@@ -53,7 +58,7 @@ async def _elected(
 ) -> dict[TopicPartition, Outcome]:
     from aiocontroller.cli.controller_client import ask_controller, code_name
     from aiocontroller.net.real import real_world
-    from aiocontroller.wire import admin_messages as wire
+    from aiocontroller.wire import elect_leaders as wire
     from aiocontroller.wire.apis import ApiKey
 
     async with connected(address) as zk:

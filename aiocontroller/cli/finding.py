@@ -1,4 +1,4 @@
-"""Which cluster a command means: ``--zookeeper``, ``--data``, or the one that runs in this directory or above."""
+"""Finds a command's cluster: ``--zookeeper``, ``--data``, or the one that runs in this directory or above."""
 
 from __future__ import annotations
 
@@ -22,14 +22,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class ClusterNotFoundError(AioControllerError):
-    """No cluster was named and none was found; the message says where was looked."""
+    """No cluster was named and none was found; the message lists the places searched."""
 
 
 def cluster_options(function: F) -> F:
     """``--data DIR`` and ``--zookeeper HOST:PORT``."""
-    function = click.option(
-        "--zookeeper", metavar="HOST:PORT[/CHROOT]", help="The cluster's ZooKeeper, for any cluster."
-    )(function)
+    function = click.option("--zookeeper", metavar="HOST:PORT[/CHROOT]", help="ZooKeeper of any cluster.")(function)
     return data_option(function)
 
 
@@ -42,7 +40,7 @@ def data_option(function: F) -> F:
 
 
 def find_data(data: Path | None) -> Path:
-    """The folder given, or the first one here or above that says that a cluster runs in it."""
+    """The given folder, or the first one here or above in which a cluster runs."""
     from aiocontroller.cluster.control import CLUSTER_FILE
 
     if data is not None:
@@ -58,19 +56,24 @@ def find_data(data: Path | None) -> Path:
 
 
 def find_zookeeper(data: Path | None, zookeeper: str | None) -> str:
-    """The connect string, from whichever was given."""
+    """The connect string, from whichever option was given."""
     if zookeeper is not None:
         if data is not None:
             raise click.UsageError("--data and --zookeeper both name a cluster: give one of them")
         return zookeeper
-    from aiocontroller.cluster.control import read_cluster_file
+    from aiocontroller.cli.run import READY_FILE
+    from aiocontroller.cluster.control import CLUSTER_FILE, read_cluster_file
 
+    if data is not None and not (data / CLUSTER_FILE).is_file() and (data / READY_FILE).is_file():
+        from aiocontroller.cli.office import find_controller  # 'aiocontroller run' has that folder
+
+        return find_controller(data).zookeeper
     return read_cluster_file(find_data(data)).zookeeper
 
 
 @asynccontextmanager
 async def connected(zookeeper: str) -> AsyncIterator[KafkaZkClient]:
-    """A client for one command; AioControllerError when nobody answers there in time.
+    """A client for one command; AioControllerError when ZooKeeper does not answer in time.
 
     Credentials and TLS come from the environment, as for a controller (``AIOCONTROLLER_ZOOKEEPER_…``).
     """

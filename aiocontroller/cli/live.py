@@ -1,4 +1,4 @@
-"""The live view of ``aiocontroller up`` on a terminal: one screen, drawn anew from each observation."""
+"""The live view of ``aiocontroller up`` on a terminal: one screen, redrawn for each observation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.text import Text
 
 from aiocontroller.cli.cluster_state import BrokerState
 from aiocontroller.cli.observer import Observation
-from aiocontroller.cli.views import Facts, View, microseconds, silent_controller, summary_tables, worth_showing
+from aiocontroller.cli.views import Facts, View, silent_controller, summary_tables, worth_showing
 
 BROKERS_SHOWN = 12
 EVENTS_KEPT = 50
@@ -22,11 +22,11 @@ BAR_WIDTH = 20
 
 
 class LiveView(View):
-    """As many of the last events as the window is high."""
+    """The latest events that fit into the window."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console()
-        self._events: deque[dict[str, Any]] = deque(maxlen=EVENTS_KEPT)
+        self._events: deque[tuple[int, str]] = deque(maxlen=EVENTS_KEPT)
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
         self._facts: Facts | None = None
         self._progress: list[str] = []
@@ -127,14 +127,10 @@ class LiveView(View):
     def _event_table(self, height: int) -> Table:
         table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
         table.add_column("time")
-        table.add_column("event")
-        table.add_column("waited", justify="right")
-        table.add_column("took", justify="right")
-        table.add_column("", ratio=1, no_wrap=True, overflow="ellipsis")
-        for event in list(self._events)[-height:][::-1]:
-            at = datetime.fromtimestamp(event["at_us"] / 1e6).astimezone().strftime("%H:%M:%S.%f")[:-3]
-            waited, took = microseconds(event["queue_us"]), microseconds(event["processing_us"])
-            table.add_row(at, event["event"], waited, took, Text(event.get("detail") or "", style="dim"))
+        table.add_column("what happened", ratio=1, no_wrap=True, overflow="ellipsis")
+        for at_us, text in list(self._events)[-height:][::-1]:
+            at = datetime.fromtimestamp(at_us / 1e6).astimezone().strftime("%H:%M:%S.%f")[:-3]
+            table.add_row(at, Text(text))
         return table
 
 

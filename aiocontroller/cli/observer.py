@@ -1,9 +1,9 @@
-"""What the live view knows: the controller's own ``/status``, the events in its journal and, more slowly, the cluster
-as ZooKeeper holds it.
+"""Collects the live view's data: the controller's ``/status``, the events in its journal and, less often, the state in
+ZooKeeper.
 
-Looking must not cost the cluster much: ZooKeeper is read again only after ten times the time that the last reading
-took, or twice that time when something has happened.  Nothing here fails: what cannot be had at the moment is None, or
-as it was last.
+Observing must be cheap for the cluster: ZooKeeper is read again only after ten times the duration of the last reading,
+or twice that duration after an event.  Nothing here fails: data that are not available are None or keep their last
+values.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 
 STATUS_TIMEOUT_S = 1.0
 REST_IDLE, REST_BUSY = 10, 2
-"""How long ZooKeeper is left alone after a reading, in multiples of what it took."""
+"""Pause after a reading of ZooKeeper, in multiples of its duration."""
 SHORTEST_PAUSE_S = 0.5
 
 
 class Observation(msgspec.Struct, frozen=True):
-    """One look.  ``status`` is what the controller in office says of itself; None when none is, or it does not answer
-    at the moment."""
+    """One observation.  ``status`` is the active controller's; None when there is none or it does not answer at the
+    moment."""
 
     status: dict[str, Any] | None
     cluster: ClusterState | None
@@ -39,7 +39,7 @@ class Observation(msgspec.Struct, frozen=True):
 
     @property
     def controller(self) -> int | None:
-        """Who is in office by ZooKeeper, also when it does not answer."""
+        """The active controller according to ZooKeeper, even when it does not answer."""
         return None if self.cluster is None else self.cluster.controller.id
 
     @property
@@ -48,7 +48,7 @@ class Observation(msgspec.Struct, frozen=True):
 
 
 class Observer:
-    """``controllers`` gives the HTTP addresses of the controllers that run now, in office or standing by."""
+    """``controllers`` returns the HTTP addresses of the running controllers, active or standing by."""
 
     def __init__(
         self, zookeeper: str, controllers: Callable[[], Sequence[str]], journal: JournalTail, world: World
@@ -59,7 +59,7 @@ class Observer:
         self._http: aiohttp.ClientSession | None = None
         self._cluster: ClusterState | None = None
         self._read_s = self._took_s = 0.0
-        """When ZooKeeper was read last, and how long that took."""
+        """Time and duration of the last reading of ZooKeeper."""
 
     async def start(self, timeout_s: float) -> None:
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=STATUS_TIMEOUT_S))
@@ -79,7 +79,7 @@ class Observer:
         return Observation(active, await self.cluster() if fresh else self._cluster, events)
 
     async def cluster(self) -> ClusterState | None:
-        """Read now; as it was last when that cannot be."""
+        """Read the state now; the last one when that is not possible."""
         started_s = time.monotonic()
         try:
             self._cluster = await read_cluster_state(KafkaZkClient(self._client))

@@ -1,4 +1,4 @@
-"""``aiocontroller takeover`` and ``release``: the role changes hands, on an operator's word to a running controller."""
+"""``aiocontroller takeover``, ``release`` and ``settings``: commands to a running controller."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import click
 import msgspec
 
 from aiocontroller.cli.finding import DEFAULT_DATA
-from aiocontroller.cli.output import JSON, plural, print_json, say
+from aiocontroller.cli.output import JSON, plural, print_json, say, table
+from aiocontroller.cli.properties import KEEP_OURS
 from aiocontroller.cli.run import READY_FILE, ControllerReady
 from aiocontroller.core.errors import AioControllerError, BadInputError
 from aiocontroller.data_folder import holder_of
@@ -27,44 +28,128 @@ _DATA = click.option(
 
 
 class OfficeError(AioControllerError):
-    """No controller runs there, or it refuses; the message says why."""
+    """No controller is running there, or it refuses; the message says why."""
+
+
+class RefusedError(OfficeError):
+    """The controller refuses; ``answer`` is its complete answer."""
+
+    def __init__(self, message: str, answer: dict[str, Any]) -> None:
+        super().__init__(message)
+        self.answer = answer
 
 
 @click.command()
 @_DATA
+@KEEP_OURS
 @JSON
-def takeover(data: Path | None, as_json: bool) -> None:
-    """Have a running controller take the role from the brokers.
+def takeover(data: Path | None, keep_ours: tuple[str, ...], as_json: bool) -> None:
+    """Make a running controller take the role from the brokers.
 
-    It refuses, with the reason, in a cluster that is being migrated to KRaft, where another aiocontroller is in
-    charge, where a broker has its id, and where brokers are too old.
+    It refuses, and says why, if the cluster is being migrated to KRaft, if another aiocontroller is in office, if a
+    broker has the same id, if brokers are too old, or if its settings contradict the brokers'. --keep-ours makes it
+    obey its own setting until the process ends.
     """
     ready = find_controller(data)
-    answer = _post(ready, "takeover", {})
+    try:
+        answer = _post(ready, "takeover", {"keep_ours": keep_ours})
+    except RefusedError as error:
+        if as_json:
+            print_json(error.answer)
+        elif error.answer.get("settings"):
+            say(_contradictions(error.answer["settings"]) + "\n")
+        raise
     if as_json:
         print_json(answer)
-    elif answer["was_active"]:
+        return
+    if answer["was_active"]:
         say(f"Controller {answer['id']} was in office already, epoch {answer['epoch']}.")
     else:
-        before = "nobody had it" if answer["before"] is None else f"before: {answer['before']}"
+        before = "there was no controller" if answer["before"] is None else f"before: {answer['before']}"
         say(f"Controller {answer['id']} has taken the role ({before}), epoch {answer['epoch']}.")
+    if answer["settings"]:
+        rows = [(each["setting"], each["value"] or NOTHING, each["from"]) for each in answer["settings"]]
+        say("\nIt obeys, beside Kafka's defaults:\n\n" + table(("setting", "value", "from"), rows))
+    for what in answer["not_enforced"]:
+        say(f"\nNot enforced: {what}")
 
 
 @click.command()
 @_DATA
-@click.option("--exit", "exit_", is_flag=True, help="End the process afterwards; else it stands by and looks on.")
+@click.option("--all", "everything", is_flag=True, help="Include unchanged topic defaults.")
+@JSON
+def settings(data: Path | None, everything: bool, as_json: bool) -> None:
+    """Show the settings of a running controller and their sources.
+
+    The table shows each setting's value, the brokers' values, and ours. A value comes from:
+
+    \b
+    insisted         our configuration, kept against the brokers' (--keep-ours)
+    ours             our configuration, since no broker reports the setting
+    dynamic          dynamic settings of single brokers
+    dynamic default  dynamic settings of all brokers
+    brokers          the brokers' server.properties
+    default          Kafka's default
+    """
+    answer = _get(find_controller(data), "settings")
+    if as_json:
+        print_json(answer)
+        return
+    shown = [each for each in answer["settings"] if everything or not _is_dull(each)]
+    rows = [
+        (each["setting"], each["value"] or NOTHING, each["from"], _of_brokers(each), each["ours"] or "")
+        for each in shown
+    ]
+    say(table(("setting", "value", "from", "brokers", "ours"), rows))
+    if answer["contradicting"]:
+        say(f"\nAgainst the brokers: {', '.join(answer['contradicting'])}")
+    for what in answer["not_enforced"]:
+        say(f"\nNot enforced: {what}")
+
+
+NOTHING = "(none)"
+_OF_TOPICS = ("log.", "compression.", "message.", "background.", "num.", "remote.", "min.insync.replicas")
+
+
+def _is_dull(setting: dict[str, Any]) -> bool:
+    """Whether the setting has Kafka's default and the controller only passes it on to others."""
+    return (
+        setting["from"] == "default"
+        and len(setting["brokers"]) < 2
+        and setting["setting"].startswith(_OF_TOPICS)
+        and setting["setting"] != "num.partitions"
+    )
+
+
+def _of_brokers(setting: dict[str, Any]) -> str:
+    """The single value, or each value with its brokers."""
+    found: dict[str, list[int]] = setting["brokers"]
+    if len(found) < 2:
+        return next((value or NOTHING for value in found), "")
+    return "; ".join(f"{value or NOTHING} ({', '.join(map(str, who))})" for value, who in found.items())
+
+
+def _contradictions(settings: list[dict[str, Any]]) -> str:
+    rows = [(each["setting"], _of_brokers(each), each["ours"] or NOTHING) for each in settings]
+    return table(("setting", "brokers", "ours"), rows)
+
+
+@click.command()
+@_DATA
+@click.option("--exit", "exit_", is_flag=True, help="End the process afterwards; without it, the process stands by.")
 @click.option(
     "--linger",
     type=click.FloatRange(0),
     metavar="SECONDS",
-    help="With --exit: go on answering so long first (aiocontroller.release.linger.ms).",
+    help="With --exit: keep answering clients for this long first (aiocontroller.release.linger.ms).",
 )
 @JSON
 def release(data: Path | None, exit_: bool, linger: float | None, as_json: bool) -> None:
-    """Have a running controller give the role back to the brokers.
+    """Make a running controller give the role back to the brokers.
 
-    No assignment names it when it goes, unless that is said. It answers NOT_CONTROLLER, and tells clients where the
-    brokers are, for as long as it runs, and takes the role again only when 'aiocontroller takeover' asks for it.
+    Before it does, it removes itself from all assignments; the output names those that still contain it. Afterwards it
+    answers NOT_CONTROLLER and refers clients to the brokers for as long as it runs, and takes the role again only when
+    'aiocontroller takeover' asks for it.
     """
     ready = find_controller(data)
     asked = {"exit": exit_, "linger_ms": None if linger is None else round(1000 * linger)}
@@ -78,12 +163,16 @@ def release(data: Path | None, exit_: bool, linger: float | None, as_json: bool)
         say(f"Controller {answer['id']} was not in office; it takes the role only when asked to.")
     if answer["left"]:
         say(f"{plural(len(answer['left']), 'partition')} still with a replica on it: {', '.join(answer['left'])}")
+    for owed in answer["owed"]:
+        topics = ", ".join(owed["topics"][:5]) + (", …" if len(owed["topics"]) > 5 else "")
+        replicas = plural(owed["replicas"], "replica")
+        say(f"Broker {owed['broker']} still has {replicas} that it should have deleted, of {topics}.")
     if answer["ends_in_ms"] is not None:
         say(f"It goes on answering for {answer['ends_in_ms'] / 1000:g} s and then ends.")
 
 
 def find_controller(data: Path | None) -> ControllerReady:
-    """What the running controller of a folder wrote; OfficeError when there is none."""
+    """The ready file of a folder's running controller; OfficeError when there is none."""
     here = Path.cwd()
     folders = [data] if data is not None else [each / DEFAULT_DATA for each in (here, *here.parents)]
     for path in (folder / part / READY_FILE for folder in folders for part in ("", "controller")):
@@ -105,11 +194,15 @@ def find_controller(data: Path | None) -> ControllerReady:
 def _post(ready: ControllerReady, command: str, body: dict[str, Any]) -> dict[str, Any]:
     from aiocontroller.server.http import TOKEN_HEADER
 
-    request = urllib.request.Request(
-        f"{ready.http}/{command}",
-        data=json.dumps(body).encode(),
-        headers={TOKEN_HEADER: ready.token, "Content-Type": "application/json"},
-    )
+    headers = {TOKEN_HEADER: ready.token, "Content-Type": "application/json"}
+    return _ask(ready, urllib.request.Request(f"{ready.http}/{command}", json.dumps(body).encode(), headers))
+
+
+def _get(ready: ControllerReady, page: str) -> dict[str, Any]:
+    return _ask(ready, urllib.request.Request(f"{ready.http}/{page}"))
+
+
+def _ask(ready: ControllerReady, request: urllib.request.Request) -> dict[str, Any]:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(request, timeout=TIMEOUT_S) as response:
@@ -119,9 +212,10 @@ def _post(ready: ControllerReady, command: str, body: dict[str, Any]) -> dict[st
         with error:
             text = error.read().decode("utf-8", "replace")
         try:
-            text = json.loads(text)["error"]
+            found = json.loads(text)
+            message = f"controller {ready.id} does not: {found['error']}"
         except (ValueError, KeyError, TypeError):
-            pass
-        raise OfficeError(f"controller {ready.id} does not: {text}") from None
+            raise OfficeError(f"controller {ready.id} does not: {text}") from None
+        raise RefusedError(message, found) from None
     except (OSError, ValueError) as error:
         raise OfficeError(f"controller {ready.id} (process {ready.pid}) does not answer: {error}") from error

@@ -1,6 +1,6 @@
-"""What commands print: one JSON object, or a table and sentences.
+"""Output of commands: one JSON object, or a table and sentences.
 
-A command that runs until it is told to end prints ``in_background``: nothing waits for its reader.
+A command that runs until it is told to stop prints ``in_background``, without waiting for its reader.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ import msgspec
 
 from aiocontroller.cli.background import BackgroundWriter
 
-JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 _background: BackgroundWriter | None = None
 
 
 def in_background(writer: BackgroundWriter) -> None:
-    """From now on what is printed goes through ``writer``."""
+    """Print through ``writer`` from now on."""
     global _background  # noqa: PLW0603 - standard output is one for the process
     _background = writer
 
 
 def print_json(value: object) -> None:
-    """One line, flushed, so that a reader at the other end of a pipe sees it at once."""
+    """Print one line and flush it, so that the reader of a pipe sees it at once."""
     say(msgspec.json.encode(value, enc_hook=str).decode())
 
 
 def say(text: str) -> None:
-    """BrokenPipeError when nobody reads any more."""
+    """BrokenPipeError when the reader is gone."""
     if _background is None:
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
     elif not _background.write(text + "\n") and _background.broken:
-        raise BrokenPipeError("nobody reads what is printed")
+        raise BrokenPipeError("the reader of the output is gone")
 
 
 def dropped_lines(count: int, as_json: bool) -> str:
-    """What stands in place of lines that were not read in time."""
+    """The text in place of dropped lines."""
     if as_json:
         return msgspec.json.encode({"event": "dropped", "lines": count}).decode() + "\n"
     return f"… {plural(count, 'line')} dropped\n"

@@ -8,7 +8,7 @@ import click
 
 
 def key_values(texts: Sequence[str], option: str) -> dict[str, str]:
-    """``option`` is named where one of them is none."""
+    """Parse the texts; the error for an invalid one names ``option``."""
     found = {}
     for text in texts:
         key, separator, value = text.partition("=")
@@ -22,6 +22,14 @@ def _parsed(_context: click.Context, _option: click.Parameter, texts: tuple[str,
     return key_values(texts, "--property")
 
 
+KEEP_OURS = click.option(
+    "--keep-ours",
+    "keep_ours",
+    multiple=True,
+    metavar="NAME",
+    help="Obey this setting as it is here, whatever brokers have; may be repeated; 'all' for every one "
+    "(aiocontroller.keep.ours).",
+)
 PROPERTIES = click.option(
     "--property",
     "properties",

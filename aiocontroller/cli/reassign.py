@@ -1,4 +1,4 @@
-"""``aiocontroller reassign``: move replicas by a plan in Kafka's format, take moves back, list what is under way."""
+"""``aiocontroller reassign``: starts reassignments from a plan in Kafka's format, cancels and lists them."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from aiocontroller.core.errors import AioControllerError, BadInputError, KafkaEr
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 
 if TYPE_CHECKING:
-    from aiocontroller.wire.admin_messages import Outcome, Targets
+    from aiocontroller.wire.long_requests import Outcome
+    from aiocontroller.wire.reassignments import Targets
     from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 
 
 @click.command()
 @click.option("--plan", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Kafka's JSON plan.")
-@click.option("--cancel", is_flag=True, help="Take back what is under way: all of it, or what --plan names.")
-@click.option("--list", "list_", is_flag=True, help="Show what is under way: all of it, or what --plan names.")
+@click.option("--cancel", is_flag=True, help="Cancel all reassignments, or those that --plan names.")
+@click.option("--list", "list_", is_flag=True, help="List all reassignments, or those that --plan names.")
 @cluster_options
 @JSON
 def reassign(
     plan: Path | None, cancel: bool, list_: bool, data: Path | None, zookeeper: str | None, as_json: bool
 ) -> None:
-    """Move replicas to other brokers, or take a move back.
+    """Reassign replicas to other brokers; cancel and list reassignments.
 
     A plan is what Kafka's own tool takes: {"version": 1, "partitions": [{"topic": "t", "partition": 0,
     "replicas": [1, 2]}]}, preferred leader first.
@@ -51,9 +52,9 @@ def reassign(
 
 
 MAX_PLAN_BYTES = 100 * 1024 * 1024
-"""As large as a request to a broker may be."""
+"""The largest request that a broker accepts."""
 REQUEST_BYTES = 256 * 1024
-"""Of a plan in one request, about: the controller does one at a time, and other events in between."""
+"""Approximate size of one request; a large plan is split, so that the controller can handle events in between."""
 
 # -- plans -------------------------------------------------------------------------------------------------------------
 
@@ -73,12 +74,12 @@ class _Plan(msgspec.Struct):
 class Plan(NamedTuple):
     targets: dict[TopicPartition, tuple[int, ...]]
     with_log_dirs: int
-    """How many entries name log directories, which this controller does not move replicas between."""
+    """Number of entries that name log directories, which this controller ignores."""
 
 
 def read_plan(path: Path) -> Plan:
-    """BadInputError naming the file, what was found and what was expected.  Replica lists are the controller's to
-    judge."""
+    """Read a plan; BadInputError names the file, what was found and what was expected.  The controller validates the
+    replica lists."""
     size = path.stat().st_size
     if size > MAX_PLAN_BYTES:
         raise BadInputError(f"{path}: found {size:,} bytes, expected a plan of {MAX_PLAN_BYTES:,} at most")
@@ -113,7 +114,7 @@ async def _under_way(
 ) -> dict[TopicPartition, ReplicaAssignment]:
     from aiocontroller.cli.controller_client import ask_controller
     from aiocontroller.net.real import real_world
-    from aiocontroller.wire import admin_messages as wire
+    from aiocontroller.wire import reassignments as wire
     from aiocontroller.wire.apis import ApiKey
 
     answer = await ask_controller(
@@ -131,7 +132,7 @@ async def _under_way(
 async def _altered(address: str, wanted: Targets | None, cancel: bool) -> tuple[Targets, dict[TopicPartition, Outcome]]:
     from aiocontroller.cli.controller_client import ask_controller
     from aiocontroller.net.real import real_world
-    from aiocontroller.wire import admin_messages as wire
+    from aiocontroller.wire import reassignments as wire
     from aiocontroller.wire.apis import ApiKey
 
     async with connected(address) as zk:
@@ -156,7 +157,7 @@ async def _altered(address: str, wanted: Targets | None, cancel: bool) -> tuple[
 
 
 def in_parts(targets: Targets) -> Iterator[Targets]:
-    """Of about ``REQUEST_BYTES``, in their order."""
+    """Split the plan into requests of about ``REQUEST_BYTES``, in order."""
     part: dict[TopicPartition, Sequence[int] | None] = {}
     size = 0
     for tp, replicas in targets.items():
@@ -188,7 +189,7 @@ def _show_under_way(under_way: dict[TopicPartition, ReplicaAssignment], as_json:
     elif rows:
         say(table(columns, [[*row[:3], row[3] or None, row[4] or None] for row in rows]))
     else:
-        say("No reassignment is under way.")
+        say("No reassignment is in progress.")
 
 
 def _show_results(targets: Targets, results: dict[TopicPartition, Outcome], as_json: bool, *, cancel: bool) -> None:
@@ -197,7 +198,7 @@ def _show_results(targets: Targets, results: dict[TopicPartition, Outcome], as_j
     if as_json:
         print_json({"cancelled" if cancel else "reassigned": shown})
     elif not shown:
-        say("No reassignment is under way.")
+        say("No reassignment is in progress.")
     else:
         if failed:
             say(table(("topic", "partition", "result"), [(r["topic"], r["partition"], as_words(r)) for r in shown]))
@@ -208,7 +209,7 @@ def _show_results(targets: Targets, results: dict[TopicPartition, Outcome], as_j
 
 
 def outcome_row(tp: TopicPartition, code: int, message: str) -> dict[str, Any]:
-    """One partition of an answer, as JSON shows it."""
+    """One partition of an answer, as JSON values."""
     from aiocontroller.cli.controller_client import code_name
 
     return {

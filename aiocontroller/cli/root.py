@@ -1,4 +1,4 @@
-"""The program's top: which commands there are, and how an error ends."""
+"""The program's entry point: the table of commands, and the handling of errors."""
 
 from __future__ import annotations
 
@@ -12,22 +12,30 @@ from aiocontroller.core.errors import AioControllerError
 
 COMMANDS = {
     "up": ("aiocontroller.cli.up:up", "Start a whole cluster on this machine, with a live view."),
-    "run": ("aiocontroller.cli.run:run", "Run a controller for the cluster of a ZooKeeper."),
-    "takeover": ("aiocontroller.cli.office:takeover", "Have a running controller take the role from the brokers."),
-    "release": ("aiocontroller.cli.office:release", "Have a running controller give the role back to the brokers."),
-    "status": ("aiocontroller.cli.status:status", "Who is the controller, who leads what, what is offline."),
+    "run": ("aiocontroller.cli.run:run", "Run a controller for an existing cluster."),
+    "takeover": ("aiocontroller.cli.office:takeover", "Make a running controller take the role from the brokers."),
+    "release": ("aiocontroller.cli.office:release", "Make a running controller give the role back to the brokers."),
+    "settings": ("aiocontroller.cli.office:settings", "Show the settings of a running controller and their sources."),
+    "status": ("aiocontroller.cli.status:status", "Show the controller, the brokers, and what is offline."),
     "topics": ("aiocontroller.cli.topics:topics", "Create, list, describe, alter and delete topics."),
-    "reassign": ("aiocontroller.cli.reassign:reassign", "Move replicas to other brokers, or take a move back."),
-    "elect": ("aiocontroller.cli.elect:elect", "Elect preferred leaders, or unclean ones."),
+    "reassign": (
+        "aiocontroller.cli.reassign:reassign",
+        "Reassign replicas to other brokers; cancel and list reassignments.",
+    ),
+    "elect": ("aiocontroller.cli.elect:elect", "Elect preferred leaders, or leaders from outside the ISR."),
+    "debts": (
+        "aiocontroller.cli.debts:debts",
+        "List replicas that brokers still have to delete; drop them from the list.",
+    ),
     "analyze": (
         "aiocontroller.cli.analyze:analyze",
-        "Say from journals and Kafka's logs what happened to availability.",
+        "Report incidents and availability from journals and Kafka's logs.",
     ),
-    "simulate": ("aiocontroller.cli.simulate:simulate", "Run clusters in memory, full of faults, from seeds."),
-    "storm": ("aiocontroller.cli.storm:storm", "Break real processes by a seed and check what they wrote down."),
-    "cluster": ("aiocontroller.cli.cluster:cluster", "Kill, stop and start parts of the cluster that 'up' runs."),
+    "simulate": ("aiocontroller.cli.simulate:simulate", "Simulate clusters with faults in memory, each from a seed."),
+    "storm": ("aiocontroller.cli.storm:storm", "Inject faults into real processes and check the results."),
+    "cluster": ("aiocontroller.cli.cluster:cluster", "Kill, stop and start processes of the cluster that 'up' runs."),
 }
-"""Name -> where it is (imported only when it is used) and its line in the help."""
+"""Name -> location (imported only when used) and line in the help."""
 
 
 class LazyGroup(click.Group):
@@ -76,7 +84,7 @@ def run(arguments: list[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         code = 130
     except BrokenPipeError:
-        # Whoever read our output (head, a pager) has seen enough; nothing may be written at exit either.
+        # The reader of our output (head, a pager) has exited; nothing may be written at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except (AioControllerError, OSError, BaseExceptionGroup) as error:
@@ -90,7 +98,7 @@ def run(arguments: list[str] | None = None) -> None:
 
 
 def explain(error: BaseException) -> list[str] | None:
-    """One line for each operating error in it; None when there is anything else in it, which is a bug."""
+    """One line for each operating error in the group; None when it contains any other error, which is a bug."""
     if isinstance(error, BaseExceptionGroup):
         parts = [explain(inner) for inner in error.exceptions]
         return None if None in parts else [line for part in parts for line in part or ()]

@@ -1,4 +1,4 @@
-"""``aiocontroller run``: one controller process, in office or standing by."""
+"""``aiocontroller run``: one controller process, active or standing by."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 from aiocontroller.cli.background import BackgroundLog
 from aiocontroller.cli.long_running import LongRunning
 from aiocontroller.cli.output import JSON, print_json, say
-from aiocontroller.cli.properties import PROPERTIES
+from aiocontroller.cli.properties import KEEP_OURS, PROPERTIES
 from aiocontroller.data_folder import FolderLock, make_private_folder
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 READY_FILE = "controller.json"
-"""In the data folder while the controller runs, once its ports are open and ZooKeeper is connected."""
+"""Exists in the data folder while the controller runs, from when its ports are open and ZooKeeper is connected."""
 
 
 class ControllerReady(msgspec.Struct, frozen=True):
@@ -32,7 +32,9 @@ class ControllerReady(msgspec.Struct, frozen=True):
     http: str
     listeners: list[str]
     token: str
-    """For commands by HTTP; not printed."""
+    """Token for HTTP commands; not printed."""
+    zookeeper: str = ""
+    """The ZooKeeper connect string."""
 
 
 @click.command()
@@ -40,22 +42,29 @@ class ControllerReady(msgspec.Struct, frozen=True):
     "--config",
     "file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Properties by Kafka's names; a broker's server.properties will do.",
+    help="Properties file with Kafka's names, such as a broker's server.properties.",
 )
-@click.option("--zookeeper", metavar="HOST:PORT[/CHROOT]", help="zookeeper.connect")
-@click.option("--id", "controller_id", metavar="N", help="aiocontroller.id; no broker may have it")
-@click.option("--listen", metavar="HOST:PORT", help="Where brokers reach this controller (listeners).")
-@click.option("--http-port", metavar="PORT", help="aiocontroller.http.port; 0 takes a free one")
+@click.option("--zookeeper", metavar="HOST:PORT[/CHROOT]", help="The property zookeeper.connect.")
+@click.option(
+    "--id", "controller_id", metavar="N", help="The property aiocontroller.id; no broker may have the same id."
+)
+@click.option("--listen", metavar="HOST:PORT", help="Where brokers reach this controller (the property listeners).")
+@click.option("--http-port", metavar="PORT", help="The property aiocontroller.http.port; 0 takes a free port.")
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
-    help="For the journal (DIR/journal) and controller.json.",
+    help="Folder for the journal (DIR/journal) and controller.json.",
 )
 @PROPERTIES
+@KEEP_OURS
 @click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="Least severe level that is logged.",
 )
-@click.option("--debug", is_flag=True, help="Allow POST /debug/expire-session, for tests of failover.")
+@click.option("--debug", is_flag=True, help="Accept POST /debug/expire-session, for tests of failover.")
 @JSON
 def run(
     file: Path | None,
@@ -65,16 +74,17 @@ def run(
     http_port: str | None,
     data: Path | None,
     properties: dict[str, str],
+    keep_ours: tuple[str, ...],
     log_level: str,
     debug: bool,
     as_json: bool,
 ) -> None:
-    """Run a controller for the cluster of a ZooKeeper.
+    """Run a controller for an existing cluster.
 
-    It takes the role when nobody has it, else it stands by until nobody has; 'aiocontroller takeover' makes it take the
-    role from a broker, 'aiocontroller release' give it back. So do Ctrl-C and SIGTERM: the process ends within 5 s
-    (within 15 s, if a release was under way), with exit code 0, or 1 if something had to be left undone; the log says
-    what. A second signal ends it at once, with 128 + the signal's number.
+    It takes the role if the role is vacant, and stands by otherwise. 'aiocontroller takeover' makes it take the role
+    from a broker; 'aiocontroller release', Ctrl-C and SIGTERM make it give the role back. A signal ends the process
+    within 5 s (15 s if a release had begun), with exit code 0, or 1 if something was left undone, which the log names.
+    A second signal ends it at once, with exit code 128 + the signal's number.
     """
     process = LongRunning(as_json)
     from aiocontroller.config import load_config
@@ -84,6 +94,7 @@ def run(
         "aiocontroller.id": controller_id,
         "listeners": f"PLAINTEXT://{listen}" if listen is not None else None,
         "aiocontroller.http.port": http_port,
+        "aiocontroller.keep.ours": ",".join(keep_ours) or None,
     }
     overrides = properties | {key: value for key, value in named.items() if value is not None}
     config, warnings = load_config(file, os.environ, overrides)
@@ -106,6 +117,7 @@ def run(
             http=f"http://{config.aiocontroller_http_host}:{service.http_port}",
             listeners=[f"{e.listener}://{e.host}:{e.port}" for e in service.endpoints],
             token=service.token,
+            zookeeper=config.zookeeper_connect,
         )
         if data is not None:
             process.ending.at_exit(lambda: (data / READY_FILE).unlink(missing_ok=True))
@@ -115,7 +127,7 @@ def run(
         else:
             say(
                 f"Controller {ready.id} is connected to ZooKeeper at {config.zookeeper_connect}, "
-                f"listens on {', '.join(ready.listeners)} and shows itself at {ready.http}/status"
+                f"listens on {', '.join(ready.listeners)} and serves {ready.http}/status"
             )
 
     def work() -> int:
@@ -127,7 +139,7 @@ def run(
 
 
 def write_ready(path: Path, ready: ControllerReady) -> None:
-    """Whole or not at all, for whoever waits for it; readable by its owner only."""
+    """Write the file atomically, since other processes wait for it; readable by its owner only."""
     make_private_folder(path.parent)
     unfinished = path.with_suffix(f".{os.getpid()}.tmp")
     unfinished.unlink(missing_ok=True)

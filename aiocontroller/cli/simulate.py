@@ -1,4 +1,4 @@
-"""``aiocontroller simulate``: clusters in memory, drawn from seeds; what they violate, and whether they would tell."""
+"""``aiocontroller simulate``: runs clusters in memory by seeds, reports violations, and tests the checkers."""
 
 from __future__ import annotations
 
@@ -25,23 +25,31 @@ MOST_UNREACHED = 200
 
 
 @click.command()
-@click.option("--seeds", type=click.IntRange(1), help="How many to run.  [default: 100]")
-@click.option("--from", "first", type=click.IntRange(0), default=1, show_default=True, help="The first of them.")
-@click.option("--fresh", is_flag=True, help="Seeds that nobody has run before, from the clock.")
-@click.option("--seed", type=click.IntRange(0), help="Replay one: several times, in other processes too.")
+@click.option("--seeds", type=click.IntRange(1), help="Number of seeds to run.  [default: 100]")
+@click.option("--from", "first", type=click.IntRange(0), default=1, show_default=True, help="The first seed.")
+@click.option("--fresh", is_flag=True, help="Take new seeds, from the clock.")
+@click.option("--seed", type=click.IntRange(0), help="Replay one seed several times, also in other processes.")
 @click.option(
     "--scenario",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Play the steps of a file and tell what happens; docs/scenarios.md.",
+    help="Play the steps of this file and print what happens; docs/scenarios.md.",
 )
-@click.option("--shrink", is_flag=True, help="With --seed: leave out steps for as long as it still fails.")
-@click.option("--crash-points", is_flag=True, help="With --seed: kill the controller at each write and await.")
-@click.option("--crash-point", metavar="TEXT", help='One of them again, such as "at await 17".')
-@click.option("--zoo", is_flag=True, help="Put known bugs into the program and count the seeds that find them.")
+@click.option("--shrink", is_flag=True, help="With --seed: remove steps while the run still fails.")
+@click.option(
+    "--crash-points", is_flag=True, help="With --seed: kill the controller at each write and each await, one run each."
+)
+@click.option("--crash-point", metavar="TEXT", help='With --seed: repeat one crash point, such as "at await 17".')
+@click.option("--zoo", is_flag=True, help="Inject known bugs into the program and count the seeds that find them.")
 @click.option("--bug", "bugs", multiple=True, metavar="TEXT", help="With --zoo: only bugs whose name contains this.")
-@click.option("--tries", type=click.IntRange(1), default=5, show_default=True, help="With --zoo.")
-@click.option("--most", type=click.IntRange(1), default=200, show_default=True, help="With --zoo: seeds for each try.")
-@click.option("--jobs", type=click.IntRange(1), help="Processes.  [default: one for each core]")
+@click.option("--tries", type=click.IntRange(1), default=5, show_default=True, help="With --zoo: tries for each bug.")
+@click.option(
+    "--most",
+    type=click.IntRange(1),
+    default=200,
+    show_default=True,
+    help="With --zoo: largest number of seeds for each try.",
+)
+@click.option("--jobs", type=click.IntRange(1), help="Number of processes.  [default: one for each core]")
 @JSON
 def simulate(
     seeds: int | None,
@@ -59,7 +67,7 @@ def simulate(
     jobs: int | None,
     as_json: bool,
 ) -> None:
-    """Run clusters in memory, full of faults, from seeds.
+    """Simulate clusters with faults in memory, each from a seed.
 
     Controllers, brokers, ZooKeeper and the network run on virtual time: the whole program, one seed each.
 

@@ -18,7 +18,7 @@ UNREADABLE_SHOWN = 20
 @cluster_options
 @JSON
 def status(data: Path | None, zookeeper: str | None, as_json: bool) -> None:
-    """Who is the controller, who leads what, what is offline."""
+    """Show the controller, the brokers, and what is offline."""
     shown = asyncio.run(_read(find_zookeeper(data, zookeeper)))
     if as_json:
         print_json(shown)

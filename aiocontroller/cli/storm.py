@@ -1,4 +1,4 @@
-"""``aiocontroller storm``: real processes under faults from a seed, and what the checkers say of them."""
+"""``aiocontroller storm``: runs real processes under faults drawn from a seed, and reports the checkers' verdict."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,17 +25,23 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command()
-@click.option("--minutes", type=click.FloatRange(0, min_open=True), default=10, show_default=True)
-@click.option("--seed", type=click.IntRange(0), help="What the faults are drawn from.  [default: from the clock]")
-@click.option("--scenario", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Steps from a file.")
-@click.option("--brokers", type=click.IntRange(1, 20), help="[default: 3, or the scenario's]")
-@click.option("--controllers", type=click.IntRange(1, 5), help="[default: 2, or the scenario's]")
-@click.option("--ensemble", is_flag=True, help="Three ZooKeeper servers; the one that leads is killed and suspended.")
-@PROPERTIES
-@click.option("--json", "json_file", type=_FILE, metavar="FILE", help="The verdict for programs.")
-@click.option("--report", type=_FILE, metavar="FILE.html", help="The verdict as a page with a timeline.")
+@click.option("--minutes", type=click.FloatRange(0, min_open=True), default=10, show_default=True, help="Duration.")
+@click.option("--seed", type=click.IntRange(0), help="Seed of the faults.  [default: from the clock]")
 @click.option(
-    "--data", type=click.Path(file_okay=False, path_type=Path), help="Logs and journals; kept if it is given."
+    "--scenario", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Play the steps of this file."
+)
+@click.option("--brokers", type=click.IntRange(1, 20), help="Number of brokers.  [default: 3, or the scenario's]")
+@click.option(
+    "--controllers", type=click.IntRange(1, 5), help="Number of controllers.  [default: 2, or the scenario's]"
+)
+@click.option("--ensemble", is_flag=True, help="Run three ZooKeeper servers; faults hit the one that leads.")
+@PROPERTIES
+@click.option("--json", "json_file", type=_FILE, metavar="FILE", help="Write the verdict as JSON.")
+@click.option("--report", type=_FILE, metavar="FILE.html", help="Write the verdict as a page with a timeline.")
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for logs and journals; without it they are deleted.",
 )
 def storm(
     minutes: float,
@@ -48,7 +55,7 @@ def storm(
     report: Path | None,
     data: Path | None,
 ) -> None:
-    """Break real processes by a seed and check what they wrote down.
+    """Inject faults into real processes and check the results.
 
     ZooKeeper, brokers and controllers run as processes of their own. Signals, TCP faults, full disks and restarts are
     drawn from the seed; after each round everything is healed and the cluster must become whole. docs/chaos.md says
@@ -58,6 +65,8 @@ def storm(
     from aiocontroller.chaos.processes.storm import Storm
     from aiocontroller.chaos.scenario import read_scenario
 
+    if report is not None and find_spec("jinja2") is None:  # before the storm and not after it
+        raise BadInputError("--report: Jinja is missing: pip install 'aiocontroller[pipeline]'")
     if data is not None and data.exists() and any(data.iterdir()):
         raise BadInputError(f"--data: found {data} with something in it, expected a new folder")
     plan = read_scenario(scenario) if scenario is not None else None

@@ -1,4 +1,4 @@
-"""What happened while the cluster ran, from the journals: complete also over the deaths of controllers."""
+"""Summarizes a cluster's run from the journals, which are complete even across deaths of controllers."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ import msgspec
 from aiocontroller.journal.records import Record, decode_record
 
 EVENT_MARK = b'"kind":"event"'
-"""In every line that records an event: cheaper to look for than to decode the others."""
+"""Part of every line that records an event; searching for it is cheaper than decoding all lines."""
 
 
 def journal_files(data: Path, *, since_us: int = 0) -> list[Path]:
-    """All segments below ``data``, complete or not, of processes that began after ``since_us``."""
+    """All segments below ``data``, complete or not, of processes that started after ``since_us``."""
     return sorted(p for p in data.rglob("*journal-*.jsonl") if p.is_file() and _start_us(p) >= since_us)
 
 
 def _start_us(path: Path) -> int:
-    """From the name, ``journal-{node}-{epoch}-{start}-{segment}``; 0 for another one."""
+    """The start in the name ``journal-{node}-{epoch}-{start}-{segment}``; 0 for other names."""
     parts = path.name.split("-")
     return int(parts[3]) if len(parts) == 5 and parts[3].isdigit() else 0
 
 
 def count_events(files: Iterable[Path]) -> dict[str, Any]:
-    """``records`` in all, and ``events``: how often each was handled, how long it waited and took, by count."""
+    """``records``: total number; ``events``: count, waiting and handling times of each, most frequent first."""
     waited: dict[str, list[int]] = defaultdict(list)
     took: dict[str, list[int]] = defaultdict(list)
     records = 0
@@ -71,7 +71,7 @@ def _lines(files: Iterable[Path]) -> Iterator[bytes]:
 
 
 def decoded(line: bytes) -> Record | None:
-    """None for a torn line."""
+    """Decode a line; None for a torn one."""
     try:
         return decode_record(line)
     except msgspec.DecodeError:

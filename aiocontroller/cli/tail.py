@@ -1,23 +1,28 @@
-"""The controllers' events as they are written to the journal: none is missed, whichever controller handled it."""
+"""Follows the events of all controllers in their journals, without missing any, and what each of them did."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from aiocontroller.cli.summary import EVENT_MARK, decoded, journal_files
+from aiocontroller.cli.happenings import Happenings
+from aiocontroller.cli.summary import decoded, journal_files
+from aiocontroller.journal.records import Record
 
 READ_AT_ONCE_BYTES = 32 << 20
-"""A look never takes longer than reading this; the rest comes with the next one."""
+"""Most bytes read in one call; the next one reads the rest."""
 
 
 class JournalTail:
-    """Follows all segments below ``data`` of processes that began after ``since_us``."""
+    """Follows all segments below ``data`` of processes that started after ``since_us``."""
 
     def __init__(self, data: Path, since_us: int) -> None:
         self._data, self._since_us = data, since_us
         self._read: dict[str, int] = {}
-        """Bytes taken, by the segment's final name: it is renamed while it is followed."""
+        """Bytes read, by the segment's final name, since a segment is renamed while it is followed."""
+        self._happenings: defaultdict[tuple[str, ...], Happenings] = defaultdict(Happenings)
+        """By node and start of the process."""
 
     def new_events(self) -> list[dict[str, Any]]:
         """The events recorded since the last call, oldest first."""
@@ -31,22 +36,21 @@ class JournalTail:
                     file.seek(start)
                     data = file.read(left)
             except FileNotFoundError:
-                continue  # renamed just now; the next look finds it
+                continue  # just renamed; the next call finds it
             whole = data[: data.rfind(b"\n") + 1]
             self._read[name] = start + len(whole)
             left -= len(data)
-            events += (
-                event for line in whole.splitlines() if EVENT_MARK in line and (event := _event(line)) is not None
-            )
+            happenings = self._happenings[tuple(name.split("-")[1:4:2])]
+            for record in map(decoded, whole.splitlines()):
+                text = None if record is None else happenings.take(record)
+                if record is not None and text is not None:
+                    events.append(_event(record, text))
             if left <= 0:
                 break
         return sorted(events, key=lambda event: int(event["at_us"]))
 
 
-def _event(line: bytes) -> dict[str, Any] | None:
-    record = decoded(line)
-    if record is None or record.event is None:
-        return None
+def _event(record: Record, text: str) -> dict[str, Any]:
     return {
         "controller": record.node,
         "epoch": record.epoch,
@@ -56,4 +60,5 @@ def _event(line: bytes) -> dict[str, Any] | None:
         "queue_us": record.queue_us or 0,
         "processing_us": record.processing_us or 0,
         "detail": record.detail or "",
+        "text": text,
     }

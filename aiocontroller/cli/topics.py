@@ -1,4 +1,4 @@
-"""``aiocontroller topics``: administration by the znodes that Kafka's tools write; the controller does the rest."""
+"""``aiocontroller topics``: writes the same znodes as Kafka's tools; the controller does the rest."""
 
 from __future__ import annotations
 
@@ -31,14 +31,16 @@ def topics() -> None:
 
 @topics.command()
 @click.argument("name")
-@click.option("--partitions", type=click.IntRange(1), default=1, show_default=True)
-@click.option("--replication-factor", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--partitions", type=click.IntRange(1), default=1, show_default=True, help="Number of partitions.")
+@click.option(
+    "--replication-factor", type=click.IntRange(1), default=1, show_default=True, help="Replicas of each partition."
+)
 @click.option(
     "--replica-assignment",
     metavar="1:2,2:3,…",
-    help="Broker ids of each partition's replicas, preferred leader first, instead of the two above.",
+    help="Broker ids of each partition's replicas, preferred leader first; instead of the two options above.",
 )
-@click.option("--config", "configs", multiple=True, metavar="KEY=VALUE", help="May be repeated.")
+@click.option("--config", "configs", multiple=True, metavar="KEY=VALUE", help="Topic configuration; may be repeated.")
 @cluster_options
 @JSON
 def create(
@@ -75,7 +77,7 @@ def create(
 @cluster_options
 @JSON
 def list_(data: Path | None, zookeeper: str | None, as_json: bool) -> None:
-    """Names of all topics."""
+    """List the names of all topics."""
     names = _with_admin(data, zookeeper, lambda admin: admin.list_topics())
     if as_json:
         print_json({"topics": names})
@@ -88,7 +90,7 @@ def list_(data: Path | None, zookeeper: str | None, as_json: bool) -> None:
 @cluster_options
 @JSON
 def describe(names: tuple[str, ...], data: Path | None, zookeeper: str | None, as_json: bool) -> None:
-    """Partitions, leaders and configuration of the topics named, or of all."""
+    """Show partitions, leaders and configuration of the named topics, or of all."""
     found, bad = _with_admin(data, zookeeper, lambda admin: admin.describe_topics(names or None))
     missing = sorted(set(names) - {t.topic for t in found} - {b.path.rpartition("/")[2] for b in bad})
     if as_json:
@@ -106,8 +108,16 @@ def describe(names: tuple[str, ...], data: Path | None, zookeeper: str | None, a
 @topics.command()
 @click.argument("name")
 @click.option("--partitions", type=click.IntRange(1), help="New number of partitions; it can only grow.")
-@click.option("--config", "configs", multiple=True, metavar="KEY=VALUE", help="Set; may be repeated.")
-@click.option("--delete-config", "deleted", multiple=True, metavar="KEY", help="Back to the default; may be repeated.")
+@click.option(
+    "--config", "configs", multiple=True, metavar="KEY=VALUE", help="Set a topic configuration; may be repeated."
+)
+@click.option(
+    "--delete-config",
+    "deleted",
+    multiple=True,
+    metavar="KEY",
+    help="Reset a topic configuration to its default; may be repeated.",
+)
 @cluster_options
 @JSON
 def alter(
@@ -167,7 +177,7 @@ def delete(names: tuple[str, ...], data: Path | None, zookeeper: str | None, as_
 def place_topic(
     brokers: Sequence[tuple[int, str | None]], partitions: int, replication_factor: int, chance: Random
 ) -> dict[int, tuple[int, ...]]:
-    """Where a new topic's replicas go: Kafka's placement, from a start drawn by chance as Kafka draws it."""
+    """Assign a new topic's replicas by Kafka's placement, from a random start as in Kafka."""
     from aiocontroller.core.replica_placement import assign_replicas_to_brokers
 
     at_most = max(len(brokers), 1)
@@ -181,14 +191,14 @@ def place_topic(
 
 
 def check_count(topic: str, brokers: Sequence[tuple[int, str | None]], partitions: int, factor: int) -> None:
-    """TopicError where so many partitions do not fit into a topic's znode, before they are placed."""
+    """TopicError before placement if so many partitions do not fit into a topic's znode."""
     from aiocontroller.zookeeper.topic_rules import check_partition_count
 
     check_partition_count(topic, partitions, min(factor, len(brokers)), [broker for broker, _ in brokers])
 
 
 def new_topic_id() -> bytes:
-    """By chance; none that a command line would take for an option, as in Kafka."""
+    """A random topic id, but as in Kafka none that looks like a command-line option."""
     while base64.urlsafe_b64encode(topic_id := uuid.uuid4().bytes).startswith(b"-"):
         pass
     return topic_id

@@ -1,4 +1,4 @@
-"""``aiocontroller up``: ZooKeeper, brokers and controller on this machine, shown until it ends."""
+"""``aiocontroller up``: runs ZooKeeper, brokers and a controller on this machine, with a live view."""
 
 from __future__ import annotations
 
@@ -31,24 +31,26 @@ _PORT = click.IntRange(0, 65535)
 
 
 @click.command()
-@click.option("--brokers", type=click.IntRange(1, 200), default=3, show_default=True)
+@click.option("--brokers", type=click.IntRange(1, 200), default=3, show_default=True, help="Number of brokers.")
 @click.option(
     "--kafka",
     metavar="VERSION",
-    help="Real, unmodified Kafka brokers of this version (3.9, 3.6, 3.4, 3.0, 2.8, or a full one); needs Java, and "
+    help="Run unmodified Kafka brokers of this release (3.9, 3.6, 3.4, 3.0, 2.8, or a full version); needs Java, and "
     "Maven to fetch them. Default: simulated brokers.",
 )
-@click.option("--topics", type=click.IntRange(0), default=4, show_default=True)
-@click.option("--partitions", type=click.IntRange(1), default=8, show_default=True, help="Of each topic.")
+@click.option("--topics", type=click.IntRange(0), default=4, show_default=True, help="Number of topics.")
+@click.option("--partitions", type=click.IntRange(1), default=8, show_default=True, help="Partitions of each topic.")
 @click.option("--replication-factor", type=click.IntRange(1), help="Default: 3, or the number of brokers if less.")
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
     default=DEFAULT_DATA,
     show_default=True,
-    help="Logs, journal, ZooKeeper's data; the next start goes on with what is in it.",
+    help="Folder for logs, journal and ZooKeeper's data; a later start resumes from it.",
 )
-@click.option("--minutes", type=click.FloatRange(0, min_open=True), help="End after so long; without it, on Ctrl-C.")
+@click.option(
+    "--minutes", type=click.FloatRange(0, min_open=True), help="End after this many minutes; without it, on Ctrl-C."
+)
 @click.option(
     "--storm",
     "seed",
@@ -56,12 +58,16 @@ _PORT = click.IntRange(0, 65535)
     is_flag=False,
     flag_value=1,
     metavar="[SEED]",
-    help="Kill and restart brokers, move the controller, all the time.",
+    help="Inject faults continuously: kill and restart brokers, move the controller.",
 )
-@click.option("--zookeeper-port", type=_PORT, default=0, help="0: a free one.")
-@click.option("--http-port", type=_PORT, default=0, help="The controller's, for /status and /metrics; 0: a free one.")
-@click.option("--controller-port", type=_PORT, default=0, help="Where brokers reach the controller; 0: a free one.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line; the first is the ready line.")
+@click.option("--zookeeper-port", type=_PORT, default=0, help="0 takes a free port.")
+@click.option(
+    "--http-port", type=_PORT, default=0, help="Port of the controller's /status and /metrics; 0 takes a free port."
+)
+@click.option(
+    "--controller-port", type=_PORT, default=0, help="Port where brokers reach the controller; 0 takes a free port."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line; the first is the ready line.")
 def up(
     brokers: int,
     kafka: str | None,
@@ -112,7 +118,7 @@ def up(
 
 
 def _log_to_file(data: Path) -> None:
-    """The screen belongs to the view."""
+    """Log to a file, since the live view owns the screen."""
     logging.basicConfig(
         filename=data / "up.log", level="INFO", format="%(asctime)s %(levelname)s %(message)s (%(name)s)"
     )
@@ -133,7 +139,7 @@ def _view(as_json: bool, process: LongRunning) -> View:
 
 
 class _Narrator(logging.Handler):
-    """What the supervisor logs about its processes goes to the view as well."""
+    """Passes the supervisor's log messages to the view as well."""
 
     def __init__(self, view: View) -> None:
         super().__init__(logging.INFO)
@@ -179,7 +185,7 @@ async def _up(options: ClusterOptions, view: View, minutes: float | None, seed: 
 async def _storm(
     supervisor: ClusterSupervisor, seed: int | None, say: Callable[[str], None], stop: asyncio.Event
 ) -> AsyncIterator[None]:
-    """Strikes while the block runs, if there is a seed; healed at its end, unless it is told to stop."""
+    """Run strikes during the block if there is a seed; healed at the end, unless the command is told to stop."""
     if seed is None:
         yield
         return
@@ -200,7 +206,7 @@ async def _storm(
 
 
 async def _started(supervisor: ClusterSupervisor, stop: asyncio.Event) -> bool:
-    """False when it was told to stop before everything ran; nothing runs any more then."""
+    """Start the cluster; False when told to stop before everything ran, and then nothing is left running."""
     starting = asyncio.ensure_future(supervisor.start())
     stopping = asyncio.ensure_future(stop.wait())
     try:
@@ -244,7 +250,7 @@ async def _show(
             view.show(await observer.look())
             await asyncio.sleep(LOOK_EVERY_S)
 
-    # Whatever a look waits for, the end does not wait for it.
+    # Do not wait for an observation that hangs.
     looking, stopping = asyncio.create_task(look()), asyncio.create_task(stop.wait())
     try:
         left_s = None if until_s is None else max(until_s - time.monotonic(), 0)
@@ -277,6 +283,6 @@ def _add_journal(summary: dict[str, Any], data: Path, since_us: int) -> None:
 
 
 def _short(path: Path) -> str:
-    """Relative where it is below the current directory."""
+    """The path, relative if it is below the current directory."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -1,4 +1,4 @@
-"""How ``aiocontroller up`` shows what happens: the same facts for a terminal, for a log file, and as JSON lines."""
+"""Views of ``aiocontroller up``: the same facts on a terminal, in a log file, and as JSON lines."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from typing import Any
 
 import msgspec
 
+from aiocontroller.cli.happenings import microseconds
 from aiocontroller.cli.observer import Observation
 from aiocontroller.cli.output import plural, print_json, say, table
 
-SLOW_US = 10_000
+SLOW_US = 100_000
+"""An event that takes so long is shown even if it changed nothing, since all others wait for it."""
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """Where the cluster is; in JSON the first line."""
+    """The cluster's addresses; the first line in JSON."""
 
     zookeeper: str
     bootstrap: str
@@ -26,7 +28,7 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 class View(ABC):
-    """Used as a context manager round everything that is shown."""
+    """Used as a context manager around all output."""
 
     def __enter__(self) -> View:
         return self
@@ -38,7 +40,7 @@ class View(ABC):
 
     @abstractmethod
     def progress(self, text: str) -> None:
-        """A step on the way to ready."""
+        """Show a step of the startup."""
 
     @abstractmethod
     def ready(self, facts: Facts) -> None: ...
@@ -48,14 +50,14 @@ class View(ABC):
 
     @abstractmethod
     def notice(self, text: str) -> None:
-        """Something that people should know: a process ended, a file could not be removed."""
+        """Show a notable event, such as the end of a process or a file that could not be removed."""
 
     @abstractmethod
     def summary(self, summary: dict[str, Any]) -> None: ...
 
 
 class PlainView(View):
-    """Lines, and only when something is different."""
+    """Prints lines, only when something has changed."""
 
     def __init__(self) -> None:
         self._last = ""
@@ -70,10 +72,8 @@ class PlainView(View):
         )
 
     def show(self, observation: Observation) -> None:
-        for event in worth_showing(observation.new_events):
-            waited, took = microseconds(event["queue_us"]), microseconds(event["processing_us"])
-            detail = f" {event['detail']}" if event.get("detail") else ""
-            say(f"{_time(event['at_us'])} {event['event']}: waited {waited}, took {took}{detail}")
+        for at_us, text in worth_showing(observation.new_events):
+            say(f"{_time(at_us)} {text}")
         line = _state_line(observation)
         if line != self._last:
             self._last = line
@@ -88,10 +88,10 @@ class PlainView(View):
 
 
 class JsonView(View):
-    """One object a line; ``event`` says what it is."""
+    """Prints one object per line; ``event`` is its type."""
 
     def __init__(self, aside: Callable[[str], object]) -> None:
-        """``aside`` takes what must not stand on standard output."""
+        """``aside`` takes texts that must not go to standard output."""
         self._last: dict[str, Any] = {}
         self._aside = aside
 
@@ -146,22 +146,20 @@ def summary_tables(summary: dict[str, Any]) -> list[str | tuple[list[str], list[
     return parts
 
 
-def worth_showing(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Without the brokers' plain answers: one for each request, each done in microseconds."""
-    return [
-        e
-        for e in events
-        if not e["event"].endswith("ResponseReceived") or e["processing_us"] >= SLOW_US or e.get("detail")
-    ]
+def worth_showing(events: Sequence[dict[str, Any]]) -> list[tuple[int, str]]:
+    """(time, sentence) of the events that changed something, failed, or kept the others waiting.
 
-
-def microseconds(us: float) -> str:
-    """In the unit that people read best."""
-    if us < 1000:
-        return f"{us:.0f} µs"
-    if us < 1_000_000:
-        return f"{us / 1e3:.1f} ms"
-    return f"{us / 1e6:.2f} s"
+    Left out is what every cluster does all the time: answers, ISR reports that change nothing, the check for preferred
+    leaders.
+    """
+    shown = []
+    for event in events:
+        text = event["text"] or event["detail"]
+        if not text and event["processing_us"] >= SLOW_US:
+            text = f"{event['event']} took {microseconds(event['processing_us'])}"
+        if text:
+            shown.append((event["at_us"], text))
+    return shown
 
 
 def _state_line(observation: Observation) -> str:

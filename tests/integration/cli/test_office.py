@@ -58,6 +58,8 @@ def test_role_is_taken_and_given_back(controller: subprocess.Popen[bytes], kazoo
         "epoch": 2,
         "was_active": False,
         "before": None,
+        "settings": [],
+        "not_enforced": [],
     }
     done = aiocontroller("release", "--exit", "--linger", "0.1", *here)
     assert "goes on answering for 0.1 s and then ends" in done.stdout

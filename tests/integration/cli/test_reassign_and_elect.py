@@ -74,8 +74,8 @@ async def test_a_move_begins_is_listed_and_is_taken_back(cluster: Cluster, tmp_p
     service = await cluster.active()
     await cluster.create_topic("t", {0: [1, 2], 1: [2, 3]})
     await cluster.until_leaders("t", [1, 2])
-    assert await command(cluster, "reassign", "--list") == "No reassignment is under way.\n"
-    assert await command(cluster, "reassign", "--cancel") == "No reassignment is under way.\n"
+    assert await command(cluster, "reassign", "--list") == "No reassignment is in progress.\n"
+    assert await command(cluster, "reassign", "--cancel") == "No reassignment is in progress.\n"
     wanted = plan(tmp_path, {"topic": "t", "partition": 0, "replicas": [3, 1], "log_dirs": ["any", "/data"]})
     said = await command(cluster, "reassign", "--plan", wanted)
     assert said == "Begun: 1 reassignment; refused: 0.\nNote: the log_dirs of 1 partition are ignored.\n"
@@ -85,7 +85,7 @@ async def test_a_move_begins_is_listed_and_is_taken_back(cluster: Cluster, tmp_p
     assert "3,1,2" in await command(cluster, "reassign", "--list", "--plan", wanted)
     assert await command(cluster, "reassign", "--cancel") == "Taken back: 1 reassignment; refused: 0.\n"
     await idle(service)
-    assert await command(cluster, "reassign", "--list") == "No reassignment is under way.\n"
+    assert await command(cluster, "reassign", "--list") == "No reassignment is in progress.\n"
     said = await command(cluster, "reassign", "--cancel", "--plan", wanted, "--json", code=1)
     (row,) = json.loads(said)["cancelled"]
     assert (row["topic"], row["error"]) == ("t", "NO_REASSIGNMENT_IN_PROGRESS")

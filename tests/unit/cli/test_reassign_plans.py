@@ -9,7 +9,7 @@ import pytest
 from aiocontroller.cli import reassign
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import TopicPartition
-from aiocontroller.wire.admin_messages import Targets, encode_alter_partition_reassignments_request
+from aiocontroller.wire.reassignments import Targets, encode_alter_partition_reassignments_request
 
 
 def test_plan_is_asked_for_in_parts_and_nothing_is_lost() -> None:

@@ -34,8 +34,10 @@ SUMMARY: dict[str, Any] = {
 }
 
 
-def event(name: str, processing_us: int = 20) -> dict[str, Any]:
-    return {"event": name, "state": "x", "at_us": 1_700_000_000_000_000, "queue_us": 3, "processing_us": processing_us}
+def event(name: str, text: str = "", processing_us: int = 20, detail: str = "") -> dict[str, Any]:
+    """``text``: what it did."""
+    at_us = 1_700_000_000_000_000
+    return {"event": name, "at_us": at_us, "processing_us": processing_us, "detail": detail, "text": text}
 
 
 def observation(*events: dict[str, Any], status: bool = True, controller: int | None = 9) -> Observation:
@@ -55,23 +57,31 @@ def observation(*events: dict[str, Any], status: bool = True, controller: int | 
 def test_plain_lines_only_when_something_is_different(capsys: pytest.CaptureFixture[str]) -> None:
     view = PlainView()
     view.ready(FACTS)
-    view.show(observation(event("BrokerChange", 1500), event("LeaderAndIsrResponseReceived")))
+    events = [
+        event("BrokerChange", "broker 2 died: 1 leader moved, in 1.5 ms"),
+        event("AutoPreferredReplicaLeaderElection"),
+        event("TopicChange", processing_us=200_000),
+        event("IsrChangeNotification", detail="bad znode"),
+    ]
+    view.show(observation(*events))
     view.show(observation())
     view.show(observation(status=False))
     view.show(observation(status=False, controller=None))
     view.summary(SUMMARY)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("Ready: ZooKeeper 127.0.0.1:2181, brokers 127.0.0.1:9092,")
-    assert lines[1] == "22:13:20.000 BrokerChange: waited 3 µs, took 1.5 ms"
+    assert lines.pop(1) == "22:13:20.000 broker 2 died: 1 leader moved, in 1.5 ms"
+    assert lines.pop(1) == "22:13:20.000 TopicChange took 200.0 ms"
+    assert lines.pop(1) == "22:13:20.000 bad znode"
     numbers = "leaders by broker 1:1 2:gone; partitions: 2 total, 1 offline, 1 under replicated, 1 not preferred"
-    assert [line.partition(" ")[2] for line in lines[2:5]] == [
+    assert [line.partition(" ")[2] for line in lines[1:4]] == [
         f"controller 9 epoch 3; {numbers}",
         f"controller 9 does not answer at the moment; {numbers}",
         f"no controller in office; {numbers}",
     ]
-    assert lines[6] == "Ran for 12 s, controller epoch 3; at the end 2 partitions, 1 offline, 1 under-replicated."
-    assert lines[8].split() == ["BrokerChange", "2", "5", "µs", "7", "µs", "1.0", "ms", "2.0", "ms", "2.0", "ms"]
-    assert lines[9] == "40 journal records in data/journal"
+    assert lines[5] == "Ran for 12 s, controller epoch 3; at the end 2 partitions, 1 offline, 1 under-replicated."
+    assert lines[7].split() == ["BrokerChange", "2", "5", "µs", "7", "µs", "1.0", "ms", "2.0", "ms", "2.0", "ms"]
+    assert lines[8] == "40 journal records in data/journal"
 
 
 def test_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,11 +111,11 @@ def test_the_live_view_shows_the_essentials_in_any_window(height: int) -> None:
     with LiveView(console) as view:
         view.progress("zookeeper runs")
         view.ready(FACTS)
-        view.show(observation(*(event(f"Event{n}") for n in range(30))))
+        view.show(observation(*(event("BrokerChange", f"broker {n} died") for n in range(30))))
         view.notice("broker-2 killed")
         view.summary(SUMMARY)
     text = screen.getvalue()
     for words in ("zookeeper runs", "Controller 9", "epoch 3", "1 offline", "Ran for 12 s", "broker-2 killed"):
         assert words in text
-    assert "Event29" in text
-    assert ("Event10 " in text) == (height == 40)
+    assert "broker 29 died" in text
+    assert ("broker 10 died" in text) == (height == 40)

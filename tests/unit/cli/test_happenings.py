@@ -1,0 +1,101 @@
+"""What the live view says that events did, from journals of simulated clusters."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from aiocontroller.chaos.scenario import parse_scenario
+from aiocontroller.chaos.simulation import Simulation
+from aiocontroller.cli.happenings import Happenings
+from aiocontroller.journal.records import Record
+from aiocontroller.net.simulated import run
+
+IN = re.compile(r", in [\d.]+ (µs|ms|s)$")
+
+
+def happened(scenario: str) -> list[str]:
+    """The sentences of all controllers, without their durations."""
+    simulation = Simulation(parse_scenario(scenario))
+    assert run(simulation.run()).violations == []
+    said = []
+    for journal in simulation.journals:
+        happenings = Happenings()
+        for record in journal.records:
+            text = happenings.take(record)
+            if text:
+                assert IN.search(text), text
+                said.append(IN.sub("", text))
+    return said
+
+
+def test_life_of_a_cluster() -> None:
+    said = happened(
+        "cluster brokers=4 controllers=1 seed=1\n"
+        "create-topic orders 1,2,3 2,3,1 1,3,2 then=5\n"
+        "kill-broker 1 then=5\n"
+        "start-broker 1 then=9\n"
+        "reassign orders-1 2,3,4 then=9\n"
+        "delete-topic orders then=9\n"
+    )
+    wanted = [
+        "controller 1000001 took the role, epoch 1: loaded 0 topics with 0 partitions",
+        "topic orders created with 3 partitions",
+        "broker 1 died: 2 leaders moved",
+        "broker 1 started",
+        "orders-1 reassigned to 2,3,4, ISR of orders-1 is 2,3,1,4",
+        "2 leaders moved to preferred replicas",
+        "topic orders deleted",
+    ]
+    assert [text for text in said if text in wanted] == wanted, said
+    assert any(re.fullmatch(r"3 ISRs changed|ISR of orders-\d is [123],[123],1", text) for text in said), said
+
+
+def test_partitions_without_a_live_replica_are_offline() -> None:
+    said = happened(
+        "cluster brokers=3 controllers=1 seed=1\ncreate-topic orders 1 2 then=5\nkill-broker 1 then=5\n"
+        "start-broker 1 then=5\n"
+    )
+    assert "broker 1 died: 1 partition offline" in said, said
+    assert any(text.startswith("broker 1 started: 1 leader moved") for text in said), said
+
+
+def test_suspected_broker() -> None:
+    said = happened(
+        "cluster brokers=3 controllers=1 seed=1 broker-detection=refused\ncreate-topic orders 1,2,3 then=5\n"
+        "kill-broker 1 then=6\n"
+    )
+    assert "broker 1 seems to be dead (refused): 1 leader moved" in said, said
+    assert "broker 1 died" in said, said
+
+
+def test_change_of_the_controller() -> None:
+    said = happened(
+        "cluster brokers=3 controllers=2 seed=1\ncreate-topic t 1,2 then=5\nexpire-controller active then=9\n"
+    )
+    assert any(text.startswith("controller 1000002 lost the role") for text in said), said
+    assert any("took the role, epoch 2: loaded 1 topic with 1 partition" in text for text in said), said
+
+
+def test_event_that_does_nothing_says_nothing() -> None:
+    happenings = Happenings()
+    assert happenings.take(Record(1, 1, 1, 7, 1, "write", partitions=1)) is None
+    assert happenings.take(Record(1, 2, 1, 7, 1, "event", event="GuardChange", processing_us=9)) == ""
+
+
+def test_many_topics_are_one_sentence() -> None:
+    happenings = Happenings()
+    for topic in ("a", "b"):
+        new = {"topic": topic, "partition": 0, "from_state": "NewPartition", "to_state": "OnlinePartition"}
+        happenings.take(Record(1, 1, 1, 7, 1, "partition", leader=1, **new))  # type: ignore[arg-type]
+    done = Record(1, 2, 1, 7, 1, "event", event="TopicChange", processing_us=1500)
+    assert happenings.take(done) == "2 topics created with 2 partitions, in 1.5 ms"
+
+
+@pytest.mark.parametrize("kind", ["setting", "finding", "fault", "resigned", "elected", "loaded", "reassigned"])
+def test_records_without_their_fields_are_no_error(kind: str) -> None:
+    """A later version may leave some out."""
+    happenings = Happenings()
+    assert happenings.take(Record(1, 1, 1, 7, 1, kind)) is None
+    assert happenings.take(Record(1, 2, 1, 7, 1, "event"))

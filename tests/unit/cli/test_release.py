@@ -1,0 +1,30 @@
+"""What ``aiocontroller release`` prints of what it could not do."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from aiocontroller.cli import office
+
+
+def test_brokers_that_still_have_something_to_delete_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = {
+        "id": 1_000_001,
+        "epoch": 4,
+        "left": ["t-0"],
+        "owed": [
+            {"broker": 2, "replicas": 1, "topics": ["orders"]},
+            {"broker": 3, "replicas": 1200, "topics": [f"t{number}" for number in range(7)]},
+        ],
+        "ends_in_ms": None,
+    }
+    monkeypatch.setattr(office, "find_controller", lambda data: None)
+    monkeypatch.setattr(office, "_post", lambda ready, command, body: answer)
+    done = CliRunner().invoke(office.release, [])
+    assert done.output == (
+        "Controller 1000001 has given the role back after epoch 4.\n"
+        "1 partition still with a replica on it: t-0\n"
+        "Broker 2 still has 1 replica that it should have deleted, of orders.\n"
+        "Broker 3 still has 1,200 replicas that it should have deleted, of t0, t1, t2, t3, t4, ….\n"
+    )
