@@ -1,1 +1,1 @@
-"""What a controller runs against on one machine: embedded ZooKeeper, simulated brokers, real Kafka broker processes."""
+"""A cluster on one machine for a controller: embedded ZooKeeper, simulated brokers, real Kafka broker processes."""

@@ -1,12 +1,13 @@
-"""Whom a simulated broker connects to: its controller (ISR changes, its own shutdown) and the leaders it follows."""
+"""A simulated broker's connections: to its controller (ISR changes, its shutdown), and to the leaders it follows."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 from struct import Struct
+from typing import NamedTuple
 
 import msgspec
 
@@ -43,24 +44,24 @@ FETCH_BACKOFF_S = 0.1
 _CLIENT_ID = "simulated-broker"
 
 REPLICA_REPORT = 30_000
-"""API key, far from Kafka's, by which a follower reports to its leader (the stand-in for Fetch), in msgpack."""
+"""API key, outside Kafka's range, of a follower's reports to its leader (in place of Fetch), in msgpack."""
 BROKER_STATUS = 30_001
-"""API key for tests and tools: what this broker thinks of each of its replicas, as JSON."""
+"""API key for tests and tools: the state of each of this broker's replicas, as JSON."""
 PRIVATE_HEADER = Struct(">hhi")
 
 
 class ReplicaReport(msgspec.Struct, array_like=True):
-    """Answered with [(topic, partition, verdict)] of the reports that were not taken."""
+    """Answered with [(topic, partition, verdict)] of the rejected reports."""
 
     broker: int
     first: bool
-    """On this connection: it says all, older reports do not count."""
+    """First report on this connection: it is complete, and older reports do not count."""
     reports: list[tuple[str, list[tuple[int, int]]]]
     stopped: list[tuple[str, int]]
 
 
 class Signal:
-    """An event that one task waits for, with a bound."""
+    """An event that one task waits for, with a timeout."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -78,7 +79,7 @@ class Signal:
 
 
 class ControllerChannel:
-    """The way to the controller, as Kafka's ``NodeToControllerChannelManager``.
+    """The connection to the controller, like Kafka's ``NodeToControllerChannelManager``.
 
     The controller is looked up in the metadata cache, and then kept until the connection breaks or an answer says
     NOT_CONTROLLER: a newer UpdateMetadata alone does not move the channel.
@@ -93,7 +94,7 @@ class ControllerChannel:
         self.alter_partition_offered = -1
 
     async def request(self, api: ApiKey, version: int, body: bytes) -> memoryview:
-        """The answer's body; OSError when there is no controller, or it does not answer."""
+        """Send a request and return the answer's body; OSError when there is no controller, or it does not answer."""
         connection = self._connection
         assert connection is not None, "connect first"
         self._correlation_id += 1
@@ -107,13 +108,15 @@ class ControllerChannel:
             raise
 
     async def connect(self, *, negotiate: bool) -> None:
-        """Nothing when it is connected; OSError when there is no controller or it cannot be reached."""
+        """Connect unless connected; OSError when there is no controller or it cannot be reached."""
         if self._connection is not None and self._connection.open:
             return
         self.disconnect()
         endpoint = self._metadata.endpoint(self._metadata.controller_id, LISTENER)
         if endpoint is None:
-            raise ConnectionError(f"controller {self._metadata.controller_id} is not known to be alive")
+            raise ConnectionError(
+                f"controller {self._metadata.controller_id} is not in the metadata's list of live brokers"
+            )
         _, self._connection = await self._world.network.connect(
             BrokerConnection, endpoint.host, endpoint.port, timeout_s=CONNECT_TIMEOUT_S
         )
@@ -126,7 +129,7 @@ class ControllerChannel:
             connection.close()
 
     async def _negotiate(self) -> None:
-        """ApiVersions 3, which every controller knows; what it offers of AlterPartition is all that matters here."""
+        """Send ApiVersions 3, which every controller knows, to learn the controller's AlterPartition versions."""
         body = string(_CLIENT_ID, flexible=True) + string("1", flexible=True) + NO_TAGS
         cursor = Cursor(
             "API_VERSIONS version 3 response", await self.request(ApiKey.API_VERSIONS, 3, body), flexible=True
@@ -143,11 +146,18 @@ class ControllerChannel:
 
 
 class AlterPartitionManager:
-    """Asks the controller for ISR changes: one request in flight, all that waits in it, again after 50 ms on errors."""
+    """Sends ISR changes to the controller: one request in flight with all pending changes, retried after 50 ms."""
 
     def __init__(
-        self, world: World, replicas: ReplicaManager, metadata: MetadataCache, broker_epoch: Callable[[], int]
+        self,
+        world: World,
+        replicas: ReplicaManager,
+        metadata: MetadataCache,
+        broker_epoch: Callable[[], int],
+        *,
+        topic_ids: bool = True,
     ) -> None:
+        self._topic_ids = topic_ids
         self._world = world
         self._replicas = replicas
         self._broker_epoch = broker_epoch
@@ -156,7 +166,7 @@ class AlterPartitionManager:
         self.requests = 0
 
     def wake(self) -> None:
-        """There may be something in ``replicas.isr_changes``."""
+        """Called when ``replicas.isr_changes`` may have changes."""
         if self._replicas.isr_changes:
             self._wanted.set()
 
@@ -171,11 +181,12 @@ class AlterPartitionManager:
             self._channel.disconnect()
 
     async def _round(self) -> bool:
-        """One request; whether to wait before the next."""
+        """Send one request; returns whether to wait before the next."""
         changes = list(islice(self._replicas.isr_changes.values(), MAX_CHANGES))
         try:
             await self._channel.connect(negotiate=True)
-            version = alter_partition_version(changes, self._channel.alter_partition_offered)
+            highest = min(self._replicas.generation.alter_partition, self._channel.alter_partition_offered)
+            version = alter_partition_version(changes, highest, topic_ids=self._topic_ids)
             body = encode_alter_partition(version, self._replicas.broker_id, self._broker_epoch(), changes)
             self.requests += 1
             response = await self._channel.request(ApiKey.ALTER_PARTITION, version, body)
@@ -210,19 +221,39 @@ class AlterPartitionManager:
         return again
 
 
+class ShutdownRequest(NamedTuple):
+    """The fields of a ControlledShutdown request; ``version`` is the request's."""
+
+    broker: int
+    broker_epoch: int
+    version: int
+
+
 async def ask_for_controlled_shutdown(
-    world: World, metadata: MetadataCache, broker_id: int, broker_epoch: int, *, retries: int, backoff_s: float
+    world: World,
+    metadata: MetadataCache,
+    asked: ShutdownRequest,
+    *,
+    retries: int,
+    backoff_s: float,
+    finds: Callable[[int], Awaitable[bool]],
 ) -> bool:
-    """ControlledShutdown 3, as Kafka's broker sends it; whether the controller has moved everything away."""
+    """Request a controlled shutdown as Kafka's broker does; returns whether the controller has moved all leaders.
+
+    Before each attempt, ``finds`` tells whether the broker finds the controller with this id.
+    """
     channel = ControllerChannel(world, metadata, timeout_s=SHUTDOWN_REQUEST_TIMEOUT_S)
     for attempt in range(retries):
         if attempt:
             await world.clock.sleep(backoff_s)
+        if not await finds(metadata.controller_id):
+            log.info("controlled shutdown, attempt %d: controller %d is not found", attempt + 1, metadata.controller_id)
+            continue
         try:
             await channel.connect(negotiate=False)
-            body = encode_controlled_shutdown(broker_id, broker_epoch)
-            response = await channel.request(ApiKey.CONTROLLED_SHUTDOWN, 3, body)
-            error, remaining = decode_controlled_shutdown_response(response)
+            body = encode_controlled_shutdown(asked.version, asked.broker, asked.broker_epoch)
+            response = await channel.request(ApiKey.CONTROLLED_SHUTDOWN, asked.version, body)
+            error, remaining = decode_controlled_shutdown_response(asked.version, response)
         except (OSError, FrameError) as problem:
             log.info("controlled shutdown, attempt %d: %s", attempt + 1, problem)
             channel.disconnect()
@@ -242,7 +273,7 @@ SentReports = dict[tuple[str, int], tuple[Partition, int]]
 
 
 class FetcherLink:
-    """Keeps one leader told of what this broker follows there; see ``replica_manager``."""
+    """Reports to one leader which partitions this broker follows there; see ``replica_manager``."""
 
     def __init__(self, world: World, broker_id: int, fetcher: Fetcher, metadata: MetadataCache) -> None:
         self._world = world
@@ -300,7 +331,7 @@ class FetcherLink:
         return ReplicaReport(self._broker_id, first, list(by_topic.items()), stopped), sent
 
     def _take_back(self, refused: list[tuple[str, int, int]], sent: SentReports) -> bool:
-        """Whether some came before the leader's own LeaderAndIsr: they are reported again."""
+        """Queue reports again that came before the leader's own LeaderAndIsr; returns whether there were any."""
         early = False
         for topic, index, verdict in refused:
             partition, leader_epoch = sent[topic, index]

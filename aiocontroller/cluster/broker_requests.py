@@ -1,8 +1,8 @@
-"""What a broker reads from its controller: LeaderAndIsr 0-7, UpdateMetadata 0-8, StopReplica 0-4, decoded fast.
+"""Fast decoders of the controller's requests to brokers: LeaderAndIsr 0-7, UpdateMetadata 0-8, StopReplica 0-4.
 
-A request of 100,000 partitions must not stop the process that serves ZooKeeper heartbeats too.  So the decoders are
-generators: a step reads at most ``STEP`` partitions, and whoever drives them lets the event loop run in between.
-Replica lists repeat; ``IntArrays`` keeps one tuple for each distinct one.
+A request of 100,000 partitions must not block the process, which also sends ZooKeeper heartbeats.  So the decoders are
+generators: a step reads at most ``STEP`` partitions, and the caller lets the event loop run between steps.  Replica
+lists repeat; ``IntArrays`` keeps one tuple for each distinct list.
 
 Field orders are those of Kafka's message definitions (clients/src/main/resources/common/message, 3.9).
 """
@@ -19,7 +19,7 @@ from aiocontroller.wire.frames import FrameError
 from aiocontroller.wire.primitives import INT32, Cursor
 
 STEP = 1000
-"""Partitions between two chances for the event loop: about 2 ms."""
+"""Partitions decoded before the event loop may run: about 2 ms."""
 
 _MAX_ARRAYS = 1 << 18
 _FOUR = Struct(">iiii")
@@ -51,7 +51,7 @@ class IntArrays(dict[bytes, tuple[int, ...]]):
 
 
 class PartitionState(NamedTuple):
-    """One partition of LeaderAndIsr (no ``offline``) or of UpdateMetadata (nothing from ``adding`` on)."""
+    """One partition of LeaderAndIsr (without ``offline``) or UpdateMetadata (without ``adding`` and later fields)."""
 
     partition: int
     controller_epoch: int
@@ -191,7 +191,7 @@ ReadArray = Callable[[bytes, int], tuple[tuple[int, ...], int]]
 
 
 def _topics(cursor: Cursor, *, grouped: bool, ids: bool, read: ReadPartition) -> Steps[list[TopicStates]]:
-    """The topics with their partitions; in the oldest versions each partition brings its topic's name along."""
+    """The topics with their partitions; in the oldest versions each partition carries its topic's name."""
     topics: list[TopicStates] = []
     if not grouped:
         by_name: dict[str, TopicStates] = {}

@@ -1,7 +1,6 @@
-"""What a simulated broker answers, where the answer may be long: LeaderAndIsr, StopReplica, Metadata; and its settings.
+"""A simulated broker's long answers: LeaderAndIsr, StopReplica, Metadata.
 
-The long ones are written by hand for the same reason as ``broker_requests``: 100,000 partitions in pieces, not in one
-breath.
+They are encoded by hand for the same reason as ``broker_requests``: 100,000 partitions are encoded in pieces.
 """
 
 from __future__ import annotations
@@ -10,16 +9,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from struct import Struct
 
 from aiocontroller.cluster.broker_requests import STEP, PartitionState, Steps
+from aiocontroller.cluster.generations import GENERATIONS, NEWEST, Generation
 from aiocontroller.cluster.metadata_cache import CachedTopic, MetadataCache
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.ids import NO_LEADER, NO_TOPIC_ID
-from aiocontroller.wire import cold
+from aiocontroller.core.ids import NO_EPOCH, NO_LEADER, NO_TOPIC_ID
 from aiocontroller.wire.apis import ApiKey, is_flexible
 from aiocontroller.wire.primitives import (
     INT16,
     INT32,
     NO_TAGS,
-    Buffer,
     array_length,
     int32_array,
     nullable_string,
@@ -28,19 +26,7 @@ from aiocontroller.wire.primitives import (
 
 LEADER_NOT_AVAILABLE = 5
 REPLICA_NOT_AVAILABLE = 9
-SETTINGS: Mapping[str, str | None] = {
-    "authorizer.class.name": "",
-    "control.plane.listener.name": None,
-    "default.replication.factor": "1",
-    "inter.broker.listener.name": None,
-    "num.partitions": "1",
-    "principal.builder.class": "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
-    "security.inter.broker.protocol": "PLAINTEXT",
-    "ssl.principal.mapping.rules": "DEFAULT",
-}
-"""What a simulated broker says of itself: Kafka's defaults, of what controllers ask for."""
-_BROKER = 4
-"""Kafka's ``ConfigResource.Type``."""
+LISTENER_NOT_FOUND = 72
 _NO_OPERATIONS = INT32.pack(-(1 << 31))
 _INDEX_ERROR = Struct(">ih")
 
@@ -85,36 +71,24 @@ def encode_update_metadata_response(version: int, error_code: int) -> list[bytes
     return [INT16.pack(error_code) + (NO_TAGS if is_flexible(ApiKey.UPDATE_METADATA, version) else b"")]
 
 
-def encode_describe_configs_response(version: int, body: Buffer, broker_id: int) -> bytes:
-    """Of this broker's own settings; INVALID_REQUEST for whatever else is asked for."""
-    results = []
-    for asked in cold.decode_request(ApiKey.DESCRIBE_CONFIGS, version, body).resources:
-        names = SETTINGS if asked.configuration_keys is None else asked.configuration_keys
-        own = (asked.resource_type, asked.resource_name) == (_BROKER, str(broker_id))
-        configs = [{"name": name, "value": SETTINGS[name]} for name in names if own and name in SETTINGS]
-        results.append(
-            {
-                "error_code": 0 if own else KafkaErrorCode.INVALID_REQUEST,
-                "resource_type": asked.resource_type,
-                "resource_name": asked.resource_name,
-                "configs": configs,
-            }
-        )
-    message = cold.response(ApiKey.DESCRIBE_CONFIGS, version, results=results)
-    return cold.encode_response(ApiKey.DESCRIBE_CONFIGS, version, message)
-
-
 class MetadataQuery:
-    """One Metadata request: which topics (None: all), and on which listener it was asked."""
+    """One Metadata request: its topics (None: all), the listener that received it, and the broker's generation."""
 
-    def __init__(self, version: int, topics: Iterable[tuple[str | None, bytes]] | None, listener: str) -> None:
+    def __init__(
+        self,
+        version: int,
+        topics: Iterable[tuple[str | None, bytes]] | None,
+        listener: str,
+        generation: Generation = GENERATIONS[NEWEST],
+    ) -> None:
         self.version = version
         self.topics = None if topics is None else list(topics)
         self.listener = listener
+        self.generation = generation
 
 
 def encode_metadata_response(query: MetadataQuery, cache: MetadataCache, cluster_id: str | None) -> Steps[list[bytes]]:
-    """Metadata 0-12 as a broker answers it from its cache."""
+    """Encode a Metadata 0-12 answer from a broker's cache."""
     version, flexible = query.version, is_flexible(ApiKey.METADATA, query.version)
     tags = NO_TAGS if flexible else b""
     out = [INT32.pack(0)] if version >= 3 else []
@@ -135,7 +109,7 @@ def encode_metadata_response(query: MetadataQuery, cache: MetadataCache, cluster
         out.append(INT32.pack(cache.controller_id))
     answers = _topics_asked_for(query, cache)
     out.append(array_length(len(answers), flexible=flexible))
-    writer = _TopicWriter(version, {broker.id for broker, _ in brokers})
+    writer = _TopicWriter(version, {broker.id for broker, _ in brokers}, query.generation)
     since_pause = 0
     for error, name, topic_id, topic in answers:
         out.append(writer.topic(error, name, topic_id, topic))
@@ -168,8 +142,9 @@ def _topics_asked_for(query: MetadataQuery, cache: MetadataCache) -> list[_Answe
 
 
 class _TopicWriter:
-    def __init__(self, version: int, visible: set[int]) -> None:
+    def __init__(self, version: int, visible: set[int], generation: Generation) -> None:
         self._version = version
+        self._generation = generation
         self._visible = visible
         self._flexible = is_flexible(ApiKey.METADATA, version)
         self._arrays: dict[tuple[int, ...], bytes] = {}
@@ -196,19 +171,24 @@ class _TopicWriter:
 
     def _partition(self, state: PartitionState) -> bytes:
         version, visible = self._version, self._visible
-        replicas, isr = state.replicas, state.isr
-        if version == 0:  # clients of that time cannot bear a replica that they do not know
+        replicas, isr, leader_epoch = state.replicas, state.isr, state.leader_epoch
+        if version == 0:  # such old clients fail on a replica that they do not know
             replicas = tuple(r for r in replicas if r in visible)
             isr = tuple(r for r in isr if r in visible)
         if state.leader not in visible:
             error, leader = LEADER_NOT_AVAILABLE, NO_LEADER
+            if not self._generation.leaderless_isr:
+                isr = ()
+            if not self._generation.leaderless_epoch:
+                leader_epoch = NO_EPOCH
+                error = LISTENER_NOT_FOUND if version >= 6 else error
         elif len(replicas) < len(state.replicas) or len(isr) < len(state.isr):
             error, leader = REPLICA_NOT_AVAILABLE, state.leader
         else:
             error, leader = 0, state.leader
         out = [INT16.pack(error), INT32.pack(state.partition), INT32.pack(leader)]
         if version >= 7:
-            out.append(INT32.pack(state.leader_epoch))
+            out.append(INT32.pack(leader_epoch))
         out.append(self._array(replicas))
         out.append(self._array(isr))
         if version >= 5:

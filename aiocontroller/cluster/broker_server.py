@@ -1,11 +1,11 @@
-"""What a simulated broker answers, and how: connections, the gate of each API, the order of control requests.
+"""The server of a simulated broker: connections, the checks of each API, the order of control requests.
 
-Control requests (LeaderAndIsr, UpdateMetadata, StopReplica) are applied one after another, whichever connection they
-come on, and each lets the loop run every ``STEP`` partitions.  The gates are a 3.9 broker's (``KafkaApis``): broker
-epoch first (-1 passes, else not below our own), then controller epoch, then what each partition says.
+Control requests (LeaderAndIsr, UpdateMetadata, StopReplica) are applied one at a time, from all connections, and each
+lets the event loop run every ``STEP`` partitions.  The checks are Kafka's (``KafkaApis``): first the broker epoch (-1
+passes, otherwise it must not be below our own), then the controller epoch, then each partition's state.
 
-A frame that is too long, cut short, or of an API or version that was not offered ends its connection; so does a bug,
-but never the broker.
+A frame that is too long, truncated, or of an API or version not offered closes its connection; so does a bug, which
+never ends the broker.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from struct import Struct
 from typing import Any, TypeVar, cast
 
@@ -36,7 +36,6 @@ from aiocontroller.cluster.broker_requests import (
 )
 from aiocontroller.cluster.broker_responses import (
     MetadataQuery,
-    encode_describe_configs_response,
     encode_leader_and_isr_response,
     encode_metadata_response,
     encode_stop_replica_response,
@@ -44,10 +43,11 @@ from aiocontroller.cluster.broker_responses import (
 )
 from aiocontroller.cluster.metadata_cache import MetadataCache
 from aiocontroller.cluster.replica_manager import Follower, ReplicaManager
+from aiocontroller.cluster.simulated_settings import Settings
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import UNKNOWN_BROKER_EPOCH
 from aiocontroller.net.ports import World
-from aiocontroller.wire.apis import SUPPORTED, ApiKey, VersionRange, check_supported
+from aiocontroller.wire.apis import ApiKey, VersionRange, check_supported
 from aiocontroller.wire.errors import FrameError
 from aiocontroller.wire.frames import FrameReader, decode_request_header, encode_response_header
 from aiocontroller.wire.primitives import INT16, INT32, NO_TAGS, array_length
@@ -58,19 +58,8 @@ T = TypeVar("T")
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 MAX_WAITING = 64
-"""Requests of one connection that wait before it is no longer read."""
+"""With this many requests waiting, a connection is no longer read."""
 
-OFFERED: dict[ApiKey, VersionRange] = {
-    api: SUPPORTED[api]
-    for api in (
-        ApiKey.METADATA,
-        ApiKey.LEADER_AND_ISR,
-        ApiKey.STOP_REPLICA,
-        ApiKey.UPDATE_METADATA,
-        ApiKey.API_VERSIONS,
-        ApiKey.DESCRIBE_CONFIGS,
-    )
-}
 _API = Struct(">hhh")
 
 
@@ -95,8 +84,8 @@ class CachedStatus(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BrokerStatus(msgspec.Struct, frozen=True):
-    """What one broker thinks; ``replicas`` are those that it hosts, ``alive`` the brokers in its metadata cache,
-    ``metadata`` all partitions in it, where that was asked for."""
+    """One broker's state; ``replicas`` are those that it hosts, ``alive`` the brokers in its metadata cache,
+    ``metadata`` all partitions in it, if requested."""
 
     id: int
     epoch: int
@@ -108,11 +97,11 @@ class BrokerStatus(msgspec.Struct, frozen=True):
     replicas: list[ReplicaStatus]
     metadata: list[CachedStatus] = []
     failed: int = 0
-    """How many replicas are offline, for a log directory that failed."""
+    """Number of replicas that are offline because of a failed log directory."""
 
 
 class BrokerServer:
-    """``changed`` is called after each control request and each report: there may be something to fetch or to ask."""
+    """``changed`` is called after each control request and each report, which may affect fetchers or ISRs."""
 
     def __init__(
         self,
@@ -120,6 +109,7 @@ class BrokerServer:
         metadata: MetadataCache,
         replicas: ReplicaManager,
         *,
+        settings: Settings,
         spawn: Spawn,
         changed: Callable[[], None],
     ) -> None:
@@ -132,6 +122,8 @@ class BrokerServer:
         self._world = world
         self._metadata = metadata
         self._replicas = replicas
+        self._settings = settings
+        self._offered = replicas.generation.offered
         self._changed = changed
         self._arrays = IntArrays()
         self._one_at_a_time = asyncio.Lock()
@@ -140,27 +132,28 @@ class BrokerServer:
         return ServedConnection(self)
 
     def close(self) -> None:
-        """End the connections that are open."""
+        """Close the open connections."""
         for connection in list(self.connections):
             connection.close()
 
     async def answer(self, frame: bytes, connection: ServedConnection) -> list[bytes]:
-        """The whole answer without its length; FrameError when the connection is to end."""
+        """The whole answer without its length; FrameError when the connection has to be closed."""
         key = INT16.unpack_from(frame)[0] if len(frame) >= PRIVATE_HEADER.size else -1
         if key in (REPLICA_REPORT, BROKER_STATUS):
             return self._answer_private(key, frame, connection)
         header, view = decode_request_header(frame)
         api, version = ApiKey(header.api_key), header.api_version
         self.requests[api.name] = self.requests.get(api.name, 0) + 1
-        if api is ApiKey.API_VERSIONS and version > OFFERED[api].max:
-            error = KafkaErrorCode.UNSUPPORTED_VERSION
-            return [encode_response_header(api, 0, header.correlation_id), _api_versions(0, error)]
-        check_supported(api, version, OFFERED)
+        if api is ApiKey.API_VERSIONS and version > self._offered[api].max:
+            named = {ApiKey.API_VERSIONS: self._offered[api]} if self._replicas.generation.names_api_versions else {}
+            refusal = _api_versions(0, KafkaErrorCode.UNSUPPORTED_VERSION, named)
+            return [encode_response_header(api, 0, header.correlation_id), refusal]
+        check_supported(api, version, self._offered)
         body = bytes(view)
         if api is ApiKey.API_VERSIONS:
-            pieces = [_api_versions(version, KafkaErrorCode.NONE)]
+            pieces = [_api_versions(version, KafkaErrorCode.NONE, self._offered)]
         elif api is ApiKey.DESCRIBE_CONFIGS:
-            pieces = [encode_describe_configs_response(version, body, self._replicas.broker_id)]
+            pieces = [self._settings.encode_describe_configs_response(version, body, self._replicas.broker_id)]
         elif api is ApiKey.METADATA:
             pieces = await self._answer_metadata(version, body)
         else:
@@ -172,7 +165,7 @@ class BrokerServer:
         return [encode_response_header(api, version, header.correlation_id), *pieces]
 
     async def _to_end(self, steps: Steps[T]) -> T:
-        """Let the loop run between the steps."""
+        """Run the steps, and let the event loop run in between."""
         while True:
             try:
                 next(steps)
@@ -183,7 +176,7 @@ class BrokerServer:
     # -- Kafka's APIs ----------------------------------------------------------------------------------------------
 
     async def _answer_metadata(self, version: int, body: bytes) -> list[bytes]:
-        query = MetadataQuery(version, decode_metadata_topics(version, body), LISTENER)
+        query = MetadataQuery(version, decode_metadata_topics(version, body), LISTENER, self._replicas.generation)
         return await self._to_end(encode_metadata_response(query, self._metadata, self.cluster_id))
 
     async def _answer_controller(self, api: ApiKey, version: int, body: bytes) -> list[bytes]:
@@ -197,6 +190,9 @@ class BrokerServer:
         if broker_epoch != UNKNOWN_BROKER_EPOCH and broker_epoch < self.broker_epoch:
             log.info("%s for broker epoch %d, which is over: ours is %d", api.name, broker_epoch, self.broker_epoch)
             return KafkaErrorCode.STALE_BROKER_EPOCH
+        if broker_epoch > self.broker_epoch and self._replicas.generation.refuses_later_broker_epoch:
+            log.error("%s for broker epoch %d, ours is %d", api.name, broker_epoch, self.broker_epoch)
+            return KafkaErrorCode.UNKNOWN_SERVER_ERROR
         known = self._replicas.controller_epoch
         if not self._replicas.accepts(controller_epoch):
             log.info("%s of controller %d with epoch %d, known is %d", api.name, controller_id, controller_epoch, known)
@@ -232,7 +228,8 @@ class BrokerServer:
         request = await self._to_end(decode_stop_replica(version, body))
         error = self._gate(ApiKey.STOP_REPLICA, request.controller_id, request.controller_epoch, request.broker_epoch)
         if error:
-            return encode_stop_replica_response(version, error, [])
+            named = request.partitions if error is KafkaErrorCode.UNKNOWN_SERVER_ERROR else ()
+            return encode_stop_replica_response(version, error, [(topic, index, error) for topic, index, *_ in named])
         codes = await self._to_end(self._replicas.stop_replicas(request))
         return encode_stop_replica_response(version, KafkaErrorCode.NONE, codes)
 
@@ -293,7 +290,7 @@ class BrokerServer:
 
 
 class ServedConnection(asyncio.Protocol):
-    """One peer; its requests are answered in their order."""
+    """A peer's connection; its requests are answered in order."""
 
     def __init__(self, server: BrokerServer) -> None:
         self.follower: Follower | None = None
@@ -304,7 +301,7 @@ class ServedConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass of it
         self._transport = transport
         self._server.connections[self] = None
 
@@ -330,7 +327,7 @@ class ServedConnection(asyncio.Protocol):
             self._server.spawn(self._work())
 
     async def _work(self) -> None:
-        """What arrived is served even when the peer is gone: a controller that died has spoken all the same."""
+        """Serve all received requests, even when the peer is gone: those of a dead controller count too."""
         try:
             while self._waiting:
                 frame = self._waiting.popleft()
@@ -353,10 +350,10 @@ class ServedConnection(asyncio.Protocol):
         self.close()
 
 
-def _api_versions(version: int, error: KafkaErrorCode) -> bytes:
+def _api_versions(version: int, error: KafkaErrorCode, offered: Mapping[ApiKey, VersionRange]) -> bytes:
     """ApiVersions 0-4."""
     flexible = version >= 3
     tags = NO_TAGS if flexible else b""
-    apis = [_API.pack(api, *OFFERED[api]) + tags for api in OFFERED]
+    apis = [_API.pack(api, *offered[api]) + tags for api in offered]
     throttle = INT32.pack(0) if version >= 1 else b""
     return INT16.pack(error) + array_length(len(apis), flexible=flexible) + b"".join(apis) + throttle + tags

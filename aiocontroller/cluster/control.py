@@ -1,8 +1,8 @@
-"""How other processes find and command the cluster that ``aiocontroller up`` runs in a folder.
+"""Lets other processes find and command the cluster that ``aiocontroller up`` runs in a folder.
 
-``DIR/cluster.json`` says where everything is; the folder is locked for as long as the cluster runs (``data_folder``).
-The lock, not the file, is the truth: a cluster that was killed is seen to be gone.
-Commands go by HTTP on loopback, with a token that only the owner of ``cluster.json`` can read.
+``DIR/cluster.json`` has all addresses; the folder is locked as long as the cluster runs (``data_folder``).  The lock,
+not the file, tells whether the cluster runs, so a killed cluster is noticed.  Commands are sent by HTTP on loopback,
+with a token that only the owner of ``cluster.json`` can read.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class ClusterFile(msgspec.Struct, frozen=True):
     control: str
     token: str
     processes: dict[str, int]
-    """pid of each child that runs, by name: ``zookeeper``, ``controller``, ``broker-1``, …"""
+    """Process id of each running child, by name: ``zookeeper``, ``controller``, ``broker-1``, …"""
 
 
 def write_cluster_file(data_dir: Path, contents: ClusterFile) -> None:
-    """Whole or not at all, and readable by its owner only."""
+    """Write the file atomically, readable by its owner only."""
     unfinished = data_dir / f"{CLUSTER_FILE}.tmp"
     unfinished.unlink(missing_ok=True)
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -70,7 +70,7 @@ def write_cluster_file(data_dir: Path, contents: ClusterFile) -> None:
 
 
 def read_cluster_file(data_dir: Path) -> ClusterFile:
-    """ClusterNotRunningError when there is none, or when it is left over from a cluster that was killed."""
+    """ClusterNotRunningError when the file is missing, or left over from a killed cluster."""
     path = data_dir / CLUSTER_FILE
     try:
         contents = msgspec.json.decode(path.read_bytes(), type=ClusterFile)
@@ -87,7 +87,7 @@ def read_cluster_file(data_dir: Path) -> ClusterFile:
 
 
 def send_command(data_dir: Path, command: str, *, broker: int | None = None) -> dict[str, Any]:
-    """Have the cluster of ``data_dir`` do one of ``COMMANDS``; its answer.  Blocks until it is done.
+    """Have the cluster of ``data_dir`` execute one of ``COMMANDS``; returns its answer.  Blocks until it is done.
 
     ClusterNotRunningError when no cluster runs there, CommandError when it refuses.
     """

@@ -1,7 +1,7 @@
-"""What a broker asks its controller: AlterPartition 0-3 and ControlledShutdown 3, written and read by hand.
+"""A broker's requests to its controller, encoded by hand: AlterPartition 0-3 and ControlledShutdown 1-3.
 
-Not by the package's own codec on purpose: what the controller reads and writes has a second opinion here, and a
-restart storm's changes (10,000 in a request) are encoded without holding up the loop.
+They deliberately do not use the package's own codec: this is an independent check of it, and it encodes 10,000 ISR
+changes of a restart storm in one request without blocking the event loop.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from aiocontroller.cluster.replica_manager import IsrChange
 from aiocontroller.core.ids import NO_TOPIC_ID, RECOVERED
 from aiocontroller.wire.apis import ApiKey, is_flexible
-from aiocontroller.wire.primitives import NO_TAGS, Buffer, Cursor, array_length, int32_array, string
+from aiocontroller.wire.primitives import INT32, NO_TAGS, Buffer, Cursor, array_length, int32_array, string
 
 _BROKER = Struct(">iq")
 _TWO = Struct(">ii")
@@ -39,10 +39,10 @@ class AlterPartitionAnswer(NamedTuple):
     partitions: list[AlteredPartition]
 
 
-def alter_partition_version(changes: Sequence[IsrChange], offered: int) -> int:
-    """The version to use with a controller that offers up to ``offered``: above 1 only if every topic has an id."""
-    named_by_id = all(change.partition.topic_id != NO_TOPIC_ID for change in changes)
-    return min(3 if named_by_id else 1, offered)
+def alter_partition_version(changes: Sequence[IsrChange], highest: int, *, topic_ids: bool) -> int:
+    """Return ``highest`` or a lower version; above 1 only with ``topic_ids`` and if every topic has one."""
+    named_by_id = topic_ids and all(change.partition.topic_id != NO_TOPIC_ID for change in changes)
+    return min(3 if named_by_id else 1, highest)
 
 
 def encode_alter_partition(version: int, broker_id: int, broker_epoch: int, changes: Sequence[IsrChange]) -> bytes:
@@ -93,15 +93,18 @@ def decode_alter_partition_response(version: int, body: Buffer) -> AlterPartitio
     return AlterPartitionAnswer(error_code, partitions)
 
 
-def encode_controlled_shutdown(broker_id: int, broker_epoch: int) -> bytes:
-    """Version 3."""
-    return _BROKER.pack(broker_id, broker_epoch) + NO_TAGS
+def encode_controlled_shutdown(version: int, broker_id: int, broker_epoch: int) -> bytes:
+    if version < 2:
+        return INT32.pack(broker_id)
+    return _BROKER.pack(broker_id, broker_epoch) + (
+        NO_TAGS if is_flexible(ApiKey.CONTROLLED_SHUTDOWN, version) else b""
+    )
 
 
-def decode_controlled_shutdown_response(body: Buffer) -> tuple[int, list[tuple[str, int]]]:
-    """Version 3: the error code, and the partitions that the broker still leads."""
-    assert is_flexible(ApiKey.CONTROLLED_SHUTDOWN, 3)
-    cursor = Cursor("CONTROLLED_SHUTDOWN version 3 response", body, flexible=True)
+def decode_controlled_shutdown_response(version: int, body: Buffer) -> tuple[int, list[tuple[str, int]]]:
+    """The error code, and the partitions that the broker still leads."""
+    flexible = is_flexible(ApiKey.CONTROLLED_SHUTDOWN, version)
+    cursor = Cursor(f"CONTROLLED_SHUTDOWN version {version} response", body, flexible=flexible)
     error_code = cursor.int16("error code")
     remaining: list[tuple[str, int]] = []
     for _ in range(cursor.array_length("remaining partitions", 6)):

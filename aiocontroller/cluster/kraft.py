@@ -1,4 +1,4 @@
-"""Kafka in KRaft mode, as child processes on loopback: what a ZooKeeper-mode cluster is compared with.
+"""Kafka in KRaft mode, as child processes on loopback, for comparison with ZooKeeper-mode clusters.
 
 Brokers and controllers are processes of their own, so that one can die without the other.
 """

@@ -1,8 +1,8 @@
-"""What a broker knows about the whole cluster, as its controller tells it (Kafka's ``ZkMetadataCache``).
+"""A broker's knowledge of the whole cluster, from its controller's requests (Kafka's ``ZkMetadataCache``).
 
 Rules, Kafka's own.
  * Alive brokers and the controller's id are replaced by every UpdateMetadata, even by one that carries no partition.
- * Partition states merge; leader -2 deletes.  A topic id that is not zero overwrites.
+ * Partition states merge; leader -2 deletes.  A topic id overwrites; a missing one does so since 3.1 only.
  * A request of an older controller epoch is not accepted (the caller checks, with ``ReplicaManager``).
 """
 
@@ -22,9 +22,10 @@ class CachedTopic:
 
 
 class MetadataCache:
-    """``controller_id`` is -1 while none is known."""
+    """``controller_id`` is -1 while none is known; ``ids_may_go``: an UpdateMetadata without topic ids removes them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, ids_may_go: bool = True) -> None:
+        self._ids_may_go = ids_may_go
         self.controller_id = -1
         self.alive: dict[int, LiveBroker] = {}
         self.topics: dict[str, CachedTopic] = {}
@@ -32,7 +33,7 @@ class MetadataCache:
         self.partition_count = 0
 
     def update(self, request: UpdateMetadataRequest) -> Steps[None]:
-        """Pauses after each ``STEP`` partitions: whoever looks meanwhile may see part of a request applied."""
+        """Pauses after each ``STEP`` partitions: readers may see a request partly applied."""
         self.controller_id = request.controller_id if request.controller_id >= 0 else -1
         self.alive = {broker.id: broker for broker in request.live_brokers}
         since_pause = 0
@@ -44,7 +45,7 @@ class MetadataCache:
                 yield
 
     def endpoint(self, broker: int, listener: str) -> Endpoint | None:
-        """Where an alive broker listens; None for others."""
+        """An alive broker's endpoint; None for others."""
         live = self.alive.get(broker)
         return next((e for e in live.endpoints if e.listener == listener), None) if live else None
 
@@ -52,7 +53,7 @@ class MetadataCache:
         topic = self.topics.get(name)
         if topic is None:
             topic = self.topics[name] = CachedTopic(name)
-        if topic_id != topic.id:
+        if topic_id != topic.id and (topic_id != NO_TOPIC_ID or self._ids_may_go):
             self.topic_by_id.pop(topic.id, None)
             topic.id = topic_id
             if topic_id != NO_TOPIC_ID:

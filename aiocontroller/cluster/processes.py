@@ -1,12 +1,12 @@
-"""Child processes that never outlive us.
+"""Child processes that never outlive this process.
 
 Rules.
- * A child runs in a session of its own, so that Ctrl-C in a terminal reaches only us, and we end the children in order.
+ * A child runs in a session of its own, so that Ctrl-C reaches only this process, which ends the children in order.
  * A child dies when the thread that started it dies, even by SIGKILL (Linux, ``PR_SET_PDEATHSIG``).  The request is
    made by a tiny launcher that then becomes the child by ``exec``: unlike a ``preexec_fn`` that is safe in a process
    with threads.  So start children from a thread that lives as long as they should (the main one).
- * A child takes all signals, whatever its parent leaves to a thread of its own.
- * What a child prints goes to a file; errors quote its tail.
+ * A child has no signals blocked, even if its parent blocks some to handle them in a thread.
+ * A child's output goes to a file; errors quote its tail.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 def launched(argv: Sequence[str | Path]) -> list[str]:
-    """The command that becomes ``argv`` by way of the launcher."""
+    """The command that runs ``argv`` through the launcher."""
     return [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *map(str, argv)]
 
 
 def die_with_parent() -> None:
-    """For a process that a library started: as the launcher does it, from within.  Linux only; nothing elsewhere."""
+    """Do what the launcher does, in a process that a library started.  Linux only; does nothing elsewhere."""
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     except (AttributeError, OSError):
@@ -90,7 +90,7 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; negative when a signal ended it."""
+        """None while the child runs; negative when a signal ended it."""
         return self._process.poll()
 
     @property
@@ -98,7 +98,7 @@ class Child:
         return self.exit_code is None
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Nothing happens when it has ended."""
+        """Does nothing when the child has ended."""
         if self.running:
             self._process.send_signal(number)
 
@@ -132,19 +132,19 @@ class Child:
         return True
 
     def wait_until(self, ready: Callable[[], bool], timeout_s: float) -> None:
-        """Until ``ready()``; raises ``ChildFailedError`` when the child ends first or time is up."""
+        """Wait for ``ready()``; raises ``ChildFailedError`` when the child ends first or time is up."""
         deadline = time.monotonic() + timeout_s
         while not self._is_ready(ready, deadline, timeout_s):
             time.sleep(POLL_S)
 
     async def wait_until_async(self, ready: Callable[[], bool], timeout_s: float) -> None:
-        """As ``wait_until``; ``ready`` is called in a thread, since it may block for a moment."""
+        """Like ``wait_until``; ``ready`` is called in a thread, since it may block for a moment."""
         deadline = time.monotonic() + timeout_s
         while not await asyncio.to_thread(self._is_ready, ready, deadline, timeout_s):  # noqa: ASYNC110 - no event
             await asyncio.sleep(POLL_S)
 
     def log_tail(self, lines: int = 12) -> str:
-        """What this child printed last, not one before it."""
+        """The last lines of this child's output, without those of an earlier child."""
         try:
             text = self.log.read_bytes()[self._log_began_bytes :][-16_384:].decode("utf-8", "replace")
         except OSError as error:
@@ -164,4 +164,4 @@ class Child:
     def ask_to_stop(self, ask: signal.Signals = signal.SIGTERM) -> None:
         """SIGTERM (or ``ask``), without waiting."""
         self.send_signal(ask)
-        self.send_signal(signal.SIGCONT)  # a suspended child would only see the other signal when it goes on
+        self.send_signal(signal.SIGCONT)  # a suspended child gets the other signal only when it resumes

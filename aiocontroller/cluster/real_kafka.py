@@ -14,24 +14,43 @@ import signal
 import socket
 import struct
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from aiocontroller.cluster.embedded_zookeeper import LOOPBACK, free_port
+from aiocontroller.cluster.embedded_zookeeper import LOOPBACK, EmbeddedZooKeeper, free_port
 from aiocontroller.cluster.java import SMALL_JVM, find_java
 from aiocontroller.cluster.processes import Child, launched
 from aiocontroller.core.errors import AioControllerError
 
 DEFAULT_VERSION = "3.9.1"
-LATEST_PATCH = {"2.8": "2.8.2", "3.0": "3.0.2", "3.4": "3.4.1", "3.6": "3.6.2", "3.9": DEFAULT_VERSION}
+LATEST_PATCH = {
+    "2.2": "2.2.2",
+    "2.4": "2.4.1",
+    "2.6": "2.6.3",
+    "2.8": "2.8.2",
+    "3.0": "3.0.2",
+    "3.3": "3.3.2",
+    "3.4": "3.4.1",
+    "3.6": "3.6.2",
+    "3.7": "3.7.2",
+    "3.9": DEFAULT_VERSION,
+}
 """Releases by their short names; any other version is named in full."""
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 30.0
+_CLASSES = "classes.jsa"
 _SCRIPT = Path(__file__).parents[2] / "scripts" / "kafka-jars"
+
+INTERNAL_TOPICS = {"__consumer_offsets": 5, "__transaction_state": 3}
+"""Partitions of the internal topics, as set by the properties below."""
+INTERNAL_TOPIC_CONFIGS = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"}
+"""Configs of an internal topic that a broker creates."""
 
 _SETTINGS = {
     "num.partitions": "1",
-    "offsets.topic.num.partitions": "5",
+    "offsets.topic.num.partitions": str(INTERNAL_TOPICS["__consumer_offsets"]),
+    "transaction.state.log.num.partitions": str(INTERNAL_TOPICS["__transaction_state"]),
     "group.initial.rebalance.delay.ms": "0",
     "num.network.threads": "1",
     "num.io.threads": "2",
@@ -47,7 +66,7 @@ _SETTINGS = {
     "zookeeper.connection.timeout.ms": "30000",
 }
 
-_LOG4J = """log4j.rootLogger=INFO, stdout
+LOG4J = """log4j.rootLogger=INFO, stdout
 log4j.appender.stdout=org.apache.log4j.ConsoleAppender
 log4j.appender.stdout.layout=org.apache.log4j.PatternLayout
 log4j.appender.stdout.layout.ConversionPattern=[%d] %p %m (%c)%n
@@ -60,12 +79,12 @@ class KafkaMissingError(AioControllerError):
 
 
 def kafka_jars(version: str = DEFAULT_VERSION) -> Path:
-    """The folder with the release's jars; fetched by Maven at first (several seconds and a network)."""
+    """The folder with the release's jars; Maven fetches them on first use (several seconds and a network)."""
     return _fetched(version)
 
 
 def kafka_tools_jars(version: str = DEFAULT_VERSION) -> Path:
-    """The folder with what the command-line tools need beside ``kafka_jars``; releases since 3.7 have such a thing."""
+    """The folder with jars that the command-line tools need beside ``kafka_jars``, for releases since 3.7."""
     return _fetched("--tools", version)
 
 
@@ -73,7 +92,7 @@ def _fetched(*arguments: str) -> Path:
     version = arguments[-1]
     if not _SCRIPT.is_file():
         raise KafkaMissingError(f"{_SCRIPT} is not there: real Kafka brokers need a checkout, not an installed package")
-    # What is fetched is for everybody who uses the checkout, whatever the mask of this process.
+    # All users of the checkout share the fetched jars, so this process's umask must not restrict them.
     run = subprocess.run(launched([_SCRIPT, *arguments]), capture_output=True, text=True, check=False, umask=0o022)
     if run.returncode != 0:
         raise KafkaMissingError(f"no jars of Kafka {version}: {run.stderr.strip()[-2000:]}")
@@ -103,6 +122,7 @@ class RealKafkaBroker:
 
     ``replication_factor`` is that of the internal topics.  ``overrides`` are Kafka's properties and win.  ``jvm`` are
     the virtual machine's options beside the heap: by default such that it starts fast, not such that it runs fast.
+    ``log4j`` is the contents of its ``log4j.properties``, where ``${kafka.logs.dir}`` is the broker's folder.
     """
 
     def __init__(
@@ -117,6 +137,7 @@ class RealKafkaBroker:
         overrides: Mapping[str, str] | None = None,
         heap_mb: int = 256,
         jvm: Sequence[str] = SMALL_JVM,
+        log4j: str = LOG4J,
     ) -> None:
         self.id = broker_id
         self.zookeeper = zookeeper
@@ -127,6 +148,7 @@ class RealKafkaBroker:
         self.overrides = dict(overrides or {})
         self.heap_mb = heap_mb
         self.jvm = jvm
+        self.log4j = log4j
         self._child: Child | None = None
 
     @property
@@ -161,7 +183,7 @@ class RealKafkaBroker:
         return self._child
 
     def answers(self) -> bool:
-        """Whether it answers ApiVersions: it registers in ZooKeeper before it does."""
+        """Whether it answers ApiVersions, which comes after its registration in ZooKeeper."""
         request = struct.pack(">hhih", 18, 0, 1, -1)
         try:
             with socket.create_connection((LOOPBACK, self.port), timeout=1) as connection:
@@ -195,7 +217,7 @@ class RealKafkaBroker:
         return self._child is None or await self._child.ended(timeout_s)
 
     def suspend(self) -> None:
-        """SIGSTOP; for less than half the session timeout, else its session expires."""
+        """SIGSTOP; its session expires unless it is resumed within half the session timeout."""
         if self._child is not None:
             self._child.send_signal(signal.SIGSTOP)
 
@@ -212,7 +234,6 @@ class RealKafkaBroker:
             "zookeeper.connect": self.zookeeper,
             "log.dirs": str((self.data_dir / "logs").resolve()),
             "offsets.topic.replication.factor": factor,
-            "transaction.state.log.num.partitions": "3",
             "transaction.state.log.replication.factor": factor,
             "transaction.state.log.min.isr": str(min(2, self.replication_factor)),
             **_SETTINGS,
@@ -230,15 +251,18 @@ class RealKafkaBroker:
     def _command(self) -> list[str]:
         self.write_settings()
         log4j = self.data_dir / "log4j.properties"
-        log4j.write_text(_LOG4J)
+        log4j.write_text(self.log4j)
+        jars = kafka_jars(self.version)
         return [
             str(find_java()),
             *self.jvm,
+            *([f"-XX:SharedArchiveFile={archive}"] if (archive := jars / _CLASSES).is_file() else []),
             "-Xms64m",
             f"-Xmx{self.heap_mb}m",
             f"-Dlog4j.configuration=file:{log4j.resolve()}",
+            f"-Dkafka.logs.dir={self.data_dir.resolve()}",
             "-cp",
-            f"{kafka_jars(self.version)}/*",
+            f"{jars}/*",
             "kafka.Kafka",
             str(self.settings),
         ]
@@ -255,6 +279,7 @@ class RealKafkaCluster:
         *,
         version: str = DEFAULT_VERSION,
         overrides: Mapping[str, str] | None = None,
+        log4j: str = LOG4J,
     ) -> None:
         self.brokers = {
             broker_id: RealKafkaBroker(
@@ -264,6 +289,7 @@ class RealKafkaCluster:
                 version=version,
                 replication_factor=min(3, size),
                 overrides=overrides,
+                log4j=log4j,
             )
             for broker_id in range(1, size + 1)
         }
@@ -298,3 +324,30 @@ class RealKafkaCluster:
 def _wait_for_all(brokers: Sequence[RealKafkaBroker], children: Sequence[Child], timeout_s: float) -> None:
     for broker, child in zip(brokers, children, strict=True):
         child.wait_until(broker.answers, timeout_s)
+
+
+def archive_classes(version: str = DEFAULT_VERSION) -> None:
+    """Once for each release: brokers that start later find their classes as Java needs them, and start twice as fast.
+
+    A broker of its own starts, stops, and leaves the archive with the jars.  A Java that cannot write it, or is not the
+    one that wrote it, does without.
+    """
+    jars = kafka_jars(version)
+    if (jars / _CLASSES).exists():
+        return
+    with tempfile.TemporaryDirectory(dir=jars) as folder:
+        made = Path(folder) / _CLASSES
+        options = ("-XX:+IgnoreUnrecognizedVMOptions", f"-XX:ArchiveClassesAtExit={made}")
+        zookeeper = EmbeddedZooKeeper(Path(folder) / "zookeeper")
+        zookeeper.start()
+        broker = RealKafkaBroker(
+            1, zookeeper.address, Path(folder) / "broker", version=version, jvm=(*SMALL_JVM, *options)
+        )
+        try:
+            broker.start()
+            broker.stop(START_TIMEOUT_S)
+        finally:
+            broker.kill()
+            zookeeper.kill()
+        if made.is_file():
+            made.rename(jars / _CLASSES)  # atomically, since other processes may make one too

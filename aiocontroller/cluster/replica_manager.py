@@ -1,17 +1,17 @@
-"""The replicas on one simulated broker: who leads and follows what, and when an ISR should change.
+"""The replicas on one simulated broker: their roles, and when an ISR should change.
 
-Pure: no sockets and no clock; time comes as milliseconds.  After Kafka 3.9's ``ReplicaManager`` and ``Partition``,
-without data: there is no log to fetch.  What stands for a fetch is this, and no more:
+Pure: no sockets and no clock; time is passed in as milliseconds.  After Kafka's ``ReplicaManager`` and ``Partition``;
+``generations`` has the differences between releases.  There is no data and no log.  Fetching is replaced by this:
 
  * A follower tells its leader, over a connection between the two brokers, which partitions it follows and at which
    leader epoch.  Such a report counts as "caught up": there is nothing to copy.
- * The connection carries a heartbeat.  A follower that was not heard of for ``replica_lag_time_max_ms``, or has not
-   reported the present leader epoch for so long, is out of sync, and the leader asks to shrink the ISR.
+ * The connection carries a heartbeat.  A follower without a heartbeat, or without a report of the present leader epoch,
+   for ``replica_lag_time_max_ms`` is out of sync, and the leader asks to shrink the ISR.
  * A follower that reports, is assigned, and is alive in the metadata cache is added to the ISR again.
- * A leader asks for one ISR change of a partition at a time (AlterPartition) and holds its committed ISR until the
-   controller has answered; a higher leader epoch ends the question.
- * As in Kafka, a follower whose leader is not alive in the metadata cache at that moment does not start to fetch; only
-   the next LeaderAndIsr with a higher epoch changes that.
+ * A leader requests one ISR change of a partition at a time (from its controller or ZooKeeper) and keeps its committed
+   ISR until it is answered; a higher leader epoch cancels the request.
+ * As in Kafka, a follower whose leader is not alive in the metadata cache at that moment ignores the request without an
+   error: it keeps its role and its leader epoch until the next one.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from aiocontroller.cluster.broker_requests import (
     StopReplicaRequest,
     TopicStates,
 )
+from aiocontroller.cluster.generations import GENERATIONS, NEWEST, Generation, TopicIds
 from aiocontroller.cluster.metadata_cache import MetadataCache
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import EPOCH_DURING_DELETE, NO_EPOCH, NO_TOPIC_ID
@@ -36,7 +37,7 @@ NEVER_MS = -(1 << 60)
 
 
 class ReportVerdict(IntEnum):
-    """What a leader says to a follower's report; Kafka's error codes of Fetch."""
+    """A leader's answer to a follower's report; Kafka's error codes of Fetch."""
 
     OK = 0
     NOT_LEADER = 6
@@ -45,12 +46,12 @@ class ReportVerdict(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether the leader may yet learn what the follower knows."""
+        """Whether the leader may still catch up with the follower's knowledge."""
         return self in (ReportVerdict.NOT_LEADER, ReportVerdict.UNKNOWN_LEADER_EPOCH)
 
 
 class Partition:
-    """A replica hosted here.  ``pending_isr`` is what the controller was asked for, while it has not answered."""
+    """A replica hosted here.  ``pending_isr`` is the requested ISR while the controller has not answered."""
 
     __slots__ = (
         "controller_epoch",
@@ -86,7 +87,7 @@ class Partition:
 
 
 class IsrChange(NamedTuple):
-    """A question for the controller; made from the partition as it was when it was asked."""
+    """A change requested from the controller or ZooKeeper; made from the partition's state at that time."""
 
     partition: Partition
     leader_epoch: int
@@ -95,7 +96,7 @@ class IsrChange(NamedTuple):
 
 
 class Follower:
-    """What this broker, as a leader, knows of one follower."""
+    """A follower's state as known to this broker as a leader."""
 
     __slots__ = ("candidates", "id", "last_seen_ms", "reported")
 
@@ -109,7 +110,7 @@ class Follower:
 
 
 class Fetcher:
-    """What this broker, as a follower, fetches from one leader."""
+    """The partitions that this broker, as a follower, fetches from one leader."""
 
     __slots__ = ("followed", "leader", "stopped", "unreported")
 
@@ -126,20 +127,30 @@ Codes = dict[tuple[str, bytes], list[tuple[int, int]]]
 class ReplicaManager:
     """All replicas of broker ``broker_id``."""
 
-    def __init__(self, broker_id: int, metadata: MetadataCache, *, replica_lag_time_max_ms: int) -> None:
+    def __init__(
+        self,
+        broker_id: int,
+        metadata: MetadataCache,
+        *,
+        replica_lag_time_max_ms: int,
+        generation: Generation = GENERATIONS[NEWEST],
+    ) -> None:
         self.broker_id = broker_id
+        self.generation = generation
         self.metadata = metadata
         self.replica_lag_time_max_ms = replica_lag_time_max_ms
         self.controller_epoch = 0
-        """The highest seen."""
+        """The highest controller epoch seen."""
         self.hosted: dict[str, dict[int, Partition]] = {}
         self.led: dict[Partition, None] = {}
         self.followers: dict[int, Follower] = {}
         self.fetchers: dict[int, Fetcher] = {}
         self.isr_changes: dict[Partition, IsrChange] = {}
-        """To be asked of the controller, or asked; one for each partition."""
+        """Changes to be requested, or requested already; one per partition."""
         self.failed: dict[tuple[str, int], None] = {}
-        """Replicas on a log directory that has failed; until the process ends."""
+        """Replicas on a failed log directory, until the process ends."""
+        self.strangers: dict[tuple[str, int], None] = {}
+        """Replicas not assigned to this broker, treated as if on a failed directory, until the process ends."""
 
     def partition(self, topic: str, partition: int) -> Partition | None:
         return self.hosted.get(topic, {}).get(partition)
@@ -147,24 +158,26 @@ class ReplicaManager:
     def partitions(self) -> Iterable[Partition]:
         return (partition for hosted in self.hosted.values() for partition in hosted.values())
 
-    # -- what the controller says ----------------------------------------------------------------------------------
+    # -- the controller's requests ---------------------------------------------------------------------------------
 
     def accepts(self, controller_epoch: int) -> bool:
-        """Whether it is not older than the highest seen, which it may raise."""
+        """Whether the epoch is at least the highest seen; records a higher one."""
         if controller_epoch < self.controller_epoch:
             return False
         self.controller_epoch = controller_epoch
         return True
 
     def become_leader_or_follower(self, request: LeaderAndIsrRequest, now_ms: int) -> Steps[Codes]:
-        """Apply; the error code of each partition.  ``ValueError`` when a topic is there twice, as in Kafka."""
+        """Apply the request; returns each partition's error code.  ``ValueError`` when a topic appears twice, as in
+        Kafka from 2.8 (which does not answer at all; later releases answer with an error).
+        """
         names = [topic.topic for topic in request.topics]
-        if len(set(names)) != len(names):
+        if self.generation.topic_ids and len(set(names)) != len(names):
             raise ValueError("LeaderAndIsr: a topic is there twice, expected each once")
         codes: Codes = {}
         since_pause = 0
         for topic in request.topics:
-            answers = codes[topic.topic, topic.topic_id] = []
+            answers = codes.setdefault((topic.topic, topic.topic_id), [])
             for state in topic.partitions:
                 answers.append((state.partition, self._become(topic, state, now_ms)))
                 since_pause += 1
@@ -174,7 +187,7 @@ class ReplicaManager:
         return codes
 
     def stop_replicas(self, request: StopReplicaRequest) -> Steps[list[tuple[str, int, int]]]:
-        """(topic, partition, error code) of each."""
+        """Apply the request; returns (topic, partition, error code) of each replica."""
         codes = []
         for number, (topic, index, leader_epoch, delete) in enumerate(request.partitions, start=1):
             codes.append((topic, index, int(self._stop(topic, index, leader_epoch, delete))))
@@ -183,35 +196,42 @@ class ReplicaManager:
         return codes
 
     def fail_log_dir(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Their log directory is gone: neither led nor followed here any more, and every request is refused."""
+        """Their log directory has failed: they are neither led nor followed here, and their requests are refused."""
         for topic, index in partitions:
             self.failed[topic, index] = None
             partition = self.partition(topic, index)
             if partition is not None:
                 self._leave_role(partition)
 
+    def _offline(self, topic: str, index: int) -> bool:
+        return (topic, index) in self.failed or (topic, index) in self.strangers
+
     def _become(self, topic: TopicStates, state: PartitionState, now_ms: int) -> int:
-        if (topic.topic, state.partition) in self.failed:
+        if self._offline(topic.topic, state.partition):
             return KafkaErrorCode.KAFKA_STORAGE_ERROR
         partition = self.partition(topic.topic, state.partition)
         if partition is not None:
-            known, given = partition.topic_id, topic.topic_id
-            if known not in (NO_TOPIC_ID, given) and given != NO_TOPIC_ID:
-                return KafkaErrorCode.INCONSISTENT_TOPIC_ID
-            if state.leader_epoch < partition.leader_epoch:
-                return KafkaErrorCode.STALE_CONTROLLER_EPOCH
-            if state.leader_epoch == partition.leader_epoch:
-                if known != NO_TOPIC_ID or given == NO_TOPIC_ID:
-                    return KafkaErrorCode.STALE_CONTROLLER_EPOCH
-                partition.topic_id = given  # all that is new; an id never goes again
-                return KafkaErrorCode.NONE
+            answer = self._compare(partition, topic.topic_id, state)
+            if answer is not None:
+                return answer
         if self.broker_id not in state.replicas:
+            if partition is None and self.generation.strangers_go_offline:
+                self.strangers[topic.topic, state.partition] = None
             return KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        takes_id = self.generation.topic_ids >= TopicIds.CHECKED
         if partition is None:
+            if self.failed and not state.is_new:
+                return KafkaErrorCode.KAFKA_STORAGE_ERROR  # its log may be in the directory that has failed
             partition = Partition(topic.topic, state.partition)
             self.hosted.setdefault(topic.topic, {})[state.partition] = partition
+            if takes_id:
+                partition.topic_id = topic.topic_id
+        if state.leader != self.broker_id and state.leader not in self.metadata.alive:
+            return KafkaErrorCode.NONE
+        if self.generation.skips_older_partition_epoch and state.partition_epoch < partition.partition_epoch:
+            return KafkaErrorCode.NONE
         self._leave_role(partition)
-        if topic.topic_id != NO_TOPIC_ID:
+        if takes_id and partition.topic_id == NO_TOPIC_ID:
             partition.topic_id = topic.topic_id
         partition.controller_epoch = state.controller_epoch
         partition.leader, partition.leader_epoch = state.leader, state.leader_epoch
@@ -223,14 +243,29 @@ class ReplicaManager:
             self._make_follower(partition)
         return KafkaErrorCode.NONE
 
+    def _compare(self, partition: Partition, given: bytes, state: PartitionState) -> KafkaErrorCode | None:
+        """The error code if the topic id or leader epoch decides it; None where the state is newer."""
+        rule, known = self.generation.topic_ids, partition.topic_id
+        if given != NO_TOPIC_ID and known not in (NO_TOPIC_ID, given):
+            return KafkaErrorCode.INCONSISTENT_TOPIC_ID
+        if rule is TopicIds.IN_PASSING and known == NO_TOPIC_ID:
+            partition.topic_id = given
+        if state.leader_epoch > partition.leader_epoch:
+            return None
+        if state.leader_epoch == partition.leader_epoch and rule >= TopicIds.CHECKED:
+            if known == NO_TOPIC_ID != given:
+                partition.topic_id = given  # only the id is new; it is never removed
+                return KafkaErrorCode.NONE
+            if rule is TopicIds.MAY_GO and known != NO_TOPIC_ID == given and state.leader != self.broker_id:
+                return KafkaErrorCode.NONE
+        return KafkaErrorCode.STALE_CONTROLLER_EPOCH
+
     def _make_leader(self, partition: Partition, now_ms: int) -> None:
         partition.is_leader = True
         partition.leader_since_ms = now_ms
         self.led[partition] = None
 
     def _make_follower(self, partition: Partition) -> None:
-        if partition.leader not in self.metadata.alive:
-            return  # no fetcher: as Kafka, until the next leader epoch
         fetcher = self.fetchers.get(partition.leader)
         if fetcher is None:
             fetcher = self.fetchers[partition.leader] = Fetcher(partition.leader)
@@ -253,13 +288,13 @@ class ReplicaManager:
             fetcher.stopped[partition.topic, partition.partition] = None
 
     def _stop(self, topic: str, index: int, leader_epoch: int, delete: bool) -> KafkaErrorCode:
-        if (topic, index) in self.failed:
+        if self._offline(topic, index):
             return KafkaErrorCode.KAFKA_STORAGE_ERROR
         partition = self.partition(topic, index)
         if partition is None:
             return KafkaErrorCode.NONE
-        bypass = leader_epoch in (EPOCH_DURING_DELETE, NO_EPOCH)
-        if not bypass and leader_epoch < partition.leader_epoch:
+        lowest = partition.leader_epoch + (not self.generation.stops_at_equal_epoch)
+        if leader_epoch < lowest and leader_epoch not in (EPOCH_DURING_DELETE, NO_EPOCH):
             return KafkaErrorCode.FENCED_LEADER_EPOCH
         self._leave_role(partition)
         if delete:
@@ -269,10 +304,10 @@ class ReplicaManager:
                 del self.hosted[topic]
         return KafkaErrorCode.NONE
 
-    # -- what followers say ----------------------------------------------------------------------------------------
+    # -- followers' reports ----------------------------------------------------------------------------------------
 
     def follower_connected(self, broker: int, now_ms: int) -> Follower:
-        """A new connection: what it reported over an older one does not count any more."""
+        """A new connection: reports over an older one no longer count."""
         follower = self.followers[broker] = Follower(broker)
         follower.last_seen_ms = now_ms
         return follower
@@ -284,7 +319,7 @@ class ReplicaManager:
         stopped: Sequence[tuple[str, int]],
         now_ms: int,
     ) -> list[tuple[str, int, int]]:
-        """A heartbeat with (topic, [(partition, leader epoch)]); (topic, partition, verdict) of those not taken."""
+        """A heartbeat with (topic, [(partition, leader epoch)]); returns (topic, partition, verdict) of rejections."""
         follower.last_seen_ms = now_ms
         for topic, index in stopped:
             partition = self.partition(topic, index)
@@ -309,7 +344,7 @@ class ReplicaManager:
     # -- the ISR ---------------------------------------------------------------------------------------------------
 
     def shrink_isrs(self, now_ms: int) -> int:
-        """Ask to remove the followers that are out of sync; how many partitions that concerns."""
+        """Request to remove followers that are out of sync; returns the number of partitions concerned."""
         latest = now_ms - self.replica_lag_time_max_ms
         asked = 0
         for partition in self.led:
@@ -336,7 +371,7 @@ class ReplicaManager:
                 partition.pending_isr is None
                 and follower.reported.get(partition) == partition.leader_epoch
                 and follower.id in partition.replicas
-                and follower.id in self.metadata.alive
+                and (follower.id in self.metadata.alive or not self.generation.adds_live_followers_only)
             ):
                 self._ask(partition, (*partition.isr, follower.id))
         for partition in joined:
@@ -349,29 +384,36 @@ class ReplicaManager:
     def isr_change_answered(
         self, change: IsrChange, error_code: int, leader_epoch: int, isr: tuple[int, ...], partition_epoch: int
     ) -> bool:
-        """Apply the controller's answer; True when the change is to be asked again (see the module and KIP-497).
+        """Apply the answer; True when the change has to be requested again (see the module and KIP-497).
 
         The last three arguments count only without an error.
         """
         partition = change.partition
         if self.isr_changes.get(partition) is not change:
             return False  # a LeaderAndIsr or StopReplica came first
-        if error_code in _REVERT:
-            del self.isr_changes[partition]
-            partition.pending_isr = None
-            self._note_candidates(partition)
+        if error_code and self.generation.takes_refusals_back:
+            if error_code in _REVERT:
+                self.take_back(change)
+                return False
+            if error_code not in _WAIT_FOR_LEADER_AND_ISR:
+                return True
+        if error_code:
+            del self.isr_changes[partition]  # but it stays pending: our state is outdated
             return False
-        if error_code in _WAIT_FOR_LEADER_AND_ISR:
-            del self.isr_changes[partition]  # but it stays pending: what we know is out of date
-            return False
-        if error_code != KafkaErrorCode.NONE:
-            return True
         del self.isr_changes[partition]
         if leader_epoch != partition.leader_epoch or partition_epoch < partition.partition_epoch:
             return False  # a newer leadership is on its way
         partition.isr, partition.partition_epoch, partition.pending_isr = isr, partition_epoch, None
         self._note_candidates(partition)
         return False
+
+    def take_back(self, change: IsrChange) -> None:
+        """The change was not made: keep the old ISR, which may be requested to change again."""
+        partition = change.partition
+        if self.isr_changes.get(partition) is change:
+            del self.isr_changes[partition]
+            partition.pending_isr = None
+            self._note_candidates(partition)
 
     def _note_candidates(self, partition: Partition) -> None:
         for follower in self.followers.values():

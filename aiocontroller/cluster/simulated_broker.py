@@ -1,13 +1,15 @@
-"""A simulated broker: one process that is to a controller, and to a client that asks for metadata, a Kafka broker.
+"""A simulated broker: a process that acts as a Kafka broker towards a controller and clients that ask for metadata.
 
-It registers in ZooKeeper as Kafka's brokers do, serves Kafka's protocol on loopback, checks what a 3.9 broker checks
-(``broker_server``), leads and follows (``replica_manager``), asks for ISR changes and for its own shutdown
-(``broker_links``).  It stores no messages and serves no Produce and no Fetch.
+It registers in ZooKeeper like a Kafka broker, serves Kafka's protocol on loopback with a broker's checks
+(``broker_server``), leads and follows (``replica_manager``), requests ISR changes and its own shutdown
+(``broker_links``, ``zk_isr_manager``).  It stores no messages and serves neither Produce nor Fetch.
+
+It behaves as a broker of one release with one inter.broker.protocol.version (``generations``).
 
     python -m aiocontroller.cluster.simulated_broker --id 1 --zookeeper 127.0.0.1:2181 --data DIR
 
-SIGTERM begins a controlled shutdown; SIGKILL leaves everything to the session's expiry, as with Kafka.  SIGINT, which
-Kafka treats like SIGTERM, only closes the session: for when the whole cluster ends and there is nowhere to move to.
+SIGTERM starts a controlled shutdown; after SIGKILL the session has to expire, as with Kafka.  SIGINT, which Kafka
+treats like SIGTERM, only closes the session: for ending the whole cluster, when leaders cannot move anywhere.
 ``DIR/broker.json`` (pid, port, broker epoch) appears when the broker is registered.
 """
 
@@ -19,7 +21,7 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +34,15 @@ from aiocontroller.cluster.broker_links import (
     PRIVATE_HEADER,
     AlterPartitionManager,
     FetcherLink,
+    ShutdownRequest,
     ask_for_controlled_shutdown,
 )
 from aiocontroller.cluster.broker_server import BrokerServer, BrokerStatus
+from aiocontroller.cluster.generations import GENERATIONS, NEWEST, TopicIds, generation, protocol_of
 from aiocontroller.cluster.metadata_cache import MetadataCache
 from aiocontroller.cluster.replica_manager import ReplicaManager
+from aiocontroller.cluster.simulated_settings import Settings
+from aiocontroller.cluster.zk_isr_manager import ZkIsrManager
 from aiocontroller.controller.broker_connection import BrokerConnection
 from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.net.ports import Listener, World
@@ -60,7 +66,7 @@ class BrokerConfig(msgspec.Struct, frozen=True):
     id: int
     zookeeper: str
     data_dir: Path | None
-    """None: nothing is announced."""
+    """None: no file is written."""
     port: int = 0
     rack: str | None = None
     zookeeper_session_timeout_ms: int = 6_000
@@ -68,7 +74,15 @@ class BrokerConfig(msgspec.Struct, frozen=True):
     controlled_shutdown_max_retries: int = 3
     controlled_shutdown_retry_backoff_ms: int = 500
     advertised_port: int = 0
-    """Where others are told to find it, when something stands before its own port; 0: nothing does."""
+    """The advertised port, if it differs from its own, as behind a proxy; 0: its own."""
+    release: str = NEWEST
+    inter_broker_protocol_version: str = ""
+    """Empty: the release's default."""
+    settings: Mapping[str, str] = {}
+    """Further properties that the broker reports by DescribeConfigs but does not obey."""
+    tells_policy: bool = False
+    """Whether the broker reports all settings that a controller obeys; a controller with other values must then keep
+    its own."""
 
 
 class BrokerReady(msgspec.Struct, frozen=True):
@@ -81,7 +95,7 @@ class BrokerReady(msgspec.Struct, frozen=True):
 
 
 def read_ready(data_dir: Path) -> BrokerReady | None:
-    """What the broker of this folder said last; None before it is ready."""
+    """The latest contents of the folder's ``broker.json``; None before the broker is ready."""
     try:
         return msgspec.json.decode((data_dir / "broker.json").read_bytes(), type=BrokerReady)
     except (FileNotFoundError, msgspec.MsgspecError):
@@ -89,31 +103,55 @@ def read_ready(data_dir: Path) -> BrokerReady | None:
 
 
 class SimulatedBroker:
-    """``run`` serves until ``stop``, then shuts down in a controlled way."""
+    """``run`` serves until ``stop``, then shuts down in a controlled way.
+
+    BadInputError for an unknown release or protocol.
+    """
 
     def __init__(self, config: BrokerConfig, world: World) -> None:
         self.config = config
+        self.generation = generation(config.release)
+        self.protocol = protocol_of(self.generation, config.inter_broker_protocol_version)
         self._world = world
-        self._metadata = MetadataCache()
+        self._metadata = MetadataCache(ids_may_go=self.generation.topic_ids is TopicIds.MAY_GO)
         self._replicas = ReplicaManager(
-            config.id, self._metadata, replica_lag_time_max_ms=config.replica_lag_time_max_ms
+            config.id,
+            self._metadata,
+            replica_lag_time_max_ms=config.replica_lag_time_max_ms,
+            generation=self.generation,
         )
         self._server = BrokerServer(
-            world, self._metadata, self._replicas, spawn=self._spawn, changed=self._something_changed
-        )
-        self._alter_partition = AlterPartitionManager(
-            world, self._replicas, self._metadata, lambda: self._server.broker_epoch
+            world,
+            self._metadata,
+            self._replicas,
+            settings=Settings(
+                self.generation, config.inter_broker_protocol_version, config.settings, policy=config.tells_policy
+            ),
+            spawn=self._spawn,
+            changed=self._something_changed,
         )
         self._links: dict[int, FetcherLink] = {}
         self._client = ZooKeeperClient(
             config.zookeeper, world=world, session_timeout_s=config.zookeeper_session_timeout_ms / 1000
         )
         self._zk = KafkaZkClient(self._client)
+        self._isr_manager = self._make_isr_manager()
         self._tasks: asyncio.TaskGroup | None = None
         self._running: dict[asyncio.Task[None], None] = {}
         self._stop = asyncio.Event()
         self._controlled = True
         self.port = 0
+
+    def _make_isr_manager(self) -> AlterPartitionManager | ZkIsrManager:
+        if not self.protocol.isr_by_alter_partition:
+            return ZkIsrManager(self._world, self._replicas, self._zk)
+        return AlterPartitionManager(
+            self._world,
+            self._replicas,
+            self._metadata,
+            lambda: self._server.broker_epoch,
+            topic_ids=self.protocol.topic_ids,
+        )
 
     @property
     def epoch(self) -> int:
@@ -121,7 +159,7 @@ class SimulatedBroker:
 
     @property
     def disk_delay_s(self) -> float:
-        """What each LeaderAndIsr and StopReplica takes longer."""
+        """Extra time that each LeaderAndIsr and StopReplica takes."""
         return self._server.disk_delay_s
 
     @disk_delay_s.setter
@@ -134,26 +172,26 @@ class SimulatedBroker:
 
     @property
     def metadata(self) -> MetadataCache:
-        """What it knows of the cluster."""
+        """Its metadata cache."""
         return self._metadata
 
     @property
     def replicas(self) -> ReplicaManager:
-        """What it leads and follows."""
+        """Its replicas."""
         return self._replicas
 
     @property
     def session_id(self) -> int:
-        """Of its ZooKeeper session; 0 while there is none."""
+        """The id of the broker's ZooKeeper session; 0 while there is none."""
         return self._client.session_id
 
     async def fail_log_dir(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """A log directory with these partitions is lost: they go offline, and the controller is told by a znode."""
+        """Fail a log directory with these partitions: they go offline, and a znode notifies the controller."""
         self._replicas.fail_log_dir(partitions)
         await self._zk.propagate_log_dir_event(self.config.id)
 
     def status(self) -> BrokerStatus:
-        """Its replicas, and all that it knows of the cluster."""
+        """Its replicas and its metadata cache."""
         return self._server.status(with_metadata=True)
 
     async def run(self) -> None:
@@ -163,12 +201,14 @@ class SimulatedBroker:
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
-                running = [tasks.create_task(task) for task in (self._alter_partition.run(), self._watch_isrs())]
+                running = [tasks.create_task(task) for task in (self._isr_manager.run(), self._watch_isrs())]
+                if isinstance(self._isr_manager, ZkIsrManager):
+                    running.append(tasks.create_task(self._isr_manager.propagate()))
                 joining = tasks.create_task(self._join_cluster())
                 await self._stop.wait()
                 if joining.done() and self._controlled:
                     await self._leave_cluster(listener)
-                self._tasks = None  # what still arrives starts nothing any more
+                self._tasks = None  # later requests start no tasks
                 joining.cancel()
                 for task in (*running, *self._running):
                     task.cancel()
@@ -202,17 +242,18 @@ class SimulatedBroker:
             self._spawn(self._register(patience_s=float("inf")))
 
     async def _register(self, *, patience_s: float) -> None:
-        """Waits for an id that a dead predecessor still holds; Kafka's broker would exit and be started again."""
+        """Register, waiting while a dead predecessor's session holds the id; Kafka's broker would exit instead."""
         endpoint = Endpoint(LISTENER, LOOPBACK, self.config.advertised_port or self.port)
         broker = Broker(self.config.id, -1, (endpoint,), self.config.rack)
-        info = BrokerInfo(broker, self._world.clock.wall_time_us() // 1000)
+        now_ms = self._world.clock.wall_time_us() // 1000
+        info = BrokerInfo(broker, now_ms, version=self.protocol.registration_version)
         give_up = self._world.clock.monotonic() + patience_s
         while True:
             try:
                 self._server.broker_epoch = await self._zk.register_broker(info)
                 break
             except SessionExpiredError:
-                return  # the new session registers anew
+                return  # the new session registers again
             except BrokerIdInUseError as error:
                 if self._world.clock.monotonic() > give_up:
                     raise
@@ -232,13 +273,21 @@ class SimulatedBroker:
         done = await ask_for_controlled_shutdown(
             self._world,
             self._metadata,
-            self.config.id,
-            self.epoch,
+            ShutdownRequest(self.config.id, self.epoch, self.protocol.controlled_shutdown),
             retries=self.config.controlled_shutdown_max_retries,
             backoff_s=self.config.controlled_shutdown_retry_backoff_ms / 1000,
+            finds=self._finds_controller,
         )
         log.info("controlled shutdown %s", "succeeded" if done else "failed: proceeding to an unclean one")
         listener.close()
+
+    async def _finds_controller(self, controller: int) -> bool:
+        if self.generation.finds_any_controller:
+            return True
+        try:
+            return await self._zk.get_broker(controller, watch=False) is not None
+        except SessionExpiredError:
+            return False
 
     # -- the tasks -------------------------------------------------------------------------------------------------
 
@@ -251,7 +300,7 @@ class SimulatedBroker:
         started.add_done_callback(lambda ended: self._running.pop(ended, None))
 
     def _something_changed(self) -> None:
-        self._alter_partition.wake()
+        self._isr_manager.wake()
         for leader, fetcher in self._replicas.fetchers.items():
             link = self._links.get(leader)
             if link is None:
@@ -265,11 +314,11 @@ class SimulatedBroker:
             asked = self._replicas.shrink_isrs(int(self._world.clock.monotonic() * 1000))
             if asked:
                 log.info("%d partitions have followers out of sync", asked)
-                self._alter_partition.wake()
+                self._isr_manager.wake()
 
 
 async def read_status(world: World, host: str, port: int, *, with_metadata: bool = False) -> BrokerStatus:
-    """Ask a running simulated broker what it thinks; OSError when it does not answer."""
+    """Ask a running simulated broker for its status; OSError when it does not answer."""
     _, connection = await world.network.connect(BrokerConnection, host, port, timeout_s=CONNECT_TIMEOUT_S)
     try:
         answer = await connection.request([PRIVATE_HEADER.pack(BROKER_STATUS, int(with_metadata), 0)])
@@ -289,6 +338,9 @@ def broker_command(config: BrokerConfig, module: str = "aiocontroller.cluster.si
         command += ["--rack", config.rack]
     command += ["--session-timeout-ms", str(config.zookeeper_session_timeout_ms)]
     command += ["--replica-lag-time-max-ms", str(config.replica_lag_time_max_ms)]
+    command += ["--release", config.release]
+    if config.inter_broker_protocol_version:
+        command += ["--protocol", config.inter_broker_protocol_version]
     return command
 
 
@@ -302,6 +354,8 @@ def _parse(arguments: list[str] | None) -> BrokerConfig:
     parser.add_argument("--rack")
     parser.add_argument("--session-timeout-ms", type=int, default=6_000)
     parser.add_argument("--replica-lag-time-max-ms", type=int, default=30_000)
+    parser.add_argument("--release", default=NEWEST, choices=list(GENERATIONS), help="of Kafka, that it behaves as")
+    parser.add_argument("--protocol", default="", help="inter.broker.protocol.version; that of the release if left out")
     given = parser.parse_args(arguments)
     return BrokerConfig(
         given.id,
@@ -312,6 +366,8 @@ def _parse(arguments: list[str] | None) -> BrokerConfig:
         given.session_timeout_ms,
         given.replica_lag_time_max_ms,
         advertised_port=given.advertised_port,
+        release=given.release,
+        inter_broker_protocol_version=given.protocol,
     )
 
 
@@ -333,7 +389,7 @@ def main(arguments: list[str] | None = None, prepare: Callable[[SimulatedBroker]
         config.data_dir.mkdir(parents=True, exist_ok=True)
         (config.data_dir / "broker.json").unlink(missing_ok=True)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s (%(name)s)")
-    gc.set_threshold(50_000, 20, 50)  # 100,000 small objects that live long are no reason to look at all of them often
+    gc.set_threshold(50_000, 20, 50)  # avoid frequent full collections over 100,000 small long-lived objects
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(config, prepare))
 

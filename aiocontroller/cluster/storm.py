@@ -1,7 +1,7 @@
-"""``up --storm``: brokers die and come back, the controller moves, drawn from a seed, until it is told to end.
+"""``up --storm``: kills and restarts brokers, and moves the controller, by a seed, until it is told to end.
 
-One strike at a time, each healed before the next, so that a cluster that does its work loses no partition for longer
-than an election.  The same seed draws the same strikes; how many of them fit depends on the machine.
+Each strike is healed before the next, so that a healthy cluster loses a partition for no longer than an election.  The
+same seed draws the same strikes; their number depends on the machine.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 PAUSE_S = (1.0, 4.0)
 """Between strikes."""
 DOWN_S = (1.0, 9.0)
-"""How long a broker stays away: shorter and longer than its session."""
+"""How long a broker stays down: shorter and longer than its session timeout."""
 
 Execute = Callable[[str, int | None], Awaitable[Any]]
 
@@ -28,7 +28,7 @@ class Strike(NamedTuple):
 
 
 def draw(chance: random.Random, brokers: Sequence[int]) -> Strike:
-    """The next strike.  Brokers are hit more often than the controller: there are more of them."""
+    """Draw the next strike.  Brokers are hit more often than the controller, since there are more of them."""
     kind = chance.choice(("kill-broker", "kill-broker", "stop-broker", "kill-controller", "kill-zookeeper-session"))
     broker = chance.choice(list(brokers)) if kind.endswith("broker") else None
     down_s, pause_s = chance.uniform(*DOWN_S), chance.uniform(*PAUSE_S)
@@ -44,7 +44,7 @@ async def storm(
     say: Callable[[str], None],
     over: asyncio.Event,
 ) -> int:
-    """Strike until ``over``; returns how often.  Everything runs and is led again at the end."""
+    """Strike until ``over``; returns the number of strikes.  At the end everything runs and is led again."""
     chance = random.Random(seed)
     strikes = 0
     while not over.is_set():

@@ -1,11 +1,11 @@
-"""What ``aiocontroller up`` runs: ZooKeeper, brokers (simulated or real) and the controller as children, and their end.
+"""Runs the processes of ``aiocontroller up``: ZooKeeper, brokers (simulated or real) and the controller.
 
 Children die with this process, whatever ends it (``processes``); ``stop`` ends them in order within seconds: first the
-controller, so that it does not elect anybody while the brokers leave, then the brokers, then ZooKeeper.  Real brokers
-go before the controller: their shutdown is a controlled one, and leaves clean logs.  What a child prints is in the data
-folder: ``zookeeper/zookeeper.log``, ``controller/log``, ``broker-N/log`` (a real broker's: ``broker-N/broker.log``).
+controller, so that it holds no elections while the brokers leave, then the brokers, then ZooKeeper.  Real brokers end
+before the controller, by a controlled shutdown that leaves clean logs.  Children's output is in the data folder:
+``zookeeper/zookeeper.log``, ``controller/log``, ``broker-N/log`` (a real broker's: ``broker-N/broker.log``).
 
-The state of the cluster in ZooKeeper stays in the folder; the next start goes on with it.
+ZooKeeper's data stay in the folder, and the next start continues with them.
 """
 
 from __future__ import annotations
@@ -41,12 +41,14 @@ from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from aiocontroller.cluster.processes import Child, ChildFailedError
 from aiocontroller.cluster.real_kafka import RealKafkaBroker, kafka_jars, release
 from aiocontroller.cluster.simulated_broker import BrokerConfig, broker_command, read_ready
+from aiocontroller.controller.obeyed_settings import OBEYED
 from aiocontroller.core.ids import Broker, LeaderAndIsr
 from aiocontroller.core.replica_placement import assign_replicas_to_brokers
 from aiocontroller.data_folder import FolderLock
 from aiocontroller.net.ports import World
 from aiocontroller.net.real import real_world
 from aiocontroller.net.taken_ports import refuse_a_taken_port
+from aiocontroller.net.tasks import LooseTasks
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
@@ -68,7 +70,7 @@ log = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 60.0
 CONTROLLER_STOP_TIMEOUT_S, BROKER_STOP_TIMEOUT_S, ZOOKEEPER_STOP_TIMEOUT_S = 3.5, 2.0, 1.5
-"""After so long a child is killed."""
+"""A child that takes longer to stop is killed."""
 CLIENT_STOP_TIMEOUT_S = 0.5
 REAL_STOP_TIMEOUT_S = 15.0
 SHUTDOWN_TIMEOUT_S = 30.0
@@ -81,7 +83,7 @@ CONTROLLER_PROPERTIES = {
     "zookeeper.session.timeout.ms": "6000",
     "leader.imbalance.check.interval.seconds": "5",
 }
-"""Quicker than Kafka's defaults, so that one sees something happen."""
+"""Shorter than Kafka's defaults, so that effects are quickly visible."""
 SIGTERM_EXIT = 128 + signal.SIGTERM
 """A JVM's exit code after an orderly end."""
 
@@ -95,7 +97,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Real brokers of this Kafka version; None: simulated ones."""
     topics: int = 4
     partitions: int = 8
-    """Of each topic."""
+    """Partitions of each topic."""
     replication_factor: int = 3
     zookeeper_port: int = 0
     listen_port: int = 0
@@ -106,7 +108,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
     replica_lag_time_max_ms: int = 30_000
     zookeeper_tick_ms: int = 500
     controller_properties: Mapping[str, str] = {}
-    """On top of ``CONTROLLER_PROPERTIES``, by Kafka's names."""
+    """Override ``CONTROLLER_PROPERTIES``, by Kafka's names."""
 
 
 class ProcessSnapshot(msgspec.Struct, frozen=True):
@@ -126,13 +128,13 @@ class ClusterSnapshot(msgspec.Struct, frozen=True):
     zookeeper_address: str
     bootstrap: str
     http: str
-    """The controller's, as a URL; empty before it has started."""
+    """The controller's URL; empty before it has started."""
     events: list[str]
-    """What happened to the processes, oldest first; the last ``MAX_EVENTS``."""
+    """The last ``MAX_EVENTS`` events of the processes, oldest first."""
 
 
 class _ControllerReady(msgspec.Struct, frozen=True):
-    """What the supervisor wants of the file by which ``aiocontroller run`` says that it is ready."""
+    """The supervisor's part of the file that ``aiocontroller run`` writes when it is ready."""
 
     pid: int
     http: str
@@ -164,7 +166,7 @@ class ClusterSupervisor:
         self._client: ZooKeeperClient | None = None
         self._zk: KafkaZkClient | None = None
         self._events: deque[str] = deque(maxlen=MAX_EVENTS)
-        self._watcher: asyncio.Task[None] | None = None
+        self._tasks = LooseTasks()
         self._one_at_a_time = asyncio.Lock()
 
     # -- life ------------------------------------------------------------------------------------------------------
@@ -177,7 +179,7 @@ class ClusterSupervisor:
         await self.stop()
 
     async def start(self) -> None:
-        """Until everything runs, the topics exist and every partition has a leader.
+        """Start, and wait until everything runs, the topics exist and every partition has a leader.
 
         FolderInUseError; ChildFailedError and JavaMissingError from the children; nothing is left behind then.
         """
@@ -190,7 +192,7 @@ class ClusterSupervisor:
 
     async def _start(self) -> None:
         if self._kafka is not None:
-            log.info("Looking for the jars of Kafka %s; the first time Maven fetches them, some 50 MB", self._kafka)
+            log.info("Looking for the jars of Kafka %s; the first time, Maven downloads about 50 MB", self._kafka)
             await asyncio.to_thread(kafka_jars, self._kafka)
         await self._zookeeper.start_async()
         self._note("zookeeper", f"runs on {self._zookeeper.address}")
@@ -203,7 +205,7 @@ class ClusterSupervisor:
         )
         await self._control.start(self.options.control_port)
         self._publish()
-        self._watcher = asyncio.create_task(self._watch())
+        self._tasks.start_soon(self._watch, name="watcher")
         await self._create_topics()
         await self.wait_until_led()
 
@@ -213,16 +215,14 @@ class ClusterSupervisor:
 
     @property
     def stop_within_s(self) -> float:
-        """``stop`` takes so long at most, with everything that may hang hanging."""
+        """The longest time that ``stop`` can take, even if all children hang."""
         real = 0.0 if self._kafka is None else REAL_STOP_TIMEOUT_S
         own = CLIENT_STOP_TIMEOUT_S + CONTROLLER_STOP_TIMEOUT_S + BROKER_STOP_TIMEOUT_S + ZOOKEEPER_STOP_TIMEOUT_S
         return real + own + 1.5
 
     async def stop(self) -> None:
-        """End everything, also when a child hangs.  A second call does nothing."""
-        if self._watcher is not None:
-            self._watcher.cancel()
-            self._watcher = None
+        """End everything, even when a child hangs.  A second call does nothing."""
+        self._tasks.cancel()
         await self._control.close()
         if self._client is not None:
             await self._client.close(CLIENT_STOP_TIMEOUT_S)
@@ -276,7 +276,7 @@ class ClusterSupervisor:
     # -- commands --------------------------------------------------------------------------------------------------
 
     async def execute(self, command: str, broker: int | None = None) -> dict[str, Any]:
-        """Do one of ``COMMANDS``; what came of it.  CommandError when it cannot be done."""
+        """Execute one of ``COMMANDS``; returns its outcome.  CommandError when it is not possible."""
         if command not in COMMANDS:
             raise CommandError(f"command: found {command!r}, expected one of {', '.join(COMMANDS)}")
         if command == "status":
@@ -329,7 +329,7 @@ class ClusterSupervisor:
             done = f"{called} was killed (process {child.pid}, SIGKILL)"
         else:
             code = await child.stop_async(SHUTDOWN_TIMEOUT_S)
-            how = "shut down in a controlled way" if code in (0, SIGTERM_EXIT) else "did not shut down in good order"
+            how = "shut down in a controlled way" if code in (0, SIGTERM_EXIT) else "did not shut down cleanly"
             done = f"{called} {how} (process {child.pid}, exit code {code})"
         self._note(name, "killed" if kill else "stopped")
         return done
@@ -366,7 +366,10 @@ class ClusterSupervisor:
                 self._data / name,
                 version=version,
                 replication_factor=min(3, self.options.brokers),
-                overrides={"zookeeper.session.timeout.ms": str(self.options.broker_session_timeout_ms)},
+                overrides={
+                    "zookeeper.session.timeout.ms": str(self.options.broker_session_timeout_ms),
+                    **{name: value for name, value in self._controller_properties().items() if name in OBEYED},
+                },
             )
         real = self._real[broker]
         await self._until_unregistered(broker)
@@ -377,7 +380,7 @@ class ClusterSupervisor:
         self._note(name, f"answers: port {real.port}, Kafka {version}")
 
     async def _until_unregistered(self, broker: int) -> None:
-        """A Kafka broker ends with an error when it finds its predecessor's registration."""
+        """Wait for the old registration to go: a Kafka broker that finds it ends with an error."""
         while isinstance(await self.zk.get_broker(broker, watch=False), Broker):  # noqa: ASYNC110 - no event
             await asyncio.sleep(WATCH_S)
 
@@ -427,11 +430,14 @@ class ClusterSupervisor:
         self._ports["controller"] = int(said.listeners[0].rpartition(":")[2])
         self._note("controller", f"runs: port {self._ports['controller']}, {said.http}")
 
-    def controller_command(self) -> list[str]:
-        """How the controller process is started: the one place that knows the options of ``aiocontroller run``."""
-        # Real brokers contend for the role themselves: the first may have it before the controller stands.
+    def _controller_properties(self) -> dict[str, str]:
+        """With real brokers, the controller takes over: the first broker may win the role before it stands."""
         policy = {} if self._kafka is None else {"aiocontroller.takeover.policy": "takeover"}
-        properties = {**CONTROLLER_PROPERTIES, **policy, **self.options.controller_properties}
+        return {**CONTROLLER_PROPERTIES, **policy, **self.options.controller_properties}
+
+    def controller_command(self) -> list[str]:
+        """The command line of the controller; only this method knows the options of ``aiocontroller run``."""
+        properties = self._controller_properties()
         return [
             sys.executable,
             "-m",
@@ -450,7 +456,7 @@ class ClusterSupervisor:
         ]
 
     def _refuse_taken_ports(self, *names: str) -> None:
-        """Else a child would end for a reason that is somewhere in its log."""
+        """Fail early: otherwise a child would end with the reason hidden in its log."""
         for name in names:
             try:
                 refuse_a_taken_port(LOOPBACK, self._ports.get(name, 0))
@@ -471,7 +477,7 @@ class ClusterSupervisor:
             raise
 
     async def _watch(self) -> None:
-        """Note what ends without being asked to."""
+        """Note children that end by themselves."""
         while True:
             await asyncio.sleep(WATCH_S)
             for name, child in self._children.items():
@@ -521,7 +527,7 @@ class ClusterSupervisor:
     # -- topics ----------------------------------------------------------------------------------------------------
 
     async def _create_topics(self) -> None:
-        """``topic-0``, ``topic-1``, …: those that are not there yet, many at once."""
+        """Create the missing ones of ``topic-0``, ``topic-1``, …, many at once."""
         options, admin = self.options, AdminZkClient(self.zk)
         brokers = [(broker, None) for broker in range(1, options.brokers + 1)]
         there = set(await admin.list_topics())
@@ -539,7 +545,7 @@ class ClusterSupervisor:
             self._note("topics", f"created: {len(missing)} of {options.partitions} partitions each")
 
     async def wait_until_led(self, timeout_s: float = LED_TIMEOUT_S) -> None:
-        """Until every partition of every topic has a live leader; CommandError when that takes longer."""
+        """Wait until every partition of every topic has a live leader; CommandError when that takes longer."""
         pause, deadline = 0.05, self._world.clock.monotonic() + timeout_s
         while (waiting := await self._without_leader()) > 0:
             if self._world.clock.monotonic() > deadline:

@@ -1,1 +1,1 @@
-"""Clients under load on a real cluster, and the count of what became of their records."""
+"""Load clients for a real cluster, and the verdict on their records."""

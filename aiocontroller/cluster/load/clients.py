@@ -1,7 +1,7 @@
 """Load clients as child processes: Kafka's own Java clients, and librdkafka's.
 
-A client prints every acknowledgement to a file of its own (``tally.py`` has the format), which is read here when
-somebody asks; so the record of a run survives the run.
+A client prints every acknowledgement to a file of its own (``tally.py`` has the format), which is read here on demand,
+so the record of a run survives the run.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from aiocontroller.cluster.real_kafka import DEFAULT_VERSION, kafka_jars
 
 KINDS = ("java", "librdkafka")
 INTERVAL_MS = {"java": 10, "librdkafka": 40}
-"""Between two records of a partition; librdkafka sends a request for each, which two cores feel."""
+"""Interval between a partition's records; librdkafka sends a request for each, which loads two cores noticeably."""
 RESENDS = frozenset({"librdkafka"})
-"""It raises its producer's epoch when leaders move under what it has in flight, and sends that again under the new one:
-a broker that has it already cannot know (both are in the log, with the epochs n and n + 1)."""
+"""Kinds that raise their producer epoch when leaders move under in-flight records, and send these again: a broker that
+has them already cannot recognize them (the log has both, with the epochs n and n + 1)."""
 END_TIMEOUT_S = 240.0
-"""What is under way gets its delivery time-out (120 s), then everything is read back."""
+"""In-flight records get their delivery timeout (120 s), then everything is read back."""
 _POLL_S = 0.05
 
 _LOG4J = """log4j.rootLogger=WARN, file
@@ -75,7 +75,7 @@ class LoadClient:
         self._child = Child(f"{self.kind} client", [*command, *self._arguments], log=self.record)
 
     def read(self) -> Tally:
-        """What was printed up to now, counted."""
+        """The tally of the lines printed so far."""
         assert self._child is not None
         ended = not self._child.running
         with open(self.record, "rb") as record:
@@ -89,7 +89,7 @@ class LoadClient:
         return self.tally
 
     def stop(self) -> None:
-        """No more records; what was sent is waited for and read back.  See ``ended``."""
+        """Stop sending; the client waits for its records and reads them back.  See ``ended``."""
         if self._child is not None:
             self._child.ask_to_stop()
 
@@ -117,13 +117,13 @@ class LoadClient:
 
 
 class Load:
-    """Several clients, each on a topic of its own.  Whoever starts them sees to it that they are killed in the end."""
+    """Several clients, each on a topic of its own.  The caller that starts them must kill them in the end."""
 
     def __init__(self, clients: Sequence[LoadClient]) -> None:
         self.clients = list(clients)
 
     async def start(self) -> None:
-        """Until every partition has acknowledged something."""
+        """Start and wait until every partition has acknowledged a record."""
         for client in self.clients:
             client.start()
         await self.acknowledged_since(0, within_s=120)
@@ -137,7 +137,7 @@ class Load:
         return {client.topic: client.read() for client in self.clients}
 
     async def acknowledged_since(self, since_us: int, within_s: float = 60.0) -> None:
-        """Until every partition has acknowledged a record that was sent after ``since_us``; TimeoutError."""
+        """Wait until every partition has acknowledged a record sent after ``since_us``; TimeoutError."""
         deadline = time.monotonic() + within_s
         while silent := self._silent(since_us):
             if time.monotonic() > deadline:
@@ -146,7 +146,7 @@ class Load:
             await asyncio.sleep(_POLL_S)
 
     async def settled(self) -> None:
-        """Until every partition has acknowledged a record that was sent from now on."""
+        """Wait until every partition has acknowledged a record sent from now on."""
         await self.acknowledged_since(now_us(), within_s=150)
 
     def longest_gaps_us(self, since_us: int, until_us: int) -> dict[tuple[str, int], int]:
@@ -158,12 +158,12 @@ class Load:
         }
 
     def errors_since(self, since_us: int) -> list[str]:
-        """What clients gave to their users."""
+        """Errors that clients reported to their users."""
         found = ((t, e) for t, tally in self.tallies().items() for e in tally.errors if e.at_us >= since_us)
         return [f"{topic}: {error.who}: {error.message}" for topic, error in found]
 
     async def finish(self, within_s: float = END_TIMEOUT_S) -> dict[str, Verdict]:
-        """Stop, wait until everything was read back, and count, by kind of client; TimeoutError."""
+        """Stop, wait until all records were read back, and return verdicts by kind of client; TimeoutError."""
         for client in self.clients:
             client.stop()
         deadline = time.monotonic() + within_s
@@ -172,7 +172,7 @@ class Load:
                 raise TimeoutError(f"not read back within {within_s:g} s: {', '.join(c.topic for c in slow)}")
             await asyncio.sleep(_POLL_S)
         verdicts = {client.kind: client.tally.verdict() for client in self.clients}
-        self.kill()  # they have said everything, and are about to end
+        self.kill()  # they have printed everything and are about to end
         self.clients.clear()
         return verdicts
 
@@ -185,5 +185,5 @@ class Load:
 
 
 def kept_its_word(verdicts: Mapping[str, Verdict]) -> bool:
-    """Whether the cluster did: nothing lost, doubled or out of order, but for what a client doubles by itself."""
+    """Whether the cluster lost, duplicated or reordered no record, except duplicates made by the clients themselves."""
     return not any(v.lost or v.reordered or (v.doubled and kind not in RESENDS) for kind, v in verdicts.items())

@@ -1,6 +1,6 @@
-"""What ``LoadClient.java`` does, by librdkafka: ``python -m … BOOTSTRAP TOPIC PARTITIONS INTERVAL_MS``, until SIGTERM.
+"""``LoadClient.java`` with librdkafka: ``python -m … BOOTSTRAP TOPIC PARTITIONS INTERVAL_MS``, until SIGTERM.
 
-What is printed: ``tally.py``.
+``tally.py`` has the output format.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class LibrdkafkaClient:
             self.error("producer", -1, f"{unanswered} records without an answer")
 
     def global_error(self, error: KafkaError) -> None:
-        """Others are for information: librdkafka goes on by itself."""
+        """Print fatal errors; others are informational, as librdkafka recovers by itself."""
         if error.fatal():
             self.error("producer", -1, error)
 
@@ -120,7 +120,7 @@ class LibrdkafkaClient:
         consumer.close()
 
     def emit(self, messages: Iterable[Message], who: str, highest: list[int]) -> None:
-        """Consecutive numbers make one line."""
+        """Print consecutive numbers as one line."""
         runs: dict[int, tuple[int, int]] = {}
         for message in messages:
             if message.error() is not None:
@@ -140,7 +140,7 @@ class LibrdkafkaClient:
 
 
 def main() -> None:
-    # Standard error goes to the same file: a line of ours leaves whole, at a flush, or it would be cut by one of those.
+    # Standard error goes to the same file, so each line is flushed whole; otherwise the two would interleave.
     sys.stdout = os.fdopen(os.dup(1), "w", buffering=1 << 24)
     bootstrap, topic, partitions, interval_ms = sys.argv[1:]
     client = LibrdkafkaClient(bootstrap, topic, int(partitions), int(interval_ms))

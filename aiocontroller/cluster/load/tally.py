@@ -1,4 +1,4 @@
-"""What became of a load client's records: pure counting, fed by the lines that the client prints.
+"""Counts the fate of a load client's records from the lines that the client prints.  Pure.
 
     a PARTITION SEQUENCE SENT ACKNOWLEDGED         a record was acknowledged (µs of the monotonic clock)
     c CONSUMER PARTITION FIRST LAST TIME           a consumer read the numbers FIRST to LAST, in a row
@@ -6,7 +6,7 @@
     end                                            everything was read back; the client is done
 
 The consumers: ``plain`` reads along without a group, ``group`` as the member of one, ``readback`` reads everything once
-more at the end.  A group promises at least once: what it reads again is counted apart and is no fault.
+more at the end.  A group guarantees at-least-once: records that it reads again are counted separately and are no error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterable
 import msgspec
 
 EXACT_CONSUMERS = ("plain", "readback")
-"""They keep their own position, so they must see each record once and in order."""
+"""Consumers that keep their own position, so they must see each record once and in order."""
 CONSUMERS = (*EXACT_CONSUMERS, "group")
 
 
@@ -28,13 +28,13 @@ class Verdict(msgspec.Struct, frozen=True):
 
     acknowledged: int
     lost: int
-    """Acknowledged, and not there when everything was read back; or passed over by a consumer that read along."""
+    """Acknowledged but missing from the readback, or skipped by a consumer that read along."""
     doubled: int
     reordered: int
     redelivered: int
     """Read again by the group, after a rebalance."""
     errors: tuple[str, ...]
-    """What clients gave to their users, as WHO: MESSAGE."""
+    """Errors reported to users, as WHO: MESSAGE."""
 
     @property
     def ok(self) -> bool:
@@ -53,7 +53,7 @@ class Reading:
 
     def __init__(self) -> None:
         self.times_read = bytearray()
-        """By sequence number; stops at 255."""
+        """Counts by sequence number, up to 255."""
         self.highest = -1
         self.doubled = 0
         self.reordered = 0
@@ -79,7 +79,7 @@ class Tally:
         self.ended = False
         self.errors: list[ClientError] = []
         self.noise: list[str] = []
-        """Lines that are none of ours: what a runtime prints when it fails."""
+        """Other lines, such as a failing runtime's output."""
         self._sequences = [array("q") for _ in range(partitions)]
         self._times_us = [array("q") for _ in range(partitions)]
         self._sent_us = [array("q") for _ in range(partitions)]
@@ -115,9 +115,9 @@ class Tally:
         return found
 
     def longest_gap_us(self, partition: int, since_us: int, until_us: int) -> int:
-        """The longest time between two acknowledgements of the partition, of those that touch this stretch of time.
+        """The longest time between two acknowledgements of the partition that overlaps this interval.
 
-        A gap that begins before ``since_us`` counts whole; one that has not ended counts up to ``until_us``.
+        A gap that starts before ``since_us`` counts in full; one that has not ended counts up to ``until_us``.
         """
         times = self._times_us[partition]
         begin = max(0, bisect.bisect_right(times, since_us) - 1)

@@ -21,12 +21,13 @@ from aiocontroller.wire.frames import (
     response_frame,
 )
 from aiocontroller.wire.leader_and_isr import decode_leader_and_isr_response, encode_leader_and_isr
-from aiocontroller.wire.stop_replica import decode_stop_replica_response, encode_stop_replica
+from aiocontroller.wire.stop_replica import StopReplicaPartition, decode_stop_replica_response, encode_stop_replica
 from aiocontroller.wire.update_metadata import decode_update_metadata_response, encode_update_metadata
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from tests.builders import table
 
 CONTROLLER_ID = 1_000_001
+ANSWER_WITHIN_S = 60.0
 
 
 async def eventually(condition: Callable[[], Any], timeout_s: float = 10) -> Any:
@@ -53,6 +54,10 @@ class ControllerByHand:
         self.answer_with = 0
         self.altered: list[Any] = []
         self.shutdowns: list[int] = []
+        self.asked: list[tuple[ApiKey, int, Any]] = []
+        """Each request, with its version."""
+        self.refused: dict[int, int] = {}
+        """Partition -> the error that changes of its ISR get."""
 
     async def serve(self) -> None:
         listener = await self.world.network.serve(lambda: Served(self), "127.0.0.1", 0)
@@ -65,11 +70,21 @@ class ControllerByHand:
         return found
 
     async def send(self, api: ApiKey, version: int, broker: Broker, body: bytes) -> bytes:
+        return await self._send(api, version, broker, body, version)
+
+    async def send_as(self, api: ApiKey, version: int, broker: Broker, body: bytes, *, answered_in: int) -> Any:
+        """Where the answer may have another version than the request: ApiVersions to an older broker."""
+        return cold.decode_response(api, answered_in, await self._send(api, version, broker, body, answered_in))
+
+    async def _send(self, api: ApiKey, version: int, broker: Broker, body: bytes, answered_in: int) -> bytes:
         endpoint = broker.endpoints[0]
         _, connection = await self.world.network.connect(BrokerConnection, endpoint.host, endpoint.port, timeout_s=5)
-        frame = await connection.request([encode_request_header(api, version, 7, "by-hand"), body])
-        connection.close()
-        correlation_id, answer = decode_response_header(api, version, frame)
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                frame = await connection.request([encode_request_header(api, version, 7, "by-hand"), body])
+        finally:
+            connection.close()
+        correlation_id, answer = decode_response_header(api, answered_in, frame)
         assert correlation_id == 7
         return bytes(answer)
 
@@ -109,8 +124,7 @@ class ControllerByHand:
             controller_id=CONTROLLER_ID,
             controller_epoch=self.epoch,
             broker_epoch=broker.epoch,
-            table=self.table,
-            partitions=[(pid, leader_epoch, delete)],
+            partitions=[StopReplicaPartition(*self.table.topic_partition(pid), leader_epoch, delete)],
         )
         answer = decode_stop_replica_response(version, await self.send(ApiKey.STOP_REPLICA, version, broker, body))
         return answer.error_code, [code for *_, code in answer.partitions]
@@ -134,11 +148,12 @@ class Served(asyncio.Protocol):
             header, body = decode_request_header(frame)
             key, version = header.api_key, header.api_version
             request = cold.decode_request(key, version, body)
-            response = cold.response(key, version, **self.answer(ApiKey(key), request))
+            self.controller.asked.append((ApiKey(key), version, request))
+            response = cold.response(key, version, **self.answer(ApiKey(key), version, request))
             encoded = cold.encode_response(key, version, response)
             self.transport.writelines(response_frame(key, version, header.correlation_id, encoded))
 
-    def answer(self, key: ApiKey, request: Any) -> dict[str, Any]:
+    def answer(self, key: ApiKey, version: int, request: Any) -> dict[str, Any]:
         if key is ApiKey.API_VERSIONS:
             keys = (ApiKey.API_VERSIONS, ApiKey.ALTER_PARTITION, ApiKey.CONTROLLED_SHUTDOWN)
             return {"api_keys": [{"api_key": k, "min_version": 0, "max_version": SUPPORTED[k].max} for k in keys]}
@@ -147,12 +162,16 @@ class Served(asyncio.Protocol):
             return {}
         if self.controller.answer_with:
             return {"error_code": self.controller.answer_with}
-        return {"topics": [self.grant(topic) for topic in request.topics]}
+        return {"topics": [self.grant(version, topic) for topic in request.topics]}
 
-    def grant(self, topic: Any) -> dict[str, Any]:
+    def grant(self, version: int, topic: Any) -> dict[str, Any]:
         partitions = []
         for each in topic.partitions:
-            isr = tuple(replica.broker_id for replica in each.new_isr_with_epochs)
+            isr = new_isr(version, each)
+            if each.partition_index in self.controller.refused:
+                refused = self.controller.refused[each.partition_index]
+                partitions.append({"partition_index": each.partition_index, "error_code": refused})
+                continue
             self.controller.altered.append((each.partition_index, each.leader_epoch, isr))
             partitions.append(
                 {
@@ -163,4 +182,12 @@ class Served(asyncio.Protocol):
                     "partition_epoch": each.partition_epoch + 1,
                 }
             )
-        return {"topic_id": topic.topic_id, "partitions": partitions}
+        name = {"topic_id": topic.topic_id} if version >= 2 else {"topic_name": topic.topic_name}
+        return {**name, "partitions": partitions}
+
+
+def new_isr(version: int, partition: Any) -> tuple[int, ...]:
+    """The ISR that a partition of an AlterPartition asks for."""
+    if version < 3:
+        return tuple(partition.new_isr)
+    return tuple(replica.broker_id for replica in partition.new_isr_with_epochs)

@@ -90,7 +90,7 @@ async def a_killed_controller_is_succeeded(cluster: ClusterSupervisor, tmp_path:
 
 
 async def stand_by(cluster: ClusterSupervisor, folder: Path) -> Child:
-    """Another controller, once it has heard of the one in office."""
+    """Another controller, once all brokers have told it their settings: a dead one that has not would keep it out."""
     command = [sys.executable, "-m", "aiocontroller", "run", "--zookeeper", cluster.zookeeper_address]
     command += ["--id", str(STANDBY_ID), "--data", str(folder / "standby")]
     for key, value in EARLY.items():
@@ -102,7 +102,8 @@ async def stand_by(cluster: ClusterSupervisor, folder: Path) -> Child:
 
     async def watching() -> bool:
         async with aiohttp.ClientSession() as session, session.get(f"{url}/status") as response:
-            return (await response.json())["standing_by_for"] is not None
+            status = await response.json()
+        return status["standing_by_for"] is not None and status["readiness"]["ready"]
 
-    await until(watching, "it has heard of the one in office")
+    await until(watching, "it has heard of the one in office and of all brokers")
     return standby

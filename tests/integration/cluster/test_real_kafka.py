@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from aiocontroller.cluster.java import JavaMissingError, find_java
-from aiocontroller.cluster.real_kafka import KafkaMissingError, RealKafkaBroker, kafka_jars, kafka_missing
+from aiocontroller.cluster.java import SMALL_JVM, JavaMissingError, find_java
+from aiocontroller.cluster.real_kafka import (
+    KafkaMissingError,
+    RealKafkaBroker,
+    archive_classes,
+    kafka_jars,
+    kafka_missing,
+)
 
 
 @pytest.mark.kafka
@@ -37,6 +43,21 @@ def test_a_broker_registers_answers_and_ends(zk_connect: str, tmp_path: Path) ->
         client.close()
         broker.kill()
     assert "shut down completed" in broker.log.read_text()
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_broker_takes_its_classes_from_the_archive(zk_connect: str, tmp_path: Path) -> None:
+    if missing := kafka_missing():
+        pytest.skip(f"real Kafka: {missing}")
+    archive_classes()
+    broker = RealKafkaBroker(7, zk_connect, tmp_path, jvm=(*SMALL_JVM, "-Xlog:class+load"))
+    try:
+        broker.start()
+    finally:
+        broker.kill()
+    assert "kafka.server.KafkaServer source: shared objects file (top)" in broker.log.read_text()
 
 
 def test_without_maven_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

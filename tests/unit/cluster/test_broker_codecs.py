@@ -311,17 +311,21 @@ def test_kio_reads_our_alter_partition_request_and_we_its_answer(version: int) -
 def test_alter_partition_goes_by_name_when_a_topic_has_no_id() -> None:
     partition = Partition("t", 4)
     change = IsrChange(partition, 6, (1, 2), 9)
-    assert controller_requests.alter_partition_version([change], 3) == 1
+    assert controller_requests.alter_partition_version([change], 3, topic_ids=True) == 1
     partition.topic_id = b"T" * 16
-    assert controller_requests.alter_partition_version([change], 3) == 3
-    assert controller_requests.alter_partition_version([change], 2) == 2
+    assert controller_requests.alter_partition_version([change], 3, topic_ids=True) == 3
+    assert controller_requests.alter_partition_version([change], 2, topic_ids=True) == 2
+    assert controller_requests.alter_partition_version([change], 3, topic_ids=False) == 1
+    assert controller_requests.alter_partition_version([change], 0, topic_ids=True) == 0
 
 
-def test_controlled_shutdown_both_ways() -> None:
-    entity = cold.decode_request(ApiKey.CONTROLLED_SHUTDOWN, 3, controller_requests.encode_controlled_shutdown(2, 55))
-    assert (entity.broker_id, entity.broker_epoch) == (2, 55)
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_controlled_shutdown_both_ways(version: int) -> None:
+    asked = controller_requests.encode_controlled_shutdown(version, 2, 55)
+    entity = cold.decode_request(ApiKey.CONTROLLED_SHUTDOWN, version, asked)
+    assert (entity.broker_id, getattr(entity, "broker_epoch", 55)) == (2, 55)
     reply = cold.response(
-        ApiKey.CONTROLLED_SHUTDOWN, 3, remaining_partitions=[{"topic_name": "t", "partition_index": 1}]
+        ApiKey.CONTROLLED_SHUTDOWN, version, remaining_partitions=[{"topic_name": "t", "partition_index": 1}]
     )
-    body = cold.encode_response(ApiKey.CONTROLLED_SHUTDOWN, 3, reply)
-    assert controller_requests.decode_controlled_shutdown_response(body) == (0, [("t", 1)])
+    body = cold.encode_response(ApiKey.CONTROLLED_SHUTDOWN, version, reply)
+    assert controller_requests.decode_controlled_shutdown_response(version, body) == (0, [("t", 1)])

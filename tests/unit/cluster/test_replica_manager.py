@@ -13,6 +13,7 @@ from aiocontroller.cluster.broker_requests import (
     UpdateMetadataRequest,
     run_to_end,
 )
+from aiocontroller.cluster.generations import GENERATIONS
 from aiocontroller.cluster.metadata_cache import MetadataCache
 from aiocontroller.cluster.replica_manager import IsrChange, Partition, ReplicaManager, ReportVerdict
 
@@ -282,3 +283,110 @@ def test_metadata_merges_partitions_and_replaces_brokers() -> None:
     assert (cache.partition_count, list(cache.topics["t"].partitions)) == (1, [1])
     update(-2, ID, 1)
     assert (cache.partition_count, cache.topics, cache.topic_by_id) == (0, {}, {})
+
+
+# -- what differs among releases; real ones are asked the same in tests/integration/kafka/test_generations.py ----------
+
+
+def of(release: str, broker: int = 1, alive: tuple[int, ...] = (1, 2, 3)) -> ReplicaManager:
+    metadata = MetadataCache()
+    tell_alive(metadata, alive)
+    return ReplicaManager(broker, metadata, replica_lag_time_max_ms=LAG_MS, generation=GENERATIONS[release])
+
+
+def stopped(replicas: ReplicaManager, epoch: int, *, delete: bool = True) -> int:
+    """The code that one partition of a StopReplica gets."""
+    ((_, _, code),) = run_to_end(replicas.stop_replicas(StopReplicaRequest(9, 1, -1, [("t", 0, epoch, delete)])))
+    return code
+
+
+@pytest.mark.parametrize(
+    "release, code", [("2.2", 74), ("2.4", 74), ("2.8", 74), ("3.0", 74), ("3.3", 74), ("3.7", 0), ("3.9", 0)]
+)
+def test_stop_replica_with_the_leader_epoch_that_the_replica_has(release: str, code: int) -> None:
+    """KAFKA-13972; brokers of 2.2 and 2.4 have no request with an epoch, and are told none."""
+    replicas = of(release)
+    told(replicas, 1, (1, 2), epoch=5)
+    assert stopped(replicas, 4) == 74
+    assert stopped(replicas, 5) == code
+    assert (replicas.partition("t", 0) is None) is (code == 0)
+    for epoch in (6, -1, -2):
+        told(replicas, 1, (1, 2), epoch=5)
+        assert stopped(replicas, epoch) == 0
+        assert replicas.partition("t", 0) is None
+
+
+def test_topic_id_of_a_request_counts_in_2_8_whatever_comes_of_it() -> None:
+    replicas = of("2.8")
+    assert told(replicas, 1, (1, 2), epoch=5) == 0
+    assert the_partition(replicas).topic_id == bytes(16), "a replica that is made takes none"
+    assert told(replicas, 1, (1, 2), epoch=4) == 11
+    assert the_partition(replicas).topic_id == ID
+    assert told(replicas, 1, (1, 2), epoch=6, topic_id=b"U" * 16) == 103
+
+
+@pytest.mark.parametrize("release, code", [("2.8", 11), ("3.0", 11), ("3.3", 0), ("3.9", 0)])
+def test_follower_that_is_told_no_topic_id_any_more(release: str, code: int) -> None:
+    replicas = of(release)
+    told(replicas, 2, (1, 2), epoch=5)
+    told(replicas, 2, (1, 2), epoch=5)
+    assert the_partition(replicas).topic_id == ID
+    assert told(replicas, 2, (1, 2), epoch=5, topic_id=bytes(16)) == code
+    assert the_partition(replicas).topic_id == ID
+
+
+@pytest.mark.parametrize("release, code", [("2.2", 56), ("3.0", 56), ("3.3", 0), ("3.9", 0)])
+def test_broker_that_is_no_replica_takes_its_disk_for_failed(release: str, code: int) -> None:
+    replicas = of(release)
+    no_id = bytes(16)
+    assert told(replicas, 2, (2, 3), epoch=5, assigned=(2, 3), topic_id=no_id) == 3
+    assert told(replicas, 1, (1, 2), epoch=6, topic_id=no_id) == code
+    another = PartitionState(0, 1, 1, 1, (1, 2), 0, (1, 2))
+    request = LeaderAndIsrRequest(9, 1, -1, [TopicStates("u", no_id, [another])], [])
+    assert run_to_end(replicas.become_leader_or_follower(request, 0)) == {("u", no_id): [(0, 0)]}, "others are as ever"
+
+
+@pytest.mark.parametrize("release", list(GENERATIONS))
+def test_follower_of_a_dead_leader_keeps_what_it_has(release: str) -> None:
+    replicas = of(release, alive=(1, 3))
+    no_id = bytes(16)
+    told(replicas, 1, (1, 2), epoch=5, topic_id=no_id)
+    assert told(replicas, 2, (2,), epoch=6, topic_id=no_id) == 0
+    assert (the_partition(replicas).leader_epoch, the_partition(replicas).is_leader) == (5, True)
+    tell_alive(replicas.metadata, (1, 2, 3))
+    assert told(replicas, 2, (2,), epoch=6, topic_id=no_id) == 0
+    assert (the_partition(replicas).leader_epoch, the_partition(replicas).is_leader) == (6, False)
+
+
+@pytest.mark.parametrize("release, joins", [("2.2", True), ("3.0", True), ("3.3", False), ("3.9", False)])
+def test_follower_that_is_not_alive_in_the_metadata(release: str, joins: bool) -> None:
+    replicas = of(release, alive=(1,))
+    told(replicas, 1, (1,), epoch=5, topic_id=bytes(16))
+    reports(replicas, 2, 5)
+    assert bool(replicas.isr_changes) is joins
+
+
+@pytest.mark.parametrize(
+    "release, code, again",
+    [("2.8", 107, False), ("3.0", 55, False), ("3.0", 87, False), ("3.3", 107, True), ("3.9", 55, True)],
+)
+def test_leader_whose_isr_is_refused(release: str, code: int, again: bool) -> None:
+    """Up to 3.0 it asks no more, until a later leader epoch."""
+    replicas = of(release)
+    told(replicas, 1, (1,), epoch=5)
+    reports(replicas, 2, 5)
+    replicas.isr_change_answered(the_change(replicas), code, -1, (), -1)
+    reports(replicas, 2, 5)
+    assert bool(replicas.isr_changes) is again
+    told(replicas, 1, (1,), epoch=6)
+    reports(replicas, 2, 6)
+    assert replicas.isr_changes
+
+
+@pytest.mark.parametrize("release, code", [("2.8", 0), ("3.0", 0), ("3.3", 0), ("3.9", 0)])
+def test_leader_and_isr_with_a_lower_partition_epoch(release: str, code: int) -> None:
+    replicas = of(release)
+    told(replicas, 1, (1, 2), epoch=5)
+    the_partition(replicas).partition_epoch = 70
+    assert told(replicas, 1, (1,), epoch=6) == code
+    assert the_partition(replicas).leader_epoch == (5 if release >= "3.3" else 6)
