@@ -1,1 +1,1 @@
-"""What breaks things on purpose: the simulated world, its faults and its checkers."""
+"""Fault injection: the simulated cluster, its faults and its checkers, and storms against real processes."""

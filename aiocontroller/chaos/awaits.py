@@ -1,7 +1,7 @@
-"""A handler's await points, counted: so that its process can be killed at each of them.
+"""Counts a handler's await points, so that its process can be killed at each of them.
 
-Between two awaits nothing can happen to a coroutine; at one, everything can.  A crash there loses exactly what the
-handler had not yet done, which is finer than a crash at a write: requests to brokers, reads and sleeps are in between.
+A coroutine can be interrupted only where it awaits.  Crash points at awaits are finer than crash points at writes: they
+include requests to brokers, reads and sleeps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @types.coroutine
 def counting(inner: Coroutine[Any, Any, T], at_await: Callable[[], object]) -> Generator[Any, Any, T]:
-    """The same coroutine; ``at_await`` is called each time that it waits for something."""
+    """Run the coroutine, and call ``at_await`` each time it awaits something."""
     got: Any = None
     error: BaseException | None = None
     while True:

@@ -1,4 +1,4 @@
-"""Many seeds on all cores: what they found, how fast, what they reached; and the zoo, bug by bug."""
+"""Runs many seeds on all cores and reports violations, speed and coverage; also hunts the known bugs of the zoo."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Summary(msgspec.Struct):
-    """A campaign so far."""
+    """The results of a campaign so far."""
 
     seeds: int = 0
     wall_s: float = 0.0
@@ -37,7 +37,7 @@ class Summary(msgspec.Struct):
     events: int = 0
     znode_writes: int = 0
     failures: dict[int, list[str]] = {}
-    """Seed -> what was violated."""
+    """Maps seeds to their violations."""
 
     @property
     def seeds_per_s(self) -> float:
@@ -53,12 +53,12 @@ class Summary(msgspec.Struct):
 
 
 def quiet() -> None:
-    """In a worker: what the program logs is counted, not shown."""
+    """Count log messages in a worker process without printing them."""
     logging.getLogger().addHandler(logging.NullHandler())
 
 
 def _begin_worker() -> None:
-    die_with_parent()  # or it would finish its seed, for nobody
+    die_with_parent()  # otherwise it would simulate to the end without a reader
     quiet()
 
 
@@ -72,7 +72,7 @@ def _simulate(seed: int) -> Report:
 def run_seeds(
     seeds: Iterable[int], jobs: int, each: Callable[[Summary, Report], None] | None = None
 ) -> tuple[Summary, Coverage]:
-    """Simulate the seeds on ``jobs`` processes; ``each`` is called after each of them."""
+    """Simulate the seeds in ``jobs`` processes, and call ``each`` after each seed."""
     summary, coverage = Summary(), Coverage()
     started_s = time.monotonic()
     for _, report in _on_all_cores(_simulate, seeds, jobs):
@@ -85,7 +85,7 @@ def run_seeds(
 
 
 def _on_all_cores(work: Callable[[T], Report], items: Iterable[T], jobs: int) -> Iterator[tuple[T, Report]]:
-    """Each item with its report, in the order in which they are done."""
+    """Yield each item with its report, in the order of completion."""
     if jobs == 1:
         quiet()
         yield from ((item, work(item)) for item in items)
@@ -101,11 +101,11 @@ def _on_all_cores(work: Callable[[T], Report], items: Iterable[T], jobs: int) ->
             yield item, done.result()
 
 
-# -- the same again ----------------------------------------------------------------------------------------------------
+# -- repeating a seed --------------------------------------------------------------------------------------------------
 
 
 def digest_elsewhere(seed: int, hash_seed: str) -> str:
-    """The seed's digest in a new process with another PYTHONHASHSEED."""
+    """Return the digest of the seed from a new process with the given PYTHONHASHSEED."""
     code = f"from aiocontroller.chaos.simulation import simulate; print(simulate({seed}).digest)"
     environment = os.environ | {"PYTHONHASHSEED": hash_seed}
     done = subprocess.run(
@@ -117,7 +117,7 @@ def digest_elsewhere(seed: int, hash_seed: str) -> str:
 class Replay(msgspec.Struct, frozen=True):
     report: Report
     digests: list[str]
-    """Of a second run here, and of one for each of HASH_SEEDS in a process of its own."""
+    """The digests of a second run in this process, and of one run per HASH_SEEDS in a process of its own."""
 
     @property
     def same(self) -> bool:
@@ -125,7 +125,7 @@ class Replay(msgspec.Struct, frozen=True):
 
 
 def replay(seed: int) -> Replay:
-    """One seed again and again."""
+    """Simulate one seed several times, to compare the digests."""
     quiet()
     report = simulate(seed)
     return Replay(report, [simulate(seed).digest, *(digest_elsewhere(seed, value) for value in HASH_SEEDS)])
@@ -135,9 +135,9 @@ def replay(seed: int) -> Replay:
 
 
 def shrink(plan: Plan, complaint: str, most_runs: int = 300) -> tuple[Plan, int]:
-    """A plan with fewer steps that still violates the same invariant, and how many runs that took.
+    """Return a plan with fewer steps that still violates the same invariant, and the number of runs that this took.
 
-    Leaves out ever smaller pieces of the steps for as long as that goes on succeeding (delta debugging).
+    The algorithm (delta debugging) leaves out ever smaller pieces of the steps as long as the violation remains.
     """
     invariant = invariant_of(complaint)
     runs, size = 0, max(len(plan.steps) // 2, 1)
@@ -157,7 +157,7 @@ def shrink(plan: Plan, complaint: str, most_runs: int = 300) -> tuple[Plan, int]
 
 
 def shrink_seed(seed: int) -> tuple[Plan, int] | None:
-    """None when the seed violates nothing."""
+    """Draw and shrink the plan of a seed; None if the seed has no violation."""
     quiet()
     plan = draw(seed)
     found = simulate_plan(plan).violations
@@ -170,20 +170,20 @@ CRASHES = ("before write", "after write", "at await")
 
 
 class CrashPoint(NamedTuple):
-    """Where the controller is killed, once, while a seed's work is done without its faults."""
+    """A point at which the controller is killed once, while the seed's workload runs without its faults."""
 
     seed: int
     where: str
     """One of CRASHES."""
     number: int
-    """Of the controllers' writes, or of their handlers' await points, from 1."""
+    """Counts the controllers' writes, or the await points of their handlers, from 1."""
 
     def __str__(self) -> str:
         return f"{self.where} {self.number}"
 
 
 def parse_crash_point(seed: int, text: str) -> CrashPoint:
-    """``at await 17``; BadInputError."""
+    """Parse text such as ``at await 17``.  Raises BadInputError."""
     where, _, number = text.rpartition(" ")
     if where not in CRASHES or not number.isdecimal() or int(number) < 1:
         raise BadInputError(f"found the crash point {text!r}, expected one of {', '.join(CRASHES)} and a number from 1")
@@ -198,7 +198,7 @@ def crash(point: CrashPoint) -> Report:
 
 
 def crash_points(seed: int) -> list[CrashPoint]:
-    """Before and after each write of the controllers, and at each await point of their handlers."""
+    """Crash points before and after each write of the controllers, and at each await point of their handlers."""
     quiet()
     whole = simulate_plan(draw(seed).crashing_at(0, before=False))
     writes = range(1, whole.controller_writes + 1)
@@ -207,7 +207,10 @@ def crash_points(seed: int) -> list[CrashPoint]:
 
 
 def run_crash_points(points: Sequence[CrashPoint], jobs: int) -> Iterator[tuple[CrashPoint, Report]]:
-    """Each with its report, as they are done: exhaustive for one scenario, where random seeds only sample."""
+    """Run the crash points and yield each with its report, in the order of completion.
+
+    This is exhaustive for one seed, where random seeds only sample.
+    """
     return _on_all_cores(crash, points, jobs)
 
 
@@ -227,7 +230,7 @@ def run_zoo(
     most: int = MOST_SEEDS,
     each: Callable[[Hunt], None] | None = None,
 ) -> list[Hunt]:
-    """Hunt every bug (or those whose name contains one of ``only``), each ``tries`` times over other seeds."""
+    """Hunt every bug, or those whose name contains one of ``only``, ``tries`` times each over different seeds."""
     chosen = [i for i, bug in enumerate(BUGS) if not only or any(part in bug.name for part in only)]
     results: dict[int, list[tuple[int | None, str]]] = {i: [] for i in chosen}
     hunts: dict[int, Hunt] = {}

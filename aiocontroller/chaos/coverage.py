@@ -1,12 +1,12 @@
-"""What runs have reached, and what never: so that "no violation" can be told from "nothing happened".
+"""Counts what runs have reached, to distinguish "no violation" from "nothing happened".
 
-Four kinds of marks, each counted:
- * ``event/<event>/<outcome>/<fault>``: an event was processed while this fault was in force (``-``: none was), and how
-   it ended (done, session expired, controller moved);
- * ``partition/<from>/<to>`` and ``replica/<from>/<to>``: edges of the state machines, refused ones with ``!``;
- * ``log/<module>: <message>``: every log statement of the controller and of the ZooKeeper session is a probe for the
-   path that it stands on.  The list of those that exist is read from the source;
- * ``probe/<name>``: what the checkers saw (answers of AlterPartition by code, ISRs that grew and shrank).
+There are four kinds of marks, each with a count:
+ * ``event/<event>/<outcome>/<fault>``: an event was processed while this fault was in force (``-``: no fault), and its
+   outcome (done, session expired, controller moved);
+ * ``partition/<from>/<to>`` and ``replica/<from>/<to>``: edges of the state machines; refused ones have a ``!``;
+ * ``log/<module>: <message>``: every log statement of the controller and of the ZooKeeper session is a probe for its
+   code path.  The list of log statements is read from the source;
+ * ``probe/<name>``: observations of the checkers (answers to AlterPartition by error code, ISRs that grew and shrank).
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from aiocontroller.controller import kafka_controller
+from aiocontroller.chaos.fleet import PROTOCOLS
+from aiocontroller.cluster.generations import GENERATIONS
+from aiocontroller.controller import event_handlers
 from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core import replica_state_machine as rsm
 from aiocontroller.core import states
@@ -33,7 +35,7 @@ PROBES = (
     "ISR grows",
     "ISR shrinks",
     "unclean election",
-    "stray replica",
+    "debt paid",
     "stale read",
     "overtaken on another connection",
     "clocks of different speed",
@@ -41,8 +43,19 @@ PROBES = (
     "slow disk",
     "crash at an await point",
     "a controller named as a replica",
+    "a broker's file is changed",
+    "a dynamic setting is changed",
 )
-"""What a campaign must have seen, each named where it is counted (``ZNodeHistory.probe``, ``Simulation``)."""
+"""Marks that a campaign must reach; ``ZNodeHistory.probe`` and ``Simulation`` count them."""
+PROBES_OF_RELEASES = (
+    *(f"a broker of {release}" for release in GENERATIONS),
+    *(f"inter-broker protocol {protocol}" for protocol in PROTOCOLS),
+    "brokers of several releases",
+    "an ISR written by its leader",
+    "a broker's release is rolled",
+    "a broker's protocol is rolled",
+)
+"""The same for the releases and protocols of the brokers."""
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR, "log": logging.INFO}
 
 
@@ -57,7 +70,7 @@ class _LogProbes(logging.Handler):
 
 @contextmanager
 def watching(marks: Marks) -> Iterator[None]:
-    """Count log statements and state machine edges of everything that runs inside."""
+    """Count the log statements and state machine edges of everything that runs in this context."""
     handler = _LogProbes(marks)
     loggers = [logging.getLogger(name) for name in PROBED]
     before = [(logger.level, logger.propagate) for logger in loggers]
@@ -82,7 +95,7 @@ def watching(marks: Marks) -> Iterator[None]:
         logger.setLevel(logging.INFO)
         logger.propagate = False
         logger.addHandler(handler)
-    setattr(psm, "check_valid_previous_states", partitions)  # noqa: B010  (mypy would not let a function be replaced)
+    setattr(psm, "check_valid_previous_states", partitions)  # noqa: B010  (mypy refuses an assignment)
     setattr(rsm, "check_valid_previous_states", replicas)  # noqa: B010
     try:
         yield
@@ -96,8 +109,8 @@ def watching(marks: Marks) -> Iterator[None]:
 
 
 def everything() -> list[str]:
-    """Every mark but the fault-dependent ones: events, legal edges, probes, log statements at INFO and above."""
-    marks = [f"event/{event.__name__}" for event in (*kafka_controller.HANDLERS, *kafka_controller.GATHERED)]
+    """Return every mark that does not depend on a fault: events, legal edges, probes, log statements from INFO up."""
+    marks = [f"event/{event.__name__}" for event in (*event_handlers.HANDLERS, *event_handlers.GATHERED)]
     marks += [
         f"partition/{source.name}/{target.name}"
         for target, sources in states.VALID_PREVIOUS_PARTITION_STATES.items()
@@ -108,7 +121,7 @@ def everything() -> list[str]:
         for target, sources in states.VALID_PREVIOUS_REPLICA_STATES.items()
         for source in sorted(sources)
     ]
-    marks += [f"probe/{name}" for name in PROBES]
+    marks += [f"probe/{name}" for name in (*PROBES, *PROBES_OF_RELEASES)]
     return marks + sorted(_log_statements())
 
 
@@ -137,7 +150,7 @@ def _is_log_call(node: ast.AST) -> bool:
 
 
 class Coverage:
-    """Marks of many runs together."""
+    """The marks of many runs, combined."""
 
     def __init__(self) -> None:
         self.marks: Marks = Counter()
@@ -146,7 +159,7 @@ class Coverage:
         self.marks.update(marks)
 
     def reached(self) -> set[str]:
-        """The marks in the form in which ``everything`` lists them."""
+        """Return the marks in the form in which ``everything`` lists them."""
         events = {f"event/{mark.split('/')[1]}" for mark in self.marks if mark.startswith("event/")}
         return events | {mark for mark in self.marks if not mark.startswith("event/")}
 
@@ -155,9 +168,9 @@ class Coverage:
         return [mark for mark in everything() if mark not in reached]
 
     def tuples(self) -> int:
-        """Different (event, outcome, fault)."""
+        """Return the number of different (event, outcome, fault) tuples."""
         return sum(mark.startswith("event/") for mark in self.marks)
 
     def refused(self) -> list[str]:
-        """State changes that were asked for and are not legal."""
+        """Return the illegal state changes that were requested."""
         return sorted(mark for mark in self.marks if "/!" in mark)

@@ -1,12 +1,11 @@
-"""What can be said of a cluster in a line, the same of a simulated one and of real processes: to tell it, to demand it.
+"""Facts about a cluster, one per line, for simulated and real processes alike: a run reports them, scenarios expect
+them.
 
-expect leader orders-0 2           2 leads; ``none``: nobody does
-expect isr orders-0 2,3            in any order
-expect controller 2                by number; ``none``; ``any``
-expect epoch 102                   /controller_epoch, or a higher one: ``102+``
-expect topic orders gone           or ``there``
-expect broker 3 gone               or ``there``: its registration
-expect believes 3 orders-0 2       what broker 3 has been told of who leads it
+expect leader orders-0 2           the leader's id, or ``none`` expect isr orders-0 2,3            in any order expect
+controller 2                the controller's number, ``none`` or ``any`` expect epoch 102
+``/controller_epoch``; ``102+`` accepts a higher one expect topic orders gone           or ``there`` expect broker 3
+gone               or ``there``: whether it is registered expect believes 3 orders-0 2       the leader according to the
+last request that broker 3 accepted
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from aiocontroller.chaos.arguments import StepArgumentError, partition, replicas
 from aiocontroller.chaos.history import Partition
-from aiocontroller.chaos.words import WordsError, partition, replicas
 from aiocontroller.core.ids import LeaderAndIsr
 
 EXPECT_WITHIN_S = 60.0
@@ -24,8 +23,11 @@ FORMS = ("leader", "isr", "controller", "epoch", "topic", "broker", "believes")
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """``controller`` is the number of the one whose session owns ``/controller``, though it be dead; ``believed`` holds
-    (leader, leader epoch)."""
+    """The state of a cluster at one moment.
+
+    ``controller`` is the number of the controller whose session owns ``/controller``, even if its process is dead.
+    ``believed`` maps each broker to the (leader, leader epoch) that it last heard for each partition.
+    """
 
     controller: int | None
     controller_runs: bool
@@ -39,18 +41,20 @@ class Facts(msgspec.Struct, frozen=True):
 NOTHING = Facts(None, False, 0, frozenset(), {}, frozenset(), {})
 
 
-def judge(words: Sequence[str], facts: Facts) -> str | None:
-    """What is found instead of what is expected; None when it holds.  WordsError for what nobody can expect."""
+def judge(arguments: Sequence[str], facts: Facts) -> str | None:
+    """Return the difference from the expectation, or None if it holds.  Raises StepArgumentError if it is invalid."""
     try:
-        what, *rest = words
+        what, *rest = arguments
         found, expected = _FOUND[what](rest, facts)
     except (KeyError, ValueError, IndexError):
-        raise WordsError(f"expect {' '.join(words)}: found no such form, expected one of {', '.join(FORMS)}") from None
+        raise StepArgumentError(
+            f"expect {' '.join(arguments)}: found no such form, expected one of {', '.join(FORMS)}"
+        ) from None
     if found == expected or (expected == "any" and found != "none"):
         return None
     if what == "epoch" and expected.endswith("+") and int(found) >= int(expected[:-1]):
         return None
-    return f"expected {' '.join(words)}, found {found}"
+    return f"expected {' '.join(arguments)}, found {found}"
 
 
 def named(word: str) -> Partition:
@@ -58,42 +62,42 @@ def named(word: str) -> Partition:
     return found.topic, found.partition
 
 
-def _leader(words: Sequence[str], facts: Facts) -> tuple[str, str]:
-    state = facts.states.get(named(words[0]))
-    return ("none" if state is None or state.leader < 0 else str(state.leader)), words[1]
+def _leader(arguments: Sequence[str], facts: Facts) -> tuple[str, str]:
+    state = facts.states.get(named(arguments[0]))
+    return ("none" if state is None or state.leader < 0 else str(state.leader)), arguments[1]
 
 
-def _isr(words: Sequence[str], facts: Facts) -> tuple[str, str]:
-    state = facts.states.get(named(words[0]))
-    return _listed(() if state is None else state.isr), _listed(replicas(words[1]))
+def _isr(arguments: Sequence[str], facts: Facts) -> tuple[str, str]:
+    state = facts.states.get(named(arguments[0]))
+    return _listed(() if state is None else state.isr), _listed(replicas(arguments[1]))
 
 
 def _listed(ids: Sequence[int]) -> str:
     return ",".join(map(str, sorted(ids)))
 
 
-def _controller(words: Sequence[str], facts: Facts) -> tuple[str, str]:
-    return ("none" if facts.controller is None else str(facts.controller)), words[0]
+def _controller(arguments: Sequence[str], facts: Facts) -> tuple[str, str]:
+    return ("none" if facts.controller is None else str(facts.controller)), arguments[0]
 
 
-def _believes(words: Sequence[str], facts: Facts) -> tuple[str, str]:
-    known = facts.believed.get(int(words[0]), {}).get(named(words[1]))
-    return ("none" if known is None else str(known[0])), words[2]
+def _believes(arguments: Sequence[str], facts: Facts) -> tuple[str, str]:
+    known = facts.believed.get(int(arguments[0]), {}).get(named(arguments[1]))
+    return ("none" if known is None else str(known[0])), arguments[2]
 
 
 _FOUND = {
     "leader": _leader,
     "isr": _isr,
     "controller": _controller,
-    "epoch": lambda words, facts: (str(facts.epoch), words[0]),
-    "topic": lambda words, facts: ("there" if words[0] in facts.topics else "gone", words[1]),
-    "broker": lambda words, facts: ("there" if int(words[0]) in facts.brokers else "gone", words[1]),
+    "epoch": lambda arguments, facts: (str(facts.epoch), arguments[0]),
+    "topic": lambda arguments, facts: ("there" if arguments[0] in facts.topics else "gone", arguments[1]),
+    "broker": lambda arguments, facts: ("there" if int(arguments[0]) in facts.brokers else "gone", arguments[1]),
     "believes": _believes,
 }
 
 
 def changes(before: Facts, after: Facts) -> Iterator[str]:
-    """What is different, a line each, in a fixed order."""
+    """Yield the differences, one per line, in a fixed order."""
     if _office(before) != _office(after):
         yield _office(after)
     for broker in sorted(before.brokers - after.brokers):
@@ -113,12 +117,12 @@ def changes(before: Facts, after: Facts) -> Iterator[str]:
             yield f"broker {broker} believes: {belief}"
     for broker in sorted(set(earlier) - set(later)):
         if broker in after.believed:
-            yield f"broker {broker} knows what is true again"
+            yield f"broker {broker} is up to date again"
 
 
 def _office(facts: Facts) -> str:
     if facts.controller is None:
-        return f"nobody is in office, epoch {facts.epoch}"
+        return f"no controller is in office, epoch {facts.epoch}"
     dead = "" if facts.controller_runs else ", and is dead"
     return f"controller {facts.controller} is in office, epoch {facts.epoch}{dead}"
 
@@ -131,7 +135,7 @@ def _said(state: LeaderAndIsr | None) -> str:
 
 
 def _beliefs(facts: Facts) -> Iterator[tuple[int, str]]:
-    """What brokers have been told and is not so any more."""
+    """Yield the outdated beliefs of each broker."""
     for broker, known in sorted(facts.believed.items()):
         wrong = [
             f"{topic}-{number} is led by {leader} in epoch {epoch}"

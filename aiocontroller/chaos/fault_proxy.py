@@ -1,8 +1,8 @@
-"""A TCP proxy in front of a ZooKeeper that does to its connections what networks and dying servers do.
+"""A TCP proxy in front of ZooKeeper that injects faults of networks and dying servers.
 
-It knows ZooKeeper's framing, so that a fault can be aimed at one request ("forward this multi, swallow its answer,
-reset").  What it does is done to real TCP connections (a reset is one, not an exception that looks like it), so it
-stands on asyncio's streams and not on the ``Network`` port.
+The proxy knows ZooKeeper's framing, so a fault can target one request ("forward this multi, swallow its answer,
+reset").  Its faults affect real TCP connections (a reset is a real reset and not an exception that resembles one), so
+it uses asyncio's streams and not the ``Network`` port.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Do(enum.Enum):
 
 
 class EndsHere(Exception):
-    """Raised by ``on_reply``: these bytes of the reply still arrive, then the connection ends."""
+    """Raised by ``on_reply``: send only these bytes of the reply, then end the connection."""
 
     def __init__(self, part: bytes) -> None:
         super().__init__(part)
@@ -41,7 +41,7 @@ class Link:
         self.thawed = asyncio.Event()
         self.thawed.set()
         self.hears = asyncio.Event()
-        """Cleared: the client's bytes arrive, the server's do not."""
+        """When cleared, the client's bytes are forwarded and the server's are not."""
         self.hears.set()
         self.swallow_from: int | None = None
 
@@ -57,28 +57,28 @@ class Link:
 
 
 class FaultProxy:
-    """``port`` is where clients connect; the hooks may be set at any time.
+    """Clients connect to ``port``; the hooks may be set at any time.
 
-    ``on_request(link number, xid, opcode, frame)`` decides about each request (the connect frame: opcode 0 and xid 0);
-    ``on_reply(link number, xid, frame)`` returns the bytes to send in place of a reply (frame includes its length), or
-    raises ``EndsHere``.
+    ``on_request(link number, xid, opcode, frame)`` decides about each request (the connect frame has opcode 0 and xid
+    0).  ``on_reply(link number, xid, frame)`` returns the bytes to send in place of a reply (the frame includes its
+    length), or raises ``EndsHere``.
     """
 
     def __init__(self, target_port: int, *, ssl: ssl_module.SSLContext | None = None) -> None:
         self.target_port = target_port
-        """May be changed: later connections go there."""
+        """May be changed; it applies to later connections."""
         self._ssl = ssl
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.links: list[Link] = []
         self.accepted = 0
         self.hang = False
-        """Accept, and never say or pass on a word."""
+        """While set, accept connections but send and forward nothing."""
         self.on_request: Callable[[int, int, int, bytes], Do] | None = None
         self.on_reply: Callable[[int, int, bytes], bytes] | None = None
         self.before_reply: Callable[[int, bytes], Awaitable[None]] | None = None
         self.delay_s = 0.0
-        """How much later each reply arrives; throughput stays."""
+        """Delay of each reply, without an effect on throughput."""
         self.connect_frames: list[bytes] = []
         self.port = 0
 
@@ -114,17 +114,17 @@ class FaultProxy:
         self.links.clear()
 
     def freeze(self) -> None:
-        """The connections that exist pass nothing on any more; later ones work."""
+        """Existing connections stop forwarding in both directions; new connections work."""
         for link in self.links:
             link.thawed.clear()
 
     def half_open(self) -> None:
-        """The connections that exist carry requests, and no answer any more; later ones work."""
+        """Existing connections forward requests but no answers; new connections work."""
         for link in self.links:
             link.hears.clear()
 
     def thaw(self) -> None:
-        """All connections carry again; what waited goes on."""
+        """All connections work again and forward the data that they held."""
         self.hang = False
         self.delay_s = 0.0
         for link in self.links:
@@ -165,7 +165,7 @@ class FaultProxy:
             for pump in pumps:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
-            # an end on one side becomes an end on the other; ``cut`` has done its own before
+            # when one side ends, end the other; ``cut`` has already ended both
             for side in (writer, server):
                 if not side.is_closing():
                     side.close()
@@ -199,7 +199,7 @@ class FaultProxy:
             await link.server.drain()
 
     async def _deliver(self, link: Link, delayed: asyncio.Queue[tuple[float, bytes]]) -> None:
-        """Late replies, in their order even when the delay shrinks."""
+        """Deliver delayed replies in order, even if the delay shrinks."""
         loop = asyncio.get_running_loop()
         while True:
             due, frame = await delayed.get()

@@ -1,19 +1,21 @@
-"""What must never happen to a cluster's znodes, checked at every change.
+"""Checks the invariants of a cluster's znodes at every change.
 
-The checker sees each write in the order in which ZooKeeper made it: the path, the data, who wrote it, and whether the
+The checker sees each write in the order in which ZooKeeper applied it: the path, the data, the writer, and whether the
 write carried the fence.
 
- * I1: partition states are written under the fence, by the session that won the present controller epoch; a session
-   that won an earlier one writes nothing at all any more.
- * I2: leader epochs, controller epochs and versions never go back; a state carries the present controller epoch.
- * I3: a leader is in its ISR, the ISR is not empty, has nobody twice, and nobody who never was a replica.  (Between
-   the write that takes a replica away and the one that takes it out of the ISR, the ISR is the wider one, as in Kafka.)
-   Within a leader epoch the ISR is exactly what the leader asked for, and it grows in no other way.
+ * I1: partition states are written under the fence, by the session that won the current controller epoch; a session
+   that won an earlier epoch writes nothing any more.  With a protocol without AlterPartition, the leader writes its
+   ISR, and nothing else of the state.
+ * I2: leader epochs, controller epochs and versions never go back; a state carries the current controller epoch.
+ * I3: a leader is in its ISR; the ISR is not empty and has neither duplicates nor brokers that never were replicas.
+   (Between the write that removes a replica and the one that removes it from the ISR, the ISR contains more than the
+   replicas, as in Kafka.)  Within a leader epoch, the ISR changes only to what the leader asked for.
  * I4: while unclean elections are off, a new leader was in the ISR before.
  * one leader for each (partition, leader epoch).
- * I8: a partition's state goes only when the topic's deletion was asked for.
+ * I8: a partition's state is deleted only if the topic's deletion was requested and brokers allow it.
+ * I13: no broker deletes a replica that is in sync, unless its topic is to be deleted.
 
-What brokers are told and what they are answered is compared with the same history (``told``, ``acknowledged``).
+Requests to brokers and answers to them are compared with the same history (``told``, ``acknowledged``).
 """
 
 from __future__ import annotations
@@ -37,8 +39,9 @@ _CONTROLLERS_OWN = (
     "/isr_change_notification/",
     "/log_dir_event_notification/",
     "/aiocontroller_ids",
+    "/aiocontroller_debts",
 )
-"""Where a deposed controller must not write."""
+"""Paths to which a deposed controller must not write."""
 
 MOST_BROKERS = 8
 
@@ -60,10 +63,20 @@ class Writer(NamedTuple):
     session: int
     fenced: bool = False
     controller: bool = False
+    by_hand: bool = False
+    """The write is a foreign client's; such writes are wrong but cannot be prevented."""
+    broker: int = -1
+    """The broker that owns the session; -1 for any other session."""
 
 
 class ZNodeHistory:
-    """``exists`` tells whether a znode is there now, ``broker_epoch`` a broker's present one, 0 without any."""
+    """The history of all writes, and the violations found in it.
+
+    ``exists`` returns whether a znode exists now; ``broker_epoch`` returns a broker's current epoch, 0 if it has none.
+    """
+
+    forgives_strays = False
+    """Brokers may keep replicas that were taken from them."""
 
     def __init__(
         self, exists: Callable[[str], bool] = lambda _: True, broker_epoch: Callable[[int], int] = lambda _: 0
@@ -74,16 +87,14 @@ class ZNodeHistory:
         self.controller_epoch = 0
         self.writes = 0
         self.digest = hashlib.sha256()
-        """Of everything that was written."""
+        """Over everything that was written."""
         self.probes: dict[str, int] = {}
         self.deleted_in: dict[str, list[tuple[int, dict[int, int]]]] = {}
-        """Topic -> the controller epoch and the brokers' epochs in which its znode went, each time."""
-        self.dismissed: dict[tuple[str, int, int], tuple[int, int]] = {}
-        """(topic, partition, broker) -> the (controller epoch, broker epoch) in which it ceased to be a replica."""
+        """Topic -> the controller epoch and the brokers' epochs at each deletion of its znode."""
         self._exists = exists
         self._broker_epoch = broker_epoch
         self.assigned: dict[Partition, frozenset[int]] = {}
-        """Who is a replica now."""
+        """The current replicas."""
         self.topic_ids: dict[str, str] = {}
         self._winners: dict[int, int] = {}
         """Session -> the last controller epoch that it won."""
@@ -92,15 +103,25 @@ class ZNodeHistory:
         self._known: dict[Partition, set[Leadership]] = {}
         self._asked: dict[Partition, set[tuple[int, tuple[int, ...], int]]] = {}
         self._unclean: set[str] = set()  # membership only
+        self.unclean_by_default = False
+        """Brokers allow unclean elections for every topic without a setting of its own."""
+        self.deletion_forbidden = False
+        """Brokers are configured to refuse the deletion of topics."""
+        self.written_by_hand: dict[str, dict[str, int]] = {}
+        """Topic -> znode -> the controller epoch of the last foreign write to it."""
 
-    # -- what ZooKeeper did ----------------------------------------------------------------------------------------
+    # -- writes to ZooKeeper ---------------------------------------------------------------------------------------
 
     def changed(self, path: str, data: bytes | None, version: int, writer: Writer) -> None:
-        """A znode was created or written."""
+        """Take in the creation or change of a znode."""
         self.digest.update(b"%s %d " % (path.encode(), version) + (data or b""))
         self._check_deposed(path, writer)
         match = _STATE.fullmatch(path)
-        if match is not None:
+        if writer.by_hand:
+            self._note_hand(path)
+        if match is not None and writer.by_hand:
+            self._state_by_hand((match[1], int(match[2])), data or b"", version)
+        elif match is not None:
             self._state((match[1], int(match[2])), data or b"", version, writer)
         elif path == paths.CONTROLLER_EPOCH:
             self._controller_epoch(int(data or b"0"), writer.session if writer.controller else 0)
@@ -113,27 +134,30 @@ class ZNodeHistory:
         self.digest.update(b"- " + path.encode())
         self._check_deposed(path, writer)
         match = _STATE.fullmatch(path)
+        if writer.by_hand:
+            self._note_hand(path)
         if match is not None:
             partition = (match[1], int(match[2]))
-            if not self._exists(paths.delete_topics_topic(match[1])):
-                self.complain("I8", partition, "its state was deleted, nobody asked for that")
+            if not writer.by_hand and self.deletion_forbidden:
+                self.complain("I8", partition, "its state was deleted although brokers forbid it")
+            elif not (writer.by_hand or self._exists(paths.delete_topics_topic(match[1]))):
+                self.complain("I8", partition, "its state was deleted without a request")
             self.states.pop(partition, None)
             self._leaders = {k: v for k, v in self._leaders.items() if k[:2] != partition}
         elif (topic := _TOPIC.fullmatch(path)) is not None:
             self.replicas = {p: r for p, r in self.replicas.items() if p[0] != topic[1]}
             brokers = {broker: self._broker_epoch(broker) for broker in range(1, MOST_BROKERS + 1)}
             self.deleted_in.setdefault(topic[1], []).append((self.controller_epoch, brokers))
-            for partition in [p for p in self.assigned if p[0] == topic[1]]:
-                self._dismiss(partition, self.assigned.pop(partition))
+            self.assigned = {p: r for p, r in self.assigned.items() if p[0] != topic[1]}
 
-    # -- what brokers asked and heard ------------------------------------------------------------------------------
+    # -- requests of brokers and to brokers ------------------------------------------------------------------------
 
     def asked(self, partition: Partition, leader_epoch: int, isr: tuple[int, ...], partition_epoch: int) -> None:
-        """A leader wants this ISR."""
+        """A leader has asked for this ISR."""
         self._asked.setdefault(partition, set()).add((leader_epoch, isr, partition_epoch))
 
     def told(self, broker: int, partition: Partition, leadership: Leadership) -> None:
-        """A broker was told this by LeaderAndIsr or UpdateMetadata."""
+        """A broker has received this in LeaderAndIsr or UpdateMetadata."""
         if leadership not in self._known.get(partition, ()):
             self.complain("I5", partition, f"broker {broker} was told {leadership}, which ZooKeeper never held")
 
@@ -142,21 +166,23 @@ class ZNodeHistory:
         if leadership not in self._known.get(partition, ()):
             self.complain("I3", partition, f"acknowledged to broker {broker} and never written: {leadership}")
 
-    def is_excused(self, partition: Partition, broker: int) -> bool:
-        """Whether a broker may still have a replica that was taken from it: it was away, or another controller rules.
-
-        As in Kafka: who comes back is told what it is to have, not what it is to have no more.
-        """
-        then = self.dismissed.get((*partition, broker))
-        return then is not None and then != (self.controller_epoch, self._broker_epoch(broker))
+    def replica_deleted(self, broker: int, partition: Partition) -> None:
+        """A broker has deleted its replica because it was told to."""
+        state = self.states.get(partition)
+        asked_for = not self.deletion_forbidden and self._exists(paths.delete_topics_topic(partition[0]))
+        if state is not None and broker in state.isr and broker in self.assigned.get(partition, ()) and not asked_for:
+            self.complain("I13", partition, f"broker {broker} has deleted a replica in sync: {state}")
 
     def may_not_know_of_end(self, topic: str, broker: int) -> bool:
-        """Whether a broker may still know a topic that is gone, or an earlier one of its name, for the same reason."""
+        """Return whether a broker may still know a deleted topic, or an earlier topic of the same name.
+
+        This is so if the broker was down at the deletion, or another controller was active.
+        """
         now = self.controller_epoch, self._broker_epoch(broker)
         return any((epoch, brokers[broker]) != now for epoch, brokers in self.deleted_in.get(topic, ()))
 
     def allow_unclean(self, topics: Iterable[str]) -> None:
-        """From now on a leader of these topics may come from outside the ISR."""
+        """From now on, a leader of these topics may come from outside the ISR."""
         self._unclean.update(topics)
 
     def probe(self, name: str) -> None:
@@ -169,11 +195,13 @@ class ZNodeHistory:
     # -- checks ----------------------------------------------------------------------------------------------------
 
     def _check_deposed(self, path: str, writer: Writer) -> None:
-        if writer.session == self._winner or writer.session not in self._winners:
+        if writer.by_hand or writer.session == self._winner or writer.session not in self._winners:
             return
         if path.startswith(_CONTROLLERS_OWN):
             epoch = self._winners[writer.session]
-            self.complain("I1", path, f"written by the controller of epoch {epoch}, {self.controller_epoch} was won")
+            self.complain(
+                "I1", path, f"written by the controller of epoch {epoch}, after {self.controller_epoch} was won"
+            )
 
     def _controller_epoch(self, epoch: int, session: int) -> None:
         if epoch <= self.controller_epoch and self.controller_epoch:
@@ -189,12 +217,25 @@ class ZNodeHistory:
         for number, replicas in decoded["partitions"].items():
             partition = (topic, int(number))
             self.replicas[partition] = self.replicas.get(partition, frozenset()).union(replicas)
-            self._dismiss(partition, self.assigned.get(partition, frozenset()).difference(replicas))
             self.assigned[partition] = frozenset(replicas)
 
-    def _dismiss(self, partition: Partition, brokers: frozenset[int]) -> None:
-        for broker in sorted(brokers):
-            self.dismissed[(*partition, broker)] = (self.controller_epoch, self._broker_epoch(broker))
+    def _note_hand(self, path: str) -> None:
+        topic = path.split("/")[3]
+        self.written_by_hand.setdefault(topic, {})[path] = self.controller_epoch
+        self._unclean.add(topic)  # it is no longer known which replicas are in sync
+
+    def _state_by_hand(self, partition: Partition, data: bytes, version: int) -> None:
+        """Take in a foreign write; the controller must continue from it, whatever it is."""
+        after = znodes.decode_partition_state("/".join(map(str, partition)), data, version)
+        assert isinstance(after, LeaderAndIsr), data
+        self.states[partition] = after
+        self._known.setdefault(partition, set()).add((after.leader, after.leader_epoch, after.isr, version))
+        self._leaders = {k: v for k, v in self._leaders.items() if k[:2] != partition}
+
+    def cannot_be_mended(self, topic: str) -> bool:
+        """Return whether a znode of the topic had a foreign write under an earlier controller: the current one cannot
+        know what brokers heard before it."""
+        return any(epoch != self.controller_epoch for epoch in self.written_by_hand.get(topic, {}).values())
 
     def _state(self, partition: Partition, data: bytes, version: int, writer: Writer) -> None:
         self.writes += 1
@@ -202,16 +243,35 @@ class ZNodeHistory:
         if not isinstance(after, LeaderAndIsr):
             self.complain("I3", partition, f"unreadable state {data!r}")
             return
-        if writer.session != self._winner:
-            self.complain("I1", partition, f"session 0x{writer.session:x} wrote, 0x{self._winner:x} is in office")
-        if not writer.fenced:
-            self.complain("I1", partition, "written without the fence")
         before = self.states.get(partition)
+        if writer.broker >= 0:
+            self._check_leaders_own(partition, before, after, writer.broker)
+        else:
+            self._check_controllers_own(partition, after, writer)
         self.states[partition] = after
         self._known.setdefault(partition, set()).add((after.leader, after.leader_epoch, after.isr, version))
         self._check_alone(partition, after)
         if before is not None:
             self._check_step(partition, before, after)
+
+    def _check_controllers_own(self, partition: Partition, state: LeaderAndIsr, writer: Writer) -> None:
+        if writer.session != self._winner:
+            self.complain("I1", partition, f"session 0x{writer.session:x} wrote, 0x{self._winner:x} is in office")
+        if not writer.fenced:
+            self.complain("I1", partition, "written without the fence")
+        if state.controller_epoch != self.controller_epoch:
+            self.complain("I2", partition, f"controller epoch {state.controller_epoch}, {self.controller_epoch} rules")
+
+    def _check_leaders_own(
+        self, partition: Partition, before: LeaderAndIsr | None, after: LeaderAndIsr, broker: int
+    ) -> None:
+        """Check a leader's own write; ``_check_within_epoch`` checks its ISR, as for all writers."""
+        self.probe("an ISR written by its leader")
+        same = before is not None and (before.leader, before.leader_epoch) == (after.leader, after.leader_epoch)
+        if not same or after.leader != broker:
+            self.complain("I1", partition, f"broker {broker} wrote {after}, it was {before}")
+        elif before is not None and before.controller_epoch != after.controller_epoch:
+            self.complain("I2", partition, f"controller epoch {after.controller_epoch} after {before.controller_epoch}")
 
     def _check_alone(self, partition: Partition, state: LeaderAndIsr) -> None:
         if not state.isr or len(set(state.isr)) != len(state.isr):
@@ -221,8 +281,6 @@ class ZNodeHistory:
         replicas = self.replicas.get(partition)
         if replicas is not None and not replicas.issuperset(state.isr):
             self.complain("I3", partition, f"ISR {state.isr} with others than the replicas {sorted(replicas)}")
-        if state.controller_epoch != self.controller_epoch:
-            self.complain("I2", partition, f"controller epoch {state.controller_epoch}, {self.controller_epoch} rules")
         if state.leader >= 0:
             known = self._leaders.setdefault((*partition, state.leader_epoch), state.leader)
             if known != state.leader:
@@ -233,7 +291,7 @@ class ZNodeHistory:
     def _check_step(self, partition: Partition, before: LeaderAndIsr, after: LeaderAndIsr) -> None:
         if after.leader_epoch < before.leader_epoch:
             self.complain("I2", partition, f"leader epoch {after.leader_epoch} after {before.leader_epoch}")
-        unclean = partition[0] in self._unclean
+        unclean = self.unclean_by_default or partition[0] in self._unclean
         if after.leader not in (-1, before.leader) and after.leader not in before.isr:
             self.probe("unclean election")
             if not unclean:

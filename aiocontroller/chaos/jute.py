@@ -1,4 +1,4 @@
-"""ZooKeeper's record format from the server's side: big-endian numbers, strings and buffers with their length."""
+"""ZooKeeper's record format on the server's side: big-endian numbers, length-prefixed strings and buffers."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def strings(texts: Collection[str]) -> bytes:
 
 
 class Reader:
-    """Reads a payload from its beginning to its end; struct.error where it is too short."""
+    """Reads a payload from start to end.  Raises struct.error if the payload is too short."""
 
     def __init__(self, payload: bytes) -> None:
         self._payload = payload
         self._at = 0
 
     def peek_int32(self, ahead: int) -> int:
-        """The number that begins ``ahead`` bytes from here, which stays unread."""
+        """Return the number that begins ``ahead`` bytes from here, without consuming it."""
         return int(_INT.unpack_from(self._payload, self._at + ahead)[0])
 
     def int32(self) -> int:

@@ -1,9 +1,10 @@
-"""What brokers hear, what controllers record and what was asked of them: watched while a simulation runs.
+"""Observers of a running simulation: what brokers receive, what controllers record, and which requests are answered.
 
-* Brokers: whatever LeaderAndIsr and UpdateMetadata say of a partition was once in ZooKeeper; whatever an AlterPartition
-  is answered without an error, too.  Their questions go to the history, which knows then how an ISR may change.
-* Journals: between the end of one term and the beginning of the next a controller does nothing; within a term its
-  requests never go back to an older incarnation of a broker (I7, I12); no handler raises.
+* Brokers: ZooKeeper must have held whatever LeaderAndIsr and UpdateMetadata say of a partition, and whatever an
+  AlterPartition response without an error says.  The history also takes in the brokers' AlterPartition requests, and
+  thus knows how an ISR may change.
+* Journals: between two terms a controller does nothing; within a term its requests never go back to an older
+  incarnation of a broker (I7, I12); no handler raises.
 * Requests: each is answered once, as long as its process lives.
 """
 
@@ -23,18 +24,18 @@ from aiocontroller.core.ids import LEADER_DURING_DELETE
 from aiocontroller.journal.records import Record
 
 ANSWER_WITHIN_S = 3.0
-DOES = frozenset({"request", "partition", "isr", "write", "loaded", "reassigned", "topic_deleted"})
+DOES = frozenset({"request", "partition", "isr", "write", "loaded", "reassigned", "topic_deleted", "finding", "audit"})
 """Journal kinds that only a controller in office may write."""
 
 
 def wrap(target: object, name: str, around: Callable[..., Any]) -> None:
-    """Replace a method of one object: ``around`` gets the original and its arguments."""
+    """Replace a method of one object; ``around`` gets the original and its arguments."""
     original = getattr(target, name)
     setattr(target, name, lambda *args, **kwargs: around(original, *args, **kwargs))
 
 
 class Witness(Protocol):
-    """Whom a broker's observer tells: a ``ZNodeHistory``, or what writes it down for one."""
+    """Receives what a broker's observer sees: a ``ZNodeHistory``, or a recorder for a later one."""
 
     def asked(self, partition: Partition, leader_epoch: int, isr: tuple[int, ...], partition_epoch: int) -> None: ...
 
@@ -42,15 +43,18 @@ class Witness(Protocol):
 
     def acknowledged(self, broker: int, partition: Partition, leadership: Leadership) -> None: ...
 
+    def replica_deleted(self, broker: int, partition: Partition) -> None: ...
+
     def probe(self, name: str) -> None: ...
 
 
 class BrokerObserver:
-    """``heard`` is called with the API's name for each control request that the broker accepts."""
+    """Observes one broker; calls ``heard`` with the API's name for each control request that the broker accepts."""
 
     def __init__(self, history: Witness, broker: SimulatedBroker, heard: Callable[[int, str], None]) -> None:
         self._history = history
         self._broker = broker.config.id
+        self._asked = "AlterPartition" if broker.protocol.isr_by_alter_partition else "a leader's write of its ISR"
         self._heard = heard
         replicas = broker.replicas
         wrap(replicas, "become_leader_or_follower", self._leader_and_isr)
@@ -69,7 +73,12 @@ class BrokerObserver:
 
     def _stop_replicas(self, original: Any, request: StopReplicaRequest) -> Any:
         self._heard(self._broker, "StopReplica")
-        return original(request)
+        deletes = {(topic, number) for topic, number, _, delete in request.partitions if delete}  # membership only
+        answers = yield from original(request)
+        for topic, number, code in answers:
+            if not code and (topic, number) in deletes:
+                self._history.replica_deleted(self._broker, (topic, number))
+        return answers
 
     def _metadata(self, original: Any, request: UpdateMetadataRequest) -> Any:
         for topic in request.topics:
@@ -94,17 +103,17 @@ class BrokerObserver:
         isr: tuple[int, ...],
         partition_epoch: int,
     ) -> bool:
-        self._history.probe(f"AlterPartition answered with {error_code}")
+        self._history.probe(f"{self._asked} answered with {error_code}")
         if not error_code:
             replica = change.partition
             leadership = (self._broker, leader_epoch, isr, partition_epoch)
-            if leader_epoch == replica.leader_epoch:  # else it tells of somebody else's term
+            if leader_epoch == replica.leader_epoch:  # otherwise the answer belongs to another leader's term
                 self._history.acknowledged(self._broker, (replica.topic, replica.partition), leadership)
         return bool(original(change, error_code, leader_epoch, isr, partition_epoch))
 
 
 class RequestObserver:
-    """Notes every request that a queue takes."""
+    """Notes every request that is put into a queue."""
 
     def __init__(self, queue: EventQueue, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -117,7 +126,7 @@ class RequestObserver:
         original(event)
 
     def unanswered(self) -> list[str]:
-        """Requests that have waited for too long."""
+        """Return the requests that have waited for too long."""
         self._asked = [asked for asked in self._asked if not asked[2].answered]
         latest = self._monotonic() - ANSWER_WITHIN_S
         return [
@@ -128,7 +137,7 @@ class RequestObserver:
 
 
 def check_journal(records: Sequence[Record]) -> list[str]:
-    """What one controller process should not have done, by its own record."""
+    """Check one controller process by its own records; return its violations."""
     wrong: list[str] = []
     in_office = False
     last_epoch = 0

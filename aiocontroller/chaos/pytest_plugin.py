@@ -1,12 +1,13 @@
-"""pytest: the fixtures ``kafka_cluster`` and ``faults``.  Nothing is imported or started before a test asks for them.
+"""A pytest plugin with the fixtures ``kafka_cluster`` and ``faults``; it imports and starts nothing before a test uses
+one.
 
     @pytest.mark.kafka_cluster(brokers=3, topics={"orders": 6})
     def test_my_consumer(kafka_cluster, faults): ...
 
-The marker takes the arguments of ``chaos.testing.KafkaCluster``.  Each test has a cluster of its own, unless
-``kafka_cluster_scope`` in the configuration says ``module`` or ``session``: then the marker of the first test (or
-``pytestmark``) decides, and ``faults`` heals the cluster after each test.  ``--faults-seed N`` repeats what was drawn;
-a test that fails shows its seed and its steps.
+The marker takes the arguments of ``chaos.testing.KafkaCluster``.  Each test has a cluster of its own unless the option
+``kafka_cluster_scope`` in pytest's configuration is ``module`` or ``session``: then the marker of the first test (or
+``pytestmark``) applies, and ``faults`` heals the cluster after each test.  ``--faults-seed N`` repeats the faults of an
+earlier run; a failing test shows its seed and its steps.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def _scope(fixture_name: str, config: pytest.Config) -> Any:
 
 @pytest.fixture(scope=_scope)
 def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
-    """A running cluster, whole; see ``aiocontroller.chaos.testing.KafkaCluster``."""
+    """A running cluster that is whole; see ``aiocontroller.chaos.testing.KafkaCluster``."""
     from aiocontroller.chaos.testing import KafkaCluster
     from aiocontroller.cluster.java import JavaMissingError
     from aiocontroller.cluster.real_kafka import KafkaMissingError
@@ -72,7 +73,7 @@ def _marker(request: pytest.FixtureRequest) -> pytest.Mark | None:
 
 @pytest.fixture
 def faults(request: pytest.FixtureRequest, kafka_cluster: KafkaCluster) -> Iterator[Faults]:
-    """What can be done to ``kafka_cluster``; healed after the test when the cluster lives on."""
+    """The faults for ``kafka_cluster``; they are healed after the test if the cluster lives on."""
     seed = request.config.getoption("--faults-seed")
     made = kafka_cluster.faults(time.time_ns() % 1_000_000 if seed is None else seed)
     request.node.stash[_FAULTS] = made

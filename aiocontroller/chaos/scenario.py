@@ -1,6 +1,6 @@
-"""Scenario files: a plan as text that a person can read and write, one step a line.
+"""Scenario files: a plan as readable text, one step per line.
 
-    # Lines that begin with # are for people.
+    # Lines that begin with # are comments.
     cluster brokers=3 controllers=2 seed=1
     create-topic orders 1,2,3 2,3,1
     kill-broker 1
@@ -8,9 +8,9 @@
     kill-controller active then=5
     pause-broker seed=77 then=0.05
 
-A line is a step of the plan's vocabulary (``plan.KINDS``, ``expect``, and a few that are never drawn), its words, and
-perhaps ``seed=`` (what is drawn where no word says it) and ``then=`` (seconds until the next step; 1 by default).
-After the last step everything is healed, and the cluster must become whole.
+A line consists of a step's kind (one of ``plan.KINDS``, ``expect``, or one of a few kinds that are never drawn), its
+arguments, and optionally ``seed=`` (for drawing the arguments that the line does not give) and ``then=`` (seconds until
+the next step; 1 by default).  After the last step the simulation heals everything, and the cluster must become whole.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from typing import Any
 import msgspec
 
 from aiocontroller.chaos.facts import NOTHING, changes
-from aiocontroller.chaos.plan import DETECTION_FAULTS, KINDS, Plan, Step
+from aiocontroller.chaos.plan import BY_HAND, DETECTION_FAULTS, KINDS, ROLLS, SETTING_CHANGES, Plan, Step
 from aiocontroller.chaos.simulation import Report, Simulation
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.net.simulated import run
 
 ONLY_WRITTEN = ("expect", "kraft_rollback", "fill_disk", "free_disk")
-"""Steps that are not drawn for a simulation."""
+"""Steps that are never drawn for a simulation."""
 THEN_S = 1.0
-ALWAYS_TOLD = ("brokers", "controllers", "seed")
+ALWAYS_SHOWN = ("brokers", "controllers", "seed")
 BEGINNING = Plan(seed=1, brokers=3, controllers=2, shared_id=False, takeover=False, steps=())
-"""What ``cluster`` changes: its words are the plan's fields, ``_`` written as ``-``; a flag stands for itself."""
+"""The plan that ``cluster`` changes; its options are the plan's fields, with ``-`` for ``_``.  Flags have no value."""
 OPTIONS = {
     name.replace("_", "-"): value for name, value in msgspec.structs.asdict(BEGINNING).items() if name != "steps"
 }
 
 
 class ScenarioError(BadInputError):
-    """A line of a scenario file that cannot be understood; the message names it."""
+    """A line of a scenario file is invalid; the message names it."""
 
 
 def parse_scenario(text: str, name: str = "scenario") -> Plan:
-    """The plan of a file's text.  ScenarioError names the line."""
+    """Return the plan for a file's text.  Raises ScenarioError, which names the line."""
     plan, steps = BEGINNING, list[Step]()
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
@@ -64,12 +64,14 @@ def read_scenario(path: Path) -> Plan:
 
 
 def _option(word: str) -> tuple[str, object]:
-    """A field of the plan and its value."""
+    """Return a field of the plan and its value."""
     key, equals, value = word.partition("=")
     default = OPTIONS.get(key)
     field = key.replace("-", "_")
     if isinstance(default, bool) and not equals:
         return field, True
+    if isinstance(default, tuple) and equals:
+        return field, [tuple(setting.split(":", 1)) for setting in value.split(",")]
     if isinstance(default, str) and equals:
         return field, value
     if isinstance(default, int) and not isinstance(default, bool) and value.isdecimal():
@@ -80,40 +82,42 @@ def _option(word: str) -> tuple[str, object]:
 
 def _step(words: Sequence[str], line: int) -> Step:
     kind = words[0].replace("-", "_")
-    if kind not in (*KINDS, *DETECTION_FAULTS, *ONLY_WRITTEN):
+    if kind not in (*KINDS, *DETECTION_FAULTS, *BY_HAND, *ROLLS, *SETTING_CHANGES, *ONLY_WRITTEN):
         raise ValueError(f"found {words[0]!r}, expected a step (docs/scenarios.md lists them)")
     options = dict(word.split("=", 1) for word in words[1:] if word.startswith(("seed=", "then=")))
-    told = tuple(word for word in words[1:] if not word.startswith(("seed=", "then=")))
+    arguments = tuple(word for word in words[1:] if not word.startswith(("seed=", "then=")))
     then_s = 0.0 if kind == "expect" else THEN_S
     try:
-        return Step(kind, int(options.get("seed", line)), float(options.get("then", then_s)), told)
+        return Step(kind, int(options.get("seed", line)), float(options.get("then", then_s)), arguments)
     except ValueError:
         raise ValueError(f"found {' '.join(words)!r}, expected numbers in seed= and then=") from None
 
 
 def format_scenario(plan: Plan, remarks: Sequence[str] = ()) -> str:
-    """The file's text of a plan: ``parse_scenario`` gives the same plan back."""
+    """Return the plan as the text of a scenario file; ``parse_scenario`` gives the same plan back."""
     cluster = ["cluster"]
     for key, default in OPTIONS.items():
         value = getattr(plan, key.replace("-", "_"))
-        if key in ALWAYS_TOLD or value != default:
+        if key in ALWAYS_SHOWN or value != default:
+            if isinstance(value, tuple):
+                value = ",".join(f"{name}:{text}" for name, text in value)
             cluster.append(key if value is True else f"{key}={value}")
     return "\n".join([*(f"# {remark}" for remark in remarks), " ".join(cluster), *map(str, plan.steps)]) + "\n"
 
 
 def play(plan: Plan) -> tuple[Report, list[str]]:
-    """Run a scenario in the simulation: the report, and what happened in words."""
-    told: list[str] = []
+    """Run a scenario in the simulation; return the report, and a narration with one line for each step and change."""
+    narration: list[str] = []
     shown: Any = NOTHING
 
-    def tell(step: Step | None, at_s: float) -> None:
+    def narrate(step: Step | None, at_s: float) -> None:
         nonlocal shown
         now = simulation.facts()
-        what = "whole" if step is None else " ".join((step.kind.replace("_", "-"), *step.words))
-        told.append(f"{at_s:7.1f} s  {what}")
-        told.extend(f"           {change}" for change in changes(shown, now))
+        what = "whole" if step is None else " ".join((step.kind.replace("_", "-"), *step.arguments))
+        narration.append(f"{at_s:7.1f} s  {what}")
+        narration.extend(f"           {change}" for change in changes(shown, now))
         shown = now
 
-    simulation = Simulation(plan, told=tell)
+    simulation = Simulation(plan, on_step=narrate)
     report = run(simulation.run())
-    return report, told
+    return report, narration

@@ -1,13 +1,15 @@
-"""A cluster in one process, drawn from one seed: controllers, brokers, ZooKeeper, the network and time.
+"""Simulates a cluster in one process from one seed: controllers, brokers, ZooKeeper, the network and time.
 
-What runs is the program itself: services with their listeners, senders and sessions, and simulated brokers; only the
-network, the clock and chance are replaced (``net.simulated``), and ZooKeeper is a model that speaks its protocol.
+The simulation runs the program itself: services with their listeners, senders and sessions, and simulated brokers.  It
+replaces only the network, the clock and the random numbers (``net.simulated``), and ZooKeeper by a model that speaks
+its protocol.
 
-A run has two phases.  *Faults*: the plan's steps (``plan``, ``steps``), while every change of a znode, every control
-request and every answer is checked (``history``, ``observers``).  Then everything is *healed*: links carry, the dead
-return, and within bounded virtual time the cluster must be whole again (``wholeness``) and stay so.
+A run has two phases.  In the *fault* phase it takes the plan's steps (``plan``, ``steps``) and checks every znode
+change, every control request and every answer (``history``, ``observers``).  Then it *heals* everything: it repairs the
+links and restarts dead processes.  Within bounded virtual time the cluster must be whole again and stay so
+(``recovery_checks``).
 
-A run is a function of its plan: same plan, same digest, in any process.
+A run is a function of its plan: the same plan gives the same digest in any process.
 """
 
 from __future__ import annotations
@@ -23,17 +25,19 @@ import msgspec
 
 from aiocontroller.chaos import coverage
 from aiocontroller.chaos.awaits import counting
+from aiocontroller.chaos.broker_settings import BrokerSettings
 from aiocontroller.chaos.facts import Facts
+from aiocontroller.chaos.fleet import Fleet
 from aiocontroller.chaos.history import ZNodeHistory
 from aiocontroller.chaos.observed_zookeeper import ObservedZooKeeper
 from aiocontroller.chaos.observers import BrokerObserver, RequestObserver, check_journal, wrap
-from aiocontroller.chaos.plan import Plan, Step, draw
+from aiocontroller.chaos.plan import DELETION, UNCLEAN, Plan, Step, draw
+from aiocontroller.chaos.recovery_checks import what_is_missing
 from aiocontroller.chaos.steps.steps import Steps
-from aiocontroller.chaos.wholeness import what_is_missing
 from aiocontroller.chaos.zookeeper_follower import Follower
 from aiocontroller.chaos.zookeeper_server import ZooKeeperServer
 from aiocontroller.cluster.simulated_broker import BrokerConfig, SimulatedBroker
-from aiocontroller.config import Config
+from aiocontroller.config import Config, load_config
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.invariants import violations
 from aiocontroller.journal.journal import MemoryJournal
@@ -52,14 +56,17 @@ from aiocontroller.zookeeper.znode_json import topic_id_to_text
 log = logging.getLogger(__name__)
 
 SESSION_TIMEOUT_MS = 3_000
+BROKER_SETTINGS = {"leader.imbalance.check.interval.seconds": "20"}
+"""Broker settings that controllers obey.  They also obey the lowest of the brokers' inter-broker protocols."""
 SILENCE_MS = 900
 HEARTBEAT_MS = 300
 FAST_BOUNCE_MS = 500
+AUDIT_INTERVAL_MS = 5_000
 HEAL_WITHIN_S = 300.0
-"""Virtual time in which a healed cluster must be whole."""
+"""The virtual time within which a healed cluster must be whole."""
 POLL_S = 2.0
 WHOLE_POLLS = 2
-"""How often in a row it must be found whole, with nothing written in between."""
+"""The number of successive polls that must find the cluster whole, without writes in between."""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -67,17 +74,17 @@ class Report(msgspec.Struct, frozen=True):
     violations: list[str]
     virtual_s: float
     events: int
-    """Controller events that were processed, by all controllers."""
+    """Controller events that all controllers processed."""
     znode_writes: int
     controller_writes: int
-    """Write requests of controllers to ZooKeeper, as traps count them."""
+    """Write requests of the controllers to ZooKeeper; traps count the same."""
     awaits: int
-    """Await points that the controllers' handlers came to."""
+    """Await points that the controllers' handlers reached."""
     steps: dict[str, int]
     marks: dict[str, int]
     """See ``coverage``."""
     digest: str
-    """Of all journals and all znode writes."""
+    """Over all journals and all znode writes."""
 
     @property
     def ok(self) -> bool:
@@ -85,7 +92,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Process:
-    """One actor with a host of its own, which can be killed without its knowing."""
+    """A process with a host of its own, which can be killed without notice."""
 
     def __init__(self, name: str, host: Host, task: asyncio.Task[None]) -> None:
         self.name = name
@@ -94,7 +101,7 @@ class Process:
 
 
 class ObservedJournal(MemoryJournal):
-    """Hands each record on as it is made."""
+    """Passes each record to an observer when it is made."""
 
     def __init__(self, node: int, clock: SimulatedClock, observe: Callable[[Record], None]) -> None:
         super().__init__(node, clock)
@@ -106,42 +113,57 @@ class ObservedJournal(MemoryJournal):
 
 
 class Simulation:
-    """The cluster; ``Steps`` does things to it; ``told`` is called after each of them, and with None in the end."""
+    """The cluster, on which ``Steps`` acts.
 
-    def __init__(self, plan: Plan, told: Callable[[Step | None, float], None] = lambda step, at_s: None) -> None:
+    ``on_step`` is called after each step, and with None at the end.
+    """
+
+    def __init__(self, plan: Plan, on_step: Callable[[Step | None, float], None] = lambda step, at_s: None) -> None:
         self.plan = plan
-        self._told = told
+        self._on_step = on_step
         jitter = random.Random(f"{plan.seed} jitter")
         self._drift = random.Random(f"{plan.seed} drift")
         self.network = SimulatedNetwork(jitter_s=lambda: jitter.random() * 0.003)
         self.clock = SimulatedClock()
         self.model: ObservedZooKeeper = ObservedZooKeeper(
-            ZNodeHistory(lambda path: path in self.model.tree.nodes, self._broker_epoch), self.is_controller
+            ZNodeHistory(lambda path: path in self.model.tree.nodes, self._broker_epoch),
+            self.is_controller,
+            self._broker_of,
         )
+        self.fleet = Fleet(plan.releases, plan.protocol, plan.brokers)
         self.history = self.model.history
+        self.settings = BrokerSettings(plan, lambda: self.model.tree.nodes)
+        self.history.unclean_by_default = "true" in self.settings.ever(UNCLEAN)
+        self.history.deletion_forbidden = "true" not in self.settings.ever(DELETION)
         self.zookeeper = ZooKeeperServer(self._world("zookeeper"), self.model, port=2181)
         self.zookeeper_host = self._host
         self.followers: list[ZooKeeperServer] = []
         self.followers_lag_s = 0.0
-        """What each transaction takes longer to a follower."""
+        """Extra delay of each transaction to a follower."""
         self.awaits = 0
-        """Await points that controllers' handlers have come to."""
+        """The number of await points that controllers' handlers have reached."""
         self.crash_in = 0
-        """After so many of them the one that is at it is killed; 0: none is."""
+        """After this many more await points, kill the controller that reaches the last one; 0: kill none."""
         self.brokers: dict[int, tuple[SimulatedBroker, Process]] = {}
+        self._all_brokers: list[SimulatedBroker] = []
+        """Includes the dead ones."""
         self.controllers: dict[int, tuple[Service, Process]] = {}
         self.targets: dict[TopicPartition, tuple[int, ...]] = {}
-        """Where partitions were last moved to, where that was acknowledged and nothing came after it."""
+        """The last acknowledged targets of reassignments, for partitions that nothing has changed since."""
         self.marks: coverage.Marks = Counter()
         self.problems: list[str] = []
+        self.foreign_writes = 0
+        """Foreign writes so far."""
         self.repairs: list[Callable[[], None]] = []
-        """What ends faults that would otherwise end by themselves, later."""
+        """Functions that end faults early which would otherwise end by themselves later."""
         self.heard: Callable[[int, str], None] = lambda broker, api: None
         """Called for each control request that a broker accepts."""
         self._services: list[tuple[int, Service]] = []
-        """All that ever were, with their numbers."""
-        self._journals: list[ObservedJournal] = []
+        """All services with their numbers, including the dead ones."""
+        self.journals: list[ObservedJournal] = []
         self._requests: dict[int, RequestObserver] = {}
+        self._terms: set[tuple[int, int]] = set()
+        """(controller, epoch) of the terms that have been observed."""
         self._born = 0
 
     # -- life ------------------------------------------------------------------------------------------------------
@@ -167,13 +189,13 @@ class Simulation:
                 await self.clock.sleep(2)
                 for step in self.plan.steps:
                     await steps.take(step)
-                    self._told(step, self.clock.monotonic())
+                    self._on_step(step, self.clock.monotonic())
                     if self.history.violations or self.problems:
                         break
                 else:
                     self._heal_everything()
                     await self._must_become_whole()
-                    self._told(None, self.clock.monotonic())
+                    self._on_step(None, self.clock.monotonic())
             finally:
                 await self._end(client)
         return self._report(steps.taken)
@@ -192,7 +214,7 @@ class Simulation:
 
     def _report(self, taken: dict[str, int]) -> Report:
         digest = self.history.digest
-        for journal in self._journals:
+        for journal in self.journals:
             digest.update(journal.content())
             self.problems += check_journal(journal.records)
         for name, count in self.history.probes.items():
@@ -207,7 +229,7 @@ class Simulation:
             self.plan.seed,
             [str(v) for v in self.history.violations] + self.problems,
             round(self.clock.monotonic(), 3),
-            sum(len(journal.of_kind("event")) for journal in self._journals),
+            sum(len(journal.of_kind("event")) for journal in self.journals),
             self.history.writes,
             self.model.controller_writes,
             self.awaits,
@@ -227,14 +249,15 @@ class Simulation:
         message = str(context.get("message"))
         if (
             "never retrieved" not in message
-        ):  # told by the garbage collector: often of killed processes, and at no fixed time
+        ):  # logged by the garbage collector at no fixed time, often for killed processes
             self.problems.append(f"bug: {message}: {context.get('exception')!r}")
 
     # -- processes -------------------------------------------------------------------------------------------------
 
     def _world(self, name: str) -> World:
         self._host = self.network.host(name)
-        return World(self._host, SimulatedClock(self._host), random.Random(f"{self.plan.seed} {name}"))
+        chance = random.Random(f"{self.plan.seed} {name}")
+        return World(self._host, SimulatedClock(self._host), chance, debug=True)
 
     def _start(self, name: str, serve: Callable[[World], Awaitable[None]]) -> Process:
         self._born += 1
@@ -248,11 +271,11 @@ class Simulation:
         if task.cancelled() or process.host.crashed or (error := task.exception()) is None:
             return
         expected = isinstance(error, BaseExceptionGroup) and error.split(BrokerIdInUseError)[1] is None
-        if not expected:  # Kafka's broker gives up as well when its predecessor's session does not end
+        if not expected:  # Kafka's broker also gives up if its predecessor's session does not end
             self.problems.append(f"bug: {process.name} ended with {error!r}")
 
     def kill(self, process: Process) -> None:
-        """As SIGKILL: nothing that it does from now on reaches anybody."""
+        """Kill a process as SIGKILL does: nothing that it does from now on has an effect."""
         self.network.crash(process.host)
         process.task.cancel()
 
@@ -263,27 +286,42 @@ class Simulation:
             None,
             zookeeper_session_timeout_ms=SESSION_TIMEOUT_MS,
             replica_lag_time_max_ms=2_000,
+            release=self.fleet.brokers[broker].release,
+            inter_broker_protocol_version=self.fleet.brokers[broker].protocol,
+            settings=BROKER_SETTINGS | self.settings.files[broker],
+            tells_policy=True,
         )
+        self._probe_fleet(broker)
 
         async def serve(world: World) -> None:
             made = SimulatedBroker(config, world)
+            self._all_brokers.append(made)
             BrokerObserver(self.history, made, self._heard)
             self.brokers[broker] = (made, process)
             await made.run()
 
         process = self._start(f"broker {broker}", serve)
 
+    def _probe_fleet(self, broker: int) -> None:
+        version = self.fleet.brokers[broker]
+        self.history.probe(f"a broker of {version.release}")
+        if version.protocol:
+            self.history.probe(f"inter-broker protocol {version.protocol}")
+        if self.fleet.mixed:
+            self.history.probe("brokers of several releases")
+
     def _heard(self, broker: int, api: str) -> None:
         self.heard(broker, api)
 
     def start_controller(self, number: int) -> None:
+        ours, _ = load_config(overrides=self.settings.controllers[number])
         config = msgspec.structs.replace(
-            Config(),
+            ours,
             zookeeper_connect=self.zookeeper_connect,
             zookeeper_session_timeout_ms=SESSION_TIMEOUT_MS,
             controller_socket_timeout_ms=1_000,
             request_timeout_ms=2_000,
-            leader_imbalance_check_interval_seconds=20,
+            aiocontroller_audit_interval_ms=AUDIT_INTERVAL_MS,
             aiocontroller_id=1_000_000 + (1 if self.plan.shared_id else number),
             aiocontroller_takeover_policy="takeover" if self.plan.takeover else Config().aiocontroller_takeover_policy,
             aiocontroller_early_broker_detection=self.plan.broker_detection,
@@ -295,7 +333,7 @@ class Simulation:
 
         async def serve(world: World) -> None:
             journal = ObservedJournal(config.aiocontroller_id, self.clock, lambda r: self._recorded(service, r))
-            self._journals.append(journal)
+            self.journals.append(journal)
             service = Service(config, world, journal=journal, with_http=False)
             self._services.append((number, service))
             self._requests[number] = RequestObserver(service.queue, self.clock.monotonic)
@@ -322,7 +360,10 @@ class Simulation:
             self.start_controller(number)
 
     def _broker_epoch(self, broker: int) -> int:
-        """The incarnation that the controller in office knows, whom alone it tells anything; 0 where it knows none."""
+        """Return the incarnation of a broker that the active controller knows, or 0 if it knows none.
+
+        Only the active controller informs brokers.
+        """
         owner = self._owner()
         for _, service in self._services if owner else ():
             if service.client.session_id == owner:
@@ -331,17 +372,17 @@ class Simulation:
         return 0
 
     def _owner(self) -> int:
-        """The session that owns ``/controller``; 0 where nobody does."""
+        """Return the session that owns ``/controller``, or 0 if there is none."""
         node = self.model.tree.nodes.get(paths.CONTROLLER)
         return 0 if node is None else node.owner
 
     def holder(self) -> int | None:
-        """The number of the controller whose session owns ``/controller``; it may be dead."""
+        """Return the number of the controller whose session owns ``/controller``; its process may be dead."""
         owner = self._owner()
         return next((number for number, s in self._services if s.client.session_id == owner), None) if owner else None
 
     def facts(self) -> Facts:
-        """What ZooKeeper says, and what brokers believe."""
+        """Return the state in ZooKeeper and the brokers' beliefs."""
         history, nodes = self.history, self.model.tree.nodes
         holder = self.holder()
         return Facts(
@@ -358,25 +399,49 @@ class Simulation:
         )
 
     def is_controller(self, session_id: int) -> bool:
-        """Whether a session is that of a controller, also of one that is being stopped."""
+        """Return whether the session belongs to a controller, even if that controller is being stopped."""
         return any(service.client.session_id == session_id for _, service in self._services)
+
+    def _broker_of(self, session_id: int) -> int:
+        """Return the broker that owns the session, or -1 if no broker does."""
+        return next((broker.config.id for broker in self._all_brokers if broker.session_id == session_id), -1)
 
     def _recorded(self, service: Service, record: Record) -> None:
         if record.kind == "suspicion":
             self.marks[f"suspicion/{record.state}/{record.event}/{record.detail}"] += 1
+        if record.kind == "debt":
+            self.history.probe(f"debt {record.event}")
+        if record.kind == "finding":
+            self.marks[f"finding/{record.event}"] += 1
+            if not self.foreign_writes:
+                self.problems.append(f"audit: {record.event} of {record.detail}, without a foreign write")
         if record.kind != "event":
             return
         outcome = str(record.detail or "done").partition(":")[0]
         for fault in self.faults() or ["-"]:
             self.marks[f"event/{record.event}/{outcome}/{fault}"] += 1
+        if service.controller.election.active:
+            self._check_permitted(service)
         if service.controller.election.active and record.detail is None:
-            wrong = violations(service.shell.context)
+            # may be inconsistent until the audit has read it
+            by_hand = tuple(f"{topic}-" for topic in self.history.written_by_hand)
+            wrong = [each for each in violations(service.shell.context) if not each.startswith(by_hand)]
             self.problems += [f"context after {record.event}: {problem}" for problem in wrong if not self.problems]
         elif not service.controller.election.active and service.queue.statistics().deferred:
-            self.problems.append(f"I12: a timer is set after {record.event}, and nobody is in office")
+            self.problems.append(f"I12: a timer is set after {record.event} while not in office")
+
+    def _check_permitted(self, service: Service) -> None:
+        """A controller that is told what no broker has takes no role, unless it knew no broker when it was elected."""
+        number = next(number for number, each in self._services if each is service)
+        term = number, service.shell.context.epoch
+        if term in self._terms:
+            return
+        self._terms.add(term)
+        for told in self.settings.forbidden(number) if service.shell.settings.brokers else ():
+            self.problems.append(f"I14: controller {number} has taken the role, told {told}, which no broker has had")
 
     def faults(self) -> list[str]:
-        """What is wrong at this moment."""
+        """Return the names of the faults that are in force."""
         processes = [process for _, process in [*self.controllers.values(), *self.brokers.values()]]
         found = {
             "links": self.network.impaired,
@@ -405,22 +470,14 @@ class Simulation:
         for repair in self.repairs:
             repair()
         for number in [b for b, (broker, _) in self.brokers.items() if broker.replicas.failed]:
-            self.kill(self.brokers.pop(number)[1])  # a new disk needs a new process
+            self.kill(self.brokers.pop(number)[1])  # a failed disk is replaced by a new process
         self._raise_the_dead()
 
-    def _has_strays(self, broker: int, process: SimulatedBroker) -> bool:
-        """Replicas of topics that are gone keep a broker from those of the same name, until it starts anew."""
-        history = self.history
-        for replica in process.replicas.partitions():
-            partition = (replica.topic, replica.partition)
-            assigned = broker in history.assigned.get(partition, ())
-            same = topic_id_to_text(replica.topic_id) == history.topic_ids.get(replica.topic)
-            if not (assigned and same) and history.is_excused(partition, broker):
-                return True
-        return False
-
     def _has_lost_its_registration(self, broker: int, process: SimulatedBroker) -> bool:
-        """By a fast bounce that took it for dead: it lives, so does its session, and it does not register by itself."""
+        """Return whether a fast bounce has removed the registration of a broker that is alive and has its session.
+
+        Such a broker does not register again by itself.
+        """
         return (
             self.plan.fast_bounce
             and process.status().epoch > 0
@@ -428,12 +485,30 @@ class Simulation:
             and paths.broker_id(broker) not in self.model.tree.nodes
         )
 
+    def _knows_what_is_lost(self, broker: int, process: SimulatedBroker) -> bool:
+        """Return whether a broker knows more of a foreign write than the present controller can know.
+
+        A foreign client wrote a topic, and the controller that knew of it is gone: the broker holds a higher epoch,
+        another topic id or another replica.  An operator would restart this broker.
+        """
+        history = self.history
+        for replica in process.replicas.partitions():
+            partition = (replica.topic, replica.partition)
+            state = history.states.get(partition)
+            same = topic_id_to_text(replica.topic_id) == history.topic_ids.get(replica.topic)
+            assigned = broker in history.assigned.get(partition, ())
+            lost = state is None or replica.leader_epoch > state.leader_epoch or not (same and assigned)
+            if lost and history.cannot_be_mended(replica.topic):
+                return True
+        return False
+
     def _raise_the_dead(self) -> None:
+        if self.foreign_writes:
+            for number in [b for b, (broker, _) in self.brokers.items() if self._knows_what_is_lost(b, broker)]:
+                self.history.probe("started anew after a write by hand")
+                self.kill(self.brokers.pop(number)[1])
         for number in [b for b, (broker, _) in self.brokers.items() if self._has_lost_its_registration(b, broker)]:
             self.history.probe("registration removed")
-            self.kill(self.brokers.pop(number)[1])
-        for number in [b for b, (broker, _) in self.brokers.items() if self._has_strays(b, broker)]:
-            self.history.probe("stray replica")
             self.kill(self.brokers.pop(number)[1])
         for broker in range(1, self.plan.brokers + 1):
             if broker not in self.brokers or self.brokers[broker][1].task.done():
@@ -464,19 +539,21 @@ class Simulation:
 
     async def _what_is_missing(self) -> list[str]:
         try:
-            return await what_is_missing(
+            missing = await what_is_missing(
                 self.zk,
                 [service.inspect() for service, _ in self.controllers.values()],
                 {number: broker.status() for number, (broker, _) in self.brokers.items()},
                 self.targets,
                 self.history,
             )
-        except SessionExpiredError:  # the observer's own, which had its share of the faults
+        except SessionExpiredError:  # the observer's own session also suffers the faults
             return ["the observer's session has expired"]
+        active = [service for service, _ in self.controllers.values() if service.controller.election.active]
+        return missing + [wrong for service in active for wrong in self.settings.wrong(service.shell.settings)]
 
 
 def simulate(seed: int) -> Report:
-    """One seed, from nothing to its verdict."""
+    """Draw the plan of a seed, run it, and return its report."""
     return simulate_plan(draw(seed))
 
 

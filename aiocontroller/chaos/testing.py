@@ -24,8 +24,9 @@ from typing import Any, TypeVar
 
 from aiocontroller.chaos.plan import Step
 from aiocontroller.chaos.processes.cluster import NotWholeError, ProcessCluster, Shape
+from aiocontroller.chaos.processes.recovery_checks import Forgiving, leaderships, process_missing
 from aiocontroller.chaos.processes.steps import ProcessSteps
-from aiocontroller.chaos.processes.wholeness import Forgiving, leaderships, process_missing
+from aiocontroller.cluster.real_kafka import INTERNAL_TOPIC_CONFIGS, INTERNAL_TOPICS
 from aiocontroller.core.replica_placement import assign_replicas_to_brokers
 
 __all__ = ["DRAWN", "Faults", "KafkaCluster", "NotWholeError"]
@@ -57,11 +58,11 @@ DRAWN = (
 
 
 class KafkaCluster:
-    """ZooKeeper, brokers with ids from 1, and controllers numbered from 1, as processes on loopback.
+    """ZooKeeper, brokers with ids from 1 and controllers numbered from 1, as processes on loopback.
 
-    ``topics`` maps names to numbers of partitions.  ``kafka`` runs Apache Kafka's own brokers, which keep messages
-    (Maven fetches them at first); otherwise brokers are simulated: they answer metadata requests and lead and follow,
-    and store nothing.  ``data_dir`` is kept if it is given, else everything goes with the cluster.
+    ``topics`` maps topic names to numbers of partitions.  With ``kafka``, the brokers are Apache Kafka's own, and Maven
+    fetches them at first use.  Otherwise they are simulated: they answer metadata requests, lead and follow, and keep
+    no messages.  Logs and journals are kept in ``data_dir`` if it is given, and deleted with the cluster otherwise.
     """
 
     def __init__(
@@ -97,7 +98,10 @@ class KafkaCluster:
         self.stop()
 
     def start(self) -> None:
-        """Until all processes run, the topics exist and everything is led.  JavaMissingError, ChildFailedError."""
+        """Start all processes, create the topics, and wait until every partition is in sync.
+
+        Raises JavaMissingError, KafkaMissingError or ChildFailedError, and then leaves nothing running.
+        """
         ready = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(ready,), name="kafka-cluster", daemon=True)
         self._thread.start()
@@ -106,13 +110,27 @@ class KafkaCluster:
             self._call(self._cluster.start())
             for name, partitions in self._wanted.items():
                 self.create_topic(name, partitions)
+            self._create_internal_topics()
             self.wait_until_whole()
         except BaseException:
             self.stop()
             raise
 
+    def _create_internal_topics(self) -> None:
+        """Create the internal topics.
+
+        A broker creates them for the first group and the first transaction, but only while at least as many brokers
+        live as their replication factor: the first consumer after a broker's death would have to wait for that broker.
+        """
+        if not self._cluster.shape.kafka:
+            return
+        ids = [(broker, None) for broker in self.brokers]
+        for name, partitions in INTERNAL_TOPICS.items():
+            placed = assign_replicas_to_brokers(ids, partitions, min(3, len(ids)), start_index=0)
+            self._call(self._cluster.admin.create_topic(name, placed, configs=INTERNAL_TOPIC_CONFIGS))
+
     def stop(self) -> None:
-        """End all processes; takes about a second.  A second call does nothing."""
+        """End all processes, within about a second.  A second call does nothing."""
         if self._thread is None:
             return
         self._call(self._cluster.stop())
@@ -123,7 +141,8 @@ class KafkaCluster:
             self._temporary.cleanup()
 
     def _run(self, ready: threading.Event) -> None:
-        """Children die with the thread that started them, so this one lives for as long as the cluster."""
+        """Run the event loop.  Processes end with the thread that started them, so this thread lives as long as the
+        cluster."""
         self._loop = asyncio.new_event_loop()
         self._loop.call_soon(ready.set)
         try:
@@ -138,31 +157,32 @@ class KafkaCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port,host:port,…``, as clients take it."""
+        """The brokers' addresses, ``host:port,host:port,…``, as clients expect them."""
         return self._cluster.bootstrap
 
     @property
     def zookeeper(self) -> str:
-        """``host:port``, past all faults of links."""
+        """ZooKeeper's address, ``host:port``; no fault affects this connection."""
         return self._cluster.zookeeper
 
     @property
     def brokers(self) -> list[int]:
-        """All ids, of brokers that run and of those that do not."""
+        """The ids of all brokers, running or not."""
         return list(self._cluster.brokers)
 
     @property
     def controllers(self) -> list[int]:
+        """The numbers of all controllers, running or not."""
         return list(self._cluster.controllers)
 
     def journal(self, controller: int) -> Path:
-        """The folder of a controller's journal (docs/journal.md)."""
+        """The folder of a controller's journal; docs/journal.md describes its records."""
         return self._cluster.controllers[controller].folder / "journal"
 
     # -- what it does ----------------------------------------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int = 1, replication_factor: int | None = None) -> None:
-        """Leaders follow at once; ``wait_until_whole`` waits for them."""
+        """Create a topic.  Its leaders are elected afterwards; ``wait_until_whole`` waits for them."""
         ids = [(broker, None) for broker in self.brokers]
         factor = replication_factor or self.replication_factor
         start = len(self.topics) % len(ids)
@@ -171,16 +191,17 @@ class KafkaCluster:
         self.topics[name] = partitions
 
     def delete_topic(self, name: str) -> None:
+        """Mark a topic for deletion; the controller deletes it afterwards."""
         self._call(self._cluster.admin.delete_topic(name))
         self.topics.pop(name, None)
 
     def leader(self, topic: str, partition: int) -> int | None:
-        """Who leads, by ZooKeeper; None while nobody does."""
+        """The leader according to ZooKeeper; None while there is none."""
         state = self._call(self._leaderships()).get((topic, partition))
         return state.leader if state is not None and state.leader >= 0 else None
 
     def isr(self, topic: str, partition: int) -> tuple[int, ...]:
-        """The replicas that are in sync."""
+        """The brokers in the partition's ISR according to ZooKeeper; empty if the partition does not exist."""
         state = self._call(self._leaderships()).get((topic, partition))
         return tuple(state.isr) if state is not None else ()
 
@@ -188,11 +209,11 @@ class KafkaCluster:
         return await leaderships(self._cluster)
 
     def controller(self) -> int | None:
-        """The number of the controller in office; None while nobody is."""
+        """The number of the active controller; None while there is none, or while a broker is the controller."""
         return self._call(self._cluster.active_controller())
 
     def wait_until(self, holds: Callable[[], object], within_s: float = 30.0, what: str = "the condition") -> None:
-        """Ask until the answer is true; TimeoutError after ``within_s`` seconds."""
+        """Call ``holds`` until it returns true; raises TimeoutError, naming ``what``, after ``within_s`` seconds."""
         deadline_s = time.monotonic() + within_s
         while not holds():
             if time.monotonic() > deadline_s:
@@ -200,22 +221,22 @@ class KafkaCluster:
             time.sleep(0.05)
 
     def wait_until_whole(self, within_s: float = WHOLE_WITHIN_S) -> float:
-        """Until all brokers live, one controller rules, all replicas are in sync, and all brokers know all that.
+        """Wait until all brokers are live, one controller is in office, all replicas are in sync, and all brokers know.
 
-        Returns the seconds that it took; NotWholeError, with what is missing, when it takes too long.
+        Returns the seconds that passed; raises NotWholeError, which names what is missing, after ``within_s`` seconds.
         """
         return self._call(self._cluster.until(lambda: process_missing(self._cluster, Forgiving()), within_s))
 
     def faults(self, seed: int = 0) -> Faults:
-        """What can be done to this cluster; what is not named is drawn from the seed."""
+        """The faults of this cluster; arguments that are left out are drawn from ``seed``."""
         return Faults(self, seed)
 
 
 class Faults:
-    """Each method is one step; whom it is about is drawn from the seed where it is not said.
+    """Injects faults into a cluster: each method is one step, and arguments that are left out are drawn from the seed.
 
-    ``steps`` holds what was done, as lines of a scenario file.  Nothing fails that cannot be done (a broker that is to
-    be killed and does not run): as in a real outage, the world does not wait for the script.
+    ``steps`` lists the steps so far, as lines of a scenario file.  A step that is impossible, such as killing a broker
+    that does not run, does nothing.
     """
 
     def __init__(self, cluster: KafkaCluster, seed: int) -> None:
@@ -226,15 +247,15 @@ class Faults:
         self._steps = cluster._call(_steps(cluster._cluster))
         self._steps.topics = dict(cluster.topics)
 
-    def step(self, kind: str, *words: object, pause_s: float = 0.0) -> None:
-        """Any step of the vocabulary (docs/scenarios.md), also those without a method here."""
-        told = tuple(str(word) for word in words if word is not None)
-        step = Step(kind.replace("-", "_"), self._chance.randrange(1 << 32), pause_s, told)
+    def step(self, kind: str, *arguments: object, pause_s: float = 0.0) -> None:
+        """Take any step of the scenario language (docs/scenarios.md), including those without a method here."""
+        given = tuple(str(word) for word in arguments if word is not None)
+        step = Step(kind.replace("-", "_"), self._chance.randrange(1 << 32), pause_s, given)
         self.steps.append(str(step))
         self._cluster._call(self._steps.take(step))
 
     def storm(self, seconds: float, *, pause_s: float = 0.5, kinds: tuple[str, ...] = DRAWN) -> None:
-        """Steps drawn from the seed, one after another, for so long."""
+        """Take random steps of ``kinds``, drawn from the seed, one after another for ``seconds``."""
         until_s = time.monotonic() + seconds
         while time.monotonic() < until_s:
             self.step(self._chance.choice(kinds), pause_s=pause_s)
@@ -242,76 +263,79 @@ class Faults:
     # -- brokers
 
     def kill_broker(self, broker: int | None = None) -> None:
-        """SIGKILL: it is missed when its session has ended."""
+        """Kill a broker by SIGKILL; the controller notices when the broker's session ends."""
         self.step("kill_broker", broker)
 
     def stop_broker(self, broker: int | None = None) -> None:
-        """A controlled shutdown: its leaders move first."""
+        """Stop a broker by a controlled shutdown, which moves its leaders first."""
         self.step("stop_broker", broker)
 
     def start_broker(self, broker: int | None = None) -> None:
-        """One that does not run; comes back while your code goes on."""
+        """Start a broker that does not run; returns at once, before the broker is up."""
         self.step("start_broker", broker)
 
     def bounce_broker(self, broker: int | None = None) -> None:
-        """Gone and back before the controller has looked."""
+        """Restart a broker so fast that the controller sees its death and its return together."""
         self.step("bounce_broker", broker)
 
     def pause_broker(self, broker: int | None = None, seconds: float = 3.0) -> None:
-        """SIGSTOP; goes on by itself."""
+        """Suspend a broker by SIGSTOP for ``seconds``."""
         self.step("pause_broker", self._one(broker, self._cluster.brokers), seconds)
 
     def expire_broker(self, broker: int | None = None) -> None:
-        """Its ZooKeeper session ends, while it goes on serving clients."""
+        """End a broker's ZooKeeper session while it still serves clients."""
         self.step("expire_broker", broker)
 
     def cut_broker(self, broker: int | None = None) -> None:
-        """All its connections are reset; new ones work."""
+        """Reset all connections of a broker; new connections work."""
         self.step("cut_broker", broker)
 
     def block_broker(self, broker: int | None = None) -> None:
-        """It and the controller do not reach each other any more, though both reach ZooKeeper; until ``heal``."""
+        """Cut the link between a broker and the controller until ``heal``; both still reach ZooKeeper."""
         self.step("block", self._one(broker, self._cluster.brokers))
 
     # -- controllers
 
     def kill_controller(self, controller: int | str = "active") -> None:
-        """``active``, ``standby`` or a number."""
+        """Kill a controller by SIGKILL: the ``active`` one, the ``standby``, or one by number."""
         self.step("kill_controller", controller)
 
     def stop_controller(self, controller: int | str = "active") -> None:
-        """It gives the role back and ends."""
+        """Stop a controller, which gives the role back first."""
         self.step("stop_controller", controller)
 
     def start_controller(self, controller: int | None = None) -> None:
+        """Start a controller that does not run."""
         self.step("start_controller", controller)
 
     def pause_controller(self, controller: int | str = "active", seconds: float = 6.0) -> None:
-        """SIGSTOP; the session ends after 4 s."""
+        """Suspend a controller by SIGSTOP for ``seconds``; its session ends after 4 s."""
         self.step("pause_controller", controller, seconds)
 
     def expire_controller(self, controller: int | str = "active") -> None:
+        """End a controller's ZooKeeper session."""
         self.step("expire_controller", controller)
 
     def cut_controller(self, controller: int | str = "active") -> None:
+        """Reset all connections of a controller; new connections work."""
         self.step("cut_controller", controller)
 
     # -- links and ZooKeeper
 
     def restart_zookeeper(self, seconds: float = 1.0) -> None:
-        """SIGKILL, and back after so long; of an ensemble, the server that leads."""
+        """Kill ZooKeeper by SIGKILL and restart it after ``seconds``; in an ensemble, the server that leads."""
         self.step("restart_zookeeper", seconds)
 
     def pause_zookeeper(self, seconds: float = 2.0) -> None:
-        """It takes connections and says nothing."""
+        """Suspend ZooKeeper for ``seconds``: connections succeed, and requests get no answer."""
         self.step("pause_zookeeper", seconds)
 
     def lag(self) -> None:
-        """A link gets slow; until ``heal``."""
+        """Make one link slow until ``heal``."""
         self.step("lag")
 
     def heal(self) -> None:
-        """All links carry, all processes run and go on.  ``KafkaCluster.wait_until_whole`` waits for the rest."""
+        """Restore all links, and resume and restart all processes; ``wait_until_whole`` waits for the effects."""
         self.steps.append("heal")
         self._cluster._call(self._steps.heal_everything())
 

@@ -1,7 +1,8 @@
-"""The bug zoo: known bugs of Kafka's controller, and some of our own, put back into the program to see who finds them.
+"""The bug zoo: known bugs of Kafka's controller and of this one, put back into the program to see whether seeds find
+them.
 
-A harness that finds nothing says little until it is known what it would find.  Each bug is a wrong variant of a
-function, in place while the ``with`` block runs; ``hunt`` counts the seeds until some invariant complains.
+Seeds without violations prove little unless the simulation is known to find bugs.  Each bug replaces a function by a
+wrong variant while a ``with`` block runs; ``attempt`` counts the seeds until an invariant is violated.
 
 The names KAFKA-n are those of Kafka's issue tracker.
 """
@@ -19,7 +20,7 @@ from aiocontroller.chaos.plan import draw
 from aiocontroller.chaos.simulation import simulate_plan
 
 Patch = tuple[Any, Any, Any]
-"""(object or dict, attribute or key, what stands there instead)"""
+"""(object or dict, attribute or key, replacement)"""
 
 TRIES = 5
 MOST_SEEDS = 200
@@ -29,15 +30,16 @@ SEEDS_APART = 100_000
 class Bug(NamedTuple):
     name: str
     source: str
-    """Where it was seen: an issue of Kafka's, a seed that found it here, or what it guards against."""
+    """Where the bug was seen: an issue of Kafka's, a seed that found it here, or the design decision that prevents it.
+    """
     patches: Callable[[], list[Patch]]
     harmless: str = ""
-    """Why the program stands it, where it does: then not to be found is right."""
+    """If the bug cannot cause a violation, the reason; the seeds are then right not to find it."""
 
 
 @contextmanager
 def injected(bug: Bug) -> Iterator[None]:
-    """The bug is in the program inside the block."""
+    """Inject the bug for the duration of the block."""
     undo: list[Patch] = []
     for target, name, wrong in bug.patches():
         if isinstance(target, dict):
@@ -57,12 +59,12 @@ def injected(bug: Bug) -> Iterator[None]:
 
 
 class Hunt(msgspec.Struct, frozen=True):
-    """What became of one bug: per try the number of seeds that it took, or None."""
+    """The result of hunting one bug: for each try, the number of seeds until it was found, or None."""
 
     bug: str
     seeds: list[int | None]
     complaints: dict[str, int]
-    """Invariant that complained first -> in how many tries."""
+    """Maps the invariant of the first complaint to the number of tries."""
 
     @property
     def found(self) -> int:
@@ -70,27 +72,31 @@ class Hunt(msgspec.Struct, frozen=True):
 
     @property
     def median(self) -> float | None:
-        """Tries that found nothing count as one seed more than was tried."""
+        """Return the median; a try that found nothing counts as one seed more than the maximum."""
         if self.found * 2 <= len(self.seeds):
             return None
         return statistics.median(MOST_SEEDS + 1 if seeds is None else seeds for seeds in self.seeds)
 
 
 def attempt(bug: Bug, number: int, most: int = MOST_SEEDS) -> tuple[int | None, str]:
-    """One try: (seeds until found or None, the first complaint).  A seed that fails without the bug does not count."""
+    """Try once to find a bug; return the number of seeds until it was found, or None, and the first complaint.
+
+    A seed that fails even without the bug does not count.
+    """
     for count in range(1, most + 1):
         plan = draw(number * SEEDS_APART + count)
         with injected(bug):
             report = simulate_plan(plan)
         if any("TypeError" in violation for violation in report.violations):
-            return None, f"misfit: {report.violations[0]}"  # the variant does not fit the function any more
+            return None, f"misfit: {report.violations[0]}"  # the variant no longer fits the function's signature
         if not report.ok and simulate_plan(plan).ok:
             return count, report.violations[0]
     return None, ""
 
 
 def invariant_of(complaint: str) -> str:
-    """``I5`` of a complaint's text, ``bug`` of a handler that raised, ``context`` of what a context must be."""
+    """Return the invariant of a complaint's text, such as ``I5``; ``bug`` for an exception, ``context`` for a wrong
+    context."""
     text = complaint.partition("of peace: ")[2] or complaint
     head = text.split(":", 1)[0]
     if head.startswith("one leader"):

@@ -1,4 +1,4 @@
-"""The zoo's inhabitants: each a small wrong variant of a function of the program (see ``zoo``)."""
+"""The bugs of the zoo, each a small wrong variant of a function of the program (see ``zoo``)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from aiocontroller.controller import (
 )
 from aiocontroller.controller.channel_manager import ControllerChannelManager, RequestSender
 from aiocontroller.controller.controller_election import ControllerElection
+from aiocontroller.controller.event_handlers import HANDLERS
 from aiocontroller.controller.event_queue import EventQueue
-from aiocontroller.controller.kafka_controller import HANDLERS, KafkaController
+from aiocontroller.controller.kafka_controller import KafkaController
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core import alter_partition, election, events
 from aiocontroller.core import partition_state_machine as psm
@@ -53,7 +54,7 @@ def _one(target: Any, name: Any, wrong: Any) -> Callable[[], list[Patch]]:
 
 
 def _step(step: Handler, instead: Handler) -> Patch:
-    """A step of the failover's table, replaced."""
+    """Replace a step of the failover's table."""
     steps = tuple((name, instead if present is step else present) for name, present in failover.FAILOVER)
     assert steps != failover.FAILOVER, step
     return failover, "FAILOVER", steps
@@ -92,7 +93,7 @@ def _expiry_ignored() -> list[Patch]:
 
 def _election_lost_with_its_answer() -> list[Patch]:
     async def resolve(*_: Any) -> None:
-        raise ControllerMovedError("no answer: somebody else must have won")
+        raise ControllerMovedError("no answer: another controller must have won")
 
     return [(registration, "_resolve", resolve)]
 
@@ -135,7 +136,7 @@ def _offline_keeps_leader_epoch() -> list[Patch]:
     return [(rsm, "plan_offline", plan)]
 
 
-def _elects_whoever_lives() -> list[Patch]:
+def _elects_any_live_replica() -> list[Patch]:
     def elect(replicas: Any, in_sync: Any, online: Any, unclean: bool) -> Outcome | None:
         alive = tuple(r for r in replicas if r in online)
         if not alive:
@@ -366,7 +367,7 @@ def _deletion_not_resumed() -> list[Patch]:
 
 
 def _removed_replicas_run_on() -> list[Patch]:
-    return [(reassignment, "stop_removed_replicas", lambda replicas, batch: None)]
+    return [(reassignment, "stop_removed_replicas", lambda shell, removed, batch: None)]
 
 
 def _override_may_lose_data() -> list[Patch]:
@@ -421,26 +422,26 @@ def _lost_answer_is_success() -> list[Patch]:
     return [(BulkWriter, "_resolve_lost", resolve)]
 
 
-HARMLESS_RESEND = "a conditional write that was applied is refused the second time, read again and decided anew"
+HARMLESS_RESEND = "a write that was applied is refused the second time; the state is read and the change decided again"
 
 BUGS = (
     Bug("writes carry no fence", "KAFKA-6082", _one(ZooKeeperClient, "_fence", lambda self, fence: None)),
     Bug("the fence is read just before the write", "KAFKA-1096", _fence_read_late),
     Bug("the fence outlives its session", "seed 2310", _fence_outlives_session),
     Bug("a refused fence does not end the term", "design", _one(ControllerElection, "step_down", _nothing_async)),
-    Bug("the role is told by the controller's id", "design", _owner_by_id),
+    Bug("the controller's id identifies the role's owner", "design", _owner_by_id),
     Bug("an expired session is not noticed", "KAFKA-4447", _expiry_ignored),
-    Bug("an election is lost with its answer", "design", _election_lost_with_its_answer),
+    Bug("an election whose answer is lost counts as lost", "design", _election_lost_with_its_answer),
     Bug("/controller is not watched again", "KAFKA-6082", _watch_not_armed_again("get_controller")),
     Bug("the list of topics is not watched again", "design", _watch_not_armed_again("get_all_topics_in_cluster")),
     Bug("the list of brokers is not watched again", "design", _watch_not_armed_again("get_all_brokers_in_cluster")),
-    Bug("a shutdown is undone by an expiry", "seed 64", _shutdown_undone),
+    Bug("an expiry undoes a shutdown", "seed 64", _shutdown_undone),
     Bug("the ISR is emptied", "KAFKA-5083", _one(rsm, "_without", _emptied_isr)),
     Bug("an ISR shrinks within its leader epoch", "design", _offline_keeps_leader_epoch),
-    Bug("a leader is elected from outside the ISR", "KAFKA-9866", _elects_whoever_lives),
-    Bug("unclean elections though they are off", "design", _always_unclean),
+    Bug("a leader is elected from outside the ISR", "KAFKA-9866", _elects_any_live_replica),
+    Bug("unclean elections happen although they are off", "design", _always_unclean),
     Bug("an election does not raise the leader epoch", "design", _plan_elections(_keep_leader_epoch)),
-    Bug("only the new leader is told", "design", _plan_elections(_tell_the_leader_only)),
+    Bug("only the new leader hears of an election", "design", _plan_elections(_tell_the_leader_only)),
     Bug("reassignment: leader epoch stale in memory", "KAFKA-9212", _stale_epoch_after_bump),
     Bug("AlterPartition: partition epoch ignored", "KAFKA-14144", _alter_partition("partition_epoch")),
     Bug(
@@ -448,18 +449,18 @@ BUGS = (
         "design",
         _alter_partition("partition_epoch", "leader_epoch"),
     ),
-    Bug("AlterPartition: answered, not written", "design", _acknowledged_unwritten),
+    Bug("AlterPartition: answered but not written", "design", _acknowledged_unwritten),
     Bug("the request batch is not cleared", "KAFKA-12315", _batch_not_cleared),
-    Bug("senders of an old term or incarnation go on", "KAFKA-1188", _old_senders_go_on),
+    Bug("senders of an old term or incarnation keep sending", "KAFKA-1188", _old_senders_go_on),
     Bug("watches survive the resignation", "KAFKA-1578", _one(KafkaZkClient, "forget_watches", _nothing)),
     Bug("timers survive the resignation", "KAFKA-4360", _one(EventQueue, "cancel_all", _nothing)),
     Bug("reassignments survive the resignation", "KAFKA-5310", _reassignments_survive_resignation),
     Bug("answers survive the resignation", "seed 18", _one(EventQueue, "drop_responses", _nothing)),
-    Bug("requests are dropped unanswered", "KAFKA-10193", _one(events.Request, "preempt", _nothing)),
-    Bug("a signal is lost while its like is processed", "design", _signals_lost_while_processing),
+    Bug("requests are dropped without an answer", "KAFKA-10193", _one(events.Request, "preempt", _nothing)),
+    Bug("a signal is lost while an equal one is processed", "design", _signals_lost_while_processing),
     Bug("a bounced broker is not noticed", "KIP-380", _bounce_not_noticed),
-    Bug("nobody hears who is alive before LeaderAndIsr", "KAFKA-4443", _no_broker_list),
-    Bug("a sender gives a request up", "design", _sender_gives_up),
+    Bug("brokers get no broker list before LeaderAndIsr", "KAFKA-4443", _no_broker_list),
+    Bug("a sender gives up a request", "design", _sender_gives_up),
     Bug("brokers do not hear of deleted topics", "design", _deleted_topics_are_not_told),
     Bug("deletion is not resumed at failover", "KAFKA-6650", _deletion_not_resumed),
     Bug(
@@ -476,14 +477,14 @@ BUGS = (
     ),
     Bug("reassignment ends before replicas are in sync", "design", _one(reassignment, "is_complete", lambda *_: True)),
     Bug("removed replicas are not stopped", "KAFKA-16120", _removed_replicas_run_on),
-    Bug("an override deletes all that is in sync", "seed 2366", _override_may_lose_data),
+    Bug("an override deletes all in-sync replicas", "seed 2366", _override_may_lose_data),
     Bug(
         "a controller may be a replica",
         "design",
         _controllers_are_replicas,
     ),
-    Bug("an earlier controller is taken for a broker", "design", _earlier_ids_forgotten),
-    Bug("a lost answer is taken for success", "design", _lost_answer_is_success),
+    Bug("an earlier controller is mistaken for a broker", "design", _earlier_ids_forgotten),
+    Bug("a lost answer is mistaken for success", "design", _lost_answer_is_success),
     Bug(
         "a lost write is sent again blindly",
         "design",

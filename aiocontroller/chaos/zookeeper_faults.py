@@ -1,14 +1,14 @@
-"""Faults between ZooKeeper's clients and its servers: what a seed draws, and how it is done to the connections.
+"""Faults between ZooKeeper's clients and its servers: the schedule that a seed draws, and its effect on connections.
 
-A schedule is drawn as a whole before anything runs, so the same seed means the same faults at the same times, whatever
-the machine does.  It comes in *segments*: faults, then calm in which everything is checked.  Without the calm a lost
-watch would be hidden by the next change's.
+The whole schedule is drawn before anything runs, so the same seed means the same faults at the same times, whatever the
+machine does.  It consists of *segments*: faults, then a calm in which everything is checked.  Without the calm, the
+next change would hide a lost watch.
 
-Faults that are aimed at a frame ("the next answer", "the next handshake") wait for one; those of a segment that found
-none by its end are dropped.  Silence (freeze, half-open) is drawn at most once per client and segment and early in it:
-noticing takes two thirds of a session timeout, and a session that nobody could have kept proves nothing.
+Faults that target a frame ("the next answer", "the next handshake") wait for one, and are dropped if none comes before
+the end of the segment.  Silence (freeze, half-open) is drawn at most once per client and segment, and early in it: a
+client needs two thirds of a session timeout to notice it, and a session that cannot survive proves nothing.
 
-Not among the faults: bytes changed within a frame, which TCP's and TLS's checksums are for.
+Bytes that change within a frame are not among the faults, since the checksums of TCP and TLS detect them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ SILENCE_WITHIN_S = 1.0
 
 
 class Fault(msgspec.Struct, frozen=True, order=True):
-    """``at_s`` from the segment's beginning; ``for_s`` where it lasts; ``delay_ms`` of a delay."""
+    """One fault, ``at_s`` after the start of its segment; ``for_s`` is its duration, ``delay_ms`` the delay of
+    replies."""
 
     at_s: float
     side: str
@@ -61,7 +62,7 @@ class Fault(msgspec.Struct, frozen=True, order=True):
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """``lengths_s`` and ``faults`` of each segment."""
+    """The length and the faults of each segment."""
 
     seed: int
     lengths_s: tuple[float, ...]
@@ -69,12 +70,12 @@ class Schedule(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """Equal for equal schedules."""
+        """A hash of the schedule: equal for equal schedules."""
         return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:12]
 
 
 def draw_schedule(seed: int, seconds: float, *, ensemble: bool = False) -> Schedule:
-    """Segments of about ``SEGMENT_S`` that fill ``seconds``."""
+    """Draw segments of about ``SEGMENT_S`` that fill ``seconds``."""
     chance = random.Random(f"faults/{seed}")
     count = max(1, round(seconds / SEGMENT_S))
     length_s = seconds / count
@@ -110,14 +111,14 @@ def _fault(chance: random.Random, at_s: float, side: str, kind: str) -> Fault:
 
 
 class Side:
-    """One client's way to the servers: a proxy for each, and the faults that wait for a frame."""
+    """One client's connections to the servers: a proxy for each server, and the faults that wait for a frame."""
 
     def __init__(self, name: str, ports: Sequence[int], seed: int) -> None:
         self.name = name
         self.proxies = [FaultProxy(port) for port in ports]
         self.happened: Counter[str] = Counter()
         self.expired_by_server = 0
-        """Handshakes that a server answered with: this session is gone."""
+        """The number of handshakes in which a server answered that the session is gone."""
         self._chance = random.Random(f"frames/{seed}/{name}")
         self._on_handshake: deque[str] = deque()
         self._on_request: deque[str] = deque()
@@ -136,7 +137,7 @@ class Side:
         return self
 
     async def calm(self) -> None:
-        """No faults from here on; connections that are frozen or muted stay so, as in life."""
+        """Stop injecting faults.  Connections that are frozen or half-open stay so, as in a real network."""
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
@@ -153,7 +154,7 @@ class Side:
         for proxy in self.proxies:
             await proxy.close()
 
-    # -- doing it ------------------------------------------------------------------------------------------------------
+    # -- injecting -----------------------------------------------------------------------------------------------------
 
     async def do(self, fault: Fault) -> None:
         waiting = {"cut handshake": self._on_handshake, "cut request": self._on_request}.get(fault.kind)
@@ -208,7 +209,7 @@ class Side:
         self._timers.append(asyncio.get_running_loop().call_later(delay_s, action))
 
     def _request(self, _link: int, _xid: int, opcode: int, _frame: bytes) -> Do:
-        # opcode 0 is the handshake; a ping's answer is missed by nobody
+        # opcode 0 is the handshake; a missing answer to a ping has no effect
         waiting = self._on_request if opcode else self._on_handshake
         if not waiting or opcode == codec.PING:
             return Do.PASS
@@ -229,7 +230,7 @@ class Side:
 
 
 class Servers:
-    """Kills the leader of an ensemble and brings it back."""
+    """Kills the leader of an ensemble and restarts it."""
 
     def __init__(self, ensemble: ZooKeeperEnsemble) -> None:
         self.happened: Counter[str] = Counter()
@@ -251,5 +252,5 @@ class Servers:
         await leader.start_async()
 
     async def calm(self) -> None:
-        """All are back."""
+        """Wait until all servers run again."""
         await asyncio.gather(*self._tasks)

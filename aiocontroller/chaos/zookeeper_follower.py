@@ -1,8 +1,8 @@
-"""A ZooKeeper server that follows: it answers reads from what it has heard, which may be older than the last write.
+"""A model of a ZooKeeper follower: it answers reads from the transactions that it has received, so reads may be stale.
 
-What holds all the same, as with real followers: transactions arrive in order and whole; watches fire when it has the
-transaction, before any read shows it; who writes through it, or asks it to sync, reads what was written; a client that
-has seen more than it is turned away.
+Like a real follower, it receives transactions whole and in order, and fires a watch before any read shows the change.
+A client that writes through the follower or sends it a sync reads what was written.  The follower refuses clients that
+have seen a higher zxid than its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from aiocontroller.net.ports import Clock
 
 
 class Follower:
-    """``lag_s`` says how long the next transaction takes to arrive."""
+    """``lag_s`` returns the time that the next transaction takes to arrive."""
 
     def __init__(self, model: ZooKeeperModel, clock: Clock, lag_s: Callable[[], float]) -> None:
         self.tree = Tree()
@@ -26,20 +26,20 @@ class Follower:
         self._model = model
         self._clock = clock
         self._lag_s = lag_s
-        self._under_way: deque[tuple[int, dict[str, ZNode | None], list[tuple[int, str]]]] = deque()
+        self._in_flight: deque[tuple[int, dict[str, ZNode | None], list[tuple[int, str]]]] = deque()
         self._last_due_s = 0.0
         model.followers.append(self)
 
     def take(self, transaction: Transaction, zxid: int) -> None:
-        self._under_way.append((zxid, transaction.touched, list(transaction.events)))
+        self._in_flight.append((zxid, transaction.touched, list(transaction.events)))
         now_s = self._clock.monotonic()
         self._last_due_s = max(now_s + self._lag_s(), self._last_due_s)
         self._clock.call_later(self._last_due_s - now_s, lambda: self._apply_to(zxid))
 
     def _apply_to(self, zxid: int) -> None:
-        """All up to this one; what ``catch_up`` has applied before is not there any more."""
-        while self._under_way and self._under_way[0][0] <= zxid:
-            self.zxid, touched, events = self._under_way.popleft()
+        """Apply the transactions up to this one; ``catch_up`` may already have applied some or all of them."""
+        while self._in_flight and self._in_flight[0][0] <= zxid:
+            self.zxid, touched, events = self._in_flight.popleft()
             for path, node in touched.items():
                 if node is None:
                     self.tree.nodes.pop(path, None)

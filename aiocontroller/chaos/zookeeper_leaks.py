@@ -1,8 +1,9 @@
-"""Does the ZooKeeper client leave anything behind, over thousands of reconnects and expiries?
+"""Measures whether the ZooKeeper client leaks anything over thousands of reconnects and expiries.
 
-Counted before and after: asyncio tasks and futures, watches that the client keeps, open file descriptors, Python's
-objects and memory blocks, the process's resident memory.  "Before" is after a warm-up, since the first hundreds of
-connections fill caches and pools.  The watches are armed again after each expiry, as an owner does.
+It counts, before and after: asyncio tasks and futures, watches that the client keeps, open file descriptors, Python's
+objects and memory blocks, and the process's resident memory.  It counts the first time after a warm-up, since the first
+hundreds of connections fill caches and pools.  After each expiry it arms the watches again, as the owner of a client
+does.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ STEP = 1000
 
 
 class LeakRow(msgspec.Struct, frozen=True):
-    """``allowed``: how much more "after" may be."""
+    """One figure; ``after`` may exceed ``before`` by ``allowed``."""
 
     what: str
     before: int
@@ -59,13 +60,13 @@ ALLOWED = {
     "memory blocks": 2000,
     "resident KiB": 4096,
 }
-"""Objects and memory: far less than one for each reconnect; allocators and caches breathe a little."""
+"""For objects and memory, far less than one per reconnect; allocators and caches vary a little."""
 
 
 async def measure_leaks(
     port: int, reconnects: int, expiries: int, *, seed: int = 1, progress: Callable[[str], None] = lambda _line: None
 ) -> LeakReport:
-    """On the server at ``port``; the client goes through a proxy, whose connections are cut."""
+    """Measure on the server at ``port``; the client connects through a proxy that cuts its connections."""
     proxy = await FaultProxy(port).start()
     world = World(RealNetwork(), RealClock(), random.Random(f"leaks/{seed}"))
     name = f"/leaks-{random.Random().randrange(1 << 40):x}"
@@ -112,7 +113,7 @@ class _Subject:
             self._new_session.set()
 
     async def warm_up(self) -> None:
-        """Fill what is bounded but not empty in a running client: the latest observations of its metrics."""
+        """Fill the latest observations of the client's metrics: they are bounded, but not empty in a running client."""
         for _ in range(LATEST_OBSERVATIONS):
             await self._client.sync()
 
@@ -134,7 +135,10 @@ class _Subject:
             await self._client.get_many(self._paths, watch=True)
 
     async def counts(self, at_most: dict[str, int] | None = None) -> dict[str, int]:
-        """What there is now; with ``at_most``, as soon as tasks and descriptors are back there (or after a bound)."""
+        """Return the current counts.
+
+        With ``at_most``, wait until tasks and descriptors are back at those counts, for SETTLE_BOUND_S at most.
+        """
         deadline = time.monotonic() + SETTLE_BOUND_S
         while True:
             await asyncio.sleep(0.1)

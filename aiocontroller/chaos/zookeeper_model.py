@@ -1,20 +1,21 @@
-"""A ZooKeeper server in memory, byte for byte: frames in, frames out.  No I/O, no clock of its own.
+"""A ZooKeeper server in memory that takes frames and returns frames, byte for byte.  It has no I/O and no clock of its
+own.
 
-What stands on it is the whole program with its own codec, its session recovery and its bulk layer; only the wire is not
-real.  So it speaks the protocol, not a client's methods, and its contract is checked against a real server.
+The whole program runs against it with its own codec, session recovery and bulk layer; only the network is replaced.  So
+the model implements the protocol and not a client's methods.  Tests compare it with a real server.
 
-What it keeps (observed on ZooKeeper 3.9.5):
- * one zxid for every write, refused ones too, and for every beginning and end of a session; none for reads;
- * watches are one-shot and belong to a connection; those for data and for existence share a table; an event comes
-   before any later reply that shows the change, and the events of one's own multi come before its reply;
- * SetWatches tells at once what changed after the zxid that it names, and arms the rest;
- * a client that has seen more than this server is turned away without a word; a session that is unknown, or asked for
-   with the wrong password, is answered with id 0;
+Its behaviour (observed on ZooKeeper 3.9.5):
+ * every write, refused ones too, and every start and end of a session takes one zxid; reads take none;
+ * watches are one-shot and belong to a connection; those for data and for existence share a table; an event precedes
+   any reply that shows the change, and the events of a client's own multi precede its reply;
+ * SetWatches immediately reports what changed after the zxid that it names, and arms the other watches;
+ * a client that has seen a higher zxid than this server is disconnected without a reply; a request for an unknown
+   session, or with a wrong password, is answered with session id 0;
  * a second connection of a session ends the first.
 
-A follower (``zookeeper_follower``) answers reads from what it has heard so far.
+A follower (``zookeeper_follower``) answers reads from what it has received so far.
 
-Left out: quotas, TTL and container znodes, persistent watches, SASL, dynamic configuration.
+The model omits quotas, TTL and container znodes, persistent watches, SASL and dynamic configuration.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ from aiocontroller.chaos.zookeeper_tree import (
 
 MAX_FRAME_BYTES = 1_048_575
 EPOCH_BITS = 32
-"""Above these bits of a zxid stands how many leaders there have been."""
-"""``jute.maxbuffer``: a longer request costs its connection."""
+"""The bits of a zxid above these are the leader's epoch."""
+"""``jute.maxbuffer``: a longer request ends its connection."""
 UNIMPLEMENTED, RUNTIME_INCONSISTENCY, AUTH_FAILED = -6, -2, -115
 SYNC_CONNECTED = 3
 EVENT_XID, PING_XID, AUTH_XID = -1, -2, -4
@@ -80,7 +81,7 @@ class Session:
 
 
 class Connection:
-    """One client's connection: feed it whole frames (without their length); it calls ``send`` and ``close``."""
+    """One client's connection: takes whole frames without their length, and calls ``send`` and ``close``."""
 
     def __init__(
         self,
@@ -116,7 +117,7 @@ class Connection:
             self._send(_INT.pack(len(payload)) + payload)
 
     def hold_answers(self) -> None:
-        """What is written from now on stays here until ``release_answers``, and is lost if the end comes first."""
+        """Keep everything written from now on until ``release_answers``; it is lost if the connection ends first."""
         self._held = []
 
     def release_answers(self) -> None:
@@ -125,13 +126,13 @@ class Connection:
             self.write(payload)
 
     def end(self) -> None:
-        """Close it from this side."""
+        """Close the connection from the server's side."""
         if self.open:
             self.lost()
             self._close()
 
     def lost(self) -> None:
-        """It is gone; its session lives on until it expires."""
+        """Take in that the connection is gone; its session lives until it expires."""
         self.open = False
         self.server.watches.forget(self)
         if self.session is not None and self.session.connection is self:
@@ -139,7 +140,7 @@ class Connection:
 
 
 class Watches:
-    """Who hears of what, once."""
+    """The watches of all connections, by path; each fires once."""
 
     def __init__(self) -> None:
         self.data: dict[str, dict[Connection, None]] = {}
@@ -165,26 +166,26 @@ def _event(kind: int, path: str, zxid: int) -> bytes:
 
 
 class Server(Protocol):
-    """What one server of an ensemble reads from: the leader, which is the model itself, or a follower behind it."""
+    """The source of one server's reads: the leader, which is the model itself, or a follower."""
 
     tree: Tree
     watches: Watches
     zxid: int
 
     def catch_up(self) -> None:
-        """Know at once what the leader knows: before the answer to a write, and for ``sync``."""
+        """Apply everything that the leader has committed, before the answer to a write and for ``sync``."""
 
 
 class Replica(Server, Protocol):
     def take(self, transaction: Transaction, zxid: int) -> None:
-        """Hear of a transaction that the leader has committed."""
+        """Receive a transaction that the leader has committed."""
 
 
 class ZooKeeperModel:
     def __init__(self, *, tick_ms: int = 500) -> None:
         self.followers: list[Replica] = []
         self.stale_reads = 0
-        """How many reads were answered with what was not so any more."""
+        """The number of reads that were answered with outdated data."""
         self.tree = Tree()
         self.watches = Watches()
         self.sessions: dict[int, Session] = {}
@@ -206,7 +207,7 @@ class ZooKeeperModel:
         else:
             known = self.sessions.get(session_id)
             if known is not None and known.connection is not None:
-                known.connection.end()  # before the password is looked at
+                known.connection.end()  # before the password is checked
             if known is None or known.password != password:
                 connection.write(struct.pack(">iiq", 0, 0, 0) + buffer(bytes(16)) + b"\0")
                 connection.end()
@@ -230,11 +231,11 @@ class ZooKeeperModel:
         return max(2 * self.tick_ms, min(timeout_ms, 20 * self.tick_ms))
 
     def _touch(self, session: Session, now_ms: int) -> None:
-        """Sessions end at whole ticks, as the server's buckets make them."""
+        """Extend the session; sessions end at whole ticks, like those in the server's buckets."""
         session.expires_ms = ((now_ms + session.timeout_ms) // self.tick_ms + 1) * self.tick_ms
 
     def end_session(self, session: Session, now_ms: int) -> None:
-        """Its ephemerals go in one transaction; watches of others hear of them."""
+        """End the session and delete its ephemerals in one transaction, which fires the watches of other sessions."""
         del self.sessions[session.id]
         self.zxid += 1
         transaction = Transaction(self.tree, self.zxid, now_ms, session.id, ())
@@ -244,25 +245,28 @@ class ZooKeeperModel:
         self._tell(transaction)
 
     def _tell(self, transaction: Transaction) -> None:
-        """Watches hear of it: the leader's at once, each follower's when it has it."""
+        """Fire the leader's watches now, and those of each follower when it receives the transaction."""
         for kind, path in transaction.events:
             self.watches.fire(kind, path, self.zxid)
         for follower in self.followers:
             follower.take(transaction, self.zxid)
 
     def catch_up(self) -> None:
-        """The leader knows everything."""
+        """The leader has everything already."""
 
     def expire(self, now_ms: int) -> None:
-        """End every session that has been silent too long; call it once a tick."""
+        """End every session that has been silent for too long; called once per tick."""
         for session in [s for s in self.sessions.values() if s.expires_ms <= now_ms]:
             self.end_session(session, now_ms)
             if session.connection is not None:
                 session.connection.end()
 
     def new_leader(self, now_ms: int) -> None:
-        """Another server leads: its zxids begin above all that were, all is known everywhere, and every session has its
-        whole time again."""
+        """Make another server the leader.
+
+        Its zxids begin above all earlier ones, every server has all transactions, and every session gets its full
+        timeout again.
+        """
         self.zxid = ((self.zxid >> EPOCH_BITS) + 1) << EPOCH_BITS
         for follower in self.followers:
             follower.catch_up()
@@ -407,7 +411,7 @@ class ZooKeeperModel:
             if done:
                 return b"".join(results) + _RESULT.pack(-1, True, -1)
             path = body.string()
-            body.boolean()  # a watch asked for here is not armed
+            body.boolean()  # the server does not arm a watch in a multi-read
             try:
                 if opcode not in (GET_DATA, GET_CHILDREN):
                     raise Refused(UNIMPLEMENTED)
@@ -442,7 +446,7 @@ class ZooKeeperModel:
 # -- operations, from their bytes -------------------------------------------------------------------------------------
 
 Arguments = tuple[str, bytes | None, tuple[Acl, ...], int]
-"""(path, data, acl, flags or version); what an operation does not have is empty."""
+"""(path, data, ACL, flags or version); empty for what an operation does not have."""
 
 
 def _arguments(kind: int, body: Reader) -> Arguments:

@@ -1,4 +1,4 @@
-"""The modelled ZooKeeper on a ``Network``: in memory for simulations, on loopback for anybody's client."""
+"""Serves the ZooKeeper model on a ``Network``: in memory for simulations, on loopback for any client."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ class _ServerProtocol(asyncio.Protocol):
 
 
 class ZooKeeperServer:
-    """``start`` makes it listen; ``stop`` is its death: connections break, state stays for another ``start``."""
+    """A server of the model.
+
+    ``start`` makes it listen.  ``stop`` is its death: connections break, and the state stays for the next ``start``.
+    """
 
     def __init__(
         self,
@@ -57,7 +60,7 @@ class ZooKeeperServer:
         port: int = 0,
         follower: Server | None = None,
     ) -> None:
-        """``follower``: whose reads this port serves; None: the leader's, which also ends sessions."""
+        """``follower``: the source of this server's reads; None: the leader, which also expires sessions."""
         self.model = ZooKeeperModel() if model is None else model
         self.served: Server = self.model if follower is None else follower
         self.host = host
@@ -76,7 +79,7 @@ class ZooKeeperServer:
         return self._listener is not None
 
     def now_ms(self) -> int:
-        """Monotonic: what sessions and stats are dated by."""
+        """Return the monotonic time, which dates sessions and stats."""
         return round(self._clock.monotonic() * 1000)
 
     async def start(self) -> ZooKeeperServer:

@@ -1,22 +1,22 @@
-"""A history of conditional writes, creates, ephemerals and watches on a real ZooKeeper under faults, and its verdict.
+"""Conditional writes, creates, ephemerals and watches on a real ZooKeeper under faults, and a verdict on their history.
 
-The *writer* knows at any time what must be in ZooKeeper, since it alone writes and is told of every write what became
-of it.  The *reader* re-reads (and so watches again) what an event names, and nothing else.  Each goes to the servers
-through proxies of its own.  What is checked, at the end of each segment of the schedule:
+The *writer* is the only one to write and learns the result of every write, so it always knows what ZooKeeper must hold.
+The *reader* reads again (and so watches again) only what an event names.  Each connects to the servers through proxies
+of its own.  At the end of each segment of the schedule, these violations are looked for:
 
-  lost          a write that was reported as applied is not there.
-  doubled       a znode's version, or the number of sequential znodes, says that a write was applied twice.
-  misreported   a write got a code that it cannot have got, or one that was reported as not applied is there.
+  lost          a write that was reported as applied is missing.
+  doubled       a znode's version, or the number of sequential znodes, shows that a write was applied twice.
+  misreported   a write got an impossible code, or one that was reported as not applied was applied.
   torn          an atomic multi was applied in part.
-  watch lost    the reader does not come to know the last change of a znode without another one.
-  watch for nothing   an event for a counter whose version the reader knew already.
+  watch lost    the reader does not learn of the last change of a znode without a further change.
+  watch for nothing   an event for a counter whose version the reader already knew.
   back in time  a session read an older version than before.
   ephemeral     it vanished while its session lived, belongs to another session, or outlived its session.
-  given up      a client began a new session without any server's word that the old one is gone.
+  given up      a client began a new session although no server had said that the old one is gone.
   hung          a call did not end.
 
-What is drawn (kinds, znodes, wrong versions) depends on the seed and the number of the round only; how many rounds
-there are depends on the machine.
+The operations (kinds, znodes, wrong versions) depend only on the seed and the number of the round; the number of rounds
+depends on the machine.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ CHECKS = (
 )
 COUNTERS, NODES, EPHEMERALS = 300, 80, 40
 WRONG = 0.02
-"""Share of writes that are asked to fail."""
+"""The share of writes that are made to fail."""
 KINDS, KIND_WEIGHTS = ("raise", "toggle", "pair", "append"), (5, 4, 2, 3)
 CALL_BOUND_S = 30.0
 KNOWLEDGE_BOUND_S = 15.0
@@ -63,7 +63,7 @@ MAX_EXAMPLES = 5
 
 
 class Finding(msgspec.Struct):
-    """One kind of violation: how often it could have happened, how often it did, and the first few."""
+    """One kind of violation: the number of checks, the number of violations, and the first few of them."""
 
     check: str
     examined: int = 0
@@ -108,7 +108,7 @@ class Verdict(msgspec.Struct):
 
 
 class Writer:
-    """Writes what the seed draws and keeps what must be in ZooKeeper."""
+    """Writes what the seed draws and records what ZooKeeper must hold."""
 
     def __init__(self, client: ZooKeeperClient, seed: int, verdict: Verdict) -> None:
         self.client = client
@@ -117,17 +117,17 @@ class Writer:
         self.versions = {f"/c{i:03}": 0 for i in range(COUNTERS)}
         self.datas = dict.fromkeys(self.versions, b"")
         self.present: dict[str, bytes] = {}
-        """Data of the nodes and ephemerals that exist."""
+        """The data of the existing nodes and ephemerals."""
         self.pair = 0
         self.appended: Counter[str] = Counter()
-        """What became of each sequential znode, by its data: applied, maybe, not."""
+        """Counts the results of sequential znodes."""
         self.pools = (
             [f"/n{i:02}" for i in range(NODES)],
             [f"/e{i:02}" for i in range(EPHEMERALS)],
         )
         self.log: dict[str, str] = {}
         self.unsure: set[str] = set()
-        """Paths whose write was under way when the session expired."""
+        """Paths whose write was in flight when the session expired."""
 
     async def set_up(self) -> None:
         await self.client.create("/controller_epoch", b"")
@@ -135,7 +135,7 @@ class Writer:
         assert (await self.client.write_many([Create(path) for path in paths], fence=0)).ok
 
     async def round(self, number: int) -> None:
-        """One drawn operation.  A call that does not end is a violation and ends the history."""
+        """Perform one drawn operation.  A call that does not end is a violation and ends the history."""
         chance = random.Random(f"round/{self.seed}/{number}")
         kind = chance.choices(KINDS, KIND_WEIGHTS)[0]
         work = {"raise": self._raise, "toggle": self._toggle, "pair": self._pair, "append": self._append}[kind]
@@ -151,7 +151,7 @@ class Writer:
             raise
 
     async def _raise(self, chance: random.Random, number: int) -> None:
-        """Conditional bulk writes of counters."""
+        """Write counters conditionally in bulk."""
         chosen = sorted(chance.sample(list(self.versions), chance.randrange(1, COUNTERS)))
         wrong = {path for path in chosen if chance.random() < WRONG}
         datas = [b"%d" % number for _ in chosen]
@@ -171,7 +171,7 @@ class Writer:
                 )
 
     async def _toggle(self, chance: random.Random, number: int) -> None:
-        """What exists is deleted, what does not is created; now and then the other way round, which must fail."""
+        """Delete what exists and create what does not; sometimes attempt the opposite, which must fail."""
         pool = [*self.pools[0], *self.pools[1]]
         ops: list[WriteOp] = []
         expected: list[int] = []
@@ -187,7 +187,7 @@ class Writer:
         self.unsure = set()
         answers_lost = self.client.statistics().lost_answers > lost_answers
         for op, code, right in zip(ops, writes.code, expected, strict=True):
-            # of a deletion whose answer was lost nobody can tell whether it found the znode
+            # without an answer it is unknown whether the deletion found the znode
             unknowable = answers_lost and isinstance(op, Delete) and {code, right} == {OK, NO_NODE}
             self._judge(op.path, code, code if unknowable else right, number)
             if code == OK and isinstance(op, Create):
@@ -201,7 +201,7 @@ class Writer:
         self.verdict.expect("misreported", code == right, f"round {number}, {path}: code {code}, expected {right}")
 
     async def _pair(self, _chance: random.Random, number: int) -> None:
-        """One atomic multi over two znodes; it is never repeated by the client."""
+        """Write two znodes in one atomic multi, which the client never repeats."""
         try:
             results = await self.client.multi([SetData(path, b"%d" % number, self.pair) for path in PAIR])
         except NotSentError:
@@ -222,7 +222,7 @@ class Writer:
         self.pair = first
 
     async def _append(self, _chance: random.Random, number: int) -> None:
-        """A sequential znode with the round's number in it."""
+        """Create a sequential znode that contains the round's number."""
         name = f"{number}"
         self.log[name] = "maybe"
         try:
@@ -238,14 +238,14 @@ class Writer:
     # -- after an expiry -----------------------------------------------------------------------------------------------
 
     def session_expired(self) -> None:
-        """Its ephemerals are gone with it."""
+        """Forget the ephemerals, which are gone with their session."""
         for path in self.pools[1]:
             self.present.pop(path, None)
 
     async def resolve(self) -> None:
-        """Adopt what is there of a write whose end was cut off; its data tells whether it is ours.
+        """Take in what ZooKeeper holds after a write was cut off; its data shows whether the write was applied.
 
-        Only what was under way may have changed, and only by one write.
+        Only paths whose write was in flight may have changed, and each only once.
         """
         unsure, self.unsure = sorted(self.unsure), set()
         if not unsure:
@@ -267,10 +267,10 @@ class Writer:
             else:
                 self.present[path] = data or b""
 
-    # -- what must hold ------------------------------------------------------------------------------------------------
+    # -- checks --------------------------------------------------------------------------------------------------------
 
     async def check(self) -> None:
-        """Compare what is in ZooKeeper with what must be there."""
+        """Compare what ZooKeeper holds with what it must hold."""
         await self.client.sync()
         await self._check_counters()
         await self._check_nodes()
@@ -322,11 +322,11 @@ class Writer:
                 self.verdict.expect("lost", count >= 1, f"{LOG}: {name} is not there")
             elif fate == "not":
                 self.verdict.expect("misreported", count == 0, f"{LOG}: {name} is there, reported as not sent")
-        self.verdict.expect("misreported", not counts, f"{LOG}: nobody wrote {sorted(counts)[:5]}")
+        self.verdict.expect("misreported", not counts, f"{LOG}: never written: {sorted(counts)[:5]}")
 
 
 class Reader:
-    """Knows each znode's version by watches alone; -1 where there is none."""
+    """Learns each znode's version from watches alone; -1 if the znode does not exist."""
 
     def __init__(self, client: ZooKeeperClient, paths: Sequence[str], verdict: Verdict) -> None:
         self.client = client
@@ -346,7 +346,7 @@ class Reader:
         self._wake.set()
 
     def session_expired(self) -> None:
-        """Its watches are gone with it: all has to be read again."""
+        """Read everything again: the watches are gone with their session."""
         self._dirty = dict.fromkeys(self.paths)
         self._named.clear()
         self._wake.set()
@@ -369,7 +369,7 @@ class Reader:
 
     def _learn(self, path: str, version: int, data: bytes | None, named: bool) -> None:
         before = self.known.get(path, (-1, None))[0]
-        if path.startswith("/c"):  # others come and go, and their versions begin anew
+        if path.startswith("/c"):  # the others are created and deleted, and their versions start anew
             self.verdict.expect("back in time", version >= before, f"{path}: read version {version} after {before}")
             if named:
                 self.verdict.expect(
@@ -378,7 +378,7 @@ class Reader:
         self.known[path] = (version, data)
 
     async def check(self, right: dict[str, tuple[int, bytes | None]]) -> None:
-        """Whether all is known, or comes to be known by what is under way."""
+        """Check that the reader knows every znode's last state, or learns it within KNOWLEDGE_BOUND_S."""
         deadline = time.monotonic() + KNOWLEDGE_BOUND_S
         while self.known != right and time.monotonic() < deadline:
             self.learned.clear()
@@ -392,7 +392,7 @@ class Reader:
 
 
 class Storm:
-    """One run: clients, their ways to the servers, and the verdict."""
+    """One run: the clients, their proxies, and the verdict."""
 
     def __init__(
         self,
@@ -413,7 +413,7 @@ class Storm:
         self._progress = progress
 
     async def run(self) -> Verdict:
-        """Play the schedule.  What goes wrong is in the verdict; only what nobody foresaw is raised."""
+        """Play the schedule.  Violations go to the verdict; only unforeseen errors are raised."""
         started = time.monotonic()
         for side in self._sides.values():
             await side.start()
@@ -475,7 +475,7 @@ class Storm:
         while time.monotonic() < end:
             await writer.round(self.verdict.rounds)
             self.verdict.rounds += 1
-            # leave the machine to others: what matters is how faults and writes meet, not how many there are
+            # leave time to other processes: what matters is how faults and writes coincide, not their number
             await asyncio.sleep(0.005)
 
     async def _calm(self) -> None:

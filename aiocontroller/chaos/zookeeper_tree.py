@@ -1,11 +1,11 @@
-"""ZooKeeper's tree as its server keeps it: znodes, stats, sequence numbers, permissions, transactions.  Pure.
+"""The tree of a ZooKeeper server: znodes, stats, sequence numbers, permissions and transactions.  No I/O.
 
 Semantics as observed on ZooKeeper 3.9.5:
- * a version grows with every set, equal data or not; a parent's mzxid does not move with its children, its pzxid does;
- * the suffix of a sequential znode is the number of creates that its parent has seen, plain ones included;
- * ``cversion`` as shown is twice those creates minus the children that are left;
- * ephemerals have no children; a znode with children is not deleted;
- * a transaction's later operations see its earlier ones, and a failed one leaves no trace in the tree.
+ * every set raises the version, even with equal data; children change their parent's pzxid, but not its mzxid;
+ * the suffix of a sequential znode is the number of creates under its parent so far, plain ones included;
+ * the ``cversion`` of a stat is twice that number minus the number of present children;
+ * an ephemeral cannot have children; a znode with children cannot be deleted;
+ * later operations of a transaction see the effect of earlier ones; a failed transaction leaves no trace in the tree.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OPEN: tuple[Acl, ...] = ((31, "world", "anyone"),)
 
 
 class Refused(Exception):
-    """An operation that is answered with an error code."""
+    """The server answers the operation with an error code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -79,7 +79,7 @@ def parent_of(path: str) -> str:
 
 
 def is_path(path: str) -> bool:
-    """What the server accepts as the path of a new znode."""
+    """Return whether the server accepts ``path`` for a new znode."""
     if path == "/":
         return True
     names = path.split("/")
@@ -87,7 +87,7 @@ def is_path(path: str) -> bool:
 
 
 class Transaction:
-    """Operations under one zxid: each is applied at once, all are taken back by ``rollback``."""
+    """Operations under one zxid: each is applied immediately, and ``rollback`` undoes all of them."""
 
     def __init__(self, tree: Tree, zxid: int, now_ms: int, session_id: int, identities: Iterable[Identity]) -> None:
         self._nodes = tree.nodes
@@ -97,14 +97,14 @@ class Transaction:
         self.session_id = session_id
         self._identities = tuple(identities)
         self.events: list[tuple[int, str]] = []
-        """(type, path) in the order in which watches hear of them; DELETED is also told to child watches."""
+        """(type, path) in the order in which watches fire; DELETED also fires child watches."""
         self.ephemerals: list[tuple[int, str, bool]] = []
-        """(owner, path, whether it came or went)."""
+        """(owner, path, True if it was created or False if it was deleted)."""
         self.checked: list[str] = []
-        """Paths whose version was checked, with success."""
+        """Paths whose version was checked successfully."""
 
     def _node(self, path: str) -> ZNode:
-        """The znode, about to be changed."""
+        """Return a copy of the znode, which replaces it and may be changed."""
         node = self._nodes.get(path)
         if node is None:
             raise Refused(NO_NODE)
@@ -115,7 +115,10 @@ class Transaction:
 
     @property
     def touched(self) -> dict[str, ZNode | None]:
-        """Path -> the znode as it is now; None where it is gone.  A znode is never changed again: it is replaced."""
+        """Map each changed path to its present znode; None if it is deleted.
+
+        A znode in the tree never changes after its transaction: a later change replaces it.
+        """
         return {path: self._nodes.get(path) for path in self._before}
 
     def rollback(self) -> None:
@@ -126,7 +129,7 @@ class Transaction:
                 self._nodes[path] = node
 
     def create(self, path: str, data: bytes | None, acl: tuple[Acl, ...], flags: int) -> str:
-        """The path as it came to be named."""
+        """Create a znode and return its path, with the suffix if it is sequential."""
         if not path.startswith("/") or "\0" in path:
             raise Refused(BAD_ARGUMENTS)
         acl = self._given(acl)
@@ -156,7 +159,7 @@ class Transaction:
         return path
 
     def _given(self, acl: tuple[Acl, ...]) -> tuple[Acl, ...]:
-        """``auth`` stands for whoever asks."""
+        """Return the ACL with ``auth`` replaced by the client's own identities."""
         given: dict[Acl, None] = {}
         for perms, scheme, name in acl:
             if scheme == "auth":
@@ -181,7 +184,7 @@ class Transaction:
         self.remove(path)
 
     def remove(self, path: str) -> None:
-        """Without asking whether it may be: what ends with its session."""
+        """Delete a znode without any check, as the end of a session does."""
         above = parent_of(path)
         node, parent = self._node(path), self._node(above)
         del self._nodes[path]
@@ -259,6 +262,6 @@ class Tree:
         return node
 
     def descendants(self, path: str) -> int:
-        """Number of all znodes below ``path``."""
+        """Return the number of all znodes below ``path``."""
         prefix = path.rstrip("/") + "/"
         return sum(name.startswith(prefix) and name != "/" for name in self.nodes)

@@ -1,1 +1,1 @@
-"""Hostile and careless clients against a running controller, and what its users feel meanwhile."""
+"""Hostile and careless clients of a running controller, and probes that measure the effect on other users."""

@@ -1,9 +1,9 @@
-"""The attacks, each a coroutine that goes on until its time is up; run as a process of its own.
+"""The attacks, each a coroutine that repeats until its time is up.  Each runs as a process of its own:
 
     python -m aiocontroller.chaos.hostile.attacks '{"attack": "half frames", "seed": 1, "seconds": 5, …}'
 
-It prints one JSON object: what it sent, and how the controller treated it.  Whatever the controller does to an attacker
-is right here; what it may not do is neglect the others (``probes``).
+The process prints one JSON object: what it sent, and how the controller reacted.  The controller may treat an attacker
+as it likes, but must not neglect other clients (``probes``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Door(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What the process is to do."""
+    """The command for the process."""
 
     attack: str
     seed: int
@@ -44,15 +44,15 @@ class Task(msgspec.Struct, frozen=True):
     doors: list[Door]
     http_port: int
     topic: str
-    """One that exists."""
+    """An existing topic."""
 
 
 class Tally(msgspec.Struct):
-    """What came of it."""
+    """The result of an attack."""
 
     connections: int = 0
     refused: int = 0
-    """Connections that were not accepted, or closed while they were made."""
+    """Connections that the controller refused or closed before they were established."""
     closed: int = 0
     """Connections that the controller closed later."""
     requests: int = 0
@@ -61,7 +61,7 @@ class Tally(msgspec.Struct):
 
 
 class Attacker:
-    """Connections to one controller, until the time is up."""
+    """Opens connections to one controller until its time is up."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -81,7 +81,7 @@ class Attacker:
     async def connection(
         self, port: int, *, tls: bool = False
     ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter] | None]:
-        """None when it cannot be had."""
+        """Yield the streams of a new connection, or None if the connection fails."""
         context = _trusting() if tls else None
         try:
             async with asyncio.timeout(CONNECT_WITHIN_S):
@@ -100,7 +100,7 @@ class Attacker:
     async def through(
         self, door: Door, use: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
     ) -> None:
-        """Use one connection until it ends; closing it is the controller's good right."""
+        """Use one connection until it ends; the controller may close it."""
         async with self.connection(door.port, tls=door.tls) as made:
             if made is None:
                 return
@@ -113,7 +113,7 @@ class Attacker:
                 self.tally.closed += 1
 
     async def many(self, count: int, one: Callable[[], Awaitable[None]]) -> None:
-        """``count`` at once, each again and again until the time is up."""
+        """Run ``one`` ``count`` times concurrently, and repeat each until the time is up."""
 
         async def again() -> None:
             while self.left_s > 0:
@@ -155,7 +155,7 @@ def _request(api: ApiKey, version: int, **fields: object) -> bytes:
 
 
 async def unread_answers(it: Attacker) -> None:
-    """Pipelined ApiVersions; their answers are not read."""
+    """Send pipelined ApiVersions requests without reading the answers."""
     block = it.frame(ApiKey.API_VERSIONS, 0, b"") * 200
 
     async def one() -> None:
@@ -171,7 +171,7 @@ async def unread_answers(it: Attacker) -> None:
 
 
 async def half_frames(it: Attacker) -> None:
-    """Frames of 95 MiB that never end."""
+    """Send frames of 95 MiB that never end."""
     piece = bytes(MIB)
 
     async def one() -> None:
@@ -187,7 +187,7 @@ async def half_frames(it: Attacker) -> None:
 
 
 async def slow_writers(it: Attacker) -> None:
-    """A byte of a request, of a TLS handshake or of an HTTP header each second."""
+    """Send one byte per second of a request, a TLS handshake or an HTTP header."""
 
     async def one() -> None:
         port = it.random.choice([it.door().port, it.task.http_port])
@@ -204,7 +204,7 @@ async def slow_writers(it: Attacker) -> None:
 
 
 async def idle_connections(it: Attacker) -> None:
-    """Connections that say nothing, to every port."""
+    """Connect to every port and send nothing."""
 
     async def one() -> None:
         async def use(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -216,7 +216,7 @@ async def idle_connections(it: Attacker) -> None:
 
 
 async def connection_churn(it: Attacker) -> None:
-    """Connections that are made and dropped."""
+    """Open and drop connections."""
 
     async def one() -> None:
         async def use(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -228,7 +228,7 @@ async def connection_churn(it: Attacker) -> None:
 
 
 async def oversized_requests(it: Attacker) -> None:
-    """What would make work without end, if sizes were looked at too late."""
+    """Send requests that would cause unbounded work if the controller checked their sizes too late."""
     topic = {"name": "hostile", "num_partitions": 100_000, "replication_factor": 2, "assignments": [], "configs": []}
     growing = {"name": it.task.topic, "count": 2_000_000_000, "assignments": None}
     create, grow, delete = ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS
@@ -269,7 +269,7 @@ def _elections(topic: str, partitions: int) -> bytes:
 
 
 async def large_requests(it: Attacker) -> None:
-    """Requests of as many elements as may be, from many connections at once."""
+    """Send requests with the maximum number of elements on many connections at once."""
     settings = [{"name": "a", "value": "b", "config_operation": 0}] * 40_000
     altered = {"resource_type": 2, "resource_name": it.task.topic, "configs": settings}
     described = {"resource_type": 2, "resource_name": "t", "configuration_keys": None}
@@ -290,7 +290,7 @@ async def large_requests(it: Attacker) -> None:
 
 
 async def floods(it: Attacker) -> None:
-    """Many small requests, pipelined, whose answers are read."""
+    """Send many small requests in pipelines, and read the answers."""
     small = [
         it.frame(
             ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, _request(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, timeout=1000)
@@ -320,7 +320,7 @@ async def floods(it: Attacker) -> None:
 
 
 async def stale_brokers(it: Attacker) -> None:
-    """Requests of brokers that are none, from many connections."""
+    """Send requests with outdated broker epochs on many connections."""
     body = _request(ApiKey.ALTER_PARTITION, 3, broker_id=1, broker_epoch=1, topics=[])
     shutdown = _request(ApiKey.CONTROLLED_SHUTDOWN, 3, broker_id=1, broker_epoch=1)
 
@@ -336,7 +336,7 @@ async def stale_brokers(it: Attacker) -> None:
 
 
 async def garbage(it: Attacker) -> None:
-    """Random bytes, lengths that cannot be, and requests of every API with a random body."""
+    """Send random bytes, impossible lengths, and requests of every API with a random body."""
 
     def some() -> bytes:
         kind = it.random.randrange(3)
@@ -362,7 +362,7 @@ async def garbage(it: Attacker) -> None:
 
 
 async def failed_logins(it: Attacker) -> None:
-    """Wrong passwords, unknown users, logins in the wrong order."""
+    """Send wrong passwords, unknown users, and SASL steps in the wrong order."""
 
     async def one() -> None:
         async def use(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -380,7 +380,7 @@ async def failed_logins(it: Attacker) -> None:
 
 
 async def hostile_http(it: Attacker) -> None:
-    """Broken requests, large headers and bodies, commands with a wrong token."""
+    """Send broken HTTP requests, large headers and bodies, and commands with a wrong token."""
     some = [
         b"GET / HTTP/9\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
@@ -427,5 +427,6 @@ async def run(task: Task) -> Tally:
 
 
 if __name__ == "__main__":
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # connections that end are what this is about
+    # do not log the ends of connections, which are expected here
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     sys.stdout.buffer.write(msgspec.json.encode(asyncio.run(run(msgspec.json.decode(sys.argv[1], type=Task)))) + b"\n")

@@ -1,7 +1,7 @@
-"""What users feel of a controller under attack: its health page, a broker's AlterPartition, its role, its memory.
+"""Probes of a controller under attack: its health page, a broker's AlterPartition, its role and its memory.
 
-Each probe goes on until it is cancelled and keeps one sample for each try; a try that gets no answer within
-``GIVE_UP_S`` counts as one that took so long.
+Each probe repeats until it is cancelled and records one sample per try.  A try without an answer within ``GIVE_UP_S``
+counts as one of that length.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _VERSION = 3
 
 
 class Samples(msgspec.Struct):
-    """Of one kind of probe, in seconds."""
+    """The samples of one probe, in seconds."""
 
     seconds: list[float] = []
     failures: list[str] = []
-    """What a try was answered with instead."""
+    """The wrong answers and errors."""
 
     def add(self, seconds: float, failure: str = "") -> None:
         self.seconds.append(seconds)
@@ -47,12 +47,12 @@ class Samples(msgspec.Struct):
         return ordered[min(len(ordered) - 1, int(q * len(ordered)))] if ordered else 0.0
 
     def taken_since(self, at: int) -> Samples:
-        """Those after the first ``at``."""
+        """Return the samples after the first ``at``."""
         return Samples(self.seconds[at:])
 
 
 async def probe_health(port: int, samples: Samples) -> None:
-    """A new connection for each look, as a load balancer or a supervisor makes one."""
+    """Request ``/healthz`` on a new connection each time, as a load balancer or a supervisor does."""
     while True:
         began_s, failure = time.monotonic(), ""
         try:
@@ -72,7 +72,7 @@ async def probe_health(port: int, samples: Samples) -> None:
 
 
 class Leadership(msgspec.Struct, frozen=True):
-    """A partition that one broker holds alone, and that broker's registration."""
+    """A partition with one replica, and the registration of the broker that has it."""
 
     topic_id: bytes
     state: LeaderAndIsr
@@ -81,7 +81,10 @@ class Leadership(msgspec.Struct, frozen=True):
 
 
 async def probe_alter_partition(port: int, of: Leadership, samples: Samples) -> None:
-    """The leader asks for the ISR that it has, on a connection that it keeps: an answer without a write."""
+    """Send AlterPartition for the ISR that the leader already has, on one connection.
+
+    The controller answers such a request without a write.
+    """
     change = AlterPartition(
         of.topic_id,
         0,
@@ -109,7 +112,7 @@ async def probe_alter_partition(port: int, of: Leadership, samples: Samples) -> 
 
 
 async def _alter(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: bytes) -> str:
-    """Empty, or what is wrong with the answer."""
+    """Return what is wrong with the answer; empty if nothing is."""
     writer.writelines(request_frame(ApiKey.ALTER_PARTITION, _VERSION, 7, "probe", body))
     size = int.from_bytes(await reader.readexactly(4), "big")
     _, answer = decode_response_header(ApiKey.ALTER_PARTITION, _VERSION, await reader.readexactly(size))
@@ -119,16 +122,16 @@ async def _alter(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, bod
 
 
 class Process(msgspec.Struct):
-    """The controller's process as the system sees it."""
+    """The controller's process according to the operating system."""
 
     rss_mib: float = 0.0
-    """Now."""
+    """The latest sample."""
     max_rss_mib: float = 0.0
     descriptors: int = 0
 
 
 async def watch_process(pid: int, seen: Process) -> None:
-    """Until the process is gone."""
+    """Sample the process until it ends."""
     folder = Path(f"/proc/{pid}")
     while True:
         try:
@@ -142,6 +145,6 @@ async def watch_process(pid: int, seen: Process) -> None:
 
 
 async def controller_epoch(zk: Any) -> tuple[int, int]:
-    """(id of the controller in office, its epoch) by ZooKeeper; -1 where there is none."""
+    """Return (id of the active controller, its epoch) from ZooKeeper; -1 for what does not exist."""
     holder, epoch = await asyncio.gather(zk.get_controller(watch=False), zk.get_controller_epoch())
     return getattr(holder, "controller_id", -1), -1 if epoch is None else epoch[0]

@@ -1,1 +1,1 @@
-"""Real Kafka clusters under load, struck by faults: what clients feel of each, under whichever controller."""
+"""Real Kafka clusters under load and faults: the effect on clients, with each kind of controller."""

@@ -1,7 +1,8 @@
-"""What can happen to a cluster, and how long its clients feel it.
+"""Events that happen to a cluster, and how long its clients are affected.
 
-An event strikes, and returns when the cluster is as it should be without what was struck; what clients felt is measured
-from just before the strike until every partition has acknowledged a record that was sent after it was over.
+An event strikes, and returns when the rest of the cluster works as it should without what was struck.  The effect on
+clients is measured from just before the strike until every partition has acknowledged a record that was sent after the
+event was over.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from aiocontroller.chaos.kafka.view import PartitionKey, led_by, moved_off, whol
 from aiocontroller.cluster.load.clients import now_us
 
 SETTLE_S = 0.3
-"""The stretch measured goes on for so long, so that a stall that begins late is seen."""
+"""The measurement goes on for this time, to include a stall that begins late."""
 
 PEACE_S = 3.0
 
@@ -26,14 +27,15 @@ PEACE_S = 3.0
 class Struck(NamedTuple):
     since_us: int
     led: frozenset[PartitionKey]
-    """Partitions that lost their leader by it."""
+    """Partitions that lose their leader through the event."""
 
 
 Strike = Callable[[Stage, int], Awaitable[Struck]]
 
 
 class Felt(msgspec.Struct, frozen=True):
-    """One event under one controller: the longest time without an acknowledged record, for each partition."""
+    """The effect of one event under one controller: for each partition, the longest time without an acknowledged
+    record."""
 
     event: str
     subject: str
@@ -41,11 +43,14 @@ class Felt(msgspec.Struct, frozen=True):
     others_ms: tuple[float, ...]
     seconds: float
     errors: tuple[str, ...]
-    """What clients gave to their users meanwhile."""
+    """Errors that clients reported to their users meanwhile."""
 
 
 async def play(stage: Stage, event: str, chance: random.Random) -> Felt:
-    """Strike, wait until it is over, measure, and heal.  TimeoutError when the cluster does not come back."""
+    """Strike, wait until the event is over, measure, and heal.
+
+    Raises TimeoutError if the cluster does not recover.
+    """
     victim = chance.choice(sorted(stage.brokers))
     subject = stage.office.name
     struck = await EVENTS[event](stage, victim)
@@ -66,14 +71,15 @@ async def play(stage: Stage, event: str, chance: random.Random) -> Felt:
 
 
 async def nothing(_: Stage, __: int) -> Struck:
-    """What the machine's noise makes of an undisturbed cluster."""
+    """Do nothing, to measure the noise of the machine."""
     since = now_us()
     await asyncio.sleep(PEACE_S)
     return Struck(since, frozenset())
 
 
 async def takeover(stage: Stage, _: int) -> Struck:
-    """aiocontroller deposes the broker in office; Kafka's counterpart: ``/controller`` is deleted and won anew."""
+    """Let aiocontroller depose the active broker; for Kafka's own controller, delete ``/controller`` to force an
+    election."""
     since = now_us()
     await stage.office.take()
     return Struck(since, frozenset())
@@ -94,7 +100,10 @@ async def broker_sigkill(stage: Stage, victim: int) -> Struck:
 
 
 async def broker_sigstop(stage: Stage, victim: int) -> Struck:
-    """Frozen until its partitions have moved, and then awake again, with a session that has ended."""
+    """Freeze a broker until its partitions have moved, then wake it.
+
+    Its ZooKeeper session has expired by then.
+    """
     led = led_by(await stage.view(), victim)
     since = now_us()
     stage.freeze(victim)
@@ -115,7 +124,7 @@ async def controlled_shutdown(stage: Stage, victim: int) -> Struck:
 
 
 async def rolling_restart(stage: Stage, _: int) -> Struck:
-    """Every broker once; each partition loses its leader."""
+    """Restart every broker once; each partition loses its leader."""
     view = await stage.view()
     since = now_us()
     for broker in stage.brokers.values():
@@ -127,7 +136,7 @@ async def rolling_restart(stage: Stage, _: int) -> Struck:
 
 
 async def leader_move(stage: Stage, victim: int) -> Struck:
-    """One partition of each topic goes to its second replica, by a reassignment in order only and an election."""
+    """Move the leader of one partition per topic to the second replica: reorder the replicas, then elect."""
     view = await stage.view()
     led = sorted(led_by(view, victim))
     chosen = [next(key for key in led if key[0] == topic) for topic in sorted({key[0] for key in led})]
@@ -141,7 +150,7 @@ async def leader_move(stage: Stage, victim: int) -> Struck:
 
 
 async def controller_sigkill(stage: Stage, _: int) -> Struck:
-    """Under Kafka's own, the broker that it is in dies with it."""
+    """Kill the controller; with Kafka's own controller, its broker dies too."""
     view = await stage.view()
     since = now_us()
     dead = await stage.office.kill()
@@ -152,7 +161,7 @@ async def controller_sigkill(stage: Stage, _: int) -> Struck:
 
 
 async def controller_and_broker_sigkill(stage: Stage, victim: int) -> Struck:
-    """The active controller and one broker at once; under Kafka's own they are one process."""
+    """Kill the active controller and one broker at once; Kafka's own controller and its broker are one process."""
     view = await stage.view()
     since = now_us()
     dead = await stage.office.kill()
@@ -165,7 +174,10 @@ async def controller_and_broker_sigkill(stage: Stage, victim: int) -> Struck:
 
 
 async def sigkill_and_restart(stage: Stage, victim: int) -> Struck:
-    """Started again at once, as often as it ends because its old registration is still there."""
+    """Kill a broker and restart it immediately.
+
+    The restart is repeated while the broker ends because its old registration still exists.
+    """
     led = led_by(await stage.view(), victim)
     since = now_us()
     stage.brokers[victim].kill()

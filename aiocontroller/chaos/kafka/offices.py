@@ -1,6 +1,6 @@
-"""Who is the controller: one of the brokers, aiocontroller, or a KRaft quorum.
+"""The controllers of a cluster: one of the brokers, aiocontroller, or a KRaft quorum.
 
-An office can be taken and given back (where that means something), lose its holder by SIGKILL, and be restored.
+An *office* can be taken and given back (where that means something), lose its holder by SIGKILL, and be restored.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from aiozk import exc
-
 from aiocontroller.chaos.kafka.view import controller_named_by
 from aiocontroller.cluster.kraft import KRaftCluster
 from aiocontroller.cluster.processes import Child
 from aiocontroller.cluster.real_kafka import RealKafkaBroker
+from aiocontroller.zookeeper.from_aiozk import exc
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 
 OUR_ID = 1_000_001
@@ -26,7 +25,7 @@ _POLL_S = 0.02
 
 
 async def until(condition: Callable[[], Awaitable[Any]], what: str, within_s: float = WITHIN_S) -> Any:
-    """What the condition returns when it holds; TimeoutError."""
+    """Wait until the condition holds and return its result.  Raises TimeoutError."""
     deadline = time.monotonic() + within_s
     while not (found := await condition()):
         if time.monotonic() > deadline:
@@ -36,33 +35,33 @@ async def until(condition: Callable[[], Awaitable[Any]], what: str, within_s: fl
 
 
 class Office:
-    """One cluster's controller.  The base is for a role that is nobody's to take: it is held from the start."""
+    """One cluster's controller.  The base class suits a role that is held from the start and cannot be taken."""
 
     name = "?"
 
     async def take(self) -> None:
-        """Be in charge."""
+        """Take the role."""
 
     async def give(self) -> None:
         """Leave the role to the brokers."""
 
     async def kill(self) -> frozenset[int]:
-        """SIGKILL the active controller; which brokers died with it."""
+        """Kill the active controller by SIGKILL, and return the brokers that died with it."""
         raise NotImplementedError
 
     async def succeeded(self) -> None:
-        """Until somebody else is active after ``kill``."""
+        """Wait until another controller is active after ``kill``."""
         raise NotImplementedError
 
     async def restore(self) -> None:
-        """In charge again, with everything running that was."""
+        """Take the role again and restart everything that was running."""
 
     def close(self) -> None:
-        """End what is ours."""
+        """End the processes that the office started."""
 
 
 class ZooKeeperOffice(Office):
-    """Something that holds ``/controller``."""
+    """A controller that holds ``/controller``."""
 
     def __init__(self, zk: KafkaZkClient, brokers: Mapping[int, RealKafkaBroker]) -> None:
         self.zk = zk
@@ -88,7 +87,7 @@ class ZooKeeperOffice(Office):
 
 
 class KafkasOffice(ZooKeeperOffice):
-    """The controller inside one of the brokers.  Taking and giving are its own re-election."""
+    """The controller inside one of the brokers; ``take`` and ``give`` make the brokers elect a new one."""
 
     name = "kafka"
 
@@ -110,12 +109,12 @@ class KafkasOffice(ZooKeeperOffice):
         try:
             await self.zk.client.delete("/controller")
         except exc.NoNode:
-            pass  # somebody is about to win it
+            pass  # another broker is about to win the election
         await self.succeeded()
 
 
 class OurOffice(ZooKeeperOffice):
-    """An aiocontroller process, started to take over and stopped to release."""
+    """An aiocontroller process; it takes over when it starts and releases when it stops."""
 
     name = "aiocontroller"
 
@@ -126,11 +125,13 @@ class OurOffice(ZooKeeperOffice):
         zookeeper: str,
         folder: Path,
         properties: Mapping[str, str],
+        controller_id: int = OUR_ID,
     ) -> None:
         super().__init__(zk, brokers)
+        self.controller_id = controller_id
         self._folder = folder
         self._zookeeper = zookeeper
-        self._properties = {"aiocontroller.takeover.policy": "takeover", **properties}
+        self.properties = {"aiocontroller.takeover.policy": "takeover", **properties}
         self._child: Child | None = None
         self._wanted = False
 
@@ -138,22 +139,30 @@ class OurOffice(ZooKeeperOffice):
     def running(self) -> bool:
         return self._child is not None and self._child.running
 
-    async def take(self) -> None:
+    def launch(self) -> None:
+        """Start the process without waiting; it is a standby while another controller is active."""
         assert not self.running
         self._wanted = True
-        command = [sys.executable, "-m", "aiocontroller", "run", "--zookeeper", self._zookeeper, "--id", str(OUR_ID)]
-        command += ["--http-port", "0", "--data", str(self._folder)]
-        for key, value in self._properties.items():
+        own = ["--id", str(self.controller_id), "--http-port", "0", "--data", str(self._folder)]
+        command = [sys.executable, "-m", "aiocontroller", "run", "--zookeeper", self._zookeeper, *own]
+        for key, value in self.properties.items():
             command += ["--property", f"{key}={value}"]
         self._child = Child("aiocontroller", command, log=self._folder / "log")
+
+    async def take(self) -> None:
+        self.launch()
         await until(self._ours, "aiocontroller holds /controller")
         await until(self._known, "every broker names aiocontroller as the controller")
 
     async def give(self) -> None:
+        await self.give_up()
+        await until(self.held_by_a_broker, "a broker holds /controller")
+
+    async def give_up(self) -> None:
+        """Stop the process without waiting for a successor."""
         assert self._child is not None
         self._wanted = False
         await self._child.stop_async(30)
-        await until(self.held_by_a_broker, "a broker holds /controller")
 
     async def kill(self) -> frozenset[int]:
         assert self._child is not None
@@ -173,16 +182,16 @@ class OurOffice(ZooKeeperOffice):
     async def _known(self) -> bool:
         running = [broker.address for broker in self.brokers.values() if broker.running]
         named = [await asyncio.to_thread(controller_named_by, address) for address in running]
-        return set(named) == {OUR_ID}
+        return set(named) == {self.controller_id}
 
     async def _ours(self) -> bool:
         assert self._child is not None
         assert self._child.running, f"aiocontroller ended:\n{self._child.log_tail()}"
-        return await self.holder() == OUR_ID
+        return await self.holder() == self.controller_id
 
 
 class KRaftOffice(Office):
-    """The active one of three controllers, which are no brokers."""
+    """A quorum of three dedicated KRaft controllers."""
 
     name = "kraft"
 

@@ -1,4 +1,5 @@
-"""Many felt events as rows: the median, the 99th percentile and the maximum of the stalls, subjects side by side."""
+"""Reports of many measured events: median, 99th percentile and maximum of the stalls, with the controllers side by
+side."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from aiocontroller.chaos.kafka.events import EVENTS, Felt
 from aiocontroller.cluster.load.tally import Verdict
 
 LED, OTHERS = "led", "others"
-"""Partitions that the victim led, and the rest."""
+"""Partitions that the victim led, and the others."""
 
 
 class Stalls(msgspec.Struct, frozen=True):
-    """One event under one subject, for one kind of partitions; ``samples`` is partitions times trials."""
+    """One event under one controller, for one kind of partition; ``samples`` is partitions times trials."""
 
     event: str
     partitions: str
@@ -30,13 +31,13 @@ class Stalls(msgspec.Struct, frozen=True):
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The nearest rank: a value that was measured."""
+    """Return the nearest rank, which is a measured value."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def stalls(felt: Sequence[Felt]) -> list[Stalls]:
-    """In the order of ``EVENTS``, then of partitions, then of first appearance of the subject."""
+    """Return the rows in the order of ``EVENTS``, then of partitions, then of the subjects' first appearance."""
     subjects = list(dict.fromkeys(f.subject for f in felt))
     rows = []
     for event in EVENTS:
@@ -51,7 +52,8 @@ def stalls(felt: Sequence[Felt]) -> list[Stalls]:
 
 
 def stall_table(rows: Sequence[Stalls], title: str) -> Table:
-    """A line for each event and kind of partitions; three columns for each subject, in milliseconds."""
+    """Return a table with a line per event and kind of partition, and four columns per subject; times in
+    milliseconds."""
     subjects = list(dict.fromkeys(row.subject for row in rows))
     table = Table(title=title, caption="longest time without an acknowledged record on a partition, ms")
     table.add_column("event", no_wrap=True)
@@ -81,7 +83,7 @@ def felt_line(felt: Felt) -> str:
 
 
 def verdict_lines(verdicts: Mapping[str, Verdict]) -> list[str]:
-    """A line for each kind of client, and one for each error that it gave to its user."""
+    """Return a line for each kind of client, and one for each error that it reported to its user."""
     lines = []
     for kind, verdict in verdicts.items():
         lines.append(f"{kind}: {verdict_line(verdict)}")
@@ -96,6 +98,6 @@ def verdict_line(verdict: Verdict) -> str:
 
 
 def surfaced_in(felt: Iterable[Felt], events: Iterable[str], subject: str) -> list[str]:
-    """What clients gave to their users during these events."""
+    """Return the errors that clients reported to their users during these events."""
     wanted = set(events)
     return [f"{f.event}: {error}" for f in felt if f.event in wanted and f.subject == subject for error in f.errors]

@@ -1,4 +1,4 @@
-"""A cluster of real brokers, the clients that work on it, and its controller: where events are played."""
+"""A cluster of real brokers with its clients and its controller, on which events are played."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from aiocontroller.chaos.kafka.offices import KafkasOffice, KRaftOffice, Office, OurOffice, until
-from aiocontroller.chaos.kafka.view import PartitionKey, View, look, whole
+from aiocontroller.chaos.kafka.view import PartitionKey, View, controller_address, look, whole
 from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from aiocontroller.cluster.kraft import KRaftCluster
 from aiocontroller.cluster.load.clients import Load, LoadClient
@@ -32,11 +32,11 @@ AS_SHIPPED = {
     "num.io.threads": "8",
     "auto.leader.rebalance.enable": "false",
 }
-"""Kafka's own defaults where test brokers have others; but leaders go back when the play says so."""
+"""Kafka's defaults for settings that test brokers change; but leaders move back only when the play asks for it."""
 
 
 class Stage:
-    """``offices`` are those that the cluster can have; ``office`` is the one in charge."""
+    """The cluster; ``offices`` are the controllers that it can have, and ``office`` is the one in charge."""
 
     def __init__(self, brokers: Mapping[int, RealKafkaBroker], offices: Mapping[str, Office]) -> None:
         self.brokers = dict(brokers)
@@ -56,13 +56,14 @@ class Stage:
         return sorted({topic for topic, _ in self._replicas})
 
     def made(self) -> Mapping[PartitionKey, tuple[int, ...]]:
-        """The replicas that partitions under load were made with; the first is preferred."""
+        """Return the replicas with which the partitions under load were created; the first is preferred."""
         return self._replicas
 
     async def open_load(
         self, kinds: Sequence[str], partitions: int, folder: Path, version: str, *, suffix: str = ""
     ) -> None:
-        """A client for each kind, and a topic named after it; all brokers are preferred leaders equally often."""
+        """Start a client of each kind with a topic of the same name; preferred leaders are spread evenly over the
+        brokers."""
         ids = sorted(self.brokers)
         turned = [tuple(ids[i:] + ids[:i]) for i in range(len(ids))]
         topics = [kind + suffix for kind in kinds]
@@ -85,7 +86,7 @@ class Stage:
             office.close()
 
     async def view(self) -> View:
-        """Every partition under load, as a broker that is not in doubt tells clients of it."""
+        """Return every partition under load, from the Metadata of a broker that is known to be up to date."""
 
         async def complete() -> View | None:
             found = await self._look()
@@ -103,7 +104,7 @@ class Stage:
         await until(lambda: self._holds(condition), what)
 
     async def heal(self) -> None:
-        """Everything runs, every replica is in sync, and every leader is the preferred one."""
+        """Start and thaw everything, and wait until every replica is in sync and every leader is the preferred one."""
         for number in sorted(self.frozen):
             self.thaw(number)
         for broker in self.brokers.values():
@@ -121,18 +122,21 @@ class Stage:
         await self.load.settled()
 
     def freeze(self, number: int) -> None:
-        """SIGSTOP.  It is not asked for its view until it runs again."""
+        """Stop a broker by SIGSTOP, and do not ask it for Metadata until it runs again."""
         self.frozen.add(number)
         self.brokers[number].suspend()
 
     def thaw(self, number: int) -> None:
-        """SIGCONT.  Its view is of before, at first, so the others are asked."""
+        """Continue a broker by SIGCONT, and ask the others for Metadata while its own is outdated."""
         self._youngest = number
         self.brokers[number].resume()
         self.frozen.discard(number)
 
     async def start(self, broker: RealKafkaBroker) -> None:
-        """As a supervisor does: a broker whose old registration is still there ends, and is started again."""
+        """Start a broker as a supervisor does.
+
+        A broker exits if its old registration still exists, and is then started again.
+        """
         self._youngest = broker.id
         child = broker.launch()
 
@@ -145,7 +149,7 @@ class Stage:
         await until(up, f"broker {broker.id} is up")
 
     async def reassign(self, wanted: Mapping[PartitionKey, Sequence[int]]) -> None:
-        """By Kafka's protocol; returns when the replicas are as wanted."""
+        """Reassign by Kafka's protocol, and wait until the replicas are as wanted."""
         await asyncio.to_thread(self._reassign, wanted)
         await self.until(
             lambda view: all(view[key].replicas == tuple(replicas) for key, replicas in wanted.items()),
@@ -156,7 +160,10 @@ class Stage:
         await asyncio.to_thread(self._elect_preferred, partitions)
 
     async def _leaders_as_made(self) -> bool:
-        """Asks for the election again where it has not come about: a replica may have left its ISR just before."""
+        """Wait for the preferred leaders, and request the election again if it had no effect.
+
+        A replica may have left its ISR just before the first election.
+        """
         if self._as_made(await self.view()):
             return True
         await self.elect_preferred(list(self._replicas))
@@ -173,18 +180,31 @@ class Stage:
         return whole(view) and all(view[key].leader == replicas[0] for key, replicas in self._replicas.items())
 
     def _ask(self, request: Callable[[Any], Any]) -> Any:
-        """By kafka-python, which does not wait for a controller that brokers do not know yet."""
+        """Send an admin request by kafka-python, and repeat it while the brokers do not know a controller.
+
+        kafka-python sends only requests that its first broker supports, even if another node handles them.  So what
+        brokers of 2.2 do not support is requested by a client that starts at the controller.
+        """
+        from confluent_kafka import KafkaException
         from kafka import KafkaAdminClient
-        from kafka.errors import KafkaError, TopicAlreadyExistsError
+        from kafka.errors import IncompatibleBrokerVersion, KafkaError, TopicAlreadyExistsError
 
         deadline = time.monotonic() + ADMIN_WITHIN_S
+        bootstrap = self.bootstrap
         while True:
             admin = None
             try:
-                admin = KafkaAdminClient(bootstrap_servers=self.bootstrap, request_timeout_ms=20_000)
+                admin = KafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=20_000)
                 return request(admin)
             except TopicAlreadyExistsError:
                 raise
+            except IncompatibleBrokerVersion:
+                if bootstrap != self.bootstrap or time.monotonic() > deadline:
+                    raise
+                try:
+                    bootstrap = controller_address(self.bootstrap)
+                except (KafkaException, KeyError):
+                    time.sleep(0.2)
             except (KafkaError, RuntimeError):
                 if time.monotonic() > deadline:
                     raise
@@ -194,12 +214,25 @@ class Stage:
                     admin.close()
 
     def _create(self, topic: str, assignment: Mapping[int, Sequence[int]]) -> None:
-        from kafka.errors import TopicAlreadyExistsError
+        from kafka.errors import IncompatibleBrokerVersion, TopicAlreadyExistsError
 
         try:
             self._ask(lambda admin: admin.create_topics({topic: {"assignments": assignment, "configs": TOPIC_CONFIG}}))
         except TopicAlreadyExistsError:
-            pass  # made by an earlier try, whose answer was lost
+            pass  # created by an earlier try whose answer was lost
+        except IncompatibleBrokerVersion:
+            self._create_before_2_4(topic, assignment)
+
+    def _create_before_2_4(self, topic: str, assignment: Mapping[int, Sequence[int]]) -> None:
+        """Create a topic by confluent-kafka: kafka-python cannot send such brokers an assignment."""
+        from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+        replicas = [list(assignment[number]) for number in sorted(assignment)]
+        wanted = NewTopic(topic, len(replicas), replica_assignment=replicas, config=dict(TOPIC_CONFIG))
+        # keep a reference: without the client, the request ends
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        (made,) = admin.create_topics([wanted]).values()
+        made.result(ADMIN_WITHIN_S)
 
     def _reassign(self, wanted: Mapping[PartitionKey, Sequence[int]]) -> None:
         from kafka import TopicPartition
@@ -224,7 +257,7 @@ async def zookeeper_stage(
     properties: Mapping[str, str] | None = None,
     version: str = DEFAULT_VERSION,
 ) -> AsyncIterator[Stage]:
-    """ZooKeeper and three brokers of their own.  See ``stage_on``."""
+    """Start ZooKeeper and three brokers, and yield their stage (see ``stage_on``)."""
     async with AsyncExitStack() as stack:
         zookeeper = EmbeddedZooKeeper(folder / "zookeeper")
         await zookeeper.start_async()
@@ -246,7 +279,7 @@ async def stage_on(
     session_ms: int,
     properties: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Stage]:
-    """A cluster that runs; its controller is Kafka's own, or aiocontroller with ``properties``."""
+    """Yield the stage of a running cluster; its controller is Kafka's own, or aiocontroller with ``properties``."""
     async with AsyncExitStack() as stack:
         client = ZooKeeperClient(zookeeper, world=real_world(), session_timeout_s=30)
         await client.start(30)
@@ -268,7 +301,7 @@ async def stage_on(
 async def kraft_stage(
     folder: Path, *, overrides: Mapping[str, str] = AS_SHIPPED, version: str = DEFAULT_VERSION
 ) -> AsyncIterator[Stage]:
-    """Three brokers and three controllers that are no brokers."""
+    """Start three brokers and three dedicated controllers, and yield their stage."""
     settings = {key: value for key, value in overrides.items() if not key.startswith("zookeeper.")}
     cluster = KRaftCluster(BROKERS, folder, version=version, overrides=settings)
     async with AsyncExitStack() as stack:

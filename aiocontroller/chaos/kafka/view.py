@@ -1,4 +1,4 @@
-"""What clients are told of a cluster: one Metadata answer, from a broker that is known to run."""
+"""A client's view of a cluster, from one Metadata response of a broker that is known to run."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ View = Mapping[PartitionKey, PartitionView]
 
 
 def look(bootstrap: str, topics: Sequence[str]) -> View:
-    """Blocks for at most some seconds; empty when the broker does not answer.
+    """Return the view; empty if the broker does not answer.  Blocks for up to _ANSWER_TIMEOUT_S.
 
-    The client is a new one each time, for only then it is sure to ask this broker.
+    Each call uses a new client, since only a new client is sure to ask this broker.
     """
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
@@ -42,7 +42,7 @@ def look(bootstrap: str, topics: Sequence[str]) -> View:
 
 
 def controller_named_by(bootstrap: str) -> int:
-    """-1: none, or no answer."""
+    """Return the id of the controller; -1 if there is none or the broker does not answer."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
@@ -53,12 +53,22 @@ def controller_named_by(bootstrap: str) -> int:
         return -1
 
 
+def controller_address(bootstrap: str) -> str:
+    """Return the controller's ``host:port`` for clients.  Raises KafkaException."""
+    from confluent_kafka.admin import AdminClient
+
+    settings: dict[str, Any] = {"bootstrap.servers": bootstrap, "logger": _Silent()}
+    found = AdminClient(settings).list_topics(timeout=_ANSWER_TIMEOUT_S)
+    controller = found.brokers[found.controller_id]
+    return f"{controller.host}:{controller.port}"
+
+
 def led_by(view: View, broker: int) -> frozenset[PartitionKey]:
     return frozenset(key for key, partition in view.items() if partition.leader == broker)
 
 
 def moved_off(view: View, brokers: frozenset[int]) -> bool:
-    """Whether every partition has a leader, and none of these brokers leads or is in sync."""
+    """Return whether every partition has a leader, and none of these brokers leads or is in sync."""
     return bool(view) and all(p.leader >= 0 and p.leader not in brokers and not p.isr & brokers for p in view.values())
 
 
@@ -67,7 +77,7 @@ def whole(view: View) -> bool:
 
 
 class _Silent:
-    """librdkafka reports every broker that is away."""
+    """Discards the messages of librdkafka, which reports every broker that is down."""
 
     def log(self, *_: object) -> None:
         pass

@@ -1,1 +1,1 @@
-"""Clusters of real processes that break by the words of the simulation, and are judged by its checkers."""
+"""Clusters of real processes that take the steps of the simulation and are judged by its checkers."""

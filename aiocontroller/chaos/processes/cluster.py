@@ -1,10 +1,10 @@
-"""A cluster of real processes that breaks on command: ZooKeeper, brokers, controllers, and a proxy at every link.
+"""A cluster of real processes that fails on command: ZooKeeper, brokers, controllers, and a proxy on every link.
 
-Each process reaches ZooKeeper through a proxy of its own and is reached by the others through one more, so that a link
-can be cut, blocked or slowed for one process alone.  Everything listens on loopback and dies with the caller
+Each process reaches ZooKeeper through a proxy of its own, and the others reach it through another one, so that a link
+can be cut, blocked or slowed for one process alone.  Everything listens on loopback and ends with the caller
 (``cluster.processes``).
 
-    clients, brokers, controllers ──> front ──> PROCESS ──> proxy, one for each server ──> ZooKeeper
+    clients, brokers, controllers ──> front ──> PROCESS ──> one proxy per server ──> ZooKeeper
 """
 
 from __future__ import annotations
@@ -46,30 +46,30 @@ CONTROLLER_PROPERTIES = {
     "controller.socket.timeout.ms": "2000",
     "request.timeout.ms": "5000",
 }
-"""Quicker than Kafka's defaults, so that a fault is noticed within a storm."""
+"""Shorter than Kafka's defaults, so that the controller notices a fault within the time of a storm."""
 
 
 class NotWholeError(AioControllerError):
-    """Something did not come about in time; the message says what is missing."""
+    """The cluster did not become as expected in time; the message names what is missing."""
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run.  Times in milliseconds."""
+    """The processes to run, and their timeouts in milliseconds."""
 
     data_dir: Path
     brokers: int = 3
     controllers: int = 2
     ensemble: bool = False
-    """Three ZooKeeper servers instead of one."""
+    """Run three ZooKeeper servers instead of one."""
     kafka: bool = False
-    """Kafka's own brokers (3.9.1) instead of simulated ones."""
+    """Run Kafka's own brokers (3.9.1) instead of simulated ones."""
     session_timeout_ms: int = 4_000
     replica_lag_time_max_ms: int = 4_000
     controller_properties: Mapping[str, str] = {}
 
 
 class _Ready(msgspec.Struct, frozen=True):
-    """What a controller's ``controller.json`` says."""
+    """The content of a controller's ``controller.json``."""
 
     id: int
     pid: int
@@ -85,16 +85,16 @@ class Actor:
         self.id = id_
         self.folder = folder
         self.to_zookeeper = [FaultProxy(port) for port in zookeeper_ports]
-        # A broker that hears a request of the same epoch after what came later on another connection believes it, and
-        # nothing in Kafka's protocol tells: a deleted replica would be made again (docs/chaos.md, what is let pass).
+        # Kafka's protocol does not show that a request on an old connection is older than one of the same epoch on a
+        # new connection: a broker would create a deleted replica again (docs/chaos.md, "What the checks allow").
         self.front = LinkProxy(late=not name.startswith("broker"))
         self.wall_clock = WallClock(folder / "wall-clock")
-        """Of controllers; brokers and ZooKeeper have the machine's."""
+        """For controllers; brokers and ZooKeeper use the machine's clock."""
         self.child: Child | None = None
         self.paused = False
         self.meant_to_run = False
         self.ready = False
-        """It has said that it serves."""
+        """The process has reported that it serves requests."""
         self.http = ""
 
     async def open(self) -> None:
@@ -129,7 +129,7 @@ class Actor:
         return self.child
 
     def forget_clock(self) -> None:
-        """What the last process's clock has left on the machine."""
+        """Remove what the ended process's clock has left on the machine."""
         if self.child is not None and not self.running:
             self.wall_clock.forget(self.child.pid)
 
@@ -146,21 +146,21 @@ class Actor:
         self.paused = False
 
     def heal(self) -> None:
-        """Its links carry, and it goes on if it stood still."""
+        """Restore the actor's links, and resume it if it is suspended."""
         for proxy in self.proxies():
             proxy.thaw()
         self.send(signal.SIGCONT)
 
 
 class ProcessCluster:
-    """``start``, break it by ``chaos.processes.steps``, ``stop``; or ``async with``."""
+    """Use ``start``, ``chaos.processes.steps`` and ``stop``, or ``async with``."""
 
     def __init__(self, shape: Shape, world: World | None = None) -> None:
         self.shape = shape
         self.world = world or real_world()
         self.brokers: dict[int, Actor] = {}
         self.controllers: dict[int, Actor] = {}
-        """By number, from 1; their ids are ``FIRST_CONTROLLER_ID`` and up."""
+        """By number, from 1; their ids start at ``FIRST_CONTROLLER_ID``."""
         self.servers: list[EmbeddedZooKeeper] = []
         self.client: ZooKeeperClient
         self.zk: KafkaZkClient
@@ -178,7 +178,7 @@ class ProcessCluster:
         await self.stop()
 
     async def start(self) -> None:
-        """Until every process is ready; nothing is left behind when one is not."""
+        """Start every process and wait until all are ready.  If one fails, leave nothing running."""
         try:
             await self._start_zookeeper()
             self.client = ZooKeeperClient(self.zookeeper, world=self.world, session_timeout_s=20)
@@ -197,7 +197,7 @@ class ProcessCluster:
             raise
 
     async def stop(self) -> None:
-        """End everything; takes some seconds at most."""
+        """End all processes, within a few seconds."""
         if self._connected:
             self._connected = False
             await self.client.close()
@@ -224,11 +224,11 @@ class ProcessCluster:
         actor = group[number] = Actor(f"{name} {number}", id_, folder, [server.port for server in self.servers])
         await actor.open()
 
-    # -- where things are ------------------------------------------------------------------------------------------
+    # -- addresses ---------------------------------------------------------------------------------------------------
 
     @property
     def zookeeper(self) -> str:
-        """ZooKeeper itself, past all proxies."""
+        """ZooKeeper's own addresses, which bypass all proxies."""
         return ",".join(server.address for server in self.servers)
 
     @property
@@ -236,13 +236,13 @@ class ProcessCluster:
         return ",".join(actor.front.address for actor in self.brokers.values())
 
     async def active_controller(self) -> int | None:
-        """The number of the controller that ``/controller`` names."""
+        """Return the number of the controller that ``/controller`` names."""
         holder = await self.zk.get_controller(watch=False)
         named = getattr(holder, "controller_id", None)
         return next((number for number, actor in self.controllers.items() if actor.id == named), None)
 
     def leader_server(self) -> EmbeddedZooKeeper:
-        """The server that leads the ensemble, or the only one.  Blocks for up to two seconds a server."""
+        """Return the leader of the ensemble, or the only server.  Blocks for up to two seconds per server."""
         leader = self._ensemble.leader() if self._ensemble is not None else None
         return leader or self.servers[0]
 
@@ -309,7 +309,7 @@ class ProcessCluster:
     def _controller_command(self, actor: Actor) -> list[str]:
         properties = {
             **CONTROLLER_PROPERTIES,
-            # Kafka's brokers contend for the role as well, and may be first
+            # Kafka's brokers also contend for the role, and may win it first
             "aiocontroller.takeover.policy": "takeover" if self.shape.kafka else "wait",
             "zookeeper.session.timeout.ms": str(self.shape.session_timeout_ms),
             "advertised.listeners": f"PLAINTEXT://{actor.front.address}",
@@ -320,16 +320,17 @@ class ProcessCluster:
         command += ["--data", str(actor.folder)]
         return command + [part for key, value in properties.items() for part in ("--property", f"{key}={value}")]
 
-    # -- looking ---------------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------------------
 
     async def broker_status(self, number: int) -> BrokerStatus:
-        """What a simulated broker knows, asked past its proxy; OSError when it does not answer."""
+        """Return a simulated broker's status, bypassing its proxy.  Raises OSError if it does not answer."""
         port = self.brokers[number].front.target_port
         async with asyncio.timeout(HTTP_TIMEOUT_S):
             return await read_status(self.world, "127.0.0.1", port, with_metadata=True)
 
     async def ask(self, number: int, method: str, page: str) -> Any:
-        """A page of a controller's HTTP server; OSError or ``aiohttp.ClientError`` when it does not answer."""
+        """Request a page of a controller's HTTP server.  Raises OSError or ``aiohttp.ClientError`` if it does not
+        answer."""
         timeout = aiohttp.ClientTimeout(total=HTTP_TIMEOUT_S)
         async with aiohttp.ClientSession(timeout=timeout) as session:
             async with session.request(method, f"{self.controllers[number].http}{page}") as response:
@@ -337,7 +338,8 @@ class ProcessCluster:
                 return msgspec.json.decode(await response.read())
 
     async def until(self, missing: Callable[[], Awaitable[Iterable[str]]], within_s: float) -> float:
-        """Until ``missing`` yields nothing; the seconds that took.  NotWholeError when it takes too long."""
+        """Wait until ``missing`` yields nothing, and return the seconds that this took.  Raises NotWholeError after
+        ``within_s``."""
         began_s = self.world.clock.monotonic()
         while True:
             left = list(await missing())

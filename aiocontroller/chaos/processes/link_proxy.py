@@ -1,8 +1,8 @@
-"""A fault proxy in front of a broker or a controller that knows who is talking, so that a fault can be one link's.
+"""A fault proxy in front of a broker or a controller that identifies senders, so that a fault can affect one link.
 
-Kafka's requests carry no name of their sender, except for those that matter here: a control request begins with the
-controller's id, and AlterPartition and ControlledShutdown begin with the broker's.  A connection is known from its
-first such request on.
+Kafka's requests do not name their sender, except for those that matter here: a control request begins with the
+controller's id, and AlterPartition and ControlledShutdown begin with the broker's.  The proxy knows the sender of a
+connection from its first such request.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _BEGIN_WITH_ID = (
 
 
 def sender_of(frame: bytes) -> int | None:
-    """The id of the controller or the broker that sent a request (a frame with its length); None: it does not say."""
+    """Return the id of the controller or broker that sent a request (a frame with its length), or None if it is
+    unknown."""
     if len(frame) < 12 or int.from_bytes(frame[4:6], "big") not in _BEGIN_WITH_ID:
         return None
     try:
@@ -34,9 +35,9 @@ def sender_of(frame: bytes) -> int | None:
 
 
 class LinkProxy(FaultProxy):
-    """``blocked`` are ids whose requests do not get through: the first that shows one stops its connection.
+    """Blocks the requests of the senders in ``blocked``: the first that identifies one of them stops its connection.
 
-    With ``late`` what was held arrives when the link is healed; without, its connection ends instead.
+    When the link is healed, held data arrive if ``late`` is true; otherwise the connection ends.
     """
 
     def __init__(self, target_port: int = 0, *, late: bool) -> None:
@@ -44,7 +45,7 @@ class LinkProxy(FaultProxy):
         self.late = late
         self.blocked: set[int] = set()
         self.senders: dict[int, int] = {}
-        """Number of a connection -> who is at its other end."""
+        """The number of each connection -> its sender."""
         self.on_request = self._judge
 
     def _judge(self, link: int, xid: int, opcode: int, frame: bytes) -> Do:

@@ -1,4 +1,4 @@
-"""How long things took in a real run, by ZooKeeper's own clock: the times of its transactions."""
+"""Durations in a real run, by the times of ZooKeeper's transactions."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ _BROKERS = paths.broker_id(0).removesuffix("0")
 
 
 class Span(NamedTuple):
-    """Somebody was there: a broker was registered, a controller in office.  Times in ms since 1970; ``end_ms`` 0: it
-    still is."""
+    """The time in which a broker was registered or a controller was in office.
+
+    Times are in ms since 1970; ``end_ms`` 0 means that it still is.
+    """
 
     who: str
     start_ms: int
@@ -24,7 +26,7 @@ class Span(NamedTuple):
 
 
 class Times(msgspec.Struct, frozen=True):
-    """``count`` durations in seconds."""
+    """The distribution of ``count`` durations, in seconds."""
 
     what: str
     count: int
@@ -43,14 +45,15 @@ class Times(msgspec.Struct, frozen=True):
 
 
 class Measures:
-    """Fed with each transaction after the history has it."""
+    """The measurements of a run; ``see`` takes each transaction after the history has taken it."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
         self.vacancies_ms: list[int] = []
-        """``/controller`` gone -> won."""
+        """From the end of ``/controller`` to the next election."""
         self.leaderless_ms: list[int] = []
-        """A leader's registration gone -> another leader written; partitions that wait for their last replica too."""
+        """From the end of a leader's registration to the write of another leader, even if that waits for the last
+        replica."""
         self._open: dict[str, int] = {}
         self._holder = "controller"
         self._vacant_since_ms = 0
@@ -98,10 +101,10 @@ class Measures:
                 self.leaderless_ms.append(now_ms - since_ms)
                 del self._leaderless[partition]
             elif state.leader == dead and f"broker {dead}" in self._open:
-                del self._leaderless[partition]  # it came back before anybody had to be elected
+                del self._leaderless[partition]  # the broker came back before an election was needed
 
     def all_spans(self) -> list[Span]:
-        """Closed ones and those that last."""
+        """Return the spans that have ended and those that last."""
         lasting = [Span(self._holder if n == paths.CONTROLLER else n, since) for n, since in self._open.items()]
         return [*self.spans, *lasting]
 

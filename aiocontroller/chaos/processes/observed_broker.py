@@ -1,10 +1,10 @@
-"""A simulated broker that writes down what the checkers want to know of it: a process of a storm.
+"""A simulated broker that records what the checkers need from it; a process of a storm.
 
     python -m aiocontroller.chaos.processes.observed_broker (options of aiocontroller.cluster.simulated_broker)
 
-``DIR/observed-PID.jsonl`` holds an ``Observation`` a line: what it was told, what it asked of its controller, and what
-it was answered without an error.  ``replay`` plays them to the history that the simulation fills directly.
-SIGUSR1 fails the log directory with every second of its replicas.
+``DIR/observed-PID.jsonl`` holds one ``Observation`` per line: what the broker was told, what it asked of its
+controller, and which requests were answered without an error.  ``replay`` passes them to the history, which the
+simulation fills directly.  SIGUSR1 makes a log directory fail that holds every second replica of the broker.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from aiocontroller.cluster.simulated_broker import SimulatedBroker
 
 
 class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``what`` is ``asked``, ``told`` or ``acknowledged``; of what is asked, the broker is the leader."""
+    """``what`` is ``asked``, ``told`` or ``acknowledged``; the leader in what a broker asks is the broker itself."""
 
     what: str
     broker: int
@@ -33,7 +33,8 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ObservationLog:
-    """Stands where a ``ZNodeHistory`` stands in the simulation; each line is with the system before the next event."""
+    """Takes the place of the simulation's ``ZNodeHistory``; each line reaches the operating system before the next
+    event."""
 
     def __init__(self, path: Path, broker: int) -> None:
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by the process's end
@@ -45,15 +46,18 @@ class ObservationLog:
         self._write("asked", self._broker, partition, (self._broker, leader_epoch, isr, partition_epoch))
 
     def told(self, broker: int, partition: Partition, leadership: Leadership) -> None:
-        if self._last_told.get(partition) != leadership:  # said by LeaderAndIsr and UpdateMetadata alike
+        if self._last_told.get(partition) != leadership:  # LeaderAndIsr and UpdateMetadata say the same
             self._last_told[partition] = leadership
             self._write("told", broker, partition, leadership)
 
     def acknowledged(self, broker: int, partition: Partition, leadership: Leadership) -> None:
         self._write("acknowledged", broker, partition, leadership)
 
+    def replica_deleted(self, broker: int, partition: Partition) -> None:
+        """Ignore the deletion: its order among the changes in ZooKeeper is unknown."""
+
     def probe(self, name: str) -> None:
-        """Coverage of simulations only."""
+        """Ignore the probe: only simulations count coverage."""
 
     def _write(self, what: str, broker: int, partition: Partition, leadership: Leadership) -> None:
         try:

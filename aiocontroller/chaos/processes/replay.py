@@ -1,11 +1,13 @@
-"""What real processes left behind, played to the checkers of the simulation.
+"""Plays the records that real processes leave behind to the checkers of the simulation.
 
- * ZooKeeper's transaction log becomes the ``ZNodeHistory``: I1, I2, I3, I4, one leader, I8, at every change.
- * What brokers wrote down becomes what was asked, told and acknowledged: I3, I5.
- * Controllers' journals go through ``check_journal``: I2, I7, I12, bugs.
+ * ZooKeeper's transaction log becomes the ``ZNodeHistory``, which checks I1, I2, I3, I4, one leader and I8 at every
+   change.
+ * The brokers' records become what was asked, told and acknowledged: I3, I5.
+ * ``check_journal`` checks the controllers' journals: I2, I7, I12, bugs.
 
-``read`` may be called again and again while the processes run; it goes on where it ended.  The order within one call is
-that nobody is blamed for what is only half written: brokers first, then ZooKeeper, then what brokers asked meanwhile.
+``read`` may be called repeatedly while the processes run, and goes on where it ended.  It reads the brokers' records
+first, then ZooKeeper's log, then the brokers' requests of the meantime; in this order, records that are written only in
+part cause no false violation.
 """
 
 from __future__ import annotations
@@ -34,18 +36,19 @@ from aiocontroller.journal.records import Record, decode_record
 from aiocontroller.zookeeper import paths
 
 HEARD_WITHIN_MS = 2_000
-"""A broker that registered later may not be known to any controller yet."""
+"""A broker that registered less than this ago may be unknown to every controller."""
 _BROKERS = paths.broker_id(0).removesuffix("0")
 
 
 class Replay:
-    """``servers`` are the data folders of ZooKeeper's servers, the others those of the processes."""
+    """``servers`` are the data folders of ZooKeeper's servers; ``brokers`` and ``controllers`` those of the
+    processes."""
 
     def __init__(self, servers: Sequence[Path], brokers: Sequence[Path], controllers: Sequence[Path]) -> None:
         self._servers, self._brokers, self._controllers = servers, brokers, controllers
         self._nodes: set[str] = set()  # membership only
         self._registered: dict[int, tuple[int, int]] = {}
-        """Broker -> (its epoch, when it registered)."""
+        """Broker -> (its epoch, the time of its registration)."""
         self._read_bytes: dict[Path, int] = defaultdict(int)
         self._unplayed: list[Observation] = []
         self.history = ZNodeHistory(self._nodes.__contains__, self._broker_epoch)
@@ -56,7 +59,7 @@ class Replay:
         self.now_ms = 0
 
     def read(self) -> None:
-        """Play what was written since the last call."""
+        """Play what has been written since the last call."""
         heard = self._unplayed + list(self._observed())
         transactions = read_transactions(self._servers, self.last_zxid)
         self._unplayed = list(self._observed())
@@ -69,10 +72,10 @@ class Replay:
             if said.what != "asked":
                 getattr(self.history, said.what)(said.broker, (said.topic, said.partition), said.leadership)
         self.observations += len(heard)
-        self.now_ms = max(self.now_ms, time.time_ns() // 1_000_000)  # also where nothing has been written since
+        self.now_ms = max(self.now_ms, time.time_ns() // 1_000_000)  # even if nothing was written since
 
     def violations(self) -> list[str]:
-        """Everything so far, each once."""
+        """Return all violations so far, each once."""
         return list(dict.fromkeys([*map(str, self.history.violations), *self._journals()]))
 
     # -- ZooKeeper -------------------------------------------------------------------------------------------------
@@ -122,14 +125,14 @@ class Replay:
                     try:
                         yield msgspec.json.decode(line, type=Observation)
                     except msgspec.MsgspecError:
-                        pass  # torn by a kill; the next process writes a file of its own
+                        pass  # cut off by a kill; the next process writes a file of its own
 
     def _journals(self) -> Iterator[str]:
         for records in self.journals():
             yield from check_journal(records)
 
     def journals(self) -> Iterator[list[Record]]:
-        """The records of each controller process, in order."""
+        """Yield the records of each controller process, in order."""
         processes: dict[tuple[str, str], list[Record]] = defaultdict(list)
         for folder in self._controllers:
             for file in sorted((folder / "journal").glob("*journal-*.jsonl")):
@@ -142,10 +145,10 @@ class Replay:
 def _records(file: Path) -> Iterator[Record]:
     try:
         content = file.read_bytes()
-    except FileNotFoundError:  # completed, so renamed, in this moment
+    except FileNotFoundError:  # completed at this moment, and thus renamed
         content = file.with_name(file.name.removeprefix("_")).read_bytes()
     for line in content.splitlines():
         try:
             yield decode_record(line)
         except msgspec.MsgspecError:
-            pass  # torn by a kill
+            pass  # cut off by a kill

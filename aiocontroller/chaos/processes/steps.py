@@ -1,8 +1,8 @@
-"""What a plan's steps do to real processes: the words are the simulation's (``chaos.plan``), the means are signals,
-proxies and znodes.
+"""The steps of a plan on real processes.  They have the simulation's names (``chaos.plan``), and use signals, proxies
+and znodes.
 
-A word names its target (``kill_broker 2``, ``pause_controller active 6``); what is not named is drawn from the step's
-own seed.  Steps that need something that is not there (no broker runs) do nothing, as in the simulation.
+An argument names the step's target (``kill_broker 2``, ``pause_controller active 6``); missing arguments are drawn from
+the step's own seed.  A step whose target does not exist (no broker runs) does nothing, as in the simulation.
 """
 
 from __future__ import annotations
@@ -16,13 +16,22 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
+from aiocontroller.chaos.arguments import (
+    NAMES,
+    StepArgumentError,
+    assignment,
+    known_number,
+    naming,
+    partition,
+    replicas,
+    seconds,
+)
+from aiocontroller.chaos.background import ADMIN_TIMEOUT_S, PATIENCE_S, BackgroundTasks
 from aiocontroller.chaos.facts import EXPECT_WITHIN_S, judge
 from aiocontroller.chaos.fault_proxy import Do
 from aiocontroller.chaos.plan import Step
 from aiocontroller.chaos.processes.cluster import Actor, ProcessCluster
-from aiocontroller.chaos.processes.wholeness import process_facts
-from aiocontroller.chaos.under_way import ADMIN_TIMEOUT_S, PATIENCE_S, UnderWay
-from aiocontroller.chaos.words import NAMES, WordsError, amount, assignment, partition, replicas, seconds, understood
+from aiocontroller.chaos.processes.recovery_checks import process_facts
 from aiocontroller.chaos.zookeeper_model import MULTI
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.zookeeper import paths
@@ -31,38 +40,38 @@ from aiocontroller.zookeeper.znodes import encode_partitions, encode_reassignmen
 log = logging.getLogger(__name__)
 
 
-class ProcessSteps(UnderWay):
-    """``take`` a step after another; ``taken`` counts them."""
+class ProcessSteps(BackgroundTasks):
+    """Takes one step after another; ``taken`` counts them."""
 
     def __init__(self, cluster: ProcessCluster) -> None:
         super().__init__()
         self.cluster = cluster
         self.taken: Counter[str] = Counter()
         self.problems: list[str] = []
-        """What was expected and did not come about."""
+        """Expectations that were not met."""
         self.topics: dict[str, int] = {}
-        """Topics as the operator knows them -> number of partitions."""
+        """The topics that the operator has created -> their number of partitions."""
         self.chance = random.Random(0)
-        self._words: Sequence[str] = ()
+        self._arguments: Sequence[str] = ()
         self._repairs: dict[asyncio.TimerHandle, Callable[[], None]] = {}
         self._full: dict[Actor, tuple[int, int]] = {}
 
     async def take(self, step: Step) -> None:
         self.chance = random.Random(step.seed)
-        self._words = step.words
+        self._arguments = step.arguments
         method = getattr(self, f"step_{step.kind}", None)
         if method is None:
-            raise WordsError(f"{step.kind}: found a step that exists in simulations only")
+            raise StepArgumentError(f"{step.kind}: found a step that exists in simulations only")
         self.taken[step.kind] += 1
         log.info("%s", step)
-        with understood(step):
+        with naming(step):
             result = method()
             if result is not None:
                 await result
         await asyncio.sleep(step.pause_s)
 
     def _later(self, delay_s: float, repair: Callable[[], object]) -> None:
-        """At once when all is healed before."""
+        """Run ``repair`` after ``delay_s``, or earlier if everything is healed before."""
 
         def due() -> None:
             del self._repairs[timer]
@@ -71,17 +80,17 @@ class ProcessSteps(UnderWay):
         timer = asyncio.get_running_loop().call_later(delay_s, due)
         self._repairs[timer] = due
 
-    # -- whom --------------------------------------------------------------------------------------------------
+    # -- targets -----------------------------------------------------------------------------------------------
 
     def _named(self, group: dict[int, Actor], *, running: bool = True) -> Actor | None:
-        """The one that the first word names, else one of those that run (or of those that do not)."""
-        if self._words:
-            return group[amount(self._words[0], group)]
+        """Return the actor that the first argument names, otherwise one of those that run (or that do not run)."""
+        if self._arguments:
+            return group[known_number(self._arguments[0], group)]
         chosen = [actor for actor in group.values() if actor.running is running]
         return self.chance.choice(chosen) if chosen else None
 
     async def _controller(self) -> Actor | None:
-        word = self._words[0] if self._words else ""
+        word = self._arguments[0] if self._arguments else ""
         if word not in ("active", "standby"):
             return self._named(self.cluster.controllers)
         active = await self._active()
@@ -97,12 +106,12 @@ class ProcessSteps(UnderWay):
         return None if number is None else self.cluster.controllers[number]
 
     def _seconds(self, word: int, *choices: float) -> float:
-        return seconds(self._words[word]) if len(self._words) > word else self.chance.choice(choices)
+        return seconds(self._arguments[word]) if len(self._arguments) > word else self.chance.choice(choices)
 
     # -- the operator ------------------------------------------------------------------------------------------
 
     async def step_create_topic(self) -> None:
-        name, *lists = self._words or [""]
+        name, *lists = self._arguments or [""]
         free = [known for known in NAMES if known not in self.topics]
         if not name and not free:
             return
@@ -145,7 +154,7 @@ class ProcessSteps(UnderWay):
             await self._administer(self.cluster.zk.propagate_isr_changes(partitions))
 
     async def step_elect_preferred(self) -> None:
-        if partitions := [partition(word) for word in self._words] or self._partitions(3):
+        if partitions := [partition(word) for word in self._arguments] or self._partitions(3):
             data = encode_partitions(partitions)
             await self._administer(self.cluster.client.create(paths.PREFERRED_REPLICA_ELECTION, data))
 
@@ -154,7 +163,7 @@ class ProcessSteps(UnderWay):
     async def step_reassign(self) -> None:
         ids = sorted(self.cluster.brokers)
         targets = {
-            partition(name): replicas(to) for name, to in zip(self._words[::2], self._words[1::2], strict=True)
+            partition(name): replicas(to) for name, to in zip(self._arguments[::2], self._arguments[1::2], strict=True)
         } or {tp: tuple(self.chance.sample(ids, self.chance.randint(1, len(ids)))) for tp in self._partitions(3)}
         if targets:
             data = encode_reassignment(targets)
@@ -163,8 +172,8 @@ class ProcessSteps(UnderWay):
     step_reassign_by_znode = step_reassign
 
     def _topic(self) -> str | None:
-        if self._words:
-            return self._words[0]
+        if self._arguments:
+            return self._arguments[0]
         return self.chance.choice(sorted(self.topics)) if self.topics else None
 
     def _partitions(self, most: int) -> list[TopicPartition]:
@@ -182,7 +191,7 @@ class ProcessSteps(UnderWay):
             await self._administer(actor.stop(ADMIN_TIMEOUT_S))
 
     async def step_bounce_broker(self) -> None:
-        """Gone and back, with a new epoch, while the controller does not look."""
+        """Restart a broker with a new epoch before the controller notices."""
         actor, active = self._named(self.cluster.brokers), await self._active()
         if actor is None or not actor.running:
             return
@@ -197,7 +206,8 @@ class ProcessSteps(UnderWay):
                 active.send(signal.SIGCONT)
 
     def step_fail_log_dir(self) -> None:
-        """Only of one that has registered: a process that still starts would be killed by the signal."""
+        """Make a log directory fail, if the broker is registered: the signal would kill a process that is still
+        starting."""
         actor = self._named(self.cluster.brokers)
         if actor is not None and actor.ready and not self.cluster.shape.kafka:
             actor.send(signal.SIGUSR1)
@@ -222,7 +232,7 @@ class ProcessSteps(UnderWay):
     async def _start(self, start: Callable[[int], Awaitable[None]], number: int) -> None:
         try:
             await start(number)
-        except Exception as error:  # it may be killed, or ZooKeeper be down, before it is ready
+        except Exception as error:  # it may be killed, or ZooKeeper may be down, before it is ready
             log.info("not started: %s", str(error).partition("\n")[0])
 
     # -- controllers -------------------------------------------------------------------------------------------
@@ -242,7 +252,7 @@ class ProcessSteps(UnderWay):
             await self._administer(self.cluster.ask(number, "POST", "/debug/expire-session"))
 
     async def step_pause_controller(self) -> None:
-        """Often longer than its session."""
+        """Suspend a controller, often for longer than its session lasts."""
         if (actor := await self._controller()) is not None:
             self._pause(actor, self._seconds(1, 0.5, 2.0, 6.0, 10.0))
 
@@ -257,13 +267,13 @@ class ProcessSteps(UnderWay):
         async def raise_it() -> None:
             found = await self.cluster.zk.get_controller_epoch()
             if found is not None:
-                value = int(self._words[0]) if self._words else found[0] + 1
+                value = int(self._arguments[0]) if self._arguments else found[0] + 1
                 await self.cluster.client.set(paths.CONTROLLER_EPOCH, b"%d" % value, found[1])
 
         await self._administer(raise_it())
 
     async def step_trap_controller(self) -> None:
-        """Something happens at one of the next fenced writes of the controller in office."""
+        """Strike at one of the active controller's next fenced writes."""
         actor = await self._active()
         if actor is None:
             return
@@ -291,16 +301,16 @@ class ProcessSteps(UnderWay):
             self._begin(self._start(self.cluster.start_controller, number))
 
     async def step_jump_clock(self) -> None:
-        """Somebody sets a controller's wall clock, forwards or back, where the machine allows that."""
+        """Set a controller's wall clock forwards or back, if the machine allows it."""
         actor = self._named(self.cluster.controllers)
         if actor is not None and not actor.wall_clock.jump(self.chance.choice((-86_400, -5, 5, 3_600))):
             self.taken["jump_clock"] -= 1
             self.taken["jump_clock: cannot be done here (no libfaketime)"] += 1
 
     async def step_fill_disk(self) -> None:
-        """Nothing that the controller writes to its disk succeeds any more: its journal has to wait.
+        """Make all disk writes of a controller fail, so that its journal has to wait.
 
-        Only of one that serves: a start that cannot even write its log fails, and is to be tried again.
+        This affects only a controller that serves requests: one that cannot write its log does not start.
         """
         actor = await self._controller()
         if actor is not None and actor.child is not None and actor.running and actor.ready and actor not in self._full:
@@ -316,13 +326,16 @@ class ProcessSteps(UnderWay):
     # -- links and ZooKeeper -----------------------------------------------------------------------------------
 
     async def step_block(self) -> None:
-        """Between one broker and the controller in office: what either asks of the other does not arrive."""
+        """Block requests from the active controller to one broker.
+
+        If the step names the broker, and otherwise half of the time, also block requests from the broker.
+        """
         cluster = self.cluster
         broker = self._named(cluster.brokers)
         controller = await self._active() or self._one_of(cluster.controllers)
         if broker is not None and controller is not None:
             broker.front.blocked.add(controller.id)
-            if self.chance.random() < 0.5 or self._words:
+            if self.chance.random() < 0.5 or self._arguments:
                 controller.front.blocked.add(broker.id)
 
     def _one_of(self, group: dict[int, Actor]) -> Actor | None:
@@ -330,7 +343,7 @@ class ProcessSteps(UnderWay):
         return self.chance.choice(running) if running else None
 
     def step_block_brokers(self) -> None:
-        """A broker is reached by nobody over the connections that there are; new ones work."""
+        """Freeze the existing connections to a broker; new ones work."""
         if (actor := self._named(self.cluster.brokers)) is not None:
             actor.front.freeze()
 
@@ -341,7 +354,7 @@ class ProcessSteps(UnderWay):
             self.chance.choice([*actor.to_zookeeper, actor.front]).delay_s = self.chance.choice((0.2, 0.8))
 
     def step_heal(self) -> None:
-        """Links carry again; who stands still goes on standing still."""
+        """Restore all links; suspended processes stay suspended."""
         for actor in [*self.cluster.brokers.values(), *self.cluster.controllers.values()]:
             for proxy in actor.proxies():
                 proxy.thaw()
@@ -349,7 +362,7 @@ class ProcessSteps(UnderWay):
                 proxy.on_request = None
 
     async def heal_everything(self) -> None:
-        """Links carry, who stands still goes on, the dead return; what was begun has ended."""
+        """Restore all links, resume and restart all processes, and wait for background work to end."""
         for timer, repair in list(self._repairs.items()):
             timer.cancel()
             repair()
@@ -369,7 +382,7 @@ class ProcessSteps(UnderWay):
         await asyncio.gather(*starts)
 
     async def step_restart_zookeeper(self) -> None:
-        """The only server, or the one that leads."""
+        """Restart the leading ZooKeeper server, or the only one."""
         server = await asyncio.to_thread(self.cluster.leader_server)
         if server.running:
             server.kill()
@@ -377,15 +390,16 @@ class ProcessSteps(UnderWay):
             self._begin(self._start(lambda _: server.start_async(), 0))
 
     async def step_pause_zookeeper(self) -> None:
-        """It takes connections and says nothing, as under a long garbage collection or a stalled disk."""
+        """Suspend ZooKeeper: connections succeed and requests get no answer, as in a long garbage collection or disk
+        stall."""
         server = await asyncio.to_thread(self.cluster.leader_server)
         server.suspend()
         self._later(self._seconds(0, 0.5, 2.0, 6.0), server.resume)
 
     async def step_expect(self) -> None:
-        """What must hold, now or soon."""
+        """Wait until the expectation holds, for EXPECT_WITHIN_S at most."""
         until_s = time.monotonic() + EXPECT_WITHIN_S
-        while (wrong := judge(self._words, await process_facts(self.cluster))) is not None:
+        while (wrong := judge(self._arguments, await process_facts(self.cluster))) is not None:
             if time.monotonic() > until_s:
                 self.problems.append(wrong)
                 return
@@ -394,7 +408,7 @@ class ProcessSteps(UnderWay):
     async def step_wait(self) -> None:
         await asyncio.sleep(self._seconds(0, 1.0, 3.0, 5.0))
 
-    # -- in common ---------------------------------------------------------------------------------------------
+    # -- helpers -----------------------------------------------------------------------------------------------
 
     def _pause(self, actor: Actor, duration_s: float) -> None:
         if actor.running and not actor.paused:
@@ -402,7 +416,7 @@ class ProcessSteps(UnderWay):
             self._later(duration_s, lambda: actor.send(signal.SIGCONT))
 
     def _keep_from_zookeeper(self, actor: Actor) -> None:
-        """For longer than its session lasts."""
+        """Keep an actor from ZooKeeper for longer than its session lasts."""
         for proxy in actor.to_zookeeper:
             proxy.hang = True
             proxy.cut_all()

@@ -1,11 +1,11 @@
 """A storm: faults from a seed against real processes, in rounds.
 
-A round is some twenty steps, drawn from the seed and its number; then everything is healed, and within bounded time the
-cluster must be whole; then what ZooKeeper, brokers and controllers wrote down goes through the checkers (``replay``).
-So a violation is known to the round, and a lost watch is not hidden by the next change.
+A round takes about twenty steps, drawn from the seed and the round's number.  Then the storm heals everything, the
+cluster must become whole within bounded time, and the checkers examine what ZooKeeper, brokers and controllers have
+recorded (``replay``).  So each violation is assigned to a round, and a lost watch is not hidden by the next change.
 
-The seed decides what is done and when it is asked for.  How the operating system interleaves it is its own affair:
-a violation is found in what was recorded, and replayed, if at all, as a scenario in the simulation.
+The seed determines the steps and their times, but not how the operating system interleaves the processes: violations
+are found in the records, and may be reproduced as a scenario in the simulation.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ import msgspec
 from aiocontroller.chaos.plan import Step
 from aiocontroller.chaos.processes.cluster import Actor, ProcessCluster, Shape
 from aiocontroller.chaos.processes.measures import Span, Times
+from aiocontroller.chaos.processes.recovery_checks import process_missing
 from aiocontroller.chaos.processes.replay import Replay
 from aiocontroller.chaos.processes.steps import ProcessSteps
-from aiocontroller.chaos.processes.wholeness import process_missing, strays
 from aiocontroller.journal.records import Record
 
 ROUND_S = 25.0
 WHOLE_WITHIN_S = 120.0
 QUIET_S = 1.0
-"""A cluster that is whole must still be so after this, with nothing written meanwhile."""
+"""A whole cluster must still be whole after this time, with no writes meanwhile."""
 FIRST_TOPICS = 3
 PAUSES_S = (0.0, 0.05, 0.3, 1.0, 2.0)
 
@@ -69,19 +69,19 @@ WEIGHTS = {
     "heal": 3,
     "wait": 3,
 }
-"""How often each kind of step is drawn; each round does without a quarter of the faults, as a seed's swarm does."""
+"""How often each kind of step is drawn; each round omits a quarter of the faults, at random."""
 ALWAYS = frozenset({"create_topic", "reassign", "start_broker", "start_controller", "heal", "wait"})
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """Something that was done, ``at_s`` after the beginning."""
+    """A step or a milestone, ``at_s`` after the start."""
 
     at_s: float
     what: str
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What a storm came to.  ``examined`` counts what the checkers saw."""
+    """The result of a storm; ``examined`` counts what the checkers saw."""
 
     seed: int
     seconds: float
@@ -95,8 +95,10 @@ class Verdict(msgspec.Struct, frozen=True):
     violations: list[str]
     examined: dict[str, int]
     suspicions: dict[str, int] = {}
-    """What early detection did, e.g. ``broker: alarm`` (docs/journal.md).  A false alarm is also a broker that was
-    suspended or cut off by the storm and came back."""
+    """The actions of early detection, such as ``broker: alarm`` (docs/journal.md).
+
+    A false alarm may concern a broker that the storm suspended or cut off and that came back.
+    """
     moments: list[Moment] = []
     spans: list[Span] = []
     began_ms: int = 0
@@ -107,7 +109,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def draw_round(seed: int, number: int) -> list[Step]:
-    """The steps of a round, whatever happened before."""
+    """Draw the steps of a round, independent of earlier rounds."""
     chance = random.Random(f"storm {seed} {number}")
     kinds = [kind for kind in WEIGHTS if kind in ALWAYS or chance.random() < 0.75]
     weights = [WEIGHTS[kind] for kind in kinds]
@@ -119,7 +121,7 @@ def draw_round(seed: int, number: int) -> list[Step]:
 
 
 class Storm:
-    """``run`` it once.  ``steps`` are played as the only round; without them rounds are drawn until time is up."""
+    """Runs once.  ``steps`` are played as the only round; without them, rounds are drawn until time is up."""
 
     def __init__(
         self,
@@ -187,7 +189,10 @@ class Storm:
         )
 
     def _look_for_the_fallen(self) -> None:
-        """Who ended without being told to.  A broker whose id is taken gives up, as Kafka's does."""
+        """Report processes that ended without being told to.
+
+        A broker whose id is taken exits on purpose, as Kafka's does.
+        """
         for actor in [*self.cluster.brokers.values(), *self.cluster.controllers.values()]:
             if actor.meant_to_run and not actor.running:
                 actor.meant_to_run = False
@@ -206,7 +211,7 @@ class Storm:
     # -- the healing phase -----------------------------------------------------------------------------------------
 
     async def _must_become_whole(self) -> bool:
-        """Whole, and still whole after a while in which nothing was written."""
+        """Wait until the cluster is whole and still is after QUIET_S without writes."""
         deadline_s = self._passed_s + WHOLE_WITHIN_S
         quiet_since_s, writes = 0.0, -1
         while True:
@@ -226,13 +231,13 @@ class Storm:
             await asyncio.sleep(0.2)
 
     async def _raise_the_dead(self) -> None:
-        """Brokers that need an operator: a failed disk, or replicas that nobody told them to give up."""
+        """Restart brokers with a failed disk, which would need an operator."""
         for number, actor in self.cluster.brokers.items():
             try:
                 status = await self.cluster.broker_status(number) if actor.running else None
             except (OSError, TimeoutError):
                 continue
-            if status is not None and (status.failed or strays(status, self._replay.history)):
+            if status is not None and status.failed:
                 actor.kill()
                 status = None
             if status is None:
@@ -275,7 +280,7 @@ class Storm:
 
 
 def _failovers_ms(journal: Sequence[Record]) -> list[float]:
-    """How long the steps of each term's beginning took together."""
+    """Return the duration of each term's failover, the sum of its steps."""
     taken: dict[int, float] = {}
     for record in journal:
         if record.kind == "failover":

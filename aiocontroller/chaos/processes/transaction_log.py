@@ -1,10 +1,10 @@
-"""ZooKeeper's own record of every change: its transaction log, read from the servers' folders.
+"""Reads ZooKeeper's transaction log from the folders of its servers.
 
-Each entry has the session that wrote, the zxid, the time, and what was done, the checks of a multi included.  So the
-history of a real run is as complete and as ordered as that of a simulated one, and nothing had to watch it.
+Each entry has the session that wrote, the zxid, the time and the operations, including the checks of a multi.  So the
+history of a real run is as complete and ordered as that of a simulated one, without an observer at run time.
 
-Format (ZooKeeper 3.6 to 3.9, ``FileTxnLog``): a header of 16 bytes beginning with ``ZKLG``; then checksum (8 bytes),
-length (4), the entry, ``B``; zeros after the last.
+Format (ZooKeeper 3.6 to 3.9, ``FileTxnLog``): a header of 16 bytes that begins with ``ZKLG``; then for each entry a
+checksum (8 bytes), the length (4), the entry and ``B``; zeros after the last entry.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ENTRY = struct.Struct(">qiqqi")
 
 
 class Change(NamedTuple):
-    """What happened to one znode; ``kind`` is CREATE, SET_DATA, DELETE or CHECK (whose version is not told)."""
+    """A change of one znode; ``kind`` is CREATE, SET_DATA, DELETE or CHECK (without the checked version)."""
 
     kind: int
     path: str
@@ -39,7 +39,7 @@ class Change(NamedTuple):
 
 
 class Transaction(NamedTuple):
-    """``session`` is the one that wrote, or ended; ``time_ms`` is the server's, since 1970."""
+    """``session`` is the session that wrote or ended; ``time_ms`` is the server's time since 1970."""
 
     zxid: int
     session: int
@@ -49,9 +49,10 @@ class Transaction(NamedTuple):
 
 
 def read_transactions(folders: Sequence[Path], after_zxid: int = 0) -> list[Transaction]:
-    """All that was committed, in order; ``folders`` are the servers' data folders (with ``version-2``).
+    """Return all committed transactions, in order; ``folders`` are the servers' data folders (with ``version-2``).
 
-    A proposal that only a dead leader wrote down is none: of several servers two must have it, or something later.
+    With several servers, a transaction counts as committed if at least two servers have it or a later one of the same
+    leader: a dead leader may have logged a proposal that was never committed.
     """
     found: dict[int, bytes] = {}
     held: Counter[int] = Counter()
@@ -70,7 +71,7 @@ def _logs(folder: Path) -> list[Path]:
 
 
 def _entries(log: Path, after_zxid: int) -> Iterator[tuple[int, bytes]]:
-    """Whole entries; the last may still be being written."""
+    """Yield complete entries; the last one may still be being written."""
     content = log.read_bytes()
     if content[:4] != MAGIC:
         return
@@ -93,7 +94,7 @@ def _decode(entry: bytes) -> Transaction:
         changes = tuple(Change(DELETE, path) for path in body.strings())
     elif kind == MULTI:
         parts = [(body.int32(), body.buffer() or b"") for _ in range(body.int32())]
-        # of a refused multi the operations before the refused one stand there as they were asked for
+        # a refused multi is logged with the operations before the refused one, as they were requested
         refused = any(part == ERROR for part, _ in parts)
         changes = () if refused else tuple(change for part, data in parts for change in _changes(part, Reader(data)))
     else:
@@ -102,7 +103,7 @@ def _decode(entry: bytes) -> Transaction:
 
 
 def _changes(kind: int, body: Reader) -> Iterator[Change]:
-    """None for what changes no data: sessions, refusals, ACLs."""
+    """Yield the changes of an operation; none for sessions, refusals and ACLs."""
     if kind in (CREATE, CREATE2):
         path, data = body.string(), body.buffer()
         for _ in range(body.int32()):

@@ -1,6 +1,6 @@
-"""A process's wall clock that can be set from outside, by libfaketime where that is installed (Debian: ``faketime``).
+"""A process's wall clock that can be set from outside by libfaketime, if that is installed (Debian: ``faketime``).
 
-Only what tells the time of day jumps; the monotonic clock, by which everything is decided, goes on.
+Only the time of day jumps.  The monotonic clock, on which all decisions depend, is unaffected.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ NOTICED_AFTER_S = 1
 
 
 def find_library() -> Path | None:
-    """``$LIBFAKETIME``, or where distributions put it; None: clocks cannot be set on this machine."""
+    """Return ``$LIBFAKETIME`` or the path where distributions install it; None if clocks cannot be set on this
+    machine."""
     places = [os.environ["LIBFAKETIME"]] if "LIBFAKETIME" in os.environ else LIBRARIES
     return next((path for path in map(Path, places) if path.exists()), None)
 
 
 class WallClock:
-    """Of processes that are started with ``env``; without the library it is the machine's own."""
+    """The wall clock of processes started with ``env``; without the library, it is the machine's clock."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -46,7 +47,8 @@ class WallClock:
         }
 
     def jump(self, seconds: int) -> bool:
-        """Forwards, or back; processes notice within NOTICED_AFTER_S.  False where clocks cannot be set."""
+        """Move the clock by ``seconds``; processes notice within NOTICED_AFTER_S. Return False if clocks cannot be
+        set."""
         if self._library is None:
             return False
         self.offset_s += seconds
@@ -54,12 +56,12 @@ class WallClock:
         return True
 
     def forget(self, pid: int) -> None:
-        """The library leaves files behind for a process that was killed."""
+        """Remove the files that the library leaves behind for a killed process."""
         for name in (f"faketime_shm_{pid}", f"sem.faketime_sem_{pid}"):
             (SHARED_MEMORY / name).unlink(missing_ok=True)
 
     def _write(self) -> None:
-        # Replaced, not rewritten: whoever reads it between two bytes would take what is there for an offset.
+        # Replaced atomically: a process would take a partly written file for another offset.
         fresh = self._file.with_suffix(".new")
         fresh.write_text(f"{self.offset_s:+d}\n", "utf-8")
         fresh.replace(self._file)

@@ -1,1 +1,1 @@
-"""What a plan's steps do to a simulated cluster."""
+"""The steps of a plan on a simulated cluster."""

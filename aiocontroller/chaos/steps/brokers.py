@@ -1,19 +1,19 @@
-"""Faults of brokers, and their return."""
+"""Faults and restarts of brokers."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aiocontroller.chaos.arguments import known_number
 from aiocontroller.chaos.facts import named
-from aiocontroller.chaos.steps.taking import StepTaker
-from aiocontroller.chaos.words import amount
+from aiocontroller.chaos.steps.base import StepTaker
 
 if TYPE_CHECKING:
     from aiocontroller.chaos.simulation import Process
 
 
 class BrokerSteps(StepTaker):
-    """What happens to one broker, or to all."""
+    """Steps for one broker or for all brokers."""
 
     def step_kill_broker(self) -> None:
         broker = self._one(self.simulation.brokers)
@@ -21,7 +21,7 @@ class BrokerSteps(StepTaker):
             self.simulation.kill(self.simulation.brokers.pop(broker)[1])
 
     def step_bounce_broker(self) -> None:
-        """Dead and back at once, within one look of the controller: its session is ended for it."""
+        """Restart a broker before the controller notices; the step ends its session."""
         broker = self._one(self.simulation.brokers)
         if broker is not None:
             process, actor = self.simulation.brokers.pop(broker)
@@ -55,13 +55,13 @@ class BrokerSteps(StepTaker):
         self._pause(self.simulation.brokers, (1.0, 3.0, 8.0))
 
     def step_trap_broker(self) -> None:
-        """A broker dies when it has taken a control request, before it answers."""
+        """Kill a broker after it has accepted a control request and before it answers."""
         simulation = self.simulation
         apis = ("LeaderAndIsr", "StopReplica", "StopReplica", "UpdateMetadata")
-        words = self._rest()
-        only = amount(words[0], range(1, simulation.plan.brokers + 1)) if words else None
-        api = words[1] if len(words) > 1 else self.chance.choice(apis)
-        countdown = 1 if words else self.chance.randint(1, 3)
+        arguments = self._rest()
+        only = known_number(arguments[0], range(1, simulation.plan.brokers + 1)) if arguments else None
+        api = arguments[1] if len(arguments) > 1 else self.chance.choice(apis)
+        countdown = 1 if arguments else self.chance.randint(1, 3)
 
         def heard(broker: int, heard_api: str) -> None:
             nonlocal countdown
@@ -73,7 +73,7 @@ class BrokerSteps(StepTaker):
         simulation.heard = heard
 
     def step_slow_disk(self) -> None:
-        """A broker takes its time for what touches its disk: LeaderAndIsr and StopReplica; until all is healed."""
+        """Make a broker slow at requests that touch its disk (LeaderAndIsr and StopReplica) until it is healed."""
         broker = self._one(self.simulation.brokers)
         delay_s = self._seconds(0.1, 0.5, 1.5)
         if broker is not None:
@@ -81,7 +81,7 @@ class BrokerSteps(StepTaker):
             self.simulation.brokers[broker][0].disk_delay_s = delay_s
 
     def step_deafen_broker(self) -> None:
-        """Its listener is closed for a while, and its connections end: it lives, and seems to be dead."""
+        """Close a live broker's listener for a time and end its connections, so that it seems to be dead."""
         broker = self._one(self.simulation.brokers)
         if broker is not None:
             made, process = self.simulation.brokers[broker]
@@ -109,7 +109,7 @@ class BrokerSteps(StepTaker):
             await self.simulation.clock.sleep(self.chance.choice((0.5, 1.5)))
 
     def step_hush_broker(self) -> None:
-        """What it says does not reach the controllers, who still reach it: a partition in one direction."""
+        """Partition the network one way: the broker's packets do not reach the controllers, but theirs reach it."""
         broker = self._one(self.simulation.brokers)
         if broker is not None:
             name = self.simulation.brokers[broker][1].host.name
@@ -117,7 +117,10 @@ class BrokerSteps(StepTaker):
                 self.simulation.network.block(name, process.host.name)
 
     def step_freeze_leader(self) -> None:
-        """Longer than silence may last, shorter than a session: it wakes up as a leader that is none any more."""
+        """Suspend a broker for longer than early detection tolerates silence, but for less than a session.
+
+        It wakes up believing that it still leads its partitions.
+        """
         self._pause(self.simulation.brokers, (0.9, 1.5, 2.2))
 
     def step_freeze_all_brokers(self) -> None:

@@ -1,19 +1,19 @@
-"""Faults of controllers, and their return; traps at their writes."""
+"""Faults and restarts of controllers; traps at their writes."""
 
 from __future__ import annotations
 
 import msgspec
 
+from aiocontroller.chaos.arguments import StepArgumentError, known_number
 from aiocontroller.chaos.observed_zookeeper import Trap
-from aiocontroller.chaos.steps.taking import StepTaker
-from aiocontroller.chaos.words import WordsError, amount
+from aiocontroller.chaos.steps.base import StepTaker
 from aiocontroller.chaos.zookeeper_model import Connection, Session
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.znodes import encode_partition_states
 
 
 class ControllerSteps(StepTaker):
-    """What happens to controllers, and to what they wrote."""
+    """Steps for controllers, and for their writes."""
 
     def step_kill_controller(self) -> None:
         controller = self._one(self.simulation.controllers)
@@ -29,11 +29,11 @@ class ControllerSteps(StepTaker):
         self._cut(self.simulation.controllers)
 
     def step_pause_controller(self) -> None:
-        """Often longer than its session."""
+        """Suspend a controller, often for longer than its session lasts."""
         self._pause(self.simulation.controllers, (0.5, 2.0, 6.0, 10.0))
 
     def step_hush_controller(self) -> None:
-        """What the controllers say to each other is lost; brokers and ZooKeeper hear them."""
+        """Lose the packets between controllers; brokers and ZooKeeper still receive theirs."""
         hosts = [process.host.name for _, process in self.simulation.controllers.values()]
         for one in hosts:
             for other in hosts:
@@ -41,20 +41,21 @@ class ControllerSteps(StepTaker):
                     self.simulation.network.block(one, other)
 
     async def step_delete_controller_znode(self) -> None:
-        """An operator's way to move the role."""
+        """Delete ``/controller``, as operators do to force an election."""
         await self._administer(self.simulation.zk.client.delete(paths.CONTROLLER))
 
     async def step_rewrite_controller_epoch(self) -> None:
-        """Somebody raises the epoch by hand, as Kafka's notes on a rollback from KRaft have it: all fences are void."""
+        """Raise the epoch by hand, as Kafka's notes on a rollback from KRaft describe; this voids all fences."""
         node = self.simulation.model.tree.nodes.get(paths.CONTROLLER_EPOCH)
         if node is not None:
-            value = int(self._words.popleft()) if self._words else int(node.data or b"0") + 1
+            value = int(self._arguments.popleft()) if self._arguments else int(node.data or b"0") + 1
             higher = b"%d" % value
             await self._administer(self.simulation.zk.client.set(paths.CONTROLLER_EPOCH, higher, node.version))
 
     async def step_kraft_rollback(self) -> None:
-        """A KRaft controller of this epoch has led the cluster, written it into every state, and is gone again."""
-        epoch, simulation = int(self._words.popleft()), self.simulation
+        """Leave the cluster as after a KRaft controller that led it with this epoch and wrote the epoch into every
+        state."""
+        epoch, simulation = int(self._arguments.popleft()), self.simulation
         for (topic, number), state in sorted(simulation.history.states.items()):
             node = simulation.model.tree.nodes[paths.topic_partition_state(topic, number)]
             left = msgspec.structs.replace(state, controller_epoch=epoch)
@@ -64,7 +65,7 @@ class ControllerSteps(StepTaker):
             broker.replicas.controller_epoch = epoch
 
     def step_jump_clock(self) -> None:
-        """Somebody sets a controller's wall clock, forwards or back; no decision may depend on it."""
+        """Set a controller's wall clock forwards or back; no decision may depend on it."""
         controller = self._one(self.simulation.controllers)
         if controller is not None:
             self.simulation.history.probe("wall clock set")
@@ -72,12 +73,12 @@ class ControllerSteps(StepTaker):
             host.wall_jump_s += self.chance.choice((-86_400.0, -5.0, 5.0, 3_600.0))
 
     def step_crash_at_await(self) -> None:
-        """Whoever comes to the n-th await point of a handler from now is killed there."""
+        """Kill the controller whose handler reaches the n-th await point from now."""
         drawn = self.chance.choice((1, 2, 3, 5, 8, 13, 21, 34, 55))
-        self.simulation.crash_in = int(self._words.popleft()) if self._words else drawn
+        self.simulation.crash_in = int(self._arguments.popleft()) if self._arguments else drawn
 
     def step_trap_controller(self) -> None:
-        """Something happens at one of the next writes of whichever controller writes then."""
+        """Strike at one of the next writes of any controller."""
         strikes = {
             "lose": self._lose,
             "kill": self._kill_writer,
@@ -85,21 +86,21 @@ class ControllerSteps(StepTaker):
             "freeze": self._freeze,
             "depose": self._depose,
         }
-        if words := self._rest():  # what, at which write, and whether before it is applied
-            what, number, *when = words
+        if arguments := self._rest():  # the strike, the number of the write, and whether to strike before it is applied
+            what, number, *when = arguments
             if what not in strikes:
-                raise WordsError(f"found {what!r}, expected one of {', '.join(strikes)}")
+                raise StepArgumentError(f"found {what!r}, expected one of {', '.join(strikes)}")
             self.simulation.model.traps.append(Trap(int(number), when == ["before"], strikes[what]))
             return
         what = self.chance.choice(("lose", "lose", "kill", "expire", "freeze", "depose", "depose"))
-        # early ones strike the failover that an election begins
+        # a small countdown strikes the failover that follows an election
         countdown = self.chance.choice((1, 1, 1, 2, 2, 3, 4, 6, 8, 12))
         self.simulation.model.traps.append(Trap(countdown, self.chance.random() < 0.4, strikes[what]))
         if self.chance.random() < 0.5:
             self.step_expire_controller()
 
     def arm_crash(self, number: int, *, before: bool) -> None:
-        """Whoever makes the ``number``-th write from now is killed at it, and another begins in its place."""
+        """Kill the controller that makes the ``number``-th write from now, and start another one."""
 
         def strike(connection: Connection, session: Session) -> None:
             self._kill_writer(connection, session)
@@ -116,7 +117,7 @@ class ControllerSteps(StepTaker):
         connection.end()
 
     def _depose(self, connection: Connection, session: Session) -> None:
-        """Another may take the role while the writer, which hears everything late, goes on with what it was doing."""
+        """Let another controller take the role; the writer hears of it late and meanwhile continues its work."""
         simulation = self.simulation
         simulation.model.remove(paths.CONTROLLER, simulation.zookeeper.now_ms())
         for service, process in simulation.controllers.values():
@@ -131,7 +132,7 @@ class ControllerSteps(StepTaker):
                 self.simulation.kill(process)
 
     def _freeze(self, connection: Connection, session: Session) -> None:
-        """It stands still with a write under way, for longer than its session."""
+        """Freeze the controller with a write in flight, for longer than its session lasts."""
         for service, process in self.simulation.controllers.values():
             if service.client.session_id == session.id:
                 self._pause_process(process, 6.0)
@@ -140,7 +141,7 @@ class ControllerSteps(StepTaker):
         simulation = self.simulation
         numbers = range(1, simulation.plan.controllers + 1)
         missing: dict[int, None] = {c: None for c in numbers if c not in simulation.controllers}
-        word = self._words.popleft() if self._words else ""
-        controller = amount(word, numbers) if word else self._one(missing)
+        word = self._arguments.popleft() if self._arguments else ""
+        controller = known_number(word, numbers) if word else self._one(missing)
         if controller in missing and controller is not None:
             simulation.start_controller(controller)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from aiocontroller.chaos.steps.taking import StepTaker
-from aiocontroller.chaos.words import amount
+from aiocontroller.chaos.arguments import known_number
+from aiocontroller.chaos.steps.base import StepTaker
 
 
 class NetworkSteps(StepTaker):
-    """What lies between processes, ZooKeeper among it."""
+    """Steps for the network and for ZooKeeper."""
 
     def _hosts(self) -> list[str]:
         simulation = self.simulation
@@ -18,7 +18,10 @@ class NetworkSteps(StepTaker):
         return ["zookeeper", *(process.host.name for process in processes)]
 
     def step_block(self) -> None:
-        """One direction, or both, between two hosts.  Named ones: both; of one alone: to the controller in office."""
+        """Block one or both directions between two random hosts.
+
+        If the step names hosts, block both directions; if it names only one, block it from the active controller.
+        """
         hosts = self._hosts()
         if two := self._named_hosts():
             self.simulation.network.block(*two)
@@ -27,11 +30,11 @@ class NetworkSteps(StepTaker):
             self._block(*self.chance.sample(hosts, 2))
 
     def _named_hosts(self) -> tuple[str, str] | None:
-        """Two of: ``zookeeper``, a broker's number, ``active``, ``standby``."""
-        words = [word for word in (self._words.popleft() for _ in range(min(2, len(self._words)))) if word]
-        if not words:
+        """Return the hosts that two arguments name: ``zookeeper``, a broker's number, ``active`` or ``standby``."""
+        arguments = [word for word in (self._arguments.popleft() for _ in range(min(2, len(self._arguments)))) if word]
+        if not arguments:
             return None
-        one, other = (self._host(word) for word in [*words, "active"][:2])
+        one, other = (self._host(word) for word in [*arguments, "active"][:2])
         return (one, other) if one is not None and other is not None else None
 
     def _host(self, word: str) -> str | None:
@@ -41,7 +44,7 @@ class NetworkSteps(StepTaker):
         if word in ("active", "standby"):
             controller = self._controller(word)
             return None if controller is None else simulation.controllers[controller][1].host.name
-        found = simulation.brokers.get(amount(word, range(1, simulation.plan.brokers + 1)))
+        found = simulation.brokers.get(known_number(word, range(1, simulation.plan.brokers + 1)))
         return None if found is None else found[1].host.name
 
     def step_block_brokers(self) -> None:
@@ -55,10 +58,10 @@ class NetworkSteps(StepTaker):
             self.simulation.network.block(other, one)
 
     def step_lag(self) -> None:
-        """What is sent over a connection arrives late, while new connections are fast.
+        """Delay data on existing connections, while new connections are fast.
 
-        From a controller to a broker never so late that the request is sent again meanwhile: nothing in Kafka's
-        protocol tells a broker that an UpdateMetadata of the same epoch is older than the last.
+        From a controller to a broker, the delay is always too short for a retry of the request: nothing in Kafka's
+        protocol shows a broker that an UpdateMetadata is older than the last one of the same epoch.
         """
         hosts = self._hosts()
         two = self._named_hosts()
@@ -72,7 +75,7 @@ class NetworkSteps(StepTaker):
             pass
 
     async def step_elect_zookeeper_leader(self) -> None:
-        """Of ZooKeeper's servers another leads, and for a while none of them serves."""
+        """Make another ZooKeeper server the leader; meanwhile, none of them serves."""
         async with self._zookeeper_away(self._seconds(0.2, 1.0, 4.0)):
             self.simulation.model.new_leader(self.simulation.zookeeper.now_ms())
 
@@ -87,14 +90,15 @@ class NetworkSteps(StepTaker):
             await server.start()
 
     def step_pause_zookeeper(self) -> None:
-        """It takes connections and says nothing, as under a stalled disk: no session ends meanwhile either."""
+        """Suspend ZooKeeper: connections succeed and requests get no answer, as in a disk stall; no session expires
+        meanwhile."""
         host = self.simulation.zookeeper_host
         if not host.paused:
             host.pause()
             self.simulation.clock.call_later(self._seconds(0.5, 2.0, 6.0), host.resume)
 
     def step_lag_followers(self) -> None:
-        """Whoever reads through a ZooKeeper server that follows reads what was true a while ago; until healed."""
+        """Make reads from ZooKeeper followers return outdated data until the step is healed."""
         self.simulation.followers_lag_s = self._seconds(0.2, 1.0, 3.0)
 
     def step_heal(self) -> None:

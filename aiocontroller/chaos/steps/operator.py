@@ -1,14 +1,14 @@
-"""The operator's work: topics, partitions, reassignments, elections."""
+"""The operator's work: topics, partitions, reassignments and elections."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from aiocontroller.chaos.arguments import NAMES, assignment, partition, replicas
 from aiocontroller.chaos.facts import EXPECT_WITHIN_S, judge
 from aiocontroller.chaos.history import MOST_BROKERS
-from aiocontroller.chaos.steps.taking import StepTaker, Targets
-from aiocontroller.chaos.words import NAMES, assignment, partition, replicas
+from aiocontroller.chaos.steps.base import StepTaker, Targets
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import (
     AllocateProducerIds,
@@ -25,15 +25,15 @@ from aiocontroller.zookeeper.znodes import decode_reassignment, encode_partition
 
 
 class OperatorSteps(StepTaker):
-    """What operators do, and brokers in their name."""
+    """Steps of operators, and of brokers on behalf of their clients."""
 
     async def step_create_topic(self) -> None:
         ids = sorted(self.simulation.brokers)
         free = [name for name in NAMES if name not in self.topics]
-        if words := self._rest():
-            placed = assignment(words[1:])
-            self.topics[words[0]] = len(placed)
-            await self._administer(self.simulation.admin.create_topic(words[0], placed))
+        if arguments := self._rest():
+            placed = assignment(arguments[1:])
+            self.topics[arguments[0]] = len(placed)
+            await self._administer(self.simulation.admin.create_topic(arguments[0], placed))
             return
         if not ids or not free:
             return
@@ -45,9 +45,9 @@ class OperatorSteps(StepTaker):
         await self._administer(self.simulation.admin.create_topic(name, drawn))
 
     async def step_auto_create_topic(self) -> None:
-        """A broker makes a topic that somebody asked it for, among the brokers that it takes for alive.
+        """Let a broker auto-create a topic for a client, on the brokers that it believes to be alive.
 
-        The controller that it knows stands among those, as one more live broker; it may be out of office by now.
+        These include the controller that it knows, as one more live broker, even if it is no longer in office.
         """
         simulation = self.simulation
         broker = self._one(simulation.brokers)
@@ -66,8 +66,8 @@ class OperatorSteps(StepTaker):
         await self._administer(simulation.admin.create_topic(name, placed))
 
     def _topic(self) -> str | None:
-        if self._words:
-            return self._words.popleft()
+        if self._arguments:
+            return self._arguments.popleft()
         return self.chance.choice(sorted(self.topics)) if self.topics else None
 
     async def step_delete_topic(self) -> None:
@@ -105,15 +105,15 @@ class OperatorSteps(StepTaker):
     async def step_allow_unclean(self) -> None:
         name = self._topic()
         if name is not None:
-            value = self._words.popleft() if self._words else self.chance.choice(("true", "true", "false"))
+            value = self._arguments.popleft() if self._arguments else self.chance.choice(("true", "true", "false"))
             change = {"unclean.leader.election.enable": value}
             await self._administer(self.simulation.admin.change_topic_configs(name, change))
 
     async def step_expect(self) -> None:
-        """What must hold, now or soon."""
-        words, simulation = self._rest(), self.simulation
+        """Wait until the expectation holds, for EXPECT_WITHIN_S at most."""
+        arguments, simulation = self._rest(), self.simulation
         until_s = simulation.clock.monotonic() + EXPECT_WITHIN_S
-        while (wrong := judge(words, simulation.facts())) is not None:
+        while (wrong := judge(arguments, simulation.facts())) is not None:
             if simulation.clock.monotonic() > until_s:
                 simulation.problems.append(wrong)
                 return
@@ -142,14 +142,14 @@ class OperatorSteps(StepTaker):
         return paths.REASSIGN_PARTITIONS in self.simulation.model.tree.nodes
 
     def _partitions(self, most: int) -> list[TopicPartition]:
-        if self._words:
+        if self._arguments:
             return [partition(word) for word in self._rest()]
         known = [TopicPartition(name, n) for name in sorted(self.topics) for n in range(self.topics[name])]
         return self.chance.sample(known, min(self.chance.randint(1, most), len(known)))
 
     def _targets(self) -> Targets:
-        if words := self._rest():
-            return {partition(name): replicas(to) for name, to in zip(words[::2], words[1::2], strict=True)}
+        if arguments := self._rest():
+            return {partition(name): replicas(to) for name, to in zip(arguments[::2], arguments[1::2], strict=True)}
         ids = sorted(self.simulation.brokers)
         if not ids:
             return {}
@@ -160,7 +160,7 @@ class OperatorSteps(StepTaker):
         self._reassign(self._targets())
 
     def _forget_moves(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Something else is asked of them now; returns the number of this request, for each."""
+        """Forget the targets of these partitions before a new request; return the number of that request for each."""
         for tp in partitions:
             self.simulation.targets.pop(tp, None)
             self._moves[tp] = self._moves.get(tp, 0) + 1
@@ -168,31 +168,32 @@ class OperatorSteps(StepTaker):
 
     def step_cancel_reassignment(self) -> None:
         moving = [tp for tp in sorted(self.simulation.targets) if tp.topic in self.topics]
-        chosen = self.chance.sample(moving, 1) if moving and not self._words else self._partitions(2)
+        chosen = self.chance.sample(moving, 1) if moving and not self._arguments else self._partitions(2)
         self._reassign(dict.fromkeys(chosen))
 
     def _reassign(self, targets: Targets) -> None:
-        """What is not acknowledged may have happened: then nothing is known of where the partition is to be."""
+        """Request a reassignment; record the targets only if it is acknowledged, since otherwise it may or may not have
+        taken effect."""
         known = self.simulation.targets
         self._last_asked = dict(targets)
         moves = self._forget_moves(targets)
 
         def answered(answers: Any) -> None:
             for tp in targets:
-                known.pop(tp, None)  # also where all of it is refused: it may have been carried out before
+                known.pop(tp, None)  # even if all of it is refused: an earlier try may have taken effect
             if isinstance(answers, KafkaErrorCode):
                 return
-            named = self._named_by_znode()  # by which they may be moved again, if the controller did not see it yet
+            named = self._named_by_znode()  # the znode may move them again, if the controller did not see it yet
             for tp, (code, _) in answers.items():
                 target = targets[tp] if tp not in named else None
-                last = self._moves[tp] == moves[tp]  # else what was asked later may have been done already
+                last = self._moves[tp] == moves[tp]  # otherwise a later request may already have taken effect
                 if code == KafkaErrorCode.NONE and target is not None and last and tp.topic in self.topics:
                     known[tp] = target
 
         self._ask(ApiPartitionReassignment(targets=targets, reply=Reply(answered)) if targets else None)
 
     async def step_delete_while_moving(self) -> None:
-        """A topic is asked to go while its replicas are on their way."""
+        """Delete a topic while its replicas are being moved."""
         self.step_reassign()
         moving = sorted({tp.topic for tp in self._last_asked if tp.topic in self.topics})
         if moving:
@@ -203,8 +204,11 @@ class OperatorSteps(StepTaker):
             await self._administer(self.simulation.admin.delete_topic(name))
 
     async def step_move_and_fail(self) -> None:
-        """Of two replicas that are added one comes into sync, the other stands still, so that the move goes on; those
-        from before die; then the move is overridden or cancelled: what is in sync would go."""
+        """Override or cancel a move at a moment when a careless controller would remove all in-sync replicas.
+
+        The move adds two replicas: one gets in sync, and the other is suspended, so the move does not end.  The
+        original replicas die.  Then the move is overridden or cancelled.
+        """
         simulation = self.simulation
         found = self._partitions(1)
         state = simulation.history.states.get((found[0].topic, found[0].partition)) if found else None
@@ -223,7 +227,8 @@ class OperatorSteps(StepTaker):
         self._reassign({found[0]: (self.chance.choice(ids),) if ids and self.chance.random() < 0.4 else None})
 
     async def step_undo_under_another(self) -> None:
-        """A move that cannot end; another controller takes over and is told otherwise; the first comes back."""
+        """Start a move that cannot end; let another controller take over and override it; then let the first one
+        return."""
         simulation = self.simulation
         found = self._partitions(1)
         state = simulation.history.states.get((found[0].topic, found[0].partition)) if found else None
@@ -237,7 +242,7 @@ class OperatorSteps(StepTaker):
             await simulation.clock.sleep(0.2)
             holder = simulation.holder()
             if holder in simulation.controllers:
-                self._pause_process(simulation.controllers[holder][1], 0.3)  # somebody else is to win
+                self._pause_process(simulation.controllers[holder][1], 0.3)  # so that another controller wins
             simulation.model.remove(paths.CONTROLLER, simulation.zookeeper.now_ms())
             await simulation.clock.sleep(0.5)
 
@@ -269,7 +274,7 @@ class OperatorSteps(StepTaker):
         self._ask(ListPartitionReassignments(partitions=None, reply=Reply(lambda _: None)))
 
     def _ask(self, request: Request | None) -> None:
-        """Whoever says that it is in office gets the request; a deposed controller may, too."""
+        """Send the request to a controller that believes to be active; it may be a deposed one."""
         active = [s for s, process in self.simulation.controllers.values() if s.controller.election.active]
         if request is not None and active:
             self.chance.choice(active).queue.append(request)

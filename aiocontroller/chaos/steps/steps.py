@@ -1,4 +1,4 @@
-"""All steps; and those in which several things go wrong in a certain order, which chance alone would hardly draw."""
+"""All steps, including combinations of faults in orders that random steps would hardly produce."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ from contextlib import contextmanager
 
 from aiocontroller.chaos.steps.brokers import BrokerSteps
 from aiocontroller.chaos.steps.controllers import ControllerSteps
+from aiocontroller.chaos.steps.foreign import ForeignSteps
 from aiocontroller.chaos.steps.network import NetworkSteps
 from aiocontroller.chaos.steps.operator import OperatorSteps
+from aiocontroller.chaos.steps.releases import ReleaseSteps
+from aiocontroller.chaos.steps.settings import SettingSteps
 from aiocontroller.zookeeper import paths
 
 FALLEN_BEHIND_S = 3.5
-"""After so long without a word from a follower its leader has asked for an ISR without it."""
+"""A leader has asked for an ISR without a follower if it has not heard from that follower for this long."""
 
 
-class Steps(OperatorSteps, BrokerSteps, ControllerSteps, NetworkSteps):
-    """Everything that a plan may do."""
+class Steps(OperatorSteps, BrokerSteps, ControllerSteps, NetworkSteps, ForeignSteps, ReleaseSteps, SettingSteps):
+    """All steps that a plan may contain."""
 
     async def step_stop_controller(self) -> None:
-        """Sometimes while it is at work, and its session ends in the same moment."""
+        """Stop a controller, sometimes while it is busy and with the end of its session at the same moment."""
         simulation = self.simulation
         controller = self._one(simulation.controllers)
         if controller is None:
@@ -29,14 +32,14 @@ class Steps(OperatorSteps, BrokerSteps, ControllerSteps, NetworkSteps):
             self.step_reassign()
             await simulation.clock.sleep(0.003)
         if controller not in simulation.controllers:
-            return  # a trap was quicker
+            return  # a trap has killed it
         service = simulation.controllers.pop(controller)[0]
         service.stop()
         if hurried:
             self._end_session(service.client.session_id)
 
     def step_ask_much(self) -> None:
-        """Many requests at once, and sometimes the session's end behind them."""
+        """Send many requests at once, and sometimes end the controller's session after them."""
         for _ in range(self.chance.randint(3, 12)):
             self.chance.choice((self.step_list_reassignments, self.step_allocate_producer_ids, self.step_reassign))()
         if self.chance.random() < 0.5:
@@ -47,9 +50,9 @@ class Steps(OperatorSteps, BrokerSteps, ControllerSteps, NetworkSteps):
         self.step_kill_broker()
 
     async def step_win_again(self) -> None:
-        """The active controller loses the role and is the one that wins it, while answers to its term are under way.
+        """Let the active controller lose the role and win it again while answers to its earlier term are in flight.
 
-        Brokers answer slowly, ZooKeeper's words travel slowly to it, and nobody else can stand.
+        Brokers answer slowly, ZooKeeper's packets reach the controller late, and no other controller can contend.
         """
         simulation, network = self.simulation, self.simulation.network
         number = simulation.holder()
@@ -58,14 +61,14 @@ class Steps(OperatorSteps, BrokerSteps, ControllerSteps, NetworkSteps):
         host = simulation.controllers[number][1].host.name
         brokers = [broker for broker, _ in simulation.brokers.values()]
         oldest, newest = list(self.topics)[:1], list(self.topics)[1:][-1:]
-        await self._delete_topics(oldest)  # so that the next term numbers partitions otherwise
+        await self._delete_topics(oldest)  # so that partitions have other row numbers in the next term
         await simulation.clock.sleep(0.3)
         for broker in brokers:
             broker.disk_delay_s = 0.6
         await (self._delete_topics(newest) if newest else self.step_create_topic())
         await simulation.clock.sleep(0.05)
         network.lag("zookeeper", host, 0.25)
-        with self._nobody_else_stands(number):
+        with self._others_cut_off(number):
             self.step_reassign()
             await simulation.clock.sleep(0.02)
             simulation.model.remove(paths.CONTROLLER, simulation.zookeeper.now_ms())
@@ -75,15 +78,17 @@ class Steps(OperatorSteps, BrokerSteps, ControllerSteps, NetworkSteps):
             broker.disk_delay_s = 0.0
 
     async def step_expire_in_failover(self) -> None:
-        """The session in which the role was won ends while the new controller waits for a broker that does not answer;
-        it has another session at once, and nobody else wins."""
+        """End the session that won the role while the new controller waits for a broker that does not answer.
+
+        The controller gets another session immediately, and no other controller wins.
+        """
         simulation, network = self.simulation, self.simulation.network
         number, dead, silent = simulation.holder(), self._one(simulation.brokers), self._one(simulation.brokers)
         if number not in simulation.controllers or dead is None or silent is None or dead == silent:
             return
         service, process = simulation.controllers[number]
         link = simulation.brokers[silent][1].host.name, process.host.name
-        with self._nobody_else_stands(number):
+        with self._others_cut_off(number):
             gone, actor = simulation.brokers.pop(dead)
             simulation.model.remove(paths.CONTROLLER, simulation.zookeeper.now_ms())
             simulation.kill(actor)
@@ -95,8 +100,8 @@ class Steps(OperatorSteps, BrokerSteps, ControllerSteps, NetworkSteps):
         network.unblock(*link)
 
     @contextmanager
-    def _nobody_else_stands(self, number: int) -> Iterator[None]:
-        """The other controllers do not reach ZooKeeper inside the block."""
+    def _others_cut_off(self, number: int) -> Iterator[None]:
+        """Keep the other controllers from ZooKeeper inside the block."""
         network = self.simulation.network
         others = [process.host.name for n, (_, process) in self.simulation.controllers.items() if n != number]
         for name in others:
@@ -108,8 +113,11 @@ class Steps(OperatorSteps, BrokerSteps, ControllerSteps, NetworkSteps):
                 network.unblock(name, "zookeeper")
 
     async def step_repeat_late(self) -> None:
-        """What a leader asks its controller is long under way.  It asks again over a new connection, and soon for the
-        contrary, since a follower comes and goes; only then does its first request arrive."""
+        """Deliver a leader's AlterPartition after its successors.
+
+        The leader's first request is delayed.  The leader asks again on a new connection, and soon asks for the
+        opposite, since a follower leaves and comes back; only then does the first request arrive.
+        """
         simulation, network = self.simulation, self.simulation.network
         number = simulation.holder()
         pairs = sorted(
@@ -123,7 +131,7 @@ class Steps(OperatorSteps, BrokerSteps, ControllerSteps, NetworkSteps):
         leader, follower = (simulation.brokers[broker][1].host.name for broker in self.chance.choice(pairs))
         controller = simulation.controllers[number][1].host.name
         comes_late = self.chance.random() < 0.5
-        network.block(follower, leader)  # it falls out of the ISR, its session lives
+        network.block(follower, leader)  # the follower falls out of the ISR and keeps its session
         if comes_late:
             await simulation.clock.sleep(FALLEN_BEHIND_S)
             network.unblock(follower, leader)

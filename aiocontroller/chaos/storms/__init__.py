@@ -1,1 +1,1 @@
-"""Storms: faults for a while, then a verdict; one module per ``scripts/storm NAME``."""
+"""Storms: faults for some time, then a verdict.  Each module is a ``scripts/storm NAME``."""

@@ -2,11 +2,11 @@
 
     scripts/storm hostile --seconds 60 [--seed 1] [--json FILE] [--only "half frames"]
 
-A whole cluster (``aiocontroller up`` without its view) with a controller that has a PLAINTEXT, an SSL and a
-SASL_PLAINTEXT listener and 512 file descriptors; attacks drawn from the seed, several at once (``chaos/hostile``);
-a broker that is killed and restarted meanwhile.  Exit code 0 when the role was kept, ``/healthz`` and a broker's
-AlterPartition were answered within a second each time, memory stayed below the bound, and the dead broker's partitions
-were led elsewhere in time; else 1.
+The storm starts a whole cluster (``aiocontroller up`` without its view) whose controller has a PLAINTEXT, an SSL and a
+SASL_PLAINTEXT listener and 512 file descriptors.  It runs attacks drawn from the seed, several at once
+(``chaos/hostile``), and kills and restarts a broker meanwhile.  The exit code is 0 if the controller kept its role,
+always answered ``/healthz`` and a broker's AlterPartition within a second, kept its memory below the bound, and elected
+new leaders for the dead broker's partitions in time; otherwise it is 1.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ from aiocontroller.core.ids import Broker, LeaderAndIsr
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 
 ANSWERED_WITHIN_S = 1.0
-"""``/healthz`` and AlterPartition, each time."""
+"""The bound for each answer of ``/healthz`` and each AlterPartition."""
 MAX_RSS_MIB = 600
-"""The controller's resident memory: its own 120 MiB, what it holds of unfinished requests, and what malloc keeps."""
+"""The controller's resident memory: 120 MiB of its own, unfinished requests, and what malloc keeps."""
 SESSION_TIMEOUT_S = 6.0
 LED_WITHIN_S = SESSION_TIMEOUT_S + 4.0
-"""From a broker's death to new leaders for all that it led."""
+"""From a broker's death to new leaders for all partitions that it led."""
 ROUND_S = 6.0
 DESCRIPTORS = 512
 PROBE_TOPIC = "probe"
 
 
 class Round(msgspec.Struct, kw_only=True):
-    """Some attacks at once, and what others felt."""
+    """Some attacks at once, and their effect on other users."""
 
     attacks: list[str]
     tally: Tally
@@ -62,7 +62,7 @@ class Round(msgspec.Struct, kw_only=True):
     max_rss_mib: float
     role_kept: bool
     led_again_s: float | None
-    """None where no broker was killed."""
+    """None if no broker was killed."""
 
 
 class Verdict(msgspec.Struct, kw_only=True):
@@ -75,7 +75,7 @@ class Verdict(msgspec.Struct, kw_only=True):
 
 
 class BesiegedCluster(ClusterSupervisor):
-    """With three kinds of listeners and few descriptors."""
+    """A cluster whose controller has three kinds of listeners and few file descriptors."""
 
     def __init__(self, options: ClusterOptions, certificate: Path | None) -> None:
         super().__init__(options)
@@ -106,7 +106,7 @@ class BesiegedCluster(ClusterSupervisor):
 
 
 def certificate_in(folder: Path) -> Path | None:
-    """A key and its certificate in PEM; None without openssl."""
+    """Create a key and its certificate in PEM; return None without openssl."""
     openssl = shutil.which("openssl")
     if openssl is None:
         return None
@@ -155,7 +155,7 @@ class HostileStorm:
         return self._verdict(rounds)
 
     async def _prepare(self) -> Leadership:
-        """A topic on broker 1 alone, which is never killed; its only partition's state never changes."""
+        """Create a topic on broker 1 alone, which is never killed: the state of its only partition never changes."""
         zk = self._cluster.zk
         topic_id = self._random.randbytes(16)
         await AdminZkClient(zk).create_topic(PROBE_TOPIC, {0: (1,)}, topic_id)
@@ -207,7 +207,7 @@ class HostileStorm:
         return msgspec.json.decode(out, type=Tally)
 
     async def _kill_and_restart(self) -> float:
-        """Seconds from a broker's death until all that it led is led elsewhere."""
+        """Kill and restart a broker; return the seconds from its death until all its partitions are led elsewhere."""
         cluster, victim = self._cluster, 2
         began_s = time.monotonic()
         await cluster.execute("kill-broker", victim)
@@ -313,7 +313,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument(
-        "--within", type=float, default=ANSWERED_WITHIN_S, metavar="SECONDS", help="in which probes must be answered"
+        "--within",
+        type=float,
+        default=ANSWERED_WITHIN_S,
+        metavar="SECONDS",
+        help="time within which probes must be answered",
     )
     parser.add_argument("--only", action="append", choices=list(ATTACKS), help="only this attack; may be repeated")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the verdict to this file")

@@ -1,15 +1,16 @@
-"""``scripts/storm kafka``: real brokers and clients under load, struck under aiocontroller and under Kafka's own.
+"""``scripts/storm kafka``: real brokers and clients under faults, with aiocontroller and with Kafka's controller.
 
     scripts/storm kafka --minutes 5 [--seed S] [--session-ms 6000] [--json FILE] [--keep DIR]
 
-Three Kafka 3.9 brokers as shipped, but for the session timeout.  Each round plays every event once under aiocontroller
-and once under Kafka's own controller, in an order drawn from the seed, with recovery between; so the role is taken over
-and released once for each event.  Printed: how long partitions went without an acknowledgement.  "nothing" is
-three seconds of peace: the noise of the machine.  Kafka's takeover and release are its own re-election.
+Three Kafka 3.9 brokers run with default settings except for the session timeout.  Each round plays every event once
+under aiocontroller and once under Kafka's own controller, in an order drawn from the seed, and lets the cluster recover
+in between; so the role is taken over and released once for each event.  The storm prints how long partitions went
+without an acknowledgement.  The event "nothing" is three seconds without a fault, which measures the noise of the
+machine.  Takeover and release of Kafka's own controller are its re-election.
 
-Exit code 1 when an acknowledged record is lost, doubled or out of order (what librdkafka doubles by itself is counted
-apart: docs/clients.md), or when a client gives its user an error in a takeover or a release.  Errors that clients give
-during other events are counted and shown.
+The exit code is 1 if an acknowledged record is lost, doubled or out of order (records that librdkafka doubles by itself
+are counted separately: docs/clients.md), or if a client reports an error to its user during a takeover or a release.
+Errors during other events are counted and shown.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ class Report(msgspec.Struct):
     verdicts: dict[str, Verdict]
     """By kind of client."""
     surfaced: list[str]
-    """Errors that clients gave to their users during takeover and release."""
+    """Errors that clients reported to their users during takeover and release."""
     unfinished: str
-    """Why the storm ended early; empty when it did not."""
+    """The reason if the storm ended early; otherwise empty."""
 
     @property
     def ok(self) -> bool:
@@ -59,7 +60,7 @@ class Report(msgspec.Struct):
 
 
 class KafkaStorm:
-    """Rounds until time is up; at least one."""
+    """Plays rounds until time is up, at least one."""
 
     def __init__(self, stage: Stage, seed: int, minutes: float, console: Console) -> None:
         self.stage = stage
@@ -156,7 +157,7 @@ def main() -> int:
     options = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False, soft_wrap=True)
     if options.keep is not None and options.keep.exists():
-        parser.error(f"--keep: {options.keep} is there already; a cluster begins with nothing")
+        parser.error(f"--keep: {options.keep} exists already; expected a new folder")
     try:
         kafka_jars(options.version)
     except KafkaMissingError as error:

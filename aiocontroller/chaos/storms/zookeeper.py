@@ -1,10 +1,10 @@
-"""``scripts/storm zookeeper``: the ZooKeeper client under faults drawn from a seed, or reconnected until it leaks.
+"""``scripts/storm zookeeper``: the ZooKeeper client under faults drawn from a seed, or its leaks over many reconnects.
 
     scripts/storm zookeeper --seed 7 --seconds 60 [--ensemble] [--json FILE] [--connect HOST:PORT]
-    scripts/storm zookeeper --schedule --seed 7        what the seed draws, without playing it
+    scripts/storm zookeeper --schedule --seed 7        print the faults that the seed draws, without playing them
     scripts/storm zookeeper --leaks [--reconnects 10000] [--expiries 1000]
 
-Exit code 0 when nothing was violated (or leaked), 1 when something was.  What is checked: ``chaos/zookeeper_storm.py``.
+The exit code is 0 if there was no violation (and no leak), otherwise 1.  ``chaos/zookeeper_storm.py`` lists the checks.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper, ZooKeepe
 
 SESSION_TIMEOUT_S = 4.0
 ENSEMBLE_SESSION_TIMEOUT_S = 8.0
-"""An election and a silent connection in a row must not cost the session."""
+"""Long enough that an election followed by a silent connection does not cost the session."""
 
 
 @contextlib.contextmanager
 def servers(options: argparse.Namespace) -> Iterator[tuple[list[int], ZooKeeperEnsemble | None]]:
-    """Ports of the servers, and the ensemble if there is one."""
+    """Yield the ports of the servers, and the ensemble if there is one."""
     if options.connect:
         yield [int(address.rpartition(":")[2]) for address in options.connect.split(",")], None
         return
@@ -131,7 +131,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--ensemble", action="store_true", help="three servers, whose leader is killed and restarted")
     parser.add_argument("--schedule", action="store_true", help="print the faults that the seed draws, and stop")
-    parser.add_argument("--leaks", action="store_true", help="reconnects and expiries instead; what is left behind")
+    parser.add_argument("--leaks", action="store_true", help="measure leaks over reconnects and expiries instead")
     parser.add_argument("--reconnects", type=int, default=10_000)
     parser.add_argument("--expiries", type=int, default=1_000)
     parser.add_argument("--connect", help="HOST:PORT of a ZooKeeper on this machine; otherwise one is started")
@@ -139,7 +139,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.ensemble and (options.connect or options.leaks):
         parser.error("--ensemble starts servers of its own, for the storm only")
-    # expiries and lost connections are what this is about: only what nobody expects is worth a line
+    # expiries and lost connections are expected here: log only unexpected messages
     logging.getLogger("aiocontroller.zookeeper").setLevel(logging.ERROR)
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False, soft_wrap=True)
     return leaks(options, console) if options.leaks else storm(options, console)

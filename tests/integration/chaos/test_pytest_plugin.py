@@ -33,7 +33,16 @@ def run(pytester: pytest.Pytester, source: str, *options: str) -> pytest.RunResu
 def test_the_consumers_example_passes(pytester: pytest.Pytester) -> None:
     if missing := kafka_missing():
         pytest.skip(missing)
-    run(pytester, EXAMPLES[0]).assert_outcomes(passed=1)
+    # Were a broker in office, one dead broker would leave fewer alive than an internal topic has replicas.
+    internal = """
+
+def test_internal_topics_are_there(kafka_cluster):
+    kafka_cluster.wait_until_whole()
+    assert {len(kafka_cluster.isr("__consumer_offsets", n)) for n in range(5)} == {3}
+    assert {len(kafka_cluster.isr("__transaction_state", n)) for n in range(3)} == {3}
+"""
+    pytester.makeini("[pytest]\nkafka_cluster_scope = module")
+    run(pytester, EXAMPLES[0] + internal).assert_outcomes(passed=2)
 
 
 def test_the_automations_example_passes(pytester: pytest.Pytester) -> None:

@@ -40,7 +40,8 @@ def test_only_the_time_of_day_jumps(clock: WallClock) -> None:
         while after[0] - first[0] < 86_000:
             assert after[1] - first[1] < 20, "not noticed"
             after = look()
-        assert 0 <= (after[0] - first[0]) - (after[1] - first[1]) - 86_400 < 5
+        # Whole seconds of two clocks that do not tick together.
+        assert -1 <= (after[0] - first[0]) - (after[1] - first[1]) - 86_400 < 5
         assert clock.jump(-172_800)
         while look()[0] > first[0]:
             assert look()[1] - first[1] < 40, "not noticed"

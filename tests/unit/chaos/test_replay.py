@@ -100,16 +100,6 @@ def test_what_is_in_order_is_in_order(tmp_path: Path, log: Log, replay: Replay) 
     assert (replay.transactions, replay.history.writes, replay.observations) == (5, 2, 2)
 
 
-def test_who_was_away_is_excused_though_nothing_was_written_since_it_came_back(log: Log, replay: Replay) -> None:
-    """Storm of seed 2028."""
-    log.add(THEIRS, set_data("/brokers/topics/t", TOPIC.replace(b"[1,2]", b"[1]"), 1))
-    replay.read()
-    assert not replay.history.is_excused(("t", 0), 2)
-    log.add(THEIRS, create("/brokers/ids/2", b"{}", ephemeral=True))
-    replay.read()
-    assert replay.history.is_excused(("t", 0), 2)
-
-
 def test_a_refused_multi_changed_nothing(log: Log, replay: Replay) -> None:
     """ZooKeeper logs what came before the refused operation as it was asked for."""
     refused = -1, struct.pack(">i", -110)

@@ -5,21 +5,25 @@ A failing seed is replayed by ``aiocontroller simulate --seed N`` and made small
 
 from __future__ import annotations
 
+import random
 import time
 
 import pytest
 
+from aiocontroller.chaos import simulation
 from aiocontroller.chaos.campaign import HASH_SEEDS, digest_elsewhere, shrink
 from aiocontroller.chaos.coverage import Coverage, everything
 from aiocontroller.chaos.history import Writer, ZNodeHistory
 from aiocontroller.chaos.observers import check_journal
-from aiocontroller.chaos.plan import draw
+from aiocontroller.chaos.plan import BY_HAND, DELETION, Plan, Step, draw
 from aiocontroller.chaos.simulation import simulate, simulate_plan
 from aiocontroller.chaos.zoo import attempt, injected, invariant_of
 from aiocontroller.chaos.zoo_bugs import BUGS
 from aiocontroller.controller import failover
+from aiocontroller.controller.auditor import Auditor
 from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.journal.records import Record
+from aiocontroller.net.simulated import run
 from aiocontroller.zookeeper import znodes
 from aiocontroller.zookeeper.client import ZooKeeperClient
 
@@ -48,6 +52,34 @@ def test_same_seed_same_run_in_another_process(hash_seed: str) -> None:
     assert digest_elsewhere(7, hash_seed) == simulate(7).digest
 
 
+def test_controllers_obey_the_settings_that_simulated_brokers_tell() -> None:
+    obeyed = {"unclean.leader.election.enable": "true", "auto.leader.rebalance.enable": "false"}
+    seen = {}
+    plan = Plan(1, brokers=2, controllers=1, shared_id=False, takeover=False, steps=(), settings=tuple(obeyed.items()))
+    made = simulation.Simulation(plan, lambda step, at_s: seen.update(_policies(made)))
+    assert run(made.run()).violations == []
+    assert seen == {1: (True, False)}
+    assert len({draw(seed).settings for seed in range(50)}) > 5
+
+
+def _policies(made: simulation.Simulation) -> dict[int, tuple[bool, bool]]:
+    policies = {number: service.shell.policy for number, (service, _) in made.controllers.items()}
+    return {n: (p.unclean_leader_election_enable, p.auto_leader_rebalance_enable) for n, p in policies.items()}
+
+
+@pytest.mark.parametrize("told", ["false", "true"])
+def test_topics_stay_where_brokers_forbid_deletion(told: str) -> None:
+    """And where a controller deletes them all the same, as if it had been told otherwise, that is seen."""
+    kinds = ("create_topic", "wait", "delete_topic", "wait")
+    steps = tuple(Step(kind, number, 2.0) for number, kind in enumerate(kinds))
+    plan = Plan(1, brokers=2, controllers=1, shared_id=False, takeover=False, steps=steps, settings=((DELETION, told),))
+    made = simulation.Simulation(plan)
+    made.history.deletion_forbidden = True
+    violations = run(made.run()).violations
+    assert {violation.partition(" ")[0] for violation in violations} == (set() if told == "false" else {"I8", "I13"})
+    assert bool(made.history.states) == (told == "false")
+
+
 def test_plan_is_drawn_from_its_seed_alone() -> None:
     assert draw(5) == draw(5)
     assert draw(5) != draw(6)
@@ -62,7 +94,7 @@ def test_a_bug_of_the_zoo_is_found(name: str) -> None:
     bug = next(bug for bug in BUGS if bug.name == name)
     seeds, complaint = attempt(bug, 1, 30)
     assert seeds is not None
-    assert invariant_of(complaint) in ("I1", "I3", "I8", "bug")
+    assert invariant_of(complaint) in ("I1", "I3", "I8", "audit", "bug")
 
 
 def test_an_injected_bug_is_gone_afterwards() -> None:
@@ -193,3 +225,59 @@ def test_coverage_knows_what_was_not_reached() -> None:
     assert "event/BrokerChange" not in never
     assert set(never) < set(everything())
     assert coverage.tuples() > 10
+
+
+# -- writes by hand ----------------------------------------------------------------------------------------------------
+
+
+def by_hand(seed: int, *others: str) -> Plan:
+    """Three topics, and an operator who writes by hand among other things that happen."""
+    chance = random.Random(seed)
+    topics = [Step("create_topic", chance.randrange(1 << 32), 1.0) for _ in range(3)]
+    kinds = (*BY_HAND, *others)
+    pauses_s = (0.0, 0.05, 0.5, 3.0)
+    steps = [Step(chance.choice(kinds), chance.randrange(1 << 32), chance.choice(pauses_s)) for _ in kinds * 2]
+    return Plan(seed, 3, 2, shared_id=False, takeover=False, steps=(*topics, *steps))
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_all_agree_after_writes_by_hand(seed: int) -> None:
+    report = simulate_plan(by_hand(seed))
+    assert not report.violations
+    assert any(mark.startswith("finding/") for mark in report.marks)
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+def test_all_agree_after_writes_by_hand_among_faults(seed: int) -> None:
+    faults = ("kill_controller", "kill_broker", "start_broker", "start_controller", "reassign", "expire_controller")
+    assert not simulate_plan(by_hand(seed, *faults)).violations
+
+
+def test_writes_by_hand_are_not_mended_without_the_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulation, "AUDIT_INTERVAL_MS", 0)
+    monkeypatch.setattr(Auditor, "look_soon", lambda *_, **__: None)
+    assert any(simulate_plan(by_hand(seed)).violations for seed in range(1, 4))
+
+
+BROKER = Writer(session=55, broker=1)
+"""Below protocol 2.7 a leader writes its ISR."""
+
+
+@pytest.mark.parametrize(
+    "data, writer, invariant",
+    [
+        (state(isr=(1,)), BROKER, None),
+        (state(isr=(1,)), Writer(session=55, broker=2), "I1"),
+        (state(isr=(1,), epoch=1), BROKER, "I1"),
+        (state(leader=2, isr=(2,)), Writer(session=55, broker=2), "I1"),
+        (state(isr=(1,), controller_epoch=2), BROKER, "I2"),
+        (state(isr=(2, 1)), BROKER, "I3"),
+    ],
+)
+def test_leader_writes_its_isr_and_nothing_else(
+    history: ZNodeHistory, data: bytes, writer: Writer, invariant: str | None
+) -> None:
+    history.asked(("t", 0), 0, (1,), 0)
+    history.changed(STATE, data, 1, writer)
+    found = [violation.invariant for violation in history.violations]
+    assert (invariant in found) if invariant else not found

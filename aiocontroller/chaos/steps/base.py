@@ -1,6 +1,6 @@
-"""What all steps have in common: whom they mean, what they draw, how a process is struck.
+"""Common parts of all steps: choosing targets, drawing values, and injecting a fault into a process.
 
-A step's words say whom and what; what they do not say is drawn from the step's own seed.
+A step's arguments name its target and values; missing ones are drawn from the step's own seed.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import random
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from aiocontroller.chaos.arguments import StepArgumentError, known_number, naming, seconds
+from aiocontroller.chaos.background import BackgroundTasks
 from aiocontroller.chaos.plan import Step
-from aiocontroller.chaos.under_way import UnderWay
-from aiocontroller.chaos.words import WordsError, amount, seconds, understood
 from aiocontroller.core.ids import TopicPartition
 
 if TYPE_CHECKING:
@@ -23,63 +23,64 @@ log = logging.getLogger(__name__)
 Targets = dict[TopicPartition, tuple[int, ...] | None]
 
 
-class StepTaker(UnderWay):
-    """``take`` finds the method ``step_KIND`` of a step."""
+class StepTaker(BackgroundTasks):
+    """``take`` calls the method ``step_KIND`` for a step."""
 
     def __init__(self, simulation: Simulation) -> None:
         super().__init__()
         self.simulation = simulation
         self.taken: dict[str, int] = {}
         self.topics: dict[str, int] = {}
-        """Topics as the operator knows them -> number of partitions."""
+        """The topics that the operator has created -> their number of partitions."""
         self.chance = random.Random(0)
-        self._words: deque[str] = deque()
+        self._arguments: deque[str] = deque()
         self._last_asked: Targets = {}
         self._moves: dict[TopicPartition, int] = {}
-        """How many moves of a partition have been asked for."""
+        """How many moves of each partition were requested."""
 
     async def take(self, step: Step) -> None:
         self.chance = random.Random(step.seed)
-        self._words = deque(step.words)
+        self._arguments = deque(step.arguments)
         self.taken[step.kind] = self.taken.get(step.kind, 0) + 1
         log.info("%.3f %s", self.simulation.clock.monotonic(), step.kind)
         step_method = getattr(self, f"step_{step.kind}", None)
         if step_method is None:
-            raise WordsError(f"{step.kind}: found a step that exists in storms of real processes only")
-        with understood(step):
+            raise StepArgumentError(f"{step.kind}: found a step that exists in storms of real processes only")
+        with naming(step):
             result = step_method()
             if result is not None:
                 await result
-            if self._words:
-                raise WordsError(f"found {' '.join(self._words)!r}, expected nothing more")
+            if self._arguments:
+                raise StepArgumentError(f"found {' '.join(self._arguments)!r}, expected nothing more")
         await self.simulation.clock.sleep(step.pause_s)
 
     def _one(self, group: dict[int, Any]) -> int | None:
-        """Who the next word names, else anybody of the group; None when there is nobody."""
-        if self._words and group is self.simulation.controllers:
-            return self._controller(self._words.popleft())
-        if self._words:
-            number = amount(self._words.popleft(), range(1, self.simulation.plan.brokers + 1))
+        """Return the member of the group that the next argument names, otherwise a random one; None if the group is
+        empty."""
+        if self._arguments and group is self.simulation.controllers:
+            return self._controller(self._arguments.popleft())
+        if self._arguments:
+            number = known_number(self._arguments.popleft(), range(1, self.simulation.plan.brokers + 1))
             return number if number in group else None
         return self.chance.choice(sorted(group)) if group else None
 
     def _controller(self, word: str) -> int | None:
-        """``active``, ``standby`` or a number; None when there is none."""
+        """Return the controller for ``active``, ``standby`` or a number; None if it does not exist."""
         controllers = self.simulation.controllers
         if word not in ("active", "standby"):
-            number = amount(word, range(1, self.simulation.plan.controllers + 1))
+            number = known_number(word, range(1, self.simulation.plan.controllers + 1))
             return number if number in controllers else None
         holder = self.simulation.holder()
         chosen = [number for number in controllers if (number == holder) is (word == "active")]
         return self.chance.choice(chosen) if chosen else None
 
     def _seconds(self, *choices: float) -> float:
-        return seconds(self._words.popleft()) if self._words else self.chance.choice(choices)
+        return seconds(self._arguments.popleft()) if self._arguments else self.chance.choice(choices)
 
     def _rest(self) -> list[str]:
-        """All words that are left."""
-        rest = list(self._words)
-        self._words.clear()
+        """Take all arguments that are left."""
+        rest = list(self._arguments)
+        self._arguments.clear()
         return rest
 
     def _pause_process(self, process: Process, duration_s: float) -> None:

@@ -1,11 +1,11 @@
-"""Is the cluster whole again?  What is asked after the faults have ended, named as in ``docs/chaos.md``.
+"""Checks whether the cluster is whole after the faults have ended; the names are those of ``docs/chaos.md``.
 
-* I5: every partition is led by a live broker and has all its replicas in sync; every broker's metadata and every
-  replica's leader epoch are what ZooKeeper says; a broker hosts what it is assigned and nothing else.
+* I5: every partition has a live leader and all its replicas in sync; every broker's metadata and every replica's leader
+  epoch agree with ZooKeeper; a broker hosts its assigned replicas and nothing else.
 * I6: one controller is in office, the one that owns ``/controller``.
-* I8: nothing is left to delete or to move, and what was moved last is where it was to be.
+* I8: nothing is left to delete or to move, and the last reassignments have reached their targets.
 * I9: the queues are empty.
-* I12: controllers that are not in office hold nothing: no sender, no timer, no watch but one, no cluster state.
+* I12: controllers that are not in office hold nothing: no sender, no timer, only one watch, no cluster state.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ async def what_is_missing(
     targets: Mapping[TopicPartition, tuple[int, ...]],
     history: ZNodeHistory,
 ) -> list[str]:
-    """Empty when the cluster is whole.  ``targets`` are the replicas that moves were last acknowledged for."""
+    """Return what is missing until the cluster is whole; empty if it is.
+
+    ``targets`` are the replicas of the last acknowledged reassignments.
+    """
     active = [controller for controller in controllers if controller.active]
     holder = await zk.get_controller(watch=False)
     if len(active) != 1 or getattr(holder, "owner_session", None) != active[0].session_id:
@@ -37,6 +40,8 @@ async def what_is_missing(
     for controller in controllers:
         if controller is not active[0]:
             missing += _standing_by(controller)
+    for owed in (await zk.debts.load()).owed:
+        missing.append(f"I8: broker {owed.broker} still has to delete {owed.topic}: {sorted(owed.partitions)}")
     for name in await zk.get_topic_deletions(watch=False):
         missing.append(f"I8: topic {name} is still to be deleted")
     if (reassignment := await zk.get_partition_reassignment(watch=False)) is not None:
@@ -96,7 +101,7 @@ def _broker(
     }
     found = {(replica.topic, replica.partition) for replica in broker.replicas}
     for topic, number in sorted(found - assigned):
-        if not history.is_excused((topic, number), broker.id):
+        if not history.forgives_strays:
             yield f"I8: broker {broker.id} hosts {topic}-{number}, which is not assigned to it"
     for topic, number in sorted(assigned - found):
         yield f"I8: broker {broker.id} does not host {topic}-{number}"

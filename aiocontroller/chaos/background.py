@@ -1,4 +1,4 @@
-"""What steps have begun and do not wait for: an operator's commands, starts of processes."""
+"""Background work of steps, for which the plan does not wait: an operator's commands, starts of processes."""
 
 from __future__ import annotations
 
@@ -11,26 +11,29 @@ log = logging.getLogger(__name__)
 
 ADMIN_TIMEOUT_S = 20.0
 PATIENCE_S = 3.0
-"""How long a plan waits for an operator's command before it goes on to the next step."""
+"""The time that a plan waits for an operator's command before it goes on to the next step."""
 
 
-class UnderWay:
+class BackgroundTasks:
     def __init__(self) -> None:
-        self._under_way: dict[asyncio.Task[None], None] = {}
+        self._background: dict[asyncio.Task[None], None] = {}
 
     async def settle(self) -> None:
-        """Until all that was begun has ended."""
-        while self._under_way:
-            await asyncio.wait(list(self._under_way))
+        """Wait until all background work has ended."""
+        while self._background:
+            await asyncio.wait(list(self._background))
 
     def _begin(self, doing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(doing)
-        self._under_way[task] = None
-        task.add_done_callback(lambda done: self._under_way.pop(done, None))
+        self._background[task] = None
+        task.add_done_callback(lambda done: self._background.pop(done, None))
         return task
 
     async def _administer(self, doing: Awaitable[Any]) -> None:
-        """What an operator does while things break may fail or last; what was begun is judged by ZooKeeper."""
+        """Run an operator's command in the background, and wait for it for PATIENCE_S.
+
+        During faults a command may fail or take long.  The state in ZooKeeper shows whether it took effect.
+        """
 
         async def attempt() -> None:
             try:

@@ -1,4 +1,4 @@
-"""Is a cluster of real processes whole?  The simulation's question (``wholeness``), answered by HTTP and TCP."""
+"""Checks whether a cluster of real processes is whole, by HTTP and TCP; see ``chaos.recovery_checks``."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import msgspec
 from aiocontroller.chaos.facts import Facts
 from aiocontroller.chaos.history import Partition, ZNodeHistory
 from aiocontroller.chaos.processes.cluster import ProcessCluster
-from aiocontroller.chaos.wholeness import what_is_missing
-from aiocontroller.cluster.broker_server import BrokerStatus
+from aiocontroller.chaos.recovery_checks import what_is_missing
 from aiocontroller.core.errors import AioControllerError
 from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.service import Inspection
+from aiocontroller.zookeeper.kafka_zk_client import TopicAssignments
 
 
 class Forgiving(ZNodeHistory):
-    """Where no history is kept, nobody is blamed for what a broker that was away still has."""
+    """A history without records: it does not report replicas that a broker kept while it was down."""
 
-    def is_excused(self, partition: Partition, broker: int) -> bool:
-        return True
+    forgives_strays = True
 
     def may_not_know_of_end(self, topic: str, broker: int) -> bool:
         return True
 
 
 async def process_missing(cluster: ProcessCluster, history: ZNodeHistory) -> list[str]:
-    """Empty when the cluster is whole; what does not answer is missing."""
+    """Return what is missing until the cluster is whole, including processes that do not answer; empty if it is
+    whole."""
     try:
         brokers = {} if cluster.shape.kafka else {n: await cluster.broker_status(n) for n in cluster.brokers}
         controllers = [
@@ -43,9 +43,10 @@ async def process_missing(cluster: ProcessCluster, history: ZNodeHistory) -> lis
 
 
 async def _kafka_missing(cluster: ProcessCluster, controllers: list[Inspection]) -> list[str]:
-    """Kafka's own brokers do not say what they think: only what ZooKeeper and the controllers say.
+    """Return what is missing according to ZooKeeper and the controllers, since Kafka's own brokers do not report their
+    state.
 
-    They contend for the role like ours, and when ours dies one of them may win it.
+    Kafka's brokers contend for the role, and one may win it when the active controller dies.
     """
     active = [controller for controller in controllers if controller.active]
     holder = getattr(await cluster.zk.get_controller(watch=False), "controller_id", None)
@@ -54,24 +55,34 @@ async def _kafka_missing(cluster: ProcessCluster, controllers: list[Inspection])
     live, _ = await cluster.zk.get_all_brokers_in_cluster(watch=False)
     if sorted(broker.id for broker in live) != sorted(cluster.brokers):
         return [f"I5: live brokers are {[broker.id for broker in live]}"]
+    assigned = {
+        (each.topic, number): each.partitions[number].replicas
+        for each in (await _assignments(cluster)).found
+        for number in each.partitions
+    }
     return [
-        f"I5: {topic}-{number} is {'led by nobody' if state is None or state.leader < 0 else f'in sync on {state.isr}'}"
+        f"I5: {topic}-{number} is {'leaderless' if state is None or state.leader < 0 else f'in sync on {state.isr}'}"
         for (topic, number), state in (await leaderships(cluster)).items()
-        if state is None or state.leader < 0 or len(state.isr) < min(2, len(cluster.brokers))
+        if state is None or state.leader < 0 or set(state.isr) != set(assigned.get((topic, number), state.isr))
     ]
 
 
-async def leaderships(cluster: ProcessCluster) -> Mapping[Partition, LeaderAndIsr | None]:
-    """What ZooKeeper says of every partition; None where it says nothing that can be read."""
+async def _assignments(cluster: ProcessCluster) -> TopicAssignments:
     zk = cluster.zk
-    topics = await zk.get_topic_assignments(await zk.get_all_topics_in_cluster(watch=False), watch=False)
+    return await zk.get_topic_assignments(await zk.get_all_topics_in_cluster(watch=False), watch=False)
+
+
+async def leaderships(cluster: ProcessCluster) -> Mapping[Partition, LeaderAndIsr | None]:
+    """Return the state of every partition in ZooKeeper; None if there is no readable one."""
+    zk = cluster.zk
+    topics = await _assignments(cluster)
     names = [(each.topic, number) for each in topics.found for number in sorted(each.partitions)]
     states = await zk.get_topic_partition_states([n[0] for n in names], [n[1] for n in names])
     return {n: s if isinstance(s, LeaderAndIsr) else None for n, s in zip(names, states, strict=True)}
 
 
 async def process_facts(cluster: ProcessCluster) -> Facts:
-    """What ZooKeeper says, and what those brokers believe that answer."""
+    """Return the state in ZooKeeper, and the beliefs of the brokers that answer."""
     zk = cluster.zk
     controller, epoch = await cluster.active_controller(), await zk.get_controller_epoch()
     live, _ = await zk.get_all_brokers_in_cluster(watch=False)
@@ -92,13 +103,4 @@ async def process_facts(cluster: ProcessCluster) -> Facts:
         states={name: state for name, state in states.items() if state is not None},
         topics=frozenset(await zk.get_all_topics_in_cluster(watch=False)),
         believed=believed,
-    )
-
-
-def strays(status: BrokerStatus, history: ZNodeHistory) -> bool:
-    """Whether a broker has replicas that nobody told it to give up: its operator would start it anew."""
-    return any(
-        status.id not in history.assigned.get((replica.topic, replica.partition), ())
-        and history.is_excused((replica.topic, replica.partition), status.id)
-        for replica in status.replicas
     )
