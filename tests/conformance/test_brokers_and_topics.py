@@ -11,12 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from aiocontroller.controller.kafka_controller import HANDLERS
+from aiocontroller.controller.event_handlers import HANDLERS
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import ElectionType
 from aiocontroller.core.ids import Endpoint, TopicPartition
 from aiocontroller.net.ports import World
+from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.cluster_znodes import FEATURES_DISABLED, FEATURES_ENABLED, FeatureZNode
 from aiocontroller.zookeeper.znodes import encode_broker
@@ -74,6 +75,12 @@ async def test_metadata_propagation_on_control_plane(world: World, zk_connect: s
         await until(lambda: control.received)
         await idle(service)
         assert {r.api for r in control.received} == {ApiKey.UPDATE_METADATA}
+        await cluster.create_topic("t", {0: [0]})
+        await cluster.until_leaders("t", [0])
+        await idle(service)
+        (told,) = control.of(ApiKey.LEADER_AND_ISR)
+        (leader,) = told.live_leaders
+        assert leader.port == data.port, "followers fetch where brokers speak to each other"
         assert data.received == []
         await cluster.client.delete("/brokers/ids/0")
         for listening in (data, control):
@@ -85,8 +92,8 @@ async def test_metadata_propagation_on_broker_change(on: Setting) -> None:
         await stage.create_topic("t", {0: [0, 1], 1: [0, 2]})
         await stage.until_cached("t", 1, leader=0, isr=(0, 2))
         await stage.stop_broker(1)
-        await stage.until_cached("t", 0, replicas=(0, 1), isr=(0,), offline=(1,))
-        await stage.until_cached("t", 1, replicas=(0, 2), offline=())
+        await stage.until_cached("t", 0, leader=0, leader_epoch=1, replicas=(0, 1), isr=(0,), offline=(1,))
+        await stage.until_cached("t", 1, leader=0, leader_epoch=0, replicas=(0, 2), isr=(0, 2), offline=())
         await stage.start_broker(1)
         await stage.until_cached("t", 0, replicas=(0, 1), offline=())
         await stage.until_cached("t", 1, replicas=(0, 2), offline=())
@@ -196,6 +203,7 @@ async def test_controller_reject_controlled_shutdown_request_with_stale_broker_e
 
 
 async def feature_znode_setup(on: Setting, found: FeatureZNode | None, protocol: str, expected: FeatureZNode) -> None:
+    """A znode that is as it should be is not written: its version tells."""
     async with on(0) as stage:
         await stage.stop_controller(stage.service)
         epoch = await stage.zk.get_controller_epoch()
@@ -212,6 +220,8 @@ async def feature_znode_setup(on: Setting, found: FeatureZNode | None, protocol:
 
         await until(written, str(expected))
         await idle(stage.service)
+        writes = 0 if found is None or found == expected else 1
+        assert await stage.zk.get_feature() == (expected, writes)
         assert stage.service.controller.election.active
 
 
@@ -278,6 +288,11 @@ class Stuck:
         self._released.set()
 
 
+def requests_waiting(service: Service) -> int:
+    """Signals may come meanwhile."""
+    return sum(isinstance(queued.event, ev.Request) for queued in service.queue._events)
+
+
 async def test_controller_detects_bounced_brokers(on: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     async with on(2) as stage:
         await stage.create_topic("t", {0: [0, 1]})
@@ -292,11 +307,13 @@ async def test_controller_detects_bounced_brokers(on: Setting, monkeypatch: pyte
         restarting = asyncio.create_task(stage.start_broker(1))
         await until(lambda: 1 in stage.simulated and stage.simulated[1].epoch > old.epoch)
         assert stage.cached(1, "t") is None
+        assert stage.simulated[1].status().replicas == []
         stuck.release()
         await restarting
         await stage.until_cached("t", 0, leader=0)
         await until(lambda: len(stage.simulated[1].status().replicas) == 1)
         assert set(stage.simulated[1].metadata.alive) == {0, 1, stage.service.shell.id}
+        assert set(stage.simulated[1].metadata.topics) == {"t"}
 
 
 async def test_preemption_on_controller_shutdown(on: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,7 +323,7 @@ async def test_preemption_on_controller_shutdown(on: Setting, monkeypatch: pytes
         service.queue.append(ev.TopicChange())
         await stuck.entered.wait()
         answers = [asyncio.create_task(stage.ask(ev.ListPartitionReassignments, partitions=None)) for _ in range(2)]
-        await until(lambda: len(service.queue) == 2)
+        await until(lambda: requests_waiting(service) == 2)
         service.stop()
         assert await asyncio.gather(*answers) == [KafkaErrorCode.NOT_CONTROLLER] * 2
         stuck.release()
@@ -330,7 +347,7 @@ async def test_preemption_with_callbacks(on: Setting, monkeypatch: pytest.Monkey
             (ev.UpdateFeatures, {"updates": {"f": 1}}),
         ]
         answers = [asyncio.create_task(stage.ask(kind, **fields)) for kind, fields in asked]
-        await until(lambda: len(service.queue) == len(asked))
+        await until(lambda: requests_waiting(service) == len(asked))
         service.queue.clear_and_put(ev.Expire())
         assert await asyncio.gather(*answers) == [KafkaErrorCode.NOT_CONTROLLER] * len(asked)
         stuck.release()

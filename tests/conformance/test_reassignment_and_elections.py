@@ -15,6 +15,7 @@ from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import World
 from aiocontroller.service import Service
+from aiocontroller.wire.apis import ApiKey
 from tests.conformance.conftest import Setting
 from tests.conformance.stage import Stage
 from tests.integration.controller.harness import idle, journal_of, running, until
@@ -47,8 +48,26 @@ async def test_partition_reassignment(on: Setting) -> None:
         assert [r.topic for r in stage.simulated[0].status().replicas] == []
 
 
-async def test_partition_reassignment_to_broker_with_offline_log_dir(world: World, zk_connect: str) -> None:
-    """A broker with a failed directory makes a replica only where the request says that it is new (isNew)."""
+async def test_partition_reassignment_to_broker_with_offline_log_dir(on: Setting) -> None:
+    """It ends in spite of the directory: the request says that the replica is new, so that a good one takes it."""
+    async with on(2) as stage:
+        await stage.create_topic("filler", {0: [1]})
+        await stage.wait_for_partition_state("filler", 0, 1, 0)
+        await stage.simulated[1].fail_log_dir([("filler", 0)])
+        await stage.wait_for_partition_state("filler", 0, -1, 1)
+        before = reassignment_timer(stage.service.metrics)
+        await stage.create_topic("t", {0: [0]})
+        await stage.wait_for_partition_state("t", 0, 0, 0)
+        await stage.request_reassignment({T0: [1]})
+        state = await stage.wait_for_partition_state("t", 0, 1, 3)
+        assert state.isr == (1,)
+        await stage.finished("t", [1])
+        await idle(stage.service)
+        assert reassignment_timer(stage.service.metrics) > before
+
+
+async def test_added_replica_is_new_to_a_broker_with_an_offline_log_dir(world: World, zk_connect: str) -> None:
+    """What the scenario above depends on, as the broker is told it."""
     async with running(world, zk_connect) as cluster:
         for broker_id in (0, 1):
             await cluster.add_broker(broker_id)
@@ -66,9 +85,8 @@ async def test_partition_reassignment_to_broker_with_offline_log_dir(world: Worl
         told: list[Any] = await until(
             lambda: [
                 p
-                for r in other.received
-                if hasattr(r.request, "topic_states") and hasattr(r.request, "live_leaders")
-                for t in r.request.topic_states
+                for r in other.of(ApiKey.LEADER_AND_ISR)
+                for t in r.topic_states
                 if t.topic_name == "t"
                 for p in t.partition_states
             ],

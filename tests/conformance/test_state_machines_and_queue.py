@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from aiocontroller.core import events as ev
+from aiocontroller.core.debts import Deletions
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.core.states import PartitionState, ReplicaState
 from aiocontroller.metrics import Timer
@@ -69,7 +70,7 @@ async def test_stop_replica_request_without_delete_partition_while_topic_deletio
         started = table.replica_states.id((ReplicaState.ReplicaDeletionStarted,))
         online, table.replica_states_of[row] = table.replica_states_of[row], started
         epoch = stage.simulated[0].epoch
-        stage.service.queue.append(ev.StopReplicaResponseReceived(0, epoch, 0, (("t", 0, 0),), ()))
+        stage.service.queue.append(ev.StopReplicaResponseReceived(0, epoch, 0, (("t", 0, 0),), Deletions()))
         await idle(stage.service)
         assert table.replica_state(row, 0) is ReplicaState.ReplicaDeletionStarted
         table.replica_states_of[row] = online

@@ -10,22 +10,22 @@ import msgspec
 
 from aiocontroller.zookeeper import paths
 from tests.differential.allowances import (
-    ALLOWANCES,
-    CREATED_WITHOUT_LEADER,
-    CREATED_WITHOUT_LEADER_ANSWERS,
     DELETED_STATES,
     DEPARTURES,
+    GONE,
+    GRANTED,
     MOVING,
-    UNKNOWN_FIRST,
-    Allowance,
     AtOnce,
-    Sequel,
+    as_written,
+    deletes,
+    gone_already,
+    granted_to_an_old_leader,
     moving_and_deleted,
-    unknown_first,
     without_leadership,
     without_topics,
 )
-from tests.differential.stage import Moment, split
+from tests.differential.sequels import FELL_BEHIND, TERM_OF_THE_WRITE, Sequel, Terms, explained, last_states
+from tests.differential.stage import WITNESS, Moment, split
 from tests.differential.told import Told
 
 NOTHING = "(nothing)"
@@ -73,57 +73,86 @@ class _Comparison:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._at_once = AtOnce()
+        self._terms = Terms()
+        self._ours_before: dict[str, Any] = {}
         self._going: set[str] = set()
         """Topics that were being deleted when the last step was over, or this one."""
         self._apart: set[str] = set()
         """Topics whose ways have parted."""
+        self._gone: set[str] = set()
+        """Those of them that are gone here, and wait there for a broker."""
+        self._stopped: set[tuple[int, str]] = set()
+        """(broker, partition) that were told here to delete."""
+        self._hanging: set[int] = set()
 
     def differences(self, kafka: Moment, ours: Moment) -> Iterator[_Difference]:
         apart = moving_and_deleted(ours.znodes) - self._apart
         self._ledger.fired.update(MOVING for _ in apart)
-        self._apart |= apart
+        self._hanging = (self._hanging | set(kafka.step.hangs)) - set(kafka.step.wakes) - set(kafka.step.dies)
+        answering = {live[0] for live in kafka.live.get(WITNESS, ())} - self._hanging
+        gone = gone_already(kafka.znodes, ours.znodes, answering) - self._apart - apart
+        self._ledger.fired.update(GONE for _ in gone)
+        granted = granted_to_an_old_leader(kafka.answer, ours.answer, ours.told) - self._apart
+        self._ledger.fired.update(GRANTED for _ in granted)
+        self._gone |= gone
+        yield from self._stops(kafka, ours)
+        self._apart |= apart | gone | granted
         kafka, ours = (_without(moment, self._apart) for moment in (kafka, ours))
         yield from self._answers(kafka.answer, ours.answer)  # given before what follows from the request is done
         self._ledger.fired.update(self._at_once.see(kafka.step.dies, kafka.vacant, kafka.znodes, ours.znodes))
+        self._terms.see(kafka.znodes)
         going = set(kafka.znodes[paths.DELETE_TOPICS]) & set(ours.znodes[paths.DELETE_TOPICS])
         self._going |= going
         for broker, partition in sorted(kafka.told.keys() | ours.told.keys()):
             key = broker, partition
-            theirs, own = self._at_once.told(partition, kafka.told.get(key, ())), ours.told.get(key, ())
             self._ledger.compared += 1
-            if not self._agree(theirs, own) and not self._agree_on_deletion(partition, theirs, own):
-                yield f"broker {broker}, partition {partition}", _lines(theirs), _lines(own)
+            yield from self._told(broker, partition, kafka.told.get(key, ()), ours.told.get(key, ()), ours)
         for broker in sorted(kafka.live.keys() | ours.live.keys()):
+            if self._gone and broker not in ours.live:
+                continue  # it was told of no topic but the mark's, which does not count as heard
             yield from _values(
                 f"live brokers as broker {broker} knows them", kafka.live.get(broker), ours.live.get(broker)
             )
         for path in sorted(kafka.znodes.keys() | ours.znodes.keys()):
             yield from self._znodes(path, kafka.znodes, ours.znodes)
-        self._going = going
+        self._going, self._ours_before = going, ours.znodes
+
+    def _stops(self, kafka: Moment, ours: Moment) -> Iterator[_Difference]:
+        """Of a topic that is gone here: brokers that delete it there have been told to here, by that step."""
+        self._stopped |= {key for key, told in ours.told.items() if deletes(told)}
+        for key, theirs in sorted(kafka.told.items()):
+            broker, partition = key
+            if split(partition).topic in self._gone and deletes(theirs) and key not in self._stopped:
+                where = f"broker {broker}, partition {partition}, which is gone here"
+                yield where, _lines(theirs), _lines(ours.told.get(key, ()))
 
     def _answers(self, kafka: Any, ours: Any) -> Iterator[_Difference]:
         if isinstance(kafka, dict) and "partition" in kafka:
             kafka = self._at_once.values(kafka["partition"], kafka)
-        if kafka != ours and unknown_first(kafka, ours):
-            self._ledger.fired[UNKNOWN_FIRST] += 1
-        elif (kafka, ours) == CREATED_WITHOUT_LEADER_ANSWERS:
-            self._ledger.fired[CREATED_WITHOUT_LEADER] += 1
+        yield from _values("the answer", kafka, ours)
+
+    def _told(self, broker: int, partition: str, kafka: Sequel, ours: Sequel, moment: Moment) -> Iterator[_Difference]:
+        if kafka == ours:
+            return
+        written = self._terms.told(partition, kafka)
+        theirs = self._at_once.told(partition, written)
+        by = explained(broker, theirs, ours)
+        if (
+            by is not None
+            and written != kafka
+            and explained(broker, self._at_once.told(partition, kafka), ours) is None
+        ):
+            by.append(TERM_OF_THE_WRITE)
+        if by is None and broker in moment.step.wakes and last_states(theirs, ours):
+            by = [FELL_BEHIND]
+        if by is None and split(partition).topic in self._going:
+            state = self._ours_before.get(f"{partition} state") or moment.znodes.get(f"{partition} state")
+            by = explained(broker, *map(without_leadership, (theirs, ours)))
+            by = None if by is None or not as_written(ours, state) else [*by, DELETED_STATES]
+        if by is None:
+            yield f"broker {broker}, partition {partition}", _lines(theirs), _lines(ours)
         else:
-            yield from _values("the answer", kafka, ours)
-
-    def _agree_on_deletion(self, partition: str, kafka: Sequel, ours: Sequel) -> bool:
-        if split(partition).topic not in self._going or not self._agree(*map(without_leadership, (kafka, ours))):
-            return False
-        self._ledger.fired[DELETED_STATES] += 1
-        return True
-
-    def _agree(self, kafka: Sequel, ours: Sequel) -> bool:
-        needed = [rule for rule in ALLOWANCES if not _same(kafka, ours, [r for r in ALLOWANCES if r is not rule])]
-        if not _same(kafka, ours, ALLOWANCES):
-            return False
-        if kafka != ours:
-            self._ledger.fired.update(rule.name for rule in needed)
-        return True
+            self._ledger.fired.update(by)
 
     def _znodes(self, path: str, kafka: dict[str, Any], ours: dict[str, Any]) -> Iterator[_Difference]:
         theirs, own = kafka.get(path, NOTHING), ours.get(path, NOTHING)
@@ -140,20 +169,6 @@ def _without(moment: Moment, topics: set[str]) -> Moment:
     told = {key: told for key, told in moment.told.items() if split(key[1]).topic not in topics}
     answer, znodes = (without_topics(values, topics) for values in (moment.answer, moment.znodes))
     return msgspec.structs.replace(moment, told=told, answer=answer, znodes=znodes)
-
-
-def _same(kafka: Sequel, ours: Sequel, rules: Sequence[Allowance]) -> bool:
-    """Whether the two are the same when these rules have done what they can, in turn until nothing changes."""
-    return kafka == ours or _left(kafka, rules) == _left(ours, rules)
-
-
-def _left(told: Sequel, rules: Sequence[Allowance]) -> Sequel:
-    while True:
-        before = told
-        for rule in rules:
-            told = rule.apply(told)
-        if told == before:
-            return told
 
 
 def _values(where: str, kafka: Any, ours: Any) -> Iterator[_Difference]:

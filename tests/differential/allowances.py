@@ -1,96 +1,31 @@
 """Where the two may differ.  Each allowance is a rule with a name, and a row of docs/departures.md.
 
-A rule turns what one broker was told of one partition in one step (a ``Cell``) into what is left of it when the
-departure does not count.  It is applied to both sides alike, and only where they differ.  Nothing else is forgiven.
-
-Replicas that go at once need more: Kafka's epochs are ahead from then on, so ``AtOnce`` follows each partition.
+What one broker was told of one partition in one step is compared in ``sequels``.  Replicas that go at once need more:
+Kafka's epochs are ahead from then on, so ``AtOnce`` follows each partition.  Nothing else is forgiven.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import msgspec
 
 from aiocontroller.zookeeper import paths
-from tests.differential.told import Told
-
-Sequel = tuple[Told, ...]
-
-
-class Allowance(NamedTuple):
-    name: str
-    departure: str
-    """The first cell of its row in docs/departures.md."""
-    apply: Callable[[Sequel], Sequel]
-
-
-def _without(told: Sequel, superseded: Callable[[Told, Told], bool]) -> Sequel:
-    """Leave out what a later one of the same kind of request supersedes."""
-    return tuple(
-        one
-        for i, one in enumerate(told)
-        if not any(later.request == one.request and superseded(one, later) for later in told[i + 1 :])
-    )
-
-
-def _said_once(told: Sequel) -> Sequel:
-    """Of the same thing said several times in a row (by one kind of request) the last remains."""
-    following: dict[str, Told] = {}
-    kept = []
-    for one in reversed(told):
-        if following.get(one.request) != one:
-            kept.append(one)
-        following[one.request] = one
-    return tuple(reversed(kept))
-
-
-def _elected_at_once(told: Sequel) -> Sequel:
-    return _without(told, lambda one, later: one.leader == -1 and _newer(one, later) and later.leader != -1)
-
-
-def _shrunk_at_once(told: Sequel) -> Sequel:
-    return _without(told, lambda one, later: _newer(one, later) and set(later.isr) < set(one.isr))
-
-
-def _newer(one: Told, later: Told) -> bool:
-    """A later state, and nothing that only the earlier one has said."""
-    return one.leader is not None and later.leader_epoch > one.leader_epoch and one.is_new <= later.is_new
-
-
-def _stopped_and_deleted(told: Sequel) -> Sequel:
-    return _without(told, lambda one, later: later.delete and not one.delete and later.leader_epoch >= one.leader_epoch)
-
-
-def _stopped_at_this_epoch(told: Sequel) -> Sequel:
-    """A StopReplica bears the epoch before the ISR shrank, or after; twice if need be, and then the last counts."""
-    last = max((one.leader_epoch for one in told if one.request == "UpdateMetadata"), default=None)
-    if last is None:
-        return told
-
-    def stops(one: Told) -> bool:
-        return one.request == "StopReplica" and not one.delete and one.leader_epoch in (last - 1, last)
-
-    same = tuple(msgspec.structs.replace(one, leader_epoch=last) if stops(one) else one for one in told)
-    return _without(same, lambda one, later: stops(one) and one == later)
-
-
-def _whoever_decided(told: Sequel) -> Sequel:
-    """Without the term in which the state was decided; znodes are compared with it."""
-    return tuple(msgspec.structs.replace(one, controller_epoch=None) for one in told)
-
-
-ALLOWANCES: tuple[Allowance, ...] = (
-    Allowance("said once", "one event says the same of a partition several times", _said_once),
-    Allowance("elected at once", "brokers start, and a partition gets a leader", _elected_at_once),
-    Allowance("shrunk at once", "one event changes a partition twice", _shrunk_at_once),
-    Allowance("stopped and deleted", "topic deletion: StopReplica", _stopped_and_deleted),
-    Allowance("term of the write", "a replica that goes and was not in the ISR", _whoever_decided),
-    Allowance("stopped at this epoch", "a replica that is stopped and leaves the ISR", _stopped_at_this_epoch),
+from tests.differential.sequels import (
+    DELETION_TOLD_FIRST,
+    DROPPED_AFTER_THE_RAISE,
+    ELECTED_AT_ONCE,
+    FELL_BEHIND,
+    SAID_ONCE,
+    SHRUNK_AT_ONCE,
+    STOPPED_AND_DELETED,
+    STOPPED_AT_THIS_EPOCH,
+    TERM_OF_THE_WRITE,
+    Sequel,
 )
-
+from tests.differential.told import Told
 
 # -- replicas that go at once ------------------------------------------------------------------------------------------
 
@@ -107,7 +42,7 @@ class AtOnce:
     """Several replicas that go at once cost Kafka a change each, and us one; epochs differ by the difference since."""
 
     NAME = "gone at once"
-    DEPARTURE = "several replicas go at once"
+    DEPARTURE = "several replicas leave at once (brokers die, or a reassignment removes replicas)"
     WHOLE_ISR = "whole ISR gone at once"
     WHOLE_ISR_DEPARTURE = "all members of an ISR die at once"
 
@@ -184,27 +119,6 @@ class AtOnce:
         return values | changed
 
 
-# -- answers --
-
-
-UNKNOWN_FIRST = "unknown first"
-UNKNOWN_FIRST_DEPARTURE = "reassignment by request of a partition that is none"
-_UNKNOWN = "UNKNOWN_TOPIC_OR_PARTITION"
-
-
-def unknown_first(kafka: Any, ours: Any) -> bool:
-    """Whether two answers to one reassignment differ only in why partitions that nobody knows cannot be moved."""
-    if not (isinstance(kafka, dict) and isinstance(ours, dict) and kafka.keys() == ours.keys()):
-        return False
-    reasons = {(kafka[key], ours[key]) for key in kafka if kafka[key] != ours[key]}
-    return reasons <= {("INVALID_REPLICA_ASSIGNMENT", _UNKNOWN), ("NO_REASSIGNMENT_IN_PROGRESS", _UNKNOWN)}
-
-
-CREATED_WITHOUT_LEADER = "created without a leader"
-CREATED_WITHOUT_LEADER_DEPARTURE = "CreateTopics and CreatePartitions, where a partition gets no leader"
-CREATED_WITHOUT_LEADER_ANSWERS = ["REQUEST_TIMED_OUT"], ["NONE"]
-"""Kafka's and ours; in the znodes and to the brokers both have created it, or that is a disagreement."""
-
 # -- topics that are going ---------------------------------------------------------------------------------------------
 
 DELETED_STATES = "states of deleted topics"
@@ -223,6 +137,21 @@ def without_leadership(told: Sequel) -> Sequel:
     )
 
 
+def as_written(told: Sequel, state: dict[str, Any] | None) -> bool:
+    """Whether what we told of a topic that is being deleted is the state that it had in ZooKeeper before."""
+    return all(
+        state is not None
+        and one.isr == tuple(state["isr"])
+        and (
+            one.leader == -2
+            or (one.leader, one.leader_epoch, one.partition_epoch, one.controller_epoch)
+            == tuple(state[key] for key in ("leader", "leader_epoch", "partition_epoch", "controller_epoch"))
+        )
+        for one in told
+        if one.request != "StopReplica"
+    )
+
+
 MOVING = "deleted while being reassigned"
 MOVING_DEPARTURE = "deletion of a topic that is being reassigned"
 
@@ -236,6 +165,44 @@ def moving_and_deleted(ours: dict[str, Any]) -> set[str]:
         for path, values in ours.items()
         if path.startswith(f"{topic}-") and path.endswith(" replicas") and (values["adding"] or values["removing"])
     }
+
+
+GONE = "gone although a broker is away"
+GONE_DEPARTURE = "topic deletion: a broker is dead, refuses, or is silent for ten seconds; a log directory has failed"
+
+
+def gone_already(kafka: dict[str, Any], ours: dict[str, Any], alive: Collection[int]) -> set[str]:
+    """Topics that are gone in our znodes, and wait in Kafka's for brokers that are not there."""
+    waiting = set(kafka[paths.DELETE_TOPICS]) - set(ours[paths.DELETE_TOPICS])
+    return {
+        topic
+        for topic in waiting
+        if not any(path.startswith(f"{topic}-") and path.endswith(" replicas") for path in ours)
+        and any(
+            not set(values["replicas"]) <= set(alive)
+            for path, values in kafka.items()
+            if path.startswith(f"{topic}-") and path.endswith(" replicas")
+        )
+    }
+
+
+GRANTED = "granted to an old leader"
+GRANTED_DEPARTURE = "AlterPartition version 0 (brokers of 2.7 to 3.1) that adds a broker that is shutting down or dead"
+
+
+def granted_to_an_old_leader(kafka: Any, ours: Any, told: dict[tuple[int, str], Sequel]) -> set[str]:
+    """The topic of which a leader got an ISR, by an answer in version 0, with a replica that is known to be offline."""
+    if not (isinstance(kafka, dict) and isinstance(ours, dict) and "isr" in ours):
+        return set()
+    partition, refused = kafka.get("partition", ""), kafka.get("error") == "OPERATION_NOT_ATTEMPTED"
+    offline = {n for (_, name), sequel in told.items() if name == partition for one in sequel for n in one.offline}
+    if refused and kafka["version"] == ours["version"] == 0 and offline & set(ours["isr"]):
+        return {partition.rsplit("-", 1)[0]}
+    return set()
+
+
+def deletes(told: Sequel) -> bool:
+    return any(one.request == "StopReplica" and one.delete for one in told)
 
 
 def without_topics(values: Any, topics: set[str]) -> Any:
@@ -258,12 +225,20 @@ def without_topics(values: Any, topics: set[str]) -> Any:
 
 
 DEPARTURES = {
-    **{a.name: a.departure for a in ALLOWANCES},
+    SAID_ONCE: "one event sends the same state of a partition several times",
+    ELECTED_AT_ONCE: "brokers start, and a partition gets a leader",
+    SHRUNK_AT_ONCE: "one event changes a partition twice",
+    STOPPED_AND_DELETED: "topic deletion: StopReplica",
+    TERM_OF_THE_WRITE: "a replica that goes offline and was not in the ISR",
+    STOPPED_AT_THIS_EPOCH: "a replica that is stopped and leaves the ISR",
+    DROPPED_AFTER_THE_RAISE: "a reassignment is cancelled or overridden: StopReplica to the replicas that it added",
+    FELL_BEHIND: "a broker falls behind",
+    DELETION_TOLD_FIRST: "a broker starts while a topic is being deleted",
     AtOnce.NAME: AtOnce.DEPARTURE,
     AtOnce.WHOLE_ISR: AtOnce.WHOLE_ISR_DEPARTURE,
-    UNKNOWN_FIRST: UNKNOWN_FIRST_DEPARTURE,
-    CREATED_WITHOUT_LEADER: CREATED_WITHOUT_LEADER_DEPARTURE,
     DELETED_STATES: DELETED_STATES_DEPARTURE,
     MOVING: MOVING_DEPARTURE,
+    GONE: GONE_DEPARTURE,
+    GRANTED: GRANTED_DEPARTURE,
 }
 """Every rule there is, and its row."""

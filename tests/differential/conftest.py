@@ -17,20 +17,42 @@ from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
 from tests.conftest import DIFFERENTIAL_LEDGER, create_znode
 from tests.differential.agreement import Ledger
+from tests.differential.random_scenarios import variant_of
 from tests.differential.report import of_a_run
 from tests.differential.stage import Stage
 from tests.differential.subjects import KafkasOwn, Ours
 from tests.recording_broker import SERVED
 
 
-class Pair:
-    """The two stages, and a number for each scenario that is played on them."""
+class Pairs:
+    """The two stages of one variant at a time, and a number for each scenario that is played on them."""
 
-    def __init__(self, kafka: Stage, ours: Stage, ledger: Ledger) -> None:
-        self.kafka = kafka
-        self.ours = ours
+    def __init__(self, zookeeper: EmbeddedZooKeeper, folder: Path, ledger: Ledger) -> None:
         self.ledger = ledger
         self.played = 0
+        self._zookeeper = zookeeper
+        self._folder = folder
+        self._variant: str | None = None
+        self._stages: list[Stage] = []
+
+    async def of(self, variant: str) -> tuple[Stage, Stage]:
+        """Kafka's and ours, with these settings; those that were up with others are stopped."""
+        if variant != self._variant:
+            await self.stop()
+            name = f"{variant}-{self.played}".replace(" ", "-")
+            for kind in (KafkasOwn, Ours):
+                create_znode(self._zookeeper.port, f"/{kind.name}-{name}")
+                connect = f"{self._zookeeper.address}/{kind.name}-{name}"
+                self._stages.append(Stage(real_world(), connect, kind(connect, self._folder / name, variant)))
+            await asyncio.gather(*(stage.start() for stage in self._stages))
+            self._variant = variant
+        kafka, ours = self._stages
+        return kafka, ours
+
+    async def stop(self) -> None:
+        stages, self._stages, self._variant = self._stages, [], None
+        for stage in stages:
+            await stage.stop()
 
 
 @pytest.fixture(scope="session")
@@ -40,8 +62,8 @@ def ledger(request: pytest.FixtureRequest) -> Ledger:
     return found
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def pair(tmp_path_factory: pytest.TempPathFactory, ledger: Ledger) -> AsyncIterator[Pair]:
+@pytest_asyncio.fixture(scope="package", loop_scope="package")
+async def pairs(tmp_path_factory: pytest.TempPathFactory, ledger: Ledger) -> AsyncIterator[Pairs]:
     missing = kafka_missing()
     if missing:
         pytest.skip(missing)
@@ -53,19 +75,28 @@ async def pair(tmp_path_factory: pytest.TempPathFactory, ledger: Ledger) -> Asyn
     folder: Path = tmp_path_factory.mktemp("differential")
     zookeeper = EmbeddedZooKeeper(folder / "zookeeper")
     await zookeeper.start_async()
-    stages = []
-    for kind in (KafkasOwn, Ours):
-        create_znode(zookeeper.port, f"/{kind.name}")
-        connect = f"{zookeeper.address}/{kind.name}"
-        stages.append(Stage(real_world(), connect, kind(connect, folder)))
+    made = Pairs(zookeeper, folder, ledger)
     try:
-        await asyncio.gather(*(stage.start() for stage in stages))
-        kafka, ours = stages
-        yield Pair(kafka, ours, ledger)
+        yield made
     finally:
-        for stage in stages:
-            await stage.stop()
+        await made.stop()
         zookeeper.stop()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Scenarios of one variant together: each variant has controllers of its own, which take a while to start."""
+    places = [n for n, item in enumerate(items) if "pairs" in getattr(item, "fixturenames", ())]
+    ordered = sorted((items[n] for n in places), key=_variant)
+    for place, item in zip(places, ordered, strict=True):
+        items[place] = item
+
+
+def _variant(item: pytest.Item) -> str:
+    assert isinstance(item, pytest.Function)
+    given = item.callspec.params
+    if "differential_seed" in given:
+        return variant_of(given["differential_seed"])
+    return str(given["differential_variant"] if "differential_variant" in given else given["scenario"].variant)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

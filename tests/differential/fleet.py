@@ -2,34 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
+
+from aiocontroller.chaos.fleet import Version
+from aiocontroller.cluster.generations import NEWEST, Protocol, generation, protocol_of
+from aiocontroller.core.ids import Endpoint
 from aiocontroller.net.ports import World
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper import paths, znodes
 from aiocontroller.zookeeper.client import ZooKeeperClient
-from aiocontroller.zookeeper.codec import Create, Delete, Op
-from tests.recording_broker import SURVEYED, Received, RecordingBroker
+from aiocontroller.zookeeper.codec import Create, Delete, Op, SetData
+from aiocontroller.zookeeper.znodes import BrokerInfo
+from tests.recording_broker import SERVED, SURVEYED, Received, RecordingBroker
 
 MARK = "mark"
 """The topic whose state tells brokers that all before it has reached them (see ``stage``)."""
 
 
-class Listener(RecordingBroker):
-    """Tells marks from words, and keeps only words."""
+_REQUESTS = {ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA, ApiKey.STOP_REPLICA}
 
+
+class Listener(RecordingBroker):
+    """Tells marks from words, and keeps only words.  In a rack, and with a second listener that nobody uses.
+
+    It is of a release and a protocol (``aiocontroller/cluster/generations.py``) in what a controller can see: the
+    versions that it offers, its registration, and by which request it asks for what.
+    """
+
+    host = "second"
+    """Of the second listener."""
     marked = -1
     """The highest version of the mark's state that it was told."""
     words = 0
     """How many requests were no mere marks."""
 
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.become(Version(NEWEST, ""))
+
+    def become(self, version: Version) -> None:
+        """From its next registration on."""
+        self.generation = generation(version.release)
+        self.protocol: Protocol = protocol_of(self.generation, version.protocol)
+        self.served = {api: tuple(self.generation.offered[api]) for api in SERVED}
+
+    @property
+    def alter_partition(self) -> int:
+        """The version of its AlterPartition, where all topics have ids if any has; -1: it writes ISRs itself."""
+        if not self.protocol.isr_by_alter_partition:
+            return -1
+        return min(self.generation.alter_partition, 3 if self.protocol.topic_ids else 1)
+
+    @property
+    def info(self) -> BrokerInfo:
+        first = super().info
+        second = Endpoint("CLIENTS", f"{self.host}-{self.id}", 9092)
+        broker = msgspec.structs.replace(first.broker, endpoints=(*first.broker.endpoints, second))
+        return msgspec.structs.replace(first, broker=broker, version=self.protocol.registration_version)
+
     def respond(self, api: ApiKey, version: int, request: Any) -> bytes:
         if api not in SURVEYED:
-            marks = [topic for topic in request.topic_states if topic.topic_name == MARK]
+            states = getattr(request, "topic_states", ())  # a StopReplica of old versions has none
+            marks = [topic for topic in states if topic.topic_name == MARK]
             if api is ApiKey.UPDATE_METADATA and marks:
                 self.marked = max(self.marked, marks[0].partition_states[0].zk_version)
-            if len(marks) == len(request.topic_states) == 1 and api is ApiKey.UPDATE_METADATA:
+            if len(marks) == len(states) == 1 and api is ApiKey.UPDATE_METADATA:
                 self.received.pop()
             else:
                 self.words += 1
@@ -39,8 +79,10 @@ class Listener(RecordingBroker):
 class Fleet:
     def __init__(self, world: World, client: ZooKeeperClient, zookeeper: str, ids: Iterable[int]) -> None:
         self.client = client
-        self.all = {n: Listener(world, zookeeper, n) for n in ids}
+        self.all = {n: Listener(world, zookeeper, n, rack=f"rack {n % 2}") for n in ids}
         self.live: set[int] = set()
+        self.hung: set[int] = set()
+        """Take requests and do not answer them: they hear of no mark."""
 
     @property
     def words(self) -> int:
@@ -48,7 +90,7 @@ class Fleet:
         return sum(broker.words for broker in self.all.values())
 
     def have_the_mark(self, version: int) -> bool:
-        return all(self.all[n].marked >= version for n in self.live)
+        return all(self.all[n].marked >= version for n in self.live - self.hung)
 
     def take(self) -> dict[int, list[Received]]:
         """What each has heard since the last time; the dead forget."""
@@ -69,11 +111,42 @@ class Fleet:
         self.live -= set(ids)
         for n in ids:
             self.all[n].deafen()
+            self.all[n].unanswered -= _REQUESTS
+            self.hung.discard(n)
+
+    def become(self, versions: Mapping[int, Version]) -> None:
+        for broker, version in versions.items():
+            self.all[broker].become(version)
 
     async def bounce(self, *ids: int) -> None:
         """New incarnations, before anybody can see that the old ones went."""
         assert self.live >= set(ids), f"{ids}: not all are up"
         await self._register(ids, [Delete(paths.broker_id(n)) for n in ids])
+
+    def hang(self, broker: int) -> None:
+        assert broker in self.live, f"broker {broker} is down"
+        self.all[broker].unanswered |= _REQUESTS
+        self.hung.add(broker)
+
+    def wake(self, broker: int) -> None:
+        """What it has not answered is sent again, on a new connection."""
+        self.all[broker].unanswered -= _REQUESTS
+        self.hung.discard(broker)
+        self.all[broker].hang_up()
+
+    async def modify(self, broker: int, **changes: str) -> None:
+        """The same incarnation with another ``host`` of its second listener, or another ``rack``."""
+        for name, value in changes.items():
+            setattr(self.all[broker], name, value)
+        await self._multi([SetData(paths.broker_id(broker), znodes.encode_broker(self.all[broker].info))])
+
+    async def begin_anew(self) -> None:
+        """As they are at the beginning of a scenario, all but for those that are down."""
+        for broker in self.all.values():
+            broker.errors.clear()
+            broker.host, broker.rack = "second", f"rack {broker.id % 2}"
+        for broker_id in sorted(self.hung):
+            self.wake(broker_id)
 
     async def stop(self) -> None:
         for n in self.live:

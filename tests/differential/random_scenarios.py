@@ -1,5 +1,8 @@
 """Scenarios by the dice: what an operator, brokers and disks might do, in any order.  A seed is a scenario.
 
+It draws the brokers' releases and protocols too, and the controllers' protocol.  What Kafka asks of its operators
+holds: no broker is older than a protocol that is spoken.
+
 The generator keeps the little that it must know to ask for something that makes sense: who is up, what topics there
 are.  Leaders and ISRs it need not know: steps find them when they are played.
 """
@@ -9,8 +12,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from aiocontroller.chaos.fleet import PROTOCOLS, Version, knows
+from aiocontroller.cluster.generations import GENERATIONS, NEWEST, Protocol
 from tests.differential import vocabulary as say
 from tests.differential.stage import BROKERS, Scenario, Step
+from tests.differential.subjects import OLDER_PROTOCOLS, protocol_of
 
 STEPS = 8
 TOPICS = "abc"
@@ -19,6 +25,9 @@ TOPICS = "abc"
 class _Dice:
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
+        self.releases = random.Random(f"releases {seed}")  # of its own, so that it changes no script
+        self.protocol = protocol_of(variant_of(seed))
+        self.versions = self.draw_versions()
         self.up = set(BROKERS)
         self.shutting_down: set[int] = set()
         self.topics: dict[str, list[list[int]]] = {}
@@ -26,6 +35,39 @@ class _Dice:
         self.lost: dict[str, set[int]] = {}
         """Brokers whose log directory of a partition has failed at some time."""
         self.moved: set[str] = set()
+
+    # -- binaries and protocols ----------------------------------------------------------------------------------------
+
+    def draw_versions(self) -> dict[int, Version]:
+        """All of the newest release, all of another, or mixed; some mixed ones are in the middle of a roll of the
+        protocol too."""
+        chance = self.releases
+        known = [release for release in GENERATIONS if knows(release, self.protocol)]
+        kind = chance.choice(("newest", "same", "mixed", "mixed", "rolling"))
+        releases = chance.choices(known, k=len(BROKERS)) if kind in ("mixed", "rolling") else [chance.choice(known)] * 5
+        if kind == "newest":
+            releases = [NEWEST] * len(BROKERS)
+        spoken = [self.protocol]
+        if kind == "rolling":
+            spoken.append(chance.choice([p for p in PROTOCOLS if all(knows(release, p) for release in releases)]))
+        return {n: Version(release, chance.choice(spoken)) for n, release in zip(BROKERS, releases, strict=True)}
+
+    def rolled(self, broker: int) -> Version | None:
+        """What it restarts as: now and then with newer binaries, or with a newer protocol that all brokers know."""
+        before = self.versions[broker]
+        releases = list(GENERATIONS)
+        release = self.releases.choice(releases[releases.index(before.release) :])
+        others = [v.release for n, v in self.versions.items() if n != broker]
+        protocols = [
+            p
+            for p in PROTOCOLS
+            if Protocol.of(p) >= Protocol.of(before.protocol) and all(knows(r, p) for r in (release, *others))
+        ]
+        after = Version(release, self.releases.choice(protocols))
+        if after == before or self.releases.random() < 0.6:
+            return None
+        self.versions[broker] = after
+        return after
 
     def replicas(self, factor: int) -> list[int]:
         return self.chance.sample(BROKERS, factor)
@@ -81,12 +123,12 @@ class _Dice:
             return None
         broker = self.chance.choice(down)
         self.up.add(broker)
-        return say.start(broker)
+        return say.start(broker, version=self.rolled(broker))
 
     def bounce(self) -> Step | None:
         broker = self.chance.choice(sorted(self.up))
         self.shutting_down.discard(broker)
-        return say.bounce(broker)
+        return say.bounce(broker, version=self.rolled(broker))
 
     def shut_down(self) -> Step | None:
         rest = sorted(self.up - self.shutting_down)
@@ -157,6 +199,22 @@ class _Dice:
         self.lost.setdefault(partition, set()).add(broker)
         return say.log_dir_fails(broker, partition)
 
+    def modify(self) -> Step | None:
+        broker = self.chance.choice(sorted(self.up))
+        return say.modify(broker, host=self.chance.choice(("here", "there", "elsewhere")))
+
+    def producer_ids(self) -> Step | None:
+        return say.take_producer_ids(
+            self.chance.choice(sorted(self.up)), broker_epoch=self.chance.choice((0, 0, 0, -1))
+        )
+
+    def hang(self) -> list[Step]:
+        """A broker that hangs for some steps in which no broker comes or goes."""
+        broker = self.chance.choice(sorted(self.up))
+        kinds = [lambda: self.create("znode"), self.expand, self.alter, self.shrink, self.reassign, self.fail_over]
+        met = [kind() for kind in self.chance.sample(kinds, 2)]
+        return [say.hang(broker), *(step for step in met if step is not None), say.wake(broker)]
+
     def way(self) -> say.Way:
         return self.chance.choice(("znode", "api"))
 
@@ -179,15 +237,27 @@ _KINDS: dict[Callable[[_Dice], Step | list[Step] | None], int] = {
     _Dice.prefer: 2,
     _Dice.unclean: 1,
     _Dice.log_dir: 1,
+    _Dice.modify: 1,
+    _Dice.producer_ids: 1,
+    _Dice.hang: 1,
 }
 """How often each comes, relative to the others."""
 
 
+def variant_of(seed: int) -> str:
+    """Eight seeds: four of one older protocol, four of the newest.  So a few seeds need few variants, and the first
+    of them one below 2.7 and one above."""
+    number, of_eight = divmod(seed, 8)
+    older = list(OLDER_PROTOCOLS)
+    return older[number * 5 % len(older)] if of_eight < 4 else ""
+
+
 def random_scenario(seed: int) -> Scenario:
     dice = _Dice(seed)
+    versions = tuple(dice.versions[n] for n in BROKERS)
     steps = [step for step in (dice.create(), dice.create()) if step is not None]
     while len(steps) < STEPS:
         (kind,) = dice.chance.choices(list(_KINDS), list(_KINDS.values()))
         met = kind(dice)
         steps += met if isinstance(met, list) else [met] if met is not None else []
-    return Scenario(f"seed {seed}", steps)
+    return Scenario(f"seed {seed}", steps, variant_of(seed), versions)

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from tests.differential.stage import Scenario
+from aiocontroller.chaos.fleet import Version, knows
+from aiocontroller.cluster.generations import GENERATIONS
+from tests.differential.stage import BROKERS, Scenario
+from tests.differential.subjects import OLD_PROTOCOL, OLDER_PROTOCOLS, RESTLESS, protocol_of
 from tests.differential.vocabulary import (
     allow_unclean_elections,
+    allow_unclean_elections_by_default,
     alter_partition,
     bounce,
+    catch_up_and_go_home,
     create,
+    damage,
+    damaged_request,
     delete,
     die,
     elect,
     expand,
     fail_over,
+    features,
     fill_office,
+    hang,
     leave_office,
     list_reassignments,
     log_dir_fails,
+    modify,
     notify_of_isr,
     reassign,
     shut_down,
     start,
+    take_producer_ids,
+    wake,
 )
 
 SPREAD = [[1, 2, 3], [2, 3, 1], [3, 1, 2], [4, 5, 1]]
@@ -85,10 +97,6 @@ NAMED = [
     Scenario("deletion with a dead broker and its return", [create("a", SPREAD), die(1), delete("a"), start(1)]),
     Scenario(
         "broker dies, then failover, with a deletion", [create("a", SPREAD), die(1), delete("a"), fail_over(), start(1)]
-    ),
-    Scenario(
-        "expansion of a topic that is being deleted",
-        [create("a", [[1, 2]]), die(1), delete("a"), expand("a", [[2, 3]]), start(1)],
     ),
     Scenario(
         "reassignment by the API",
@@ -252,4 +260,188 @@ NAMED = [
             alter_partition("a-0", [1, 2]),
         ],
     ),
+    Scenario(
+        "a broker changes its second listener",
+        [create("a", SPREAD), modify(2, host="moved"), modify(2, host="again", rack="other"), fail_over(), bounce(2)],
+    ),
+    Scenario(
+        "producer ids over a failover",
+        [
+            take_producer_ids(1),
+            take_producer_ids(2),
+            take_producer_ids(1),
+            fail_over(),
+            take_producer_ids(3),
+            take_producer_ids(1, broker_epoch=-1),
+            die(5),
+            take_producer_ids(5),
+        ],
+    ),
+    Scenario(
+        "features that somebody else has written",
+        # Levels that are enabled and that brokers do not support would make them exit.
+        [leave_office(), features(0, f=3), fill_office(), leave_office(), features(1), fill_office(), fail_over()],
+    ),
+    Scenario(
+        "a follower hangs",
+        [
+            create("a", SPREAD),
+            hang(3),
+            die(1),
+            create("b", [[2, 3], [3, 4]]),
+            alter_partition("a-0", [2]),
+            wake(3),
+            alter_partition("a-0", "everybody"),
+            start(1),
+        ],
+    ),
+    Scenario("a broker hangs and dies", [create("a", SPREAD), hang(3), delete("a"), die(3), start(3)]),
+    Scenario(
+        "a broker hangs over a failover",
+        [create("a", SPREAD), hang(2), die(1), fail_over(), start(1), wake(2), bounce(2)],
+    ),
+    Scenario(
+        "a topic forbids unclean elections that are allowed by default",
+        [
+            create("a", [[1, 2]]),
+            create("b", [[1, 2]]),
+            allow_unclean_elections("a", "false"),
+            allow_unclean_elections_by_default(),
+            die(2),
+            start(2),
+            die(1),
+            start(1),
+            allow_unclean_elections_by_default("false"),
+        ],
+    ),
+    Scenario("a damaged state", [create("a", [[1, 2], [2, 1]]), damage("a-0"), die(1), start(1), fail_over(), die(2)]),
+    Scenario(
+        "damaged requests",
+        [
+            create("a", [[1, 2]]),
+            damaged_request("/admin/reassign_partitions"),
+            damaged_request("/admin/preferred_replica_election"),
+            elect("preferred", "a-0"),
+        ],
+    ),
+    Scenario(
+        "an old protocol: life and death",
+        [
+            create("a", SPREAD),
+            expand("a", [[2, 3]]),
+            die(1),
+            start(1),
+            alter_partition("a-0", "everybody"),
+            elect("preferred", "a-0"),
+            shut_down(2),
+            bounce(2),
+            fail_over(),
+            delete("a"),
+            create("a", [[1, 2]], "api"),
+        ],
+        OLD_PROTOCOL,
+    ),
+    Scenario(
+        "an old protocol: reassignment",
+        [
+            create("a", [[1, 2]]),
+            reassign({"a-0": [3, 4]}),
+            alter_partition("a-0", [1, 2, 3]),
+            reassign({"a-0": [3, 5]}, "znode"),
+            list_reassignments(),
+            alter_partition("a-0", "everybody"),
+            reassign({"a-0": [1]}),
+            reassign({"a-0": None}),
+        ],
+        OLD_PROTOCOL,
+    ),
+    Scenario(
+        "an old protocol: expansion of a topic whose deletion waits for a broker",
+        [create("a", [[1, 2]]), die(1), delete("a"), expand("a", [[2, 3]]), fail_over(), start(1)],
+        OLD_PROTOCOL,
+    ),
+    Scenario("an old protocol: features", [leave_office(), features(1, f=3), fill_office(), fail_over()], OLD_PROTOCOL),
+    Scenario(
+        "an old protocol: unclean election and a failed log directory",
+        [
+            create("a", [[1, 2], [2, 1]]),
+            die(2),
+            start(2),
+            die(1),
+            elect("unclean", "a-0"),
+            start(1),
+            alter_partition("a-0", "everybody"),
+            log_dir_fails(1, "a-0", "a-1"),
+        ],
+        OLD_PROTOCOL,
+    ),
+    Scenario(
+        "an old leader asks for a broker that is shutting down",
+        [
+            create("a", [[1, 2]]),
+            create("b", [[3, 4]]),
+            shut_down(2),
+            alter_partition("a-0", [1, 2]),
+            alter_partition("b-0", [3, 4]),
+            bounce(2),
+        ],
+        "protocol 3.0",
+        [Version("3.0", "3.0")] * len(BROKERS),
+    ),
+    Scenario(
+        "leaders go home by themselves",
+        [create("a", [[1, 2, 3]]), die(1), start(1), catch_up_and_go_home("a-0"), shut_down(1), die(1)],
+        RESTLESS,
+    ),
+    Scenario(
+        "deletion is disabled",
+        [
+            create("a", [[1, 2]]),
+            delete("a"),
+            delete("a", "api"),
+            fail_over(),
+            leave_office(),
+            delete("a"),
+            fill_office(),
+        ],
+        RESTLESS,
+    ),
 ]
+
+
+def in_all_releases(variant: str) -> Scenario:
+    """Everything that brokers are told, to those of the oldest releases that know the controllers' protocol; two of
+    them are rolled."""
+    protocol = protocol_of(variant)
+    releases = [release for release in GENERATIONS if knows(release, protocol)]
+    versions = [Version(releases[n % len(releases)], protocol) for n in range(len(BROKERS))]
+    newest = Version(releases[-1], protocol)
+    return Scenario(
+        f"what brokers of all releases are told, {variant or 'the newest protocol'}",
+        [
+            create("a", SPREAD, "api"),
+            expand("a", [[2, 3]]),
+            reassign({"a-0": [4, 5]}),
+            alter_partition("a-0", [1, 2, 3, 4]),
+            reassign({"a-0": None}),
+            reassign({"a-3": [2, 1]}),
+            alter_partition("a-3", "everybody"),
+            die(1),
+            start(1, version=newest),
+            alter_partition("a-0", "everybody"),
+            alter_partition("a-1", "everybody"),
+            elect("preferred", "a-0"),
+            shut_down(2),
+            bounce(2, version=newest),
+            take_producer_ids(1),
+            fail_over(),
+            delete("a", "api"),
+            create("b", [[1, 2], [5, 4]]),
+            log_dir_fails(1, "b-0"),
+        ],
+        variant,
+        versions,
+    )
+
+
+IN_ALL_RELEASES = {variant: in_all_releases(variant) for variant in ["", *OLDER_PROTOCOLS]}

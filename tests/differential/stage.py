@@ -23,11 +23,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
+from aiocontroller.chaos.fleet import Version
+from aiocontroller.cluster.generations import NEWEST
 from aiocontroller.core.ids import NO_TOPIC_ID, LeaderAndIsr, ReplicaAssignment, TopicAssignment, TopicPartition
 from aiocontroller.net.ports import World
 from aiocontroller.wire import cold
@@ -60,6 +62,10 @@ class Step(NamedTuple):
     text: str
     play: Callable[[Stage], Awaitable[Any]]
     dies: tuple[int, ...] = ()
+    wakes: tuple[int, ...] = ()
+    """Brokers that hung until then."""
+    hangs: tuple[int, ...] = ()
+    """Brokers that hang from then on."""
     slow: bool = False
     """Kafka hears of it on another thread than of what is in ZooKeeper otherwise, so no mark can tell."""
 
@@ -67,6 +73,15 @@ class Step(NamedTuple):
 class Scenario(NamedTuple):
     name: str
     steps: list[Step]
+    variant: str = ""
+    """Of ``subjects.VARIANTS``."""
+    versions: Sequence[Version] = ()
+    """Of brokers 1 to 5 when it begins; those left out are of the newest release and the subjects' protocol."""
+
+
+Live = tuple[int, str | None, tuple[tuple[str, str, int, int], ...]]
+"""A live broker as another is told of it: id, rack, (listener, host, port, security protocol); port 0 of the listener
+that recording brokers take, which is another on each stage."""
 
 
 class Moment(msgspec.Struct):
@@ -78,7 +93,7 @@ class Moment(msgspec.Struct):
     answer: Any
     told: dict[tuple[int, str], tuple[Told, ...]]
     """(broker, partition) -> what it was told in this step, in order."""
-    live: dict[int, tuple[int, ...]]
+    live: dict[int, tuple[Live, ...]]
     """broker -> the live brokers by the last UpdateMetadata that it heard in this scenario, without the controllers."""
     znodes: dict[str, Any]
     """path -> content, without what the time or chance decides."""
@@ -93,7 +108,7 @@ class Stage:
         self.vacant = False
         self._prefix = ""
         self._first_term = 0
-        self._live: dict[int, tuple[int, ...]] = {}
+        self._live: dict[int, tuple[Live, ...]] = {}
         self._topic_ids: dict[str, bytes] = {}
 
     async def start(self) -> None:
@@ -119,14 +134,15 @@ class Stage:
 
     async def play(self, scenario: Scenario, number: int) -> list[Moment]:
         self._prefix = f"s{number}-"
-        await self._begin()
+        await self._begin(scenario)
         return [await self._moment(step) for step in scenario.steps]
 
-    async def _begin(self) -> None:
+    async def _begin(self, scenario: Scenario) -> None:
         await self.leave_office()
         await self._clear()
-        for broker in self.fleet.all.values():
-            broker.errors.clear()
+        await self.fleet.begin_anew()
+        own = Version(NEWEST, self.subject.protocol)
+        self.fleet.become(dict.fromkeys(BROKERS, own) | dict(enumerate(scenario.versions, 1)))
         await self.fleet.bounce(*sorted(self.fleet.live - {WITNESS}))
         missing = sorted(set(BROKERS) - self.fleet.live)
         if missing:
@@ -149,8 +165,12 @@ class Stage:
         for root, names in zip(roots, (await self.client.children_many(roots)).names, strict=True):
             for name in set(names or ()) - {MARK}:
                 await self.client.delete_recursive(f"{root}/{name}")
-        for path in (paths.REASSIGN_PARTITIONS, paths.PREFERRED_REPLICA_ELECTION):
+        default = paths.config_entity("brokers", "<default>")
+        for path in (paths.REASSIGN_PARTITIONS, paths.PREFERRED_REPLICA_ELECTION, default):
             await self.client.write_many([Delete(path)], fence=None)
+        blocks = paths.LATEST_PRODUCER_ID_BLOCK
+        await self.client.write_many([Delete(blocks)], fence=None)
+        await self.client.write_many([Create(blocks, None)], fence=None)
 
     async def _moment(self, step: Step) -> Moment:
         answer = await step.play(self)
@@ -180,9 +200,16 @@ class Stage:
                     told[key] = (*told.get(key, ()), content)
         return told
 
-    def _live_brokers(self, received: Received) -> tuple[int, ...]:
-        named = {int(broker.id_) for broker in received.request.live_brokers}
-        return tuple(sorted(named - self.subject.ids))
+    def _live_brokers(self, received: Received) -> tuple[Live, ...]:
+        found = []
+        for broker in received.request.live_brokers:
+            if broker.id_ not in self.subject.ids:
+                endpoints = (
+                    (e.listener, e.host, 0 if e.listener == "PLAINTEXT" else int(e.port), int(e.security_protocol))
+                    for e in broker.endpoints
+                )
+                found.append((int(broker.id_), broker.rack or None, tuple(sorted(endpoints))))
+        return tuple(sorted(found))
 
     # -- office --------------------------------------------------------------------------------------------------------
 
@@ -301,6 +328,13 @@ class Stage:
         (found,) = await self.zk.get_topic_partition_states([self.named(topic)], [number])
         return found if isinstance(found, LeaderAndIsr) else None
 
+    async def until_leader(self, partition: str, leader: int) -> None:
+        async def leads() -> bool:
+            found = await self.state(partition)
+            return found is not None and found.leader == leader
+
+        await self._until(leads, f"broker {leader} to lead {partition}")
+
     async def _assignments(self) -> list[TopicAssignment]:
         names = [t for t in await self.zk.get_all_topics_in_cluster(watch=False) if t.startswith(self._prefix)]
         return (await self.zk.get_topic_assignments(sorted(names), watch=False)).found
@@ -319,6 +353,8 @@ class Stage:
         for path, data in zip(requests, (await self.client.get_many(requests)).data, strict=True):
             found[path] = self._partitions(data)
         found[paths.CONTROLLER_EPOCH] = await self._term() - self._first_term
+        feature, _ = await self.zk.get_feature()
+        found[paths.FEATURE] = feature
         return found
 
     async def _topic(self, assignment: TopicAssignment) -> dict[str, Any]:
@@ -336,7 +372,10 @@ class Stage:
     def _partitions(self, data: bytes | None) -> Any:
         if data is None:
             return None
-        entries = msgspec.json.decode(data).get("partitions", [])
+        try:
+            entries = msgspec.json.decode(data).get("partitions", [])
+        except (msgspec.DecodeError, AttributeError):
+            return data
         return sorted((self.plain(e["topic"]), e["partition"], tuple(e.get("replicas", ()))) for e in entries)
 
 

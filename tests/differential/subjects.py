@@ -7,21 +7,48 @@ import json
 import sys
 from pathlib import Path
 
+from aiocontroller.chaos.fleet import PROTOCOLS
+from aiocontroller.cluster.generations import NEWEST, Protocol
 from aiocontroller.cluster.processes import Child
 from aiocontroller.cluster.real_kafka import RealKafkaBroker
+from aiocontroller.config import load_config
+from aiocontroller.net.ports import World
+from aiocontroller.service import Service
 
 START_TIMEOUT_S = 120.0
 _SETTINGS = {
     "auto.leader.rebalance.enable": "false",  # elections are the scenario's
-    "unclean.leader.election.enable": "false",
     "zookeeper.session.timeout.ms": "30000",  # a busy machine must not cost a failover
 }
+
+_PROTOCOL = "inter.broker.protocol.version"
+OLDER_PROTOCOLS = {f"protocol {name}": name for name in PROTOCOLS if Protocol.of(name)[:2] < Protocol.of(NEWEST)[:2]}
+OLD_PROTOCOL, RESTLESS = "protocol 2.6", "restless"
+"""Of the old protocol leaders write ISRs themselves, and topics have no ids."""
+VARIANTS: dict[str, dict[str, str]] = {
+    "": {},
+    **{name: {_PROTOCOL: protocol} for name, protocol in OLDER_PROTOCOLS.items()},
+    RESTLESS: {
+        "auto.leader.rebalance.enable": "true",
+        "leader.imbalance.check.interval.seconds": "1",
+        "leader.imbalance.per.broker.percentage": "0",
+        "delete.topic.enable": "false",
+    },
+}
+"""Settings of both subjects, by the name that scenarios give them."""
+
+
+def protocol_of(variant: str) -> str:
+    """Which ``inter.broker.protocol.version`` the subjects have."""
+    return VARIANTS[variant].get(_PROTOCOL, NEWEST)
 
 
 class Subject:
     """Something that can be the controller of the cluster in ``zookeeper`` (``host:port/chroot``)."""
 
     name: str
+    protocol = NEWEST
+    """inter.broker.protocol.version."""
     registered: frozenset[int]
     """Ids under which it registers as brokers."""
 
@@ -48,13 +75,16 @@ class KafkasOwn(Subject):
     registered = frozenset((1001, 1002))
     ids = registered
 
-    def __init__(self, zookeeper: str, folder: Path) -> None:
+    def __init__(self, zookeeper: str, folder: Path, variant: str = "") -> None:
         settings = {
             **_SETTINGS,
+            **VARIANTS[variant],
             "reserved.broker.max.id": "2000",
             "auto.create.topics.enable": "false",
+            "broker.rack": "own",  # replicas are not placed where only some brokers have one
             "zookeeper.connection.timeout.ms": "60000",
         }
+        self.protocol = protocol_of(variant)
         self._brokers = {
             n: RealKafkaBroker(n, zookeeper, folder / f"kafka-{n}", overrides=settings, heap_mb=384)
             for n in sorted(self.registered)
@@ -80,8 +110,10 @@ class Ours(Subject):
     registered: frozenset[int] = frozenset()
     ids = frozenset((1_000_001,))
 
-    def __init__(self, zookeeper: str, folder: Path) -> None:
+    def __init__(self, zookeeper: str, folder: Path, variant: str = "") -> None:
         self._zookeeper = zookeeper
+        self.protocol = protocol_of(variant)
+        self._settings = _SETTINGS | VARIANTS[variant]
         self._folder = folder / "ours"
         self._child: Child | None = None
 
@@ -89,7 +121,7 @@ class Ours(Subject):
         (identity,) = self.ids
         command = [sys.executable, "-m", "aiocontroller", "run", "--zookeeper", self._zookeeper, "--id", str(identity)]
         command += ["--http-port", "0", "--data", str(self._folder)]
-        for key, value in _SETTINGS.items():
+        for key, value in self._settings.items():
             command += ["--property", f"{key}={value}"]
         self._child = Child("aiocontroller", command, log=self._folder / "log")
         await self._child.wait_until_async((self._folder / "controller.json").exists, START_TIMEOUT_S)
@@ -103,3 +135,30 @@ class Ours(Subject):
         (listener,) = json.loads((self._folder / "controller.json").read_text())["listeners"]
         host, port = listener.rsplit("/", 1)[1].rsplit(":", 1)
         return host, int(port)
+
+
+class OursHere(Ours):
+    """The same in this process, for tests that change the program."""
+
+    def __init__(self, zookeeper: str, world: World, variant: str = "") -> None:
+        (identity,) = self.ids
+        settings = {"zookeeper.connect": zookeeper, "aiocontroller.id": str(identity), **_SETTINGS}
+        self.protocol = protocol_of(variant)
+        settings |= VARIANTS[variant]
+        config, _ = load_config(overrides=settings)
+        self._service = Service(config, world, with_http=False)
+        self._running: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        opened = asyncio.Event()
+        self._running = asyncio.create_task(self._service.run(lambda _: opened.set()))
+        await asyncio.wait_for(opened.wait(), START_TIMEOUT_S)
+
+    def stop(self) -> None:
+        if self._running is not None:
+            self._running.cancel()
+
+    def address(self, controller: int) -> tuple[str, int]:
+        assert controller in self.ids
+        (endpoint,) = self._service.endpoints
+        return endpoint.host, endpoint.port

@@ -9,12 +9,12 @@ import pytest
 
 from aiocontroller.zookeeper import paths
 from tests.differential.agreement import Disagreement, Ledger, disagreements
-from tests.differential.allowances import DEPARTURES
+from tests.differential.allowances import DEPARTURES, GONE, deletes
 from tests.differential.random_scenarios import random_scenario
 from tests.differential.report import of_a_run, side_by_side
 from tests.differential.scenarios import NAMED
-from tests.differential.stage import Moment, Scenario, Step
-from tests.differential.told import Told
+from tests.differential.stage import WITNESS, Moment, Scenario, Step
+from tests.differential.told import NO_EPOCH, Told
 from tests.unit.test_departures import rows
 
 ISR = Told("LeaderAndIsr", 1, 2, (2, 3), 1, 0, (1, 2, 3))
@@ -54,6 +54,7 @@ def changed(told: Told, **changes: Any) -> Told:
         {"is_new": True},
         {"recovering": True},
         {"wrong": "controller 5"},
+        {"version": 6},
     ],
     ids=lambda change: next(iter(change)),
 )
@@ -84,6 +85,11 @@ def test_answers_live_brokers_and_znodes_count() -> None:
 
 
 OLDER = changed(ISR, leader_epoch=0, isr=(1, 2, 3), partition_epoch=0)
+OLDER_METADATA = changed(METADATA, leader_epoch=0, isr=(1, 2, 3), partition_epoch=0)
+AFTER = changed(METADATA, offline=(1,))
+GOING = changed(METADATA, leader=-2)
+RAISED = changed(METADATA, leader_epoch=2, partition_epoch=2, replicas=(2, 3))
+DELETES = changed(STOP, delete=True)
 
 
 @pytest.mark.parametrize(
@@ -91,14 +97,16 @@ OLDER = changed(ISR, leader_epoch=0, isr=(1, 2, 3), partition_epoch=0)
     [
         ("said once", (ISR, METADATA, ISR, METADATA), (ISR, METADATA)),
         ("elected at once", (changed(ISR, leader=-1, leader_epoch=0), ISR), (ISR,)),
-        ("shrunk at once", (OLDER, ISR), (ISR,)),
+        ("shrunk at once", (OLDER, OLDER_METADATA, ISR, AFTER), (OLDER_METADATA, ISR, AFTER)),
         ("stopped and deleted", (STOP, changed(STOP, delete=True)), (changed(STOP, delete=True),)),
-        ("term of the write", (ISR,), (changed(ISR, controller_epoch=-1),)),
+        ("stopped at this epoch", (changed(STOP, leader_epoch=0), AFTER), (STOP, AFTER)),
+        ("dropped after the raise", (METADATA, DELETES, RAISED), (METADATA, RAISED, changed(DELETES, leader_epoch=2))),
         (
-            "stopped at this epoch",
-            (changed(STOP, leader_epoch=0), METADATA, changed(STOP, leader_epoch=0)),
-            (METADATA, STOP),
+            "dropped after the raise",
+            (METADATA, changed(DELETES, leader_epoch=NO_EPOCH), RAISED),
+            (METADATA, RAISED, changed(DELETES, leader_epoch=NO_EPOCH)),
         ),
+        ("deletion told first", (ISR, GOING), (GOING, ISR, GOING)),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -106,18 +114,157 @@ def test_each_rule_allows_its_departure_and_is_counted(
     rule: str, kafka: tuple[Told, ...], ours: tuple[Told, ...]
 ) -> None:
     assert compare(moment(*kafka), moment(*ours)) == ([], [rule])
+    if rule != "deletion told first":  # Kafka might say it once where we say it twice
+        assert compare(moment(*ours), moment(*kafka))[0], "and not the other way round"
+
+
+def test_a_controlled_shutdown_stops_once_and_at_the_epoch_after() -> None:
+    kafka = (changed(STOP, leader_epoch=0), AFTER, changed(STOP, leader_epoch=0))
+    assert compare(moment(*kafka), moment(AFTER, STOP)) == ([], ["said once", "stopped at this epoch"])
+
+
+def test_a_stop_one_epoch_low_is_seen() -> None:
+    """Only where the receiver leaves the ISR may the two differ by one epoch, and only Kafka's may be the lower."""
+    low = changed(STOP, leader_epoch=0)
+    assert compare(moment(AFTER, STOP), moment(AFTER, low))[0], "ours too low"
+    stays = changed(METADATA, isr=(1, 2, 3))
+    assert compare(moment(stays, low), moment(stays, STOP))[0], "the receiver stays in the ISR"
+    assert compare(moment(METADATA, STOP), moment(METADATA, changed(STOP, leader_epoch=7)))[0]
+    deletes = changed(STOP, delete=True)
+    assert compare(moment(AFTER, deletes), moment(AFTER, changed(deletes, leader_epoch=0)))[0], "a deletion"
+
+
+def test_a_broker_that_fell_behind_hears_the_last_state_and_nothing_else() -> None:
+    step = Step("broker 1 goes on", nothing, wakes=(1,))
+    last = changed(ISR, leader_epoch=1)
+
+    def woke(*told: Told, step: Step = step) -> Moment:
+        return msgspec.structs.replace(moment(*told), step=step)
+
+    kafka = woke(OLDER, OLDER_METADATA, METADATA)
+    assert compare(kafka, woke(last, METADATA)) == ([], ["fell behind"])
+    assert compare(kafka, woke(changed(last, leader=3), METADATA))[0]
+    assert compare(kafka, woke(last, OLDER_METADATA))[0]
+    assert compare(kafka, woke(last))[0]
+    other = Step("broker 2 goes on", nothing, wakes=(2,))
+    assert compare(woke(OLDER, OLDER_METADATA, METADATA, step=other), woke(last, METADATA, step=other))[0]
+
+
+def test_a_deletion_may_be_later_only_where_the_epoch_was_raised_and_the_receiver_is_no_replica() -> None:
+    kafka = moment(METADATA, DELETES, RAISED)
+    for ours in (
+        (METADATA, RAISED, DELETES),
+        (METADATA, RAISED),
+        (METADATA, changed(DELETES, leader_epoch=2), RAISED),
+        (METADATA, RAISED, changed(DELETES, leader_epoch=3)),
+    ):
+        assert compare(kafka, moment(*ours))[0], ours
+    stays = changed(RAISED, replicas=(1, 2, 3))
+    later = changed(DELETES, leader_epoch=2)
+    assert compare(moment(METADATA, DELETES, stays), moment(METADATA, stays, later))[0]
+
+
+def test_a_deletion_without_an_epoch_may_be_later_only_where_the_epoch_was_raised() -> None:
+    deletes = changed(DELETES, leader_epoch=NO_EPOCH)
+    same = changed(RAISED, leader_epoch=1)
+    assert compare(moment(METADATA, deletes, same), moment(METADATA, same, deletes))[0], "not raised"
+    kafka = moment(METADATA, deletes, RAISED)
+    assert compare(kafka, moment(METADATA, RAISED, changed(deletes, leader_epoch=2)))[0], "an epoch"
+    assert compare(kafka, moment(METADATA, RAISED))[0], "never"
+
+
+def test_an_isr_is_granted_to_an_old_leader_alone() -> None:
+    """And with a replica that is offline; from then on the topic goes its own way."""
+    refused = {"partition": "a-0", "version": 0, "error": "OPERATION_NOT_ATTEMPTED"}
+    given = {"partition": "a-0", "version": 0, "leader": 2, "leader_epoch": 1, "isr": (2, 1), "partition_epoch": 2}
+    grown = changed(AFTER, isr=(2, 1), partition_epoch=2)
+    assert compare(moment(AFTER, answer=refused), moment(grown, answer=given)) == ([], ["granted to an old leader"])
+    for kafka, ours, told in (
+        (refused | {"version": 1}, given | {"version": 1}, grown),
+        (refused | {"error": "FENCED_LEADER_EPOCH"}, given, grown),
+        (refused, refused | {"error": "NONE"}, grown),
+        (refused, given, changed(grown, offline=())),
+    ):
+        assert compare(moment(AFTER, answer=kafka), moment(told, answer=ours))[0], kafka
+
+
+def test_an_intermediate_state_that_is_never_sent_is_seen() -> None:
+    """Only one step of the epoch may be left out, in which nobody goes from the ISR who stays a live replica."""
+    moved = changed(OLDER, leader=3, leader_epoch=0)
+    other = changed(METADATA, offline=(3,))
+    for skipped, after, why in (
+        (OLDER, METADATA, "the one who went from the ISR is online"),
+        (OLDER, other, "another one is offline"),
+        (changed(OLDER, leader_epoch=-1), AFTER, "more than one change"),
+        (changed(OLDER, isr=(2, 3)), AFTER, "nothing went"),
+        (changed(moved, isr=(2,)), AFTER, "the ISR has grown"),
+        (changed(OLDER, leader=-1, isr=(2, 3, 1)), AFTER, "elected, and the ISR changed"),
+        (changed(OLDER, is_new=True), AFTER, "only the first said that the replica is new"),
+    ):
+        assert compare(moment(skipped, ISR, after), moment(ISR, after))[0], why
+        assert compare(moment(skipped, ISR, after), moment(skipped, ISR, after)) == ([], []), why
+
+
+def test_what_we_say_more_often_than_kafka_is_seen() -> None:
+    for often in range(2, 6):
+        assert compare(moment(ISR, METADATA), moment(*[ISR] * often, METADATA))[0]
+        assert compare(moment(ISR, METADATA), moment(ISR, *[METADATA] * often))[0]
+        assert compare(moment(STOP), moment(*[STOP] * often))[0]
+    assert compare(moment(ISR, METADATA, METADATA), moment(ISR, METADATA, METADATA)) == ([], [])
+    assert compare(moment(ISR, METADATA), moment(OLDER, ISR, METADATA))[0], "a state that Kafka never told"
 
 
 def test_rules_do_not_hide_what_was_said_of_another_state() -> None:
-    """A new replica must be told that it is new; the last word counts; a stop is no deletion."""
-    assert compare(moment(changed(OLDER, is_new=True), ISR), moment(ISR))[0]
-    assert compare(moment(OLDER, ISR), moment(OLDER))[0]
+    """The last word counts; a stop is no deletion; what is told first and what after stays so."""
+    assert compare(moment(OLDER, OLDER_METADATA, ISR, AFTER), moment(OLDER, OLDER_METADATA))[0]
     assert compare(moment(STOP, changed(STOP, delete=True)), moment(STOP))[0]
-    assert compare(moment(METADATA, STOP), moment(METADATA, changed(STOP, leader_epoch=7)))[0]
+    assert compare(moment(ISR, METADATA, ISR), moment(METADATA, ISR))[1] == ["said once"]
+    assert compare(moment(ISR, METADATA), moment(METADATA, ISR))[0]
+
+
+def test_of_a_topic_that_is_being_deleted_we_tell_what_zookeeper_had() -> None:
+    """Kafka takes its replicas out of the ISR one by one; what we tell of it meanwhile is not just anything."""
+    going: dict[str, Any] = {paths.DELETE_TOPICS: ["a"], "a-0 state": WRITTEN}
+    kafka = moment(changed(ISR, leader=-1, leader_epoch=3, isr=(3,), partition_epoch=3), **going)
+    assert compare(kafka, moment(ISR, **going)) == ([], ["states of deleted topics"])
+    for wrong in ({"leader": 3}, {"isr": (2,)}, {"leader_epoch": 2}, {"partition_epoch": 2}, {"controller_epoch": 1}):
+        assert compare(kafka, moment(changed(ISR, **wrong), **going))[0], wrong
+
+
+# -- terms -------------------------------------------------------------------------------------------------------------
+
+WRITTEN = {"leader": 2, "leader_epoch": 1, "isr": (2, 3), "partition_epoch": 1, "controller_epoch": 0}
+
+
+def terms(told: int, term: int = 2) -> list[Moment]:
+    """The state of term 0 is there; then, in another term, brokers are told it as one of term ``told``."""
+    znodes = {"a-0 state": WRITTEN, "a-0 replicas": {"replicas": (1, 2, 3)}}
+    before = moment(**znodes, **{paths.CONTROLLER_EPOCH: term})
+    return [before, moment(changed(ISR, controller_epoch=told), **znodes, **{paths.CONTROLLER_EPOCH: term})]
+
+
+def test_kafka_tells_an_unchanged_state_in_the_present_term_and_we_in_that_of_the_write() -> None:
+    ledger = Ledger()
+    assert disagreements(terms(2), terms(0), ledger) == []
+    assert list(ledger.fired) == ["term of the write"]
+
+
+def test_any_other_term_is_seen() -> None:
+    for kafka, ours in ((2, 1), (2, 3), (2, -1), (0, 2), (0, 1), (1, 0), (3, 0)):
+        assert disagreements(terms(kafka), terms(ours), Ledger()), f"Kafka told {kafka}, we {ours}"
+
+
+def test_the_term_of_a_state_that_zookeeper_never_had_is_compared_as_it_is() -> None:
+    kafka, ours = terms(2), terms(0)
+    for played in (kafka, ours):
+        for key, (told,) in played[1].told.items():
+            played[1].told[key] = (changed(told, partition_epoch=7),)
+    assert disagreements(kafka, ours, Ledger())
 
 
 def state(leader: int, leader_epoch: int, isr: tuple[int, ...]) -> dict[str, Any]:
-    return {"leader": leader, "leader_epoch": leader_epoch, "isr": isr, "partition_epoch": leader_epoch}
+    epochs = {"leader_epoch": leader_epoch, "partition_epoch": leader_epoch, "controller_epoch": 0}
+    return {"leader": leader, "isr": isr, **epochs}
 
 
 def play(*moments: tuple[tuple[int, ...], dict[str, Any]]) -> list[Moment]:
@@ -125,7 +272,7 @@ def play(*moments: tuple[tuple[int, ...], dict[str, Any]]) -> list[Moment]:
     found = []
     for dies, leadership in moments:
         told = Told("LeaderAndIsr", leadership["leader_epoch"], leadership["leader"], partition_epoch=0)
-        told = changed(told, isr=leadership["isr"], partition_epoch=leadership["partition_epoch"])
+        told = changed(told, isr=leadership["isr"], partition_epoch=leadership["partition_epoch"], controller_epoch=0)
         found.append(moment(told, dies=dies, **{"a-0 replicas": replicas, "a-0 state": leadership}))
     return found
 
@@ -181,6 +328,46 @@ def test_ways_part_where_a_topic_is_deleted_that_is_being_reassigned() -> None:
     assert compare(kafka, ours) == ([], ["deleted while being reassigned"])
     ours.znodes = ours.znodes | {"a-0 replicas": moving | {"adding": ()}}
     assert compare(kafka, ours)[0], "one that is not being reassigned"
+
+
+def test_ways_part_where_a_topic_is_gone_although_a_broker_is_away() -> None:
+    waits: dict[str, Any] = {
+        paths.DELETE_TOPICS: ["a"],
+        "a-0 replicas": {"replicas": (1, 4), "adding": (), "removing": ()},
+        "a-0 state": {"leader": -1, "isr": [4], "leader_epoch": 1, "partition_epoch": 1, "controller_epoch": 0},
+    }
+    gone: dict[str, Any] = {paths.DELETE_TOPICS: []}
+
+    def compared(*ours: Told, **told_there: Any) -> tuple[list[Disagreement], list[str]]:
+        theirs, own = moment(STOP, **waits), moment(*ours, **gone)
+        for one in (theirs, own):
+            one.live = {WITNESS: tuple((n, None, ()) for n in told_there["alive"])}
+        return compare(theirs, own)
+
+    delete = changed(STOP, delete=True)
+    assert compared(delete, alive=(1, 2)) == ([], [GONE])
+    assert compared(delete, alive=(1, 2, 4))[0], "no broker is away"
+    assert deletes((delete,))
+
+
+def test_brokers_delete_what_is_gone_already() -> None:
+    """The broker that was away is told to, by the step at which Kafka tells it."""
+    waits: dict[str, Any] = {
+        paths.DELETE_TOPICS: ["a"],
+        "a-0 replicas": {"replicas": (1, 4), "adding": (), "removing": ()},
+        "a-0 state": {"leader": -1, "isr": [4], "leader_epoch": 1, "partition_epoch": 1, "controller_epoch": 0},
+    }
+    gone: dict[str, Any] = {paths.DELETE_TOPICS: []}
+    delete = changed(STOP, delete=True)
+    theirs = [moment(delete, **waits), moment(**waits)]
+    theirs[1].told = {(4, "a-0"): (delete,)}
+    for told, agree in (((delete,), True), ((), False)):
+        ours = [moment(delete, **gone), moment(**gone)]
+        ours[1].told = {(4, "a-0"): told} if told else {}
+        for one in (*theirs, *ours):
+            one.live = {WITNESS: ((1, None, ()),)}
+        found = disagreements(theirs, ours, Ledger())
+        assert (not found) == agree
 
 
 def test_every_rule_has_its_row() -> None:

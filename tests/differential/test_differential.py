@@ -12,40 +12,45 @@ import asyncio
 import pytest
 
 from tests.differential.agreement import disagreements
-from tests.differential.conftest import Pair
+from tests.differential.conftest import Pairs
 from tests.differential.random_scenarios import random_scenario
 from tests.differential.report import side_by_side
-from tests.differential.scenarios import NAMED
+from tests.differential.scenarios import IN_ALL_RELEASES, NAMED
 from tests.differential.stage import Scenario
 
 pytestmark = [
     pytest.mark.differential,
     pytest.mark.kafka,
     pytest.mark.timeout(240),  # the first of them starts three JVMs
-    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.asyncio(loop_scope="package"),
 ]
 
 
-async def check(pair: Pair, scenario: Scenario) -> None:
-    pair.played += 1
+async def check(pairs: Pairs, scenario: Scenario) -> None:
+    stages = await pairs.of(scenario.variant)
+    pairs.played += 1
     # Both to the end, also where one fails: the next scenario must find nobody at work.
     kafka, ours = await asyncio.gather(
-        *(stage.play(scenario, pair.played) for stage in (pair.kafka, pair.ours)), return_exceptions=True
+        *(stage.play(scenario, pairs.played) for stage in stages), return_exceptions=True
     )
     for name, played in (("Kafka's own controller", kafka), ("aiocontroller", ours)):
         if isinstance(played, BaseException):
             raise AssertionError(f"{scenario.name} could not be played to its end on {name}") from played
     assert not isinstance(kafka, BaseException)
     assert not isinstance(ours, BaseException)
-    found = disagreements(kafka, ours, pair.ledger)
+    found = disagreements(kafka, ours, pairs.ledger)
     if found:
         pytest.fail(side_by_side(scenario, found), pytrace=False)
 
 
 @pytest.mark.parametrize("scenario", NAMED, ids=lambda scenario: scenario.name)
-async def test_named_scenario(pair: Pair, scenario: Scenario) -> None:
-    await check(pair, scenario)
+async def test_named_scenario(pairs: Pairs, scenario: Scenario) -> None:
+    await check(pairs, scenario)
 
 
-async def test_random_scenario(pair: Pair, differential_seed: int) -> None:
-    await check(pair, random_scenario(differential_seed))
+async def test_every_release_by_every_protocol(pairs: Pairs, differential_variant: str) -> None:
+    await check(pairs, IN_ALL_RELEASES[differential_variant])
+
+
+async def test_random_scenario(pairs: Pairs, differential_seed: int) -> None:
+    await check(pairs, random_scenario(differential_seed))

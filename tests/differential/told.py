@@ -12,6 +12,10 @@ from aiocontroller.wire.apis import ApiKey
 from tests.recording_broker import Received
 
 Ids = tuple[int, ...]
+FIRST_WITH_STATES = 3
+"""The first version of StopReplica that says of each partition whether it is deleted, and at which leader epoch."""
+NO_EPOCH = -1
+"""What earlier versions say of it."""
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -36,16 +40,19 @@ class Told(msgspec.Struct, frozen=True):
     recovering: bool = False
     delete: bool = False
     wrong: str = ""
+    version: int = -1
+    """Of the request."""
 
     def __str__(self) -> str:
         flags = [name for name in ("is_new", "recovering", "delete") if getattr(self, name)]
         lists = [f"{n} {_ids(getattr(self, n))}" for n in ("adding", "removing", "offline") if getattr(self, n)]
         wrong = [f"WRONG: {self.wrong}"] if self.wrong else []
+        request = f"{self.request} {self.version}" if self.version >= 0 else self.request
         if self.request == "StopReplica":
-            return " ".join([self.request, f"epoch {self.leader_epoch}", *flags, *wrong])
+            return " ".join([request, f"epoch {self.leader_epoch}", *flags, *wrong])
         state = f"leader {self.leader} epoch {self.leader_epoch} isr {_ids(self.isr)} v{self.partition_epoch}"
         tail = [f"of {_ids(self.replicas)}", *lists, *flags, f"term {self.controller_epoch}", *wrong]
-        return " ".join([self.request, state, *tail])
+        return " ".join([request, state, *tail])
 
 
 def _ids(ids: Ids) -> str:
@@ -65,13 +72,25 @@ def told_by(received: Received, receiver: Receiver) -> Iterator[tuple[TopicParti
     """Every partition of a request, in its order."""
     request = received.request
     wrong = list(_wrong(request, receiver))
+    if received.api is ApiKey.STOP_REPLICA and received.version < FIRST_WITH_STATES:
+        yield from _stopped(received, ", ".join(wrong))
+        return
     for topic in request.topic_states:
         in_topic = [*wrong, *_wrong_id(topic, receiver)]
         for partition in topic.partition_states:
             yield (
                 TopicPartition(str(topic.topic_name), int(partition.partition_index)),
-                _told(received.api, partition, receiver.first_term, ", ".join(in_topic)),
+                _told(received, partition, receiver.first_term, ", ".join(in_topic)),
             )
+
+
+def _stopped(received: Received, wrong: str) -> Iterator[tuple[TopicPartition, Told]]:
+    """A StopReplica that deletes all its partitions or none, and names no leader epochs."""
+    delete = bool(received.request.delete_partitions)
+    for topic in received.request.topics:
+        for number in topic.partition_indexes:
+            told = Told("StopReplica", NO_EPOCH, delete=delete, wrong=wrong, version=received.version)
+            yield TopicPartition(str(topic.name), int(number)), told
 
 
 def _wrong(request: Any, receiver: Receiver) -> Iterator[str]:
@@ -88,16 +107,17 @@ def _wrong_id(topic: Any, receiver: Receiver) -> Iterator[str]:
         yield f"topic id {given}"
 
 
-def _told(api: ApiKey, partition: Any, first_term: int, wrong: str) -> Told:
+def _told(received: Received, partition: Any, first_term: int, wrong: str) -> Told:
+    api, _, _ = received
+    common: dict[str, Any] = {"wrong": wrong, "version": received.version}
     if api is ApiKey.STOP_REPLICA:
-        return Told("StopReplica", partition.leader_epoch, delete=partition.delete_partition, wrong=wrong)
-    common: dict[str, Any] = {
+        return Told("StopReplica", partition.leader_epoch, delete=partition.delete_partition, **common)
+    common |= {
         "leader_epoch": int(partition.leader_epoch),
         "leader": int(partition.leader),
         "isr": ids(partition.isr),
         "controller_epoch": int(partition.controller_epoch) - first_term,
         "replicas": ids(partition.replicas),
-        "wrong": wrong,
     }
     if api is ApiKey.UPDATE_METADATA:
         offline = tuple(sorted(ids(partition.offline_replicas)))
@@ -105,10 +125,10 @@ def _told(api: ApiKey, partition: Any, first_term: int, wrong: str) -> Told:
     return Told(
         "LeaderAndIsr",
         partition_epoch=int(partition.partition_epoch),
-        adding=ids(partition.adding_replicas),
-        removing=ids(partition.removing_replicas),
+        adding=ids(getattr(partition, "adding_replicas", ())),  # from version 3 on
+        removing=ids(getattr(partition, "removing_replicas", ())),
         is_new=bool(partition.is_new),
-        recovering=bool(partition.leader_recovery_state),
+        recovering=bool(getattr(partition, "leader_recovery_state", 0)),  # from version 6 on
         **common,
     )
 

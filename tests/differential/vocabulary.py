@@ -11,10 +11,13 @@ from typing import Any, Literal
 
 import msgspec
 
+from aiocontroller.chaos.fleet import Version
+from aiocontroller.cluster.generations import Protocol
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import NO_TOPIC_ID, LeaderAndIsr, ReplicaAssignment, TopicAssignment, TopicPartition
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper import paths, znodes
+from aiocontroller.zookeeper.cluster_znodes import FeatureZNode, encode_feature
 from aiocontroller.zookeeper.codec import Create, SetData
 from tests.differential.stage import Stage, Step, split
 
@@ -26,25 +29,37 @@ _TIMEOUT_MS = 20_000
 # -- brokers -----------------------------------------------------------------------------------------------------------
 
 
-def start(*brokers: int) -> Step:
-    return Step(f"{_brokers(brokers)} start{_s(brokers)}", lambda stage: stage.fleet.start(*brokers))
+def start(*brokers: int, version: Version | None = None) -> Step:
+    """``version``: with other binaries, or another protocol, than before."""
+
+    async def play(stage: Stage) -> None:
+        _become(stage, brokers, version)
+        await stage.fleet.start(*brokers)
+
+    return Step(f"{_brokers(brokers)} start{_s(brokers)}{_as(version)}", play)
 
 
 def die(*brokers: int) -> Step:
     return Step(f"{_brokers(brokers)} die{_s(brokers)}", lambda stage: stage.fleet.die(*brokers), brokers)
 
 
-def bounce(*brokers: int) -> Step:
+def bounce(*brokers: int, version: Version | None = None) -> Step:
     """Back before the controller has seen that it was away."""
-    return Step(f"{_brokers(brokers)} bounce{_s(brokers)}", lambda stage: stage.fleet.bounce(*brokers), brokers)
+
+    async def play(stage: Stage) -> None:
+        _become(stage, brokers, version)
+        await stage.fleet.bounce(*brokers)
+
+    return Step(f"{_brokers(brokers)} bounce{_s(brokers)}{_as(version)}", play, brokers)
 
 
 def shut_down(broker: int) -> Step:
     """Asks for a controlled shutdown; stays up until it dies."""
 
     async def play(stage: Stage) -> Any:
-        epoch = stage.fleet.all[broker].epoch
-        answer = await stage.ask(ApiKey.CONTROLLED_SHUTDOWN, 3, broker_id=broker, broker_epoch=epoch)
+        asking = stage.fleet.all[broker]
+        version = asking.protocol.controlled_shutdown
+        answer = await stage.ask(ApiKey.CONTROLLED_SHUTDOWN, version, broker_id=broker, broker_epoch=asking.epoch)
         remaining = sorted(f"{stage.plain(p.topic_name)}-{p.partition_index}" for p in answer.remaining_partitions)
         return {"error": error(answer.error_code), "remaining": remaining}
 
@@ -61,6 +76,75 @@ def log_dir_fails(broker: int, *partitions: str) -> Step:
         await stage.zk.propagate_log_dir_event(broker)
 
     return Step(f"broker {broker} loses the log directory of {', '.join(partitions)}", play)
+
+
+def modify(broker: int, **changes: str) -> Step:
+    """``host`` of its second listener, or ``rack``: the registration is written anew, in the same session."""
+    told = ", ".join(f"{name} {value}" for name, value in changes.items())
+    return Step(
+        f"broker {broker} changes its registration: {told}", lambda stage: stage.fleet.modify(broker, **changes)
+    )
+
+
+def hang(broker: int) -> Step:
+    """It takes requests and does not answer them."""
+
+    async def play(stage: Stage) -> None:
+        stage.fleet.hang(broker)
+
+    return Step(f"broker {broker} hangs", play, hangs=(broker,))
+
+
+def wake(broker: int) -> Step:
+    async def play(stage: Stage) -> None:
+        stage.fleet.wake(broker)
+
+    return Step(f"broker {broker} goes on, and its connections break", play, wakes=(broker,))
+
+
+def take_producer_ids(broker: int, *, broker_epoch: int = 0) -> Step:
+    """``broker_epoch`` is added to the true one."""
+
+    async def play(stage: Stage) -> Any:
+        epoch = stage.fleet.all[broker].epoch + broker_epoch
+        answer = await stage.ask(ApiKey.ALLOCATE_PRODUCER_IDS, 0, broker_id=broker, broker_epoch=epoch)
+        return [error(answer.error_code), int(answer.producer_id_start), answer.producer_id_len]
+
+    return Step(f"broker {broker} asks for producer ids{f', epoch {broker_epoch:+}' if broker_epoch else ''}", play)
+
+
+# -- znodes ------------------------------------------------------------------------------------------------------------
+
+
+def damage(partition: str, data: bytes = b"{") -> Step:
+    """Its state is written over by something that no controller writes."""
+
+    async def play(stage: Stage) -> None:
+        topic, number = split(partition)
+        await stage.client.multi([SetData(paths.topic_partition_state(stage.named(topic), number), data)])
+
+    return Step(f"the state of {partition} becomes {data!r}", play)
+
+
+def damaged_request(path: str, data: bytes = b"{") -> Step:
+    """One of the requests in ``/admin``."""
+
+    async def play(stage: Stage) -> None:
+        await stage.client.create(path, data)
+
+    return Step(f"{path} is created: {data!r}", play)
+
+
+def features(status: int, **levels: int) -> Step:
+    """``/feature`` as somebody else left it; while nobody is in office, since brokers write it at their start only."""
+
+    async def play(stage: Stage) -> None:
+        assert stage.vacant
+        data = encode_feature(FeatureZNode(2, status, levels))
+        # Made anew it would have a lower version than brokers have seen, over which they exit.
+        await stage.client.set_data(paths.FEATURE, data)
+
+    return Step(f"/feature has the status {status} and the levels {levels}", play)
 
 
 # -- the role ----------------------------------------------------------------------------------------------------------
@@ -137,17 +221,30 @@ def delete(topic: str, by: Way = "znode") -> Step:
     return Step(f"topic {topic} is deleted by {by}", play)
 
 
-def allow_unclean_elections(topic: str) -> Step:
+def allow_unclean_elections(topic: str, value: str = "true") -> Step:
     """By the topic's configuration, and the notification that makes brokers look at it."""
 
     async def play(stage: Stage) -> None:
-        config = {"version": 1, "config": {"unclean.leader.election.enable": "true"}}
+        config = {"version": 1, "config": {"unclean.leader.election.enable": value}}
         path = paths.config_entity("topics", stage.named(topic))
         await stage.client.write_many([Create(path)], fence=None)
         await stage.client.multi([SetData(path, msgspec.json.encode(config))])
         await stage.zk.create_config_change_notification(f"topics/{stage.named(topic)}")
 
-    return Step(f"topic {topic} allows unclean elections", play, slow=True)
+    return Step(f"topic {topic} says of unclean elections: {value}", play, slow=True)
+
+
+def allow_unclean_elections_by_default(value: str = "true") -> Step:
+    """By the brokers' dynamic default, as ``kafka-configs.sh --entity-default`` writes it."""
+
+    async def play(stage: Stage) -> None:
+        config = {"version": 1, "config": {"unclean.leader.election.enable": value}}
+        path = paths.config_entity("brokers", "<default>")
+        await stage.client.write_many([Create(path)], fence=None)
+        await stage.client.multi([SetData(path, msgspec.json.encode(config))])
+        await stage.zk.create_config_change_notification("brokers/<default>")
+
+    return Step(f"the default of unclean elections becomes {value}", play, slow=True)
 
 
 # -- ISRs --------------------------------------------------------------------------------------------------------------
@@ -172,6 +269,9 @@ def alter_partition(
         state = await stage.state(partition)
         if state is None or (by or state.leader) not in stage.fleet.live:
             return {"partition": partition, "error": "nobody asks"}
+        if stage.fleet.all[by or state.leader].alter_partition < 0:
+            await _write_isr(stage, partition, state, await _everybody(stage, partition) if isr == "everybody" else isr)
+            return None
         wanted: Sequence[int] = [state.leader]
         if isr == "everybody":
             wanted = await _everybody(stage, partition)
@@ -196,34 +296,37 @@ async def _alter(
     broker_epoch: int,
 ) -> Any:
     topic, number = split(partition)
-    broker = by or state.leader
-    change = {
+    broker = stage.fleet.all[by or state.leader]
+    topic_id = (await stage.assignment(topic)).topic_id
+    spoken = broker.alter_partition if topic_id != NO_TOPIC_ID else min(broker.alter_partition, 1)
+    change = {  # no version has all of these fields
         "partition_index": number,
         "leader_epoch": state.leader_epoch + epoch,
+        "new_isr": tuple(isr),
         "new_isr_with_epochs": [{"broker_id": n, "broker_epoch": stage.fleet.all[n].epoch} for n in isr],
         "leader_recovery_state": int(recovering),
         "partition_epoch": state.partition_epoch + version,
     }
-    topic_id = (await stage.assignment(topic)).topic_id
     answer = await stage.ask(
         ApiKey.ALTER_PARTITION,
-        3,
-        broker_id=broker,
-        broker_epoch=stage.fleet.all[broker].epoch + broker_epoch,
-        topics=[{"topic_id": topic_id, "partitions": [change]}],
+        spoken,
+        broker_id=broker.id,
+        broker_epoch=broker.epoch + broker_epoch,
+        topics=[{"topic_name": stage.named(topic), "topic_id": topic_id, "partitions": [change]}],
     )
     if answer.error_code:
         return {"error": error(answer.error_code)}
     (result,) = (p for t in answer.topics for p in t.partitions)
+    asked = {"partition": partition, "version": spoken}
     if result.error_code:
-        return {"partition": partition, "error": error(result.error_code)}
+        return {**asked, "error": error(result.error_code)}
     return {
-        "partition": partition,
+        **asked,
         "leader": result.leader_id,
         "leader_epoch": result.leader_epoch,
         "isr": tuple(result.isr),
         "partition_epoch": result.partition_epoch,
-        "recovering": bool(result.leader_recovery_state),
+        "recovering": bool(getattr(result, "leader_recovery_state", 0)),  # from version 1 on
     }
 
 
@@ -240,16 +343,24 @@ def notify_of_isr(partition: str, isr: Sequence[int] | Literal["the leader"]) ->
         state = await stage.state(partition)
         if state is None or state.leader not in stage.fleet.live:
             return
-        topic, number = split(partition)
-        members = (state.leader,) if isinstance(isr, str) else tuple(isr)
-        (data,) = znodes.encode_partition_states([msgspec.structs.replace(state, isr=members)])
-        path = paths.topic_partition_state(stage.named(topic), number)
-        await stage.client.multi([SetData(path, data, state.partition_epoch)])
-        await stage.zk.propagate_isr_changes([TopicPartition(stage.named(topic), number)])
+        await _write_isr(stage, partition, state, isr)
 
     return Step(
         f"the leader of {partition} writes ISR {isr if isinstance(isr, str) else list(isr)} and a notification", play
     )
+
+
+async def _write_isr(stage: Stage, partition: str, state: LeaderAndIsr, isr: Sequence[int] | str) -> None:
+    topic, number = split(partition)
+    members = (state.leader,) if isinstance(isr, str) else tuple(isr)
+    (data,) = znodes.encode_partition_states([msgspec.structs.replace(state, isr=members)])
+    path = paths.topic_partition_state(stage.named(topic), number)
+    await stage.client.multi([SetData(path, data, state.partition_epoch)])
+    if not Protocol.of(stage.subject.protocol).isr_by_alter_partition:
+        # Leaders notify seconds later.  Controllers watch the state while the partition moves, and have seen it then;
+        # at once, it would depend on the machine which of the two they hear first.
+        await stage.settle()
+    await stage.zk.propagate_isr_changes([TopicPartition(stage.named(topic), number)])
 
 
 # -- reassignments and elections ---------------------------------------------------------------------------------------
@@ -317,6 +428,20 @@ def elect(kind: Literal["preferred", "unclean"], *partitions: str, by: Way = "ap
     return Step(f"{kind} election of {', '.join(partitions)} by {by}", play)
 
 
+def catch_up_and_go_home(partition: str) -> Step:
+    """All replicas are in sync again, and the controller moves the leader back by itself."""
+    catch_up = alter_partition(partition, "everybody")
+
+    async def play(stage: Stage) -> Any:
+        answer = await catch_up.play(stage)
+        topic, number = split(partition)
+        preferred = (await stage.assignment(topic)).partitions[number].replicas[0]
+        await stage.until_leader(partition, preferred)
+        return answer
+
+    return Step(f"all replicas of {partition} catch up, and its leader goes home", play)
+
+
 def _named(stage: Stage, partition: str) -> TopicPartition:
     topic, number = split(partition)
     return TopicPartition(stage.named(topic), number)
@@ -332,6 +457,15 @@ def _brokers(brokers: Sequence[int]) -> str:
 
 def _s(brokers: Sequence[int]) -> str:
     return "s" if len(brokers) == 1 else ""
+
+
+def _become(stage: Stage, brokers: Sequence[int], version: Version | None) -> None:
+    if version is not None:
+        stage.fleet.become(dict.fromkeys(brokers, version))
+
+
+def _as(version: Version | None) -> str:
+    return "" if version is None else f" with release {version.release} and protocol {version.protocol}"
 
 
 def _replicas(replicas: Replicas) -> str:

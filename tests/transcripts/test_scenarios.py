@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from aiocontroller.chaos.arguments import StepArgumentError
 from aiocontroller.chaos.plan import DETECTION_FAULTS, KINDS, draw
 from aiocontroller.chaos.processes.steps import ProcessSteps
 from aiocontroller.chaos.processes.storm import WEIGHTS
 from aiocontroller.chaos.scenario import ONLY_WRITTEN, ScenarioError, format_scenario, parse_scenario, play
 from aiocontroller.chaos.steps.steps import Steps
-from aiocontroller.chaos.words import WordsError
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "tests" / "scenarios").glob("*.txt"))
@@ -100,5 +100,5 @@ def test_a_line_that_makes_no_sense_is_named(text: str, named: str) -> None:
     ],
 )
 def test_a_word_that_makes_no_sense_is_named(line: str, named: str) -> None:
-    with pytest.raises(WordsError, match=re.escape(named)):
+    with pytest.raises(StepArgumentError, match=re.escape(named)):
         play(parse_scenario(line))

@@ -16,8 +16,8 @@ from aiocontroller.chaos.kafka.offices import OurOffice, until
 from aiocontroller.chaos.kafka.stage import Stage, stage_on
 from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from aiocontroller.cluster.load.clients import kept_its_word
-from aiocontroller.cluster.real_kafka import RealKafkaCluster, kafka_missing
-from tests.integration.kafka.releases import chosen_releases
+from aiocontroller.cluster.real_kafka import LOG4J, RealKafkaCluster, archive_classes, kafka_missing
+from tests.integration.kafka.releases import chosen_generations, chosen_releases, number
 
 SESSION_MS = 8000
 SETTINGS = {
@@ -41,6 +41,8 @@ class KafkaCluster(NamedTuple):
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow_kafka: a longer scenario of real brokers; runs with --kafka only")
+    line = "every_generation: asks each release that brokers are simulated of; 3.0.2 and 3.9.1 without --kafka"
+    config.addinivalue_line("markers", line)
     # kafka-python reads its schemas by an old function
     config.addinivalue_line("filterwarnings", "ignore:(read_text|open_text) is deprecated:DeprecationWarning")
 
@@ -56,7 +58,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "kafka_version" in metafunc.fixturenames:
-        metafunc.parametrize("kafka_version", chosen_releases(metafunc.config), scope="session")
+        generations = metafunc.definition.get_closest_marker("every_generation") is not None
+        chosen = (chosen_generations if generations else chosen_releases)(metafunc.config)
+        metafunc.parametrize("kafka_version", chosen, scope="session")
 
 
 @pytest.fixture(scope="session")
@@ -65,10 +69,12 @@ def kafka(kafka_version: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
     missing = kafka_missing(kafka_version)
     if missing:
         pytest.skip(missing)
+    archive_classes(kafka_version)
     folder = tmp_path_factory.mktemp(f"kafka-{kafka_version}")
     zookeeper = EmbeddedZooKeeper(folder / "zookeeper")
     zookeeper.start()
-    brokers = RealKafkaCluster(3, zookeeper.address, folder, version=kafka_version, overrides=SETTINGS)
+    log4j = LOG4J + ("log4j.logger.state.change.logger=TRACE\n" if number(kafka_version) < (2, 6) else "")  # as shipped
+    brokers = RealKafkaCluster(3, zookeeper.address, folder, version=kafka_version, overrides=SETTINGS, log4j=log4j)
     try:
         brokers.start()
         yield KafkaCluster(kafka_version, zookeeper, brokers, folder)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from aiocontroller.cluster.generations import GENERATIONS
 from aiocontroller.cluster.real_kafka import DEFAULT_VERSION
 
-RELEASES = ("2.8.2", "3.0.2", "3.4.1", "3.6.2", DEFAULT_VERSION)
+RELEASES = ("2.2.2", "2.4.1", "2.6.3", "2.8.2", "3.0.2", "3.3.2", "3.4.1", "3.6.2", "3.7.2", DEFAULT_VERSION)
 
 
 def chosen_releases(config: pytest.Config) -> list[str]:
@@ -15,6 +16,15 @@ def chosen_releases(config: pytest.Config) -> list[str]:
     if wanted is None:
         return [DEFAULT_VERSION]
     return list(RELEASES) if wanted == "all" else [name.strip() for name in wanted.split(",")]
+
+
+def chosen_generations(config: pytest.Config) -> list[str]:
+    """Those that simulated brokers behave as: all, the chosen ones among them, or without ``--kafka`` two."""
+    versions = [generation.version for generation in GENERATIONS.values()]
+    wanted = config.getoption("--kafka")
+    if wanted is None:
+        return ["3.0.2", DEFAULT_VERSION]
+    return versions if wanted == "all" else [name for name in chosen_releases(config) if name in versions]
 
 
 def number(version: str) -> tuple[int, ...]:

@@ -42,7 +42,7 @@ class Both(NamedTuple):
 @pytest.fixture
 async def both(kafka: KafkaCluster) -> AsyncIterator[Both]:
     if number(kafka.version) < (3, 9):
-        pytest.skip("an older broker has fewer settings")
+        pytest.skip(f"Kafka {kafka.version} has fewer settings than 3.9, whose answers these are")
     world: World = real_world()
     async with running(world, kafka.zookeeper.address) as cluster:
         service: Service = await cluster.add_controller(aiocontroller_takeover_policy="observe")

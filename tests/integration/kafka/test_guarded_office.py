@@ -136,7 +136,7 @@ async def test_principals_of_brokers_are_known_before_the_role_is_taken(
         await until(lambda: wrong.controller.election.holder)
         reasons = await take_over(wrong)
         assert f"ssl.principal.mapping.rules {RULES}, and ours, for listener INTERNAL, are DEFAULT" in reasons[0]
-        assert "broker 1 comes as User:CN=broker,O=us, who is not allowed ClusterAction here" in reasons[1]
+        assert "broker 1 authenticates as User:CN=broker,O=us, who lacks ClusterAction here" in reasons[1]
         assert not wrong.controller.readiness().ready
 
         service = await cluster.add_controller(**settings({**properties, "aiocontroller.id": "1000002"}))

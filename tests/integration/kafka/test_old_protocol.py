@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
-import random
+import os
 from pathlib import Path
 
 import pytest
 
-from aiocontroller.chaos.kafka.offices import until
+from aiocontroller.chaos.kafka import pair
+from aiocontroller.chaos.kafka.offices import KafkasOffice, until
 from aiocontroller.chaos.kafka.stage import stage_on
 from aiocontroller.chaos.kafka.view import whole
 from aiocontroller.cluster.real_kafka import RealKafkaCluster, kafka_missing
 from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
-from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from tests.integration.kafka.conftest import SETTINGS, KafkaCluster, check_nothing_lost, take_over, under_load
+from tests.integration.kafka.releases import number
 from tests.integration.kafka.test_broker_faults import PARTITIONS, VICTIM, states
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+
+def old_protocol(version: str) -> dict[str, str]:
+    """The last protocol in which leaders write ISRs themselves, or the release's own if that is older."""
+    return {"inter.broker.protocol.version": "2.6"} if number(version) >= (2, 6) else {}
 
 
 @pytest.mark.slow_kafka
@@ -26,12 +32,13 @@ async def test_isrs_shrink_and_expand_by_zookeeper(kafka_version: str, zk_connec
     """Metadata of every broker follows the notifications: a shrunk ISR is seen by clients, and a full one again."""
     if missing := kafka_missing(kafka_version):
         pytest.skip(missing)
-    settings = SETTINGS | {"inter.broker.protocol.version": "2.6"}
+    # The frozen follower stays registered, however long it takes to see that it has left the ISRs.
+    settings = SETTINGS | {"zookeeper.session.timeout.ms": "30000"} | old_protocol(kafka_version)
     cluster = RealKafkaCluster(3, zk_connect, tmp_path, version=kafka_version, overrides=settings)
     try:
         await cluster.start_async()
         async with stage_on(zk_connect, cluster.brokers, tmp_path, session_ms=6000) as stage:
-            await take_over(stage)
+            office = await take_over(stage)
             await under_load(stage, KafkaCluster(kafka_version, None, cluster, tmp_path), PARTITIONS)  # type: ignore[arg-type]
             before = await states(stage)
             followed = [p for p, state in enumerate(before) if state.leader != VICTIM]
@@ -42,13 +49,14 @@ async def test_isrs_shrink_and_expand_by_zookeeper(kafka_version: str, zk_connec
                 now = await states(stage)
                 return all(VICTIM not in now[p].isr for p in followed)
 
-            await until(shrunk, "ISRs without the frozen follower, in ZooKeeper", 20)
+            await until(shrunk, "ISRs without the frozen follower, in ZooKeeper")
             await stage.until(lambda view: all(VICTIM not in view[topic, p].isr for p in followed), "in metadata too")
             stage.thaw(VICTIM)
             await stage.until(whole, "it is in every ISR again")
             after = await states(stage)
             assert all(after[p].leader_epoch == before[p].leader_epoch for p in followed)
             stage.brokers[VICTIM].kill()
+            await office.zk.client.delete(paths.broker_id(VICTIM))  # what the end of its session would do 30 s later
             await stage.load.settled()
             await stage.heal()
             assert await check_nothing_lost(stage)
@@ -56,55 +64,61 @@ async def test_isrs_shrink_and_expand_by_zookeeper(kafka_version: str, zk_connec
         cluster.kill()
 
 
-ROUNDS = 3
+@pytest.mark.slow_kafka
+async def test_takeover_leaves_znodes_as_the_brokers_controller_has_them(
+    kafka_version: str, zk_connect: str, tmp_path: Path
+) -> None:
+    """No topic ids below 2.8, and ``/feature`` as Kafka's own has left it: off, or not there where it is not known."""
+    if missing := kafka_missing(kafka_version):
+        pytest.skip(missing)
+    settings = SETTINGS | old_protocol(kafka_version)
+    cluster = RealKafkaCluster(2, zk_connect, tmp_path, version=kafka_version, overrides=settings)
+    try:
+        await cluster.start_async()
+        async with stage_on(zk_connect, cluster.brokers, tmp_path, session_ms=6000) as stage:
+            kafkas = stage.offices["kafka"]
+            assert isinstance(kafkas, KafkasOffice)
+            client = kafkas.zk.client
+
+            async def znodes() -> list[bytes | None]:
+                paths = ("/feature", "/brokers/topics/before")
+                return [await client.get_data(path) if await client.exists(path) else None for path in paths]
+
+            await AdminZkClient(kafkas.zk).create_topic("before", {0: (1, 2)})
+
+            async def led(topic: str = "before") -> bool:
+                (state,) = await kafkas.zk.get_topic_partition_states([topic], [0])
+                return isinstance(state, LeaderAndIsr) and len(state.isr) == 2
+
+            await until(led, "before-0 has a leader")
+            before = await znodes()
+            await take_over(stage)
+            await AdminZkClient(kafkas.zk).create_topic("after", {0: (1, 2)})
+            await until(lambda: led("after"), "after-0 has a leader")
+            assert await znodes() == before
+            assert b"topic_id" not in await client.get_data("/brokers/topics/after")
+    finally:
+        cluster.kill()
+
+
+ROUNDS = int(os.environ.get("OLD_PROTOCOL_ROUNDS", "3"))
 """More find more: the second bug of this kind showed in round 3 once, and in round 13."""
 
 
 @pytest.mark.slow_kafka
+@pytest.mark.timeout(300 + 60 * ROUNDS)
 async def test_live_replica_in_sync_leads_after_the_other_dies(
     kafka_version: str, zk_connect: str, tmp_path: Path
 ) -> None:
     """A follower dies, comes back into the ISR (in ZooKeeper only, at first), and then the leader dies."""
     if missing := kafka_missing(kafka_version):
         pytest.skip(missing)
-    delays = random.Random(26)
-    settings = SETTINGS | {"inter.broker.protocol.version": "2.6", "replica.lag.time.max.ms": "10000"}
-    cluster = RealKafkaCluster(2, zk_connect, tmp_path, version=kafka_version, overrides=settings)
+    settings = SETTINGS | {"replica.lag.time.max.ms": "10000"} | old_protocol(kafka_version)
+    cluster = RealKafkaCluster(3, zk_connect, tmp_path, version=kafka_version, overrides=settings)
     try:
         await cluster.start_async()
-        properties = {"inter.broker.protocol.version": "2.6"}
-        async with stage_on(zk_connect, cluster.brokers, tmp_path, session_ms=6000, properties=properties) as stage:
-            ours = await take_over(stage)
-            await AdminZkClient(ours.zk).create_topic("pair", {0: (1, 2)})
-
-            leader, follower = 1, 2
-            await until_led(ours.zk, leader, leader, follower, within_s=30)
-            for _ in range(ROUNDS):
-                stage.brokers[follower].kill()
-                await until_led(ours.zk, leader, leader, within_s=30)
-                await stage.start(stage.brokers[follower])
-                await until_led(ours.zk, leader, leader, follower, within_s=60)
-                await asyncio.sleep(delays.choice((0.0, 0.05, 0.3, 1.0, 3.0)))
-                stage.brokers[leader].kill()
-                await until_led(ours.zk, follower, follower, within_s=30)
-                await stage.start(stage.brokers[leader])
-                leader, follower = follower, leader
-                await until_led(ours.zk, leader, leader, follower, within_s=60)
+        async with stage_on(zk_connect, cluster.brokers, tmp_path, session_ms=6000) as stage:
+            found = await pair.rounds(stage, ["aiocontroller"], ROUNDS)
+            assert [one.leaderless for one in found["aiocontroller"]] == [False] * ROUNDS
     finally:
         cluster.kill()
-
-
-async def until_led(zk: KafkaZkClient, leader: int, *isr: int, within_s: float) -> None:
-    """Until ``pair-0`` has this leader and this ISR, in any order."""
-
-    found: list[object] = []
-
-    async def reached() -> bool:
-        found[:] = await zk.get_topic_partition_states(["pair"], [0])
-        (state,) = found
-        return isinstance(state, LeaderAndIsr) and state.leader == leader and set(state.isr) == set(isr)
-
-    try:
-        await until(reached, f"pair-0 led by {leader} with ISR {isr}", within_s)
-    except TimeoutError as error:
-        raise AssertionError(f"{error}, found {found}") from error

@@ -17,7 +17,7 @@ from tests.integration.cli.program import aiocontroller
 from tests.integration.kafka.conftest import KafkaCluster
 from tests.integration.kafka.test_operating import touch
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1200)]
 TOPIC, PARTITIONS, REPLICAS = "told-by-logs", 4, 2
 """As the cluster makes topics that nobody made."""
 LOG_CLOCK_US = 1000
@@ -68,7 +68,7 @@ async def test_windows_from_kafkas_logs_are_what_zookeeper_showed(
     told = await asyncio.to_thread(
         aiocontroller,
         *("analyze", *logs, "--manifest", str(manifest), "--out", str(out), "--json"),
-        timeout_s=300,
+        timeout_s=900,
     )
     summary = json.loads(told.stdout)
     assert [b["event"] for b in summary["brokers"] if b["broker"] == victim][-1] == "died"

@@ -1,0 +1,413 @@
+"""Where the two may differ, line by line, each with its reason.  Nothing else is forgiven.
+
+docs/admin-answers.md lists them.  One that explains nothing, although all its releases were played, fails the test.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import NamedTuple
+
+from tests.admin_answers.stage import RELEASES
+from tests.admin_answers.table import Found
+
+
+class Explanation(NamedTuple):
+    """Patterns must match the whole: ``place`` as ``CREATE_TOPICS (twice) v7``, ``field`` as ``topics[].errorCode``.
+
+    A ``field`` may name the elements of arrays too: ``apiKeys[8].minVersion``.
+    """
+
+    place: str
+    field: str
+    reason: str
+    kafka: str = ".*"
+    ours: str = ".*"
+    releases: tuple[str, ...] | None = None
+    """Those that it explains; None: all, and the newest by itself has such a difference."""
+    only_in_full: bool = False
+    """The short form may have no cell for it."""
+    by_chance: bool = False
+    """A run may have no difference that it explains."""
+
+    def is_expected(self, played: Collection[str], *, short: bool) -> bool:
+        """Whether a table of these releases has a difference that it explains."""
+        if self.by_chance or (short and self.only_in_full):
+            return False
+        return set(self.releases or RELEASES[:1]) <= set(played)
+
+    def explains(self, found: Found) -> bool:
+        return (
+            (self.releases is None or found.release in self.releases)
+            and re.fullmatch(self.place, found.answer.place) is not None
+            and any(re.fullmatch(self.field, it) for it in (found.difference.kind, found.difference.field))
+            and re.fullmatch(self.kafka, found.difference.kafka, re.DOTALL) is not None
+            and re.fullmatch(self.ours, found.difference.ours, re.DOTALL) is not None
+        )
+
+
+_MISSING = r"\(missing\)"
+_SILENT = r"\(silent\)"
+OLDER = RELEASES[1:]
+OLDEST = ("2.4.1", "2.2.2")
+BEFORE_3_2 = ("3.0.2", "2.8.2", *OLDEST)
+"""Since then alterations of settings are looked at by ``ConfigAdminManager``."""
+_NO_TEXT = "older releases say nothing beside a code"
+_LESS_CLOSELY = "what is refused here is what Kafka 3.9 refuses: older releases look less closely"
+_ORDER = "older releases look at other things first, and refuse the same for another reason"
+_FAILS = "a handler of older releases fails, or ends the connection, over what later ones refuse"
+_ONCE = "older releases answer once what stands in a request twice"
+_UNKNOWN_TYPE = "older releases do not tell a type of resources that they do not know"
+_LOGGED = r"\{'errorCode': 42, .*'resourceType': (0|8|16|99), .*"
+
+EXPLANATIONS: tuple[Explanation, ...] = (
+    Explanation(
+        ".*",
+        r"(.*\.)?(errorMessage|topicConfigErrorMessage)",
+        "both say what is wrong, in words of their own",
+        kafka=r"(?!None$).+",
+        ours=r"(?!None$).+",
+    ),
+    # -- a controller is no broker
+    Explanation(
+        ".*",
+        r"brokers\[\]",
+        "the controller is a node of its own, beside the brokers",
+        kafka=_MISSING,
+        ours=".*'(nodeId|brokerId)': 1000001,.*",
+    ),
+    Explanation(
+        ".*",
+        "controllerId",
+        "the controller has an id of its own",
+        kafka="2",
+        ours="1000001",
+    ),
+    Explanation(
+        "API_VERSIONS.*",
+        r"apiKeys\[\]",
+        "LeaderAndIsr, StopReplica and UpdateMetadata are for nodes that a controller tells something; "
+        "consumer groups of the new protocol need KRaft",
+        kafka=r"\{'apiKey': (4|5|6|68|69),.*",
+        ours=_MISSING,
+    ),
+    Explanation(
+        "API_VERSIONS.*",
+        r"apiKeys\[(8|9|17)\]\.minVersion",
+        "version 0 of OffsetCommit and OffsetFetch keeps offsets in ZooKeeper, and SaslHandshake 0 is followed by "
+        "tokens without headers: no client since Kafka 1.0 uses them",
+        kafka="0",
+        ours="1",
+    ),
+    Explanation(
+        "API_VERSIONS.*",
+        "finalizedFeaturesEpoch",
+        "it finalizes no features, so it has no epoch of them",
+        kafka="0",
+        ours=r"\(absent\)|-1",
+    ),
+    Explanation(
+        r"DESCRIBE_CONFIGS \(own broker\).*",
+        r"results\[\]\.configs\[\]",
+        "it is no broker: it has none of a broker's settings",
+        ours=_MISSING,
+    ),
+    Explanation(
+        r"DESCRIBE_CONFIGS \(documented\).*",
+        r"results\[\]\.configs\[\]\.documentation",
+        "the documentation of settings is Kafka's text, and is not told here",
+        ours="None",
+    ),
+    # -- where a broker's handler fails
+    Explanation(
+        r"ALTER_CONFIGS \(the same topic twice\).*",
+        "",
+        "a broker's handler fails over the same resource twice, and never answers",
+        kafka=_SILENT,
+    ),
+    Explanation(
+        r"ELECT_LEADERS \((no replica alive|unclean, nobody alive)\).*",
+        "",
+        "a broker's handler fails over a partition that never had a leader, and never answers",
+        kafka=_SILENT,
+    ),
+    Explanation(
+        r"INCREMENTAL_ALTER_CONFIGS \(lists\).*, (append an unknown setting|an unknown operation)",
+        r"responses\[\]\.(errorCode|errorMessage)",
+        "a broker's handler fails over an unknown operation, or a list operation on an unknown setting: here the "
+        "request is what is wrong",
+        kafka="-1|None",
+    ),
+    Explanation(
+        r"(ALTER|DESCRIBE)_CLIENT_QUOTAS \((a password|by an unknown match|by no name)\).*",
+        r"(entries\[\]\.)?(errorCode|errorMessage)",
+        "a broker's handler fails over quotas that are passwords and over filters that mean nothing",
+        kafka="-1|None",
+    ),
+    Explanation(
+        r"CREATE_PARTITIONS \(a bad name\).*",
+        r"results\[\]\.(errorCode|errorMessage)",
+        "a broker's handler fails over a topic's name that no topic can have: here the name is what is wrong",
+        kafka="-1|None",
+    ),
+    Explanation(
+        r"CONTROLLED_SHUTDOWN \(of nobody.*",
+        "errorCode",
+        "Kafka's BrokerNotAvailableException is not the one that has a code",
+        kafka="-1",
+        ours="8",
+    ),
+    # -- departures
+    Explanation(
+        r"ALTER_CLIENT_QUOTAS \(not a number\).*",
+        r"entries\[\]\.(errorCode|errorMessage)",
+        "a quota that is not a number is refused: a slip is not to stop a client",
+        kafka="0|None",
+    ),
+    Explanation(
+        r"METADATA \(of a topic whose brokers are nowhere\).*",
+        r"topics\[\]\.(errorCode|topicAuthorizedOperations)",
+        "a topic of which brokers have not heard is known here to exist",
+        kafka="3|3576",
+        ours="5|-2147483648",
+    ),
+    Explanation(
+        r"ALTER_PARTITION \((by another than the leader|of nothing|without the leader|with who is no replica)\).*",
+        r"topics\[\]\.partitions\[\](\.(errorCode|leaderId|partitionEpoch|isr|leaderEpoch))?",
+        "only the leader may alter the ISR, of which it stays a member, with other replicas: Kafka writes anything",
+    ),
+    Explanation(
+        r"CREATE_TOPICS \(assignment to (nobody|a negative broker)\).*",
+        r"topics\[\](\..*)?",
+        "an assignment to no broker, or to one that cannot exist, is refused: Kafka creates the topic, which never "
+        "gets a leader",
+        ours=r"39|-1|.*(replication factor of 0|impossible broker).*|\(missing\)|0{8}-0000-.*",
+    ),
+    Explanation(
+        r".*\(while it is deleted\).*",
+        r"(topics|results|responses|replicaElectionResults)\[\].*",
+        "a topic goes although a broker that has one of its replicas is gone: with Kafka it stays marked for deletion",
+    ),
+    Explanation(
+        r"ALTER_PARTITION \(with a broker that is gone\) v0",
+        r"topics\[\]\.partitions\[\](\..*)?",
+        "version 0 comes from brokers of 2.7 to 3.0, whose own controllers take a broker that is going, and which take "
+        "a refusal for final",
+        kafka=r"55|0|\[\]",
+        ours=r"0|1|\[1, 99\]",
+        only_in_full=True,
+    ),
+    Explanation(
+        r"ALTER_CLIENT_QUOTAS v.*",
+        "throttleTimeMs",
+        "a broker throttles clients by their share of its threads, which a quota of this scenario bounds: this node "
+        "has no such quotas",
+        kafka=r"\(given\)",
+        ours=r"\(none\)",
+        only_in_full=True,
+        by_chance=True,
+    ),
+    # -- older releases
+    Explanation(
+        "API_VERSIONS.*",
+        r"apiKeys\[\]",
+        "this node offers the versions of Kafka 3.9: clients ask each node for its own",
+        kafka=_MISSING,
+        releases=OLDER,
+    ),
+    Explanation(
+        "API_VERSIONS.*",
+        r"apiKeys\[\]\.maxVersion",
+        "this node offers the versions of Kafka 3.9: clients ask each node for its own",
+        releases=OLDER,
+    ),
+    Explanation(
+        "ALTER_USER_SCRAM_CREDENTIALS.*: DESCRIBE_USER_SCRAM_CREDENTIALS, (all|none named)",
+        r"results\[\]",
+        "the users' names are told as they are: older releases tell them as the znodes have them",
+        releases=OLDER,
+    ),
+    Explanation(
+        r"CREATE_TOPICS \(the metadata topic\).*",
+        r"topics\[\].*",
+        "the topic of KRaft's metadata cannot be made: older releases refuse it as if for missing rights, the oldest "
+        "know nothing of it",
+        releases=OLDER,
+    ),
+    Explanation(
+        ".*",
+        r"(.*\.)?errorMessage",
+        "where nothing is wrong the oldest releases send no text, and later ones an empty one, or NONE",
+        kafka="None",
+        ours="|NONE",
+        releases=OLDEST,
+    ),
+    Explanation(
+        r"CREATE_TOPICS \(forwarded, for somebody without rights\).*",
+        r"topics\[\]\.errorMessage",
+        _NO_TEXT,
+        kafka="None",
+        releases=("2.2.2",),
+    ),
+    Explanation(
+        ".*",
+        r"(topics\[\]\.topic|cluster)AuthorizedOperations",
+        "a client that did not ask for the operations that it may do is told none: 2.4 has another number for that",
+        kafka="0",
+        ours="-2147483648",
+        releases=("2.4.1",),
+    ),
+    Explanation(
+        r"(INCREMENTAL_)?ALTER_CONFIGS \(forwarded, for somebody without rights\).*",
+        r"responses\[\]\.(errorCode|errorMessage)",
+        _ORDER,
+        kafka="31|None",
+        ours="42|Unexpected broker id.*",
+        releases=OLDER,
+    ),
+    Explanation(
+        r"ALTER_CONFIGS \(a bad name\).*|INCREMENTAL_ALTER_CONFIGS \(a bad name\).*",
+        r"responses\[\]\.errorCode",
+        _ORDER,
+        kafka="3|17",
+        ours="3|42",
+        releases=OLDER,
+    ),
+    Explanation(
+        r"(INCREMENTAL_)?ALTER_CONFIGS \(an unknown type\).*",
+        r"responses\[\]\.errorCode",
+        _ORDER,
+        kafka="42",
+        ours="3",
+        releases=BEFORE_3_2,
+    ),
+    Explanation(
+        r"CREATE_TOPICS \(exists, and wrong\).*",
+        r"topics\[\]\.errorCode",
+        _ORDER,
+        kafka="37",
+        ours="36",
+        releases=("2.2.2",),
+    ),
+    Explanation(
+        r"(INCREMENTAL_)?ALTER_CONFIGS \((unknown topic|unknown topic, nothing|some|forwarded)\).*",
+        r"responses\[\]\.errorCode",
+        _FAILS,
+        kafka="-1",
+        ours="3",
+        releases=OLDEST,
+    ),
+    Explanation(
+        r"CREATE_TOPICS \(no value\).*|"
+        r"(INCREMENTAL_)?ALTER_CONFIGS \((no value|every broker, an unknown operation)\).*|"
+        r"INCREMENTAL_ALTER_CONFIGS \(lists\).*, append (what is wrong|nothing)|"
+        r"CREATE_ACLS \(of (any operation|any type|any permission|a pattern to match)\).*|"
+        r"FIND_COORDINATOR \(of something else\).*",
+        r"((topics|responses)\[\]\.)?(errorCode|errorMessage)|",
+        _FAILS,
+        kafka=r"-1|None|\(closed\)",
+        ours=r"42|Null value .*|Unknown operation 9|\{.*'errorCode': (-1|42), .*",
+        releases=BEFORE_3_2,
+    ),
+    Explanation(
+        r"CREATE_ACLS \(of a bad principal\).*",
+        r"results\[\]\.(errorCode|errorMessage)",
+        "the code of a principal that cannot be read changed, and so did its text",
+        kafka="42|.*expected a string in format principalType:principalName.*",
+        ours="-1|None",
+        releases=OLDEST,
+    ),
+    Explanation(
+        r"INCREMENTAL_ALTER_CONFIGS \(lists\).*, (append|append again|subtract|subtract what is not there)",
+        r"responses\[\]\.(errorCode|errorMessage)",
+        "2.4 can change no list that a topic does not have yet",
+        kafka="-1|Cannot invoke .*",
+        ours="0|None",
+        releases=("2.4.1",),
+    ),
+    Explanation(
+        r"INCREMENTAL_ALTER_CONFIGS \(lists\).*: DESCRIBE_CONFIGS'*",
+        r"results\[\]\.configs\[\](\.(value|configSource|synonyms\[\]))?",
+        "2.4 can change no list that a topic does not have yet",
+        kafka=r"delete|5|\(missing\)",
+        ours=r"delete,compact|compact|1|\{'name': 'cleanup\.policy', .*",
+        releases=("2.4.1",),
+    ),
+    Explanation(
+        r"INCREMENTAL_ALTER_CONFIGS \(lists\).*: DESCRIBE_CONFIGS'*",
+        r"results\[\]\.configs\[\](\.synonyms\[\])?\.value",
+        "what a list has already is not appended to it: older releases have it twice then",
+        kafka=".*compact,compact",
+        ours=".*compact",
+        releases=("3.0.2", "2.8.2"),
+    ),
+    Explanation(
+        r"ALTER_CONFIGS \(the same (key|topic) twice\).*|INCREMENTAL_ALTER_CONFIGS \(the same topic twice\).*|"
+        r"CREATE_TOPICS \(assignment (with a gap|of negative partitions)\).*",
+        r"(responses|topics)\[\]\.(errorCode|errorMessage)",
+        _LESS_CLOSELY,
+        kafka="0|None",
+        ours="39|42|Error due to duplicate.*|Each resource must.*|partitions should be.*",
+        releases=OLDER,
+    ),
+    Explanation(
+        r"ALTER_PARTITION \((of an? (new|old) (leader|partition) epoch|with a broker that is gone)\).*",
+        ".*",
+        _LESS_CLOSELY,
+        releases=OLDER,
+    ),
+    Explanation(
+        r"METADATA \(of a bad name\).*",
+        r"topics\[\]\.errorCode",
+        _LESS_CLOSELY,
+        kafka="3",
+        ours="17",
+        releases=OLDEST,
+    ),
+    Explanation(
+        r"ALTER_CONFIGS \(the same topic twice\).*|INCREMENTAL_ALTER_CONFIGS \(the same topic twice\).*|"
+        r"(DESCRIBE_CONFIGS|CREATE_TOPICS|DELETE_TOPICS) \(twice( and wrong)?\).*",
+        r"(responses|results|topics)\[\]",
+        _ONCE,
+        kafka=_MISSING,
+        releases=BEFORE_3_2,
+    ),
+    Explanation(
+        r"(DESCRIBE_|ALTER_)CONFIGS \((client metrics|an unknown type, by number|loggers|loggers of (nobody|another "
+        r"broker))\).*",
+        r"(responses|results)\[\]",
+        _UNKNOWN_TYPE,
+        kafka=rf"{_MISSING}|{_LOGGED}",
+        ours=rf"{_MISSING}|{_LOGGED}",
+        releases=OLDEST,
+    ),
+    Explanation(
+        r"DESCRIBE_CONFIGS \(no keys\).*",
+        r"results\[\]\.configs\[\]",
+        "no names of settings stand for all of them: for the oldest releases, for none",
+        kafka=_MISSING,
+        releases=OLDEST,
+    ),
+    Explanation(
+        r"ELECT_LEADERS \(an unknown kind\).*",
+        r".*\.errorMessage",
+        "2.4 has a text for a kind of election that it does not know",
+        kafka="Value 9 must be one of .*",
+        ours="None",
+        releases=("2.4.1",),
+    ),
+    Explanation(
+        r"CREATE_TOPICS \((by default, before there was one|partitions by default|replicas by default)\).*",
+        r"topics\[\]\.(errorCode|errorMessage)",
+        "topics can be given the cluster's numbers of partitions and replicas (KIP-464), which 2.2 refuses",
+        kafka="37|38|.* must be larger than 0.",
+        ours="0|None",
+        releases=("2.2.2",),
+    ),
+)
+
+
+def explain(found: Found) -> Explanation | None:
+    """The first that does."""
+    return next((each for each in EXPLANATIONS if each.explains(found)), None)
