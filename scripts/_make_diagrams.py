@@ -1,4 +1,4 @@
-"""docs/state-machines.md from the tables: `_make_diagrams.py` writes it, `--check` says whether it is current."""
+"""The pages of diagrams: `_make_diagrams.py` writes them, `--check` says whether they are current."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+import _sequences as sequences  # noqa: E402
+
 from aiocontroller.controller.failover import FAILOVER  # noqa: E402
 from aiocontroller.core.states import (  # noqa: E402  # the path comes first
     VALID_PREVIOUS_PARTITION_STATES,
@@ -18,7 +20,8 @@ from aiocontroller.core.states import (  # noqa: E402  # the path comes first
     ReplicaState,
 )
 
-TARGET = ROOT / "docs" / "state-machines.md"
+STATE_MACHINES = ROOT / "docs" / "state-machines.md"
+SEQUENCES = ROOT / "docs" / "sequences.md"
 
 # What entering a state does; a test fails when a state has no words here.
 PARTITION_STATES = {
@@ -123,16 +126,17 @@ def page() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    wanted = page()
-    if arguments == ["--check"]:
-        if TARGET.exists() and TARGET.read_text(encoding="utf-8") == wanted:
-            return 0
-        print(f"{TARGET.relative_to(ROOT)} is not what the tables say: run scripts/make-diagrams", file=sys.stderr)
-        return 1
-    if arguments:
+    if arguments not in ([], ["--check"]):
         print("usage: scripts/make-diagrams [--check]", file=sys.stderr)
         return 2
-    TARGET.write_text(wanted, encoding="utf-8")
+    wanted = {STATE_MACHINES: page(), SEQUENCES: sequences.page()}
+    old = [path for path, text in wanted.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
+    if arguments:
+        for path in old:
+            print(f"{path.relative_to(ROOT)} is not current: run scripts/make-diagrams", file=sys.stderr)
+        return 1 if old else 0
+    for path in old:
+        path.write_text(wanted[path], encoding="utf-8")
     return 0
 
 

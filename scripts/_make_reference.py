@@ -1,0 +1,307 @@
+"""docs/reference/ from the code: `_make_reference.py` writes the pages, `--check` says whether they are current."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from aiocontroller.chaos.testing import Faults, KafkaCluster  # noqa: E402  # the path comes first
+from aiocontroller.cli.root import root  # noqa: E402
+from aiocontroller.config import OWN_PREFIX, PROPERTIES, Config, Kind  # noqa: E402
+from aiocontroller.controller.event_handlers import GATHERED, HANDLERS, SIGNALS, event_types  # noqa: E402
+from aiocontroller.controller.kafka_controller import OFFICE, RELOADS  # noqa: E402
+from aiocontroller.controller.obeyed_settings import OBEYED, TO_BE_SET  # noqa: E402
+from aiocontroller.core import events as ev  # noqa: E402
+from aiocontroller.core.ids import Endpoint  # noqa: E402
+from aiocontroller.metric_meanings import MEANINGS  # noqa: E402
+from aiocontroller.metrics import rendered_name  # noqa: E402
+
+TARGET = ROOT / "docs" / "reference"
+
+PROPERTIES_HEAD = """\
+# Properties
+
+Generated from `aiocontroller/config.py` by `scripts/make-reference`; do not edit.
+
+The names are Kafka's, so a broker's `server.properties` can be handed over as it is; ours begin with `aiocontroller.`.
+All are read at the start of the process. *From brokers*: while the property is unset here, the value that most brokers
+of the cluster have counts, and follows them as it changes; while it is set here, it has to agree with theirs
+([operating.md](../operating.md), "Settings"). Every property that has no such mark counts as it is set here.
+
+`listener.name.<listener>.<property>` sets a property for one listener: those that begin with `ssl.`,
+`sasl.enabled.mechanisms`, `sasl.jaas.config`, `connections.max.reauth.ms`, `max.connections` and
+`principal.builder.class`. For SASL the mechanism stands before it
+(`listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config`). Environment variables set properties, too:
+`AIOCONTROLLER_ZOOKEEPER_CONNECT` for `zookeeper.connect`, `AIOCONTROLLER_HTTP_PORT` for `aiocontroller.http.port`.
+"""
+
+EVENTS_HEAD = """\
+# Events
+
+Generated from `aiocontroller/core/events.py` and the tables of handlers by `scripts/make-reference`; do not edit.
+
+Everything that happens to a controller is an event in its queue. A *signal* carries at most a name, its handler reads
+ZooKeeper again, and equal ones that wait are one; one that is preempted is dropped, since the next term reads
+everything. A *request* is always answered: with NOT_CONTROLLER when it is preempted. A *response* is what a broker
+answered; one that is preempted is dropped. *Controller state* is Kafka's `ControllerState`, and names the timer that an
+event's time counts into.
+"""
+
+
+METRICS_HEAD = """\
+# Metrics
+
+Generated from `aiocontroller/metric_meanings.py` by `scripts/make-reference`; do not edit.
+
+Names are those under which Kafka registers its MBeans where Kafka has them, rendered as the Prometheus JMX exporter's
+example rules for Kafka render them. Counters and `…PerSec` end in `_total`; timers and histograms have quantiles,
+`_count`, `_sum`, `_min`, `_max` and `_mean`. Metrics that are there only in office, such as those of a broker, are gone
+with the term. *Alert when* is a suggestion to begin with.
+"""
+
+CLI_HEAD = """\
+# Commands
+
+Generated from `aiocontroller/cli` by `scripts/make-reference`; do not edit.
+
+`aiocontroller --help` and `aiocontroller COMMAND --help` print the same. Every command exits with 0 when it did what it
+was asked, 1 when it could not (one line on standard error says why), and 2 for arguments that it does not understand.
+"""
+
+TESTING_HEAD = """\
+# aiocontroller.chaos.testing
+
+Generated from `aiocontroller/chaos/testing.py` by `scripts/make-reference`; do not edit.
+[Testing your own code](../testing-with-chaos.md) shows how these classes are used, with and without pytest.
+"""
+
+
+def properties_page() -> str:
+    meanings = _meanings()
+    lines = [PROPERTIES_HEAD]
+    for title, ours in (("Ours", True), ("Kafka's", False)):
+        lines += [f"\n## {title}\n", "| property | default | takes | meaning |", "|---|---|---|---|"]
+        for name, kind in PROPERTIES.items():
+            if name.startswith(OWN_PREFIX) is ours:
+                lines.append(
+                    f"| `{name}` | {_default(name)} | {_cell(kind.expected)} | {_meaning(name, kind, meanings)} |"
+                )
+    return "\n".join(lines) + "\n"
+
+
+def _meanings() -> dict[str, str]:
+    """The docstring of each field of ``Config``."""
+    tree = ast.parse((ROOT / "aiocontroller" / "config.py").read_text(encoding="utf-8"))
+    config = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Config")
+    found = {}
+    for field, after in zip(config.body, config.body[1:], strict=False):
+        documents = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and documents:
+            text: Any = after.value.value  # type: ignore[attr-defined]
+            found[field.target.id] = " ".join(text.split())
+    return found
+
+
+def _meaning(name: str, kind: Kind, meanings: dict[str, str]) -> str:
+    field = name.replace(".", "_")
+    if name.startswith(OWN_PREFIX) and field not in meanings:
+        raise SystemExit(f"aiocontroller/config.py: {field} has no docstring, and no other documentation either")
+    said = [_cell(meanings.get(field, "As Kafka documents it."))]
+    if name in OBEYED and name not in TO_BE_SET:
+        said.append("*From brokers.*")
+    if name in TO_BE_SET:
+        said.append("*Has to be as brokers have it.*")
+    return " ".join(said)
+
+
+def _default(name: str) -> str:
+    value = getattr(Config(), name.replace(".", "_"))
+    match value:
+        case None | "" | ():
+            return ""
+        case bool():
+            return f"`{str(value).lower()}`"
+        case tuple():
+            return f"`{','.join(_listener(one) if isinstance(one, Endpoint) else str(one) for one in value)}`"
+        case dict():
+            return ""
+    return f"`{value}`"
+
+
+def _listener(endpoint: Endpoint) -> str:
+    return f"{endpoint.listener}://{endpoint.host}:{endpoint.port}"
+
+
+def events_page() -> str:
+    signals: dict[str, list[str]] = {}
+    for change, make in SIGNALS.items():
+        signals.setdefault(type(make("1-1" if change.name == "PARTITION_STATE" else "1")).__name__, []).append(
+            change.name
+        )
+    lines = [EVENTS_HEAD, "| event | kind | controller state | handler | what it says |", "|---|---|---|---|---|"]
+    for kind in event_types():
+        said = _cell(" ".join((kind.__doc__ or "").split()))
+        if kind.__name__ in signals:
+            said += f" Watched: {', '.join(signals[kind.__name__])}."
+        lines.append(f"| `{kind.__name__}` | {_kind(kind)} | {kind.state.name} | `{_handler(kind)}` | {said} |")
+    return "\n".join(lines) + "\n"
+
+
+def _kind(kind: type[ev.Event]) -> str:
+    return next(base.__name__.lower() for base in (ev.Signal, ev.Request, ev.Response) if issubclass(kind, base))
+
+
+def _handler(kind: type[ev.Event]) -> str:
+    if kind in RELOADS:
+        return "kafka_controller.KafkaController._load_anew"
+    handler: Any = OFFICE.get(kind) or HANDLERS.get(kind) or GATHERED.get(kind)
+    return f"{handler.__module__.removeprefix('aiocontroller.controller.')}.{handler.__qualname__}"
+
+
+def _cell(text: str) -> str:
+    return text.replace("``", "`").replace("|", "\\|")
+
+
+def metrics_page() -> str:
+    lines = [METRICS_HEAD]
+    last = None
+    for (group, type_, name), meaning in MEANINGS.items():
+        if (group, type_) != last:
+            last = group, type_
+            lines += [
+                f"\n## {group}:type={type_}\n",
+                "| metric | as Prometheus sees it | unit | meaning | alert when |",
+            ]
+            lines.append("|---|---|---|---|---|")
+        rendered = rendered_name(group, type_, name, meter=name.endswith("PerSec"))
+        lines.append(f"| `{name}` | `{rendered}` | {meaning.unit} | {_cell(meaning.text)} | {_cell(meaning.alert)} |")
+    return "\n".join(lines) + "\n"
+
+
+def cli_page() -> str:
+    lines = [CLI_HEAD, "| command | |", "|---|---|"]
+    commands = list(_commands(root, "aiocontroller"))
+    lines += [f"| [`{path}`](#{path.replace(' ', '-')}) | {_first_line(command)} |" for path, command in commands]
+    for path, command in commands:
+        context = click.Context(command, info_name=path)
+        lines += [
+            f"\n## {path}\n",
+            f"    {' '.join([path, *command.collect_usage_pieces(context)])}\n",
+            *_help(command),
+        ]
+        options = [each for each in command.params if isinstance(each, click.Option)]
+        lines += ["| option | default | meaning |", "|---|---|---|"] if options else []
+        lines += [_option(option, context) for option in options]
+    return "\n".join(lines) + "\n"
+
+
+def _commands(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
+    """Groups are left out where they are nothing but their commands."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from _commands(command, f"{path} {name}")
+        elif command is not None:
+            yield f"{path} {name}", command
+
+
+def _first_line(command: click.Command) -> str:
+    return _cell((command.help or "").partition("\n")[0])
+
+
+def _help(command: click.Command) -> Iterator[str]:
+    """Its paragraphs; one that click is told to leave as it is (a \\b before it) becomes a block of code."""
+    for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
+        if paragraph.startswith("\b"):
+            yield "\n".join(f"    {line}" for line in paragraph.splitlines()[1:]) + "\n"
+        else:
+            yield paragraph + "\n"
+
+
+def _option(option: click.Option, context: click.Context) -> str:
+    names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
+    if not option.help:
+        raise SystemExit(f"aiocontroller/cli: {option.opts[0]} of {context.info_name} has no help")
+    number = isinstance(option.type, click.IntRange | click.FloatRange) and option.metavar is None
+    takes = "" if option.is_flag else f" {'NUMBER' if number else option.make_metavar(context)}"
+    default = option.get_default(context)
+    shown = f"`{default}`" if option.show_default and default is not None else ""
+    return f"| {names}{_cell(takes)} | {shown} | {_cell(' '.join(option.help.split()))} |"
+
+
+def testing_page() -> str:
+    lines = [TESTING_HEAD]
+    for class_ in (KafkaCluster, Faults):
+        lines += [
+            f"\n## {class_.__name__}\n",
+            f"`{class_.__name__}{_signature(class_)}`\n",
+            inspect.getdoc(class_) or "",
+        ]
+        lines += ["\n| | |", "|---|---|"]
+        for name, member in vars(class_).items():
+            if not name.startswith("_"):
+                lines.append(f"| `{name}{_signature(member)}` | {_documented(class_, name)} |")
+    return "\n".join(lines).replace("``", "`") + "\n"
+
+
+def _signature(member: Any) -> str:
+    """Arguments and result as they are written, without ``self``; a property's result."""
+    if isinstance(member, property):
+        return f" → {inspect.signature(member.fget).return_annotation}"  # type: ignore[arg-type]
+    signature = inspect.signature(member)
+    arguments = [_argument(name, each) for name, each in signature.parameters.items() if name != "self"]
+    named = [each.kind is each.KEYWORD_ONLY for name, each in signature.parameters.items() if name != "self"]
+    if True in named and not any(each.kind is each.VAR_POSITIONAL for each in signature.parameters.values()):
+        arguments.insert(named.index(True), "*")
+    result = "None" if isinstance(member, type) else signature.return_annotation
+    return _cell(f"({', '.join(arguments)})" + ("" if result == "None" else f" → {result}"))
+
+
+def _argument(name: str, argument: inspect.Parameter) -> str:
+    star = "*" if argument.kind is argument.VAR_POSITIONAL else ""
+    default = "" if argument.default is argument.empty else f" = {argument.default!r}"
+    return f"{star}{name}: {argument.annotation}{default if len(default) < 60 else ' = …'}"
+
+
+def _documented(class_: type, name: str) -> str:
+    text = " ".join((inspect.getdoc(getattr(class_, name)) or "").split())
+    if not text:
+        raise SystemExit(f"aiocontroller/chaos/testing.py: {class_.__name__}.{name} has no docstring")
+    return _cell(text)
+
+
+def pages() -> Iterator[tuple[Path, str]]:
+    yield TARGET / "properties.md", properties_page()
+    yield TARGET / "events.md", events_page()
+    yield TARGET / "metrics.md", metrics_page()
+    yield TARGET / "commands.md", cli_page()
+    yield TARGET / "testing.md", testing_page()
+
+
+def main(arguments: list[str]) -> int:
+    if arguments not in ([], ["--check"]):
+        print(f"found {' '.join(arguments)}, expected --check or nothing", file=sys.stderr)
+        return 2
+    old = [path for path, text in pages() if not path.is_file() or path.read_text(encoding="utf-8") != text]
+    if arguments:
+        for path in old:
+            print(f"{path.relative_to(ROOT)} is not current: run scripts/make-reference", file=sys.stderr)
+        return 1 if old else 0
+    TARGET.mkdir(exist_ok=True)
+    for path, text in pages():
+        path.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
