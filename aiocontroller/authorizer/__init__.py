@@ -1,1 +1,1 @@
-"""Who may do what, as brokers with an authorizer decide it: pure, no I/O."""
+"""Authorization, as in brokers with an authorizer: pure, no I/O."""

@@ -1,14 +1,14 @@
-"""Kafka's ``AclAuthorizer``: who may do what, by the ACLs in ZooKeeper.  Pure; ``zookeeper.acl_store`` feeds it.
+"""Kafka's ``AclAuthorizer``: authorizes by the ACLs in ZooKeeper.  Pure; ``zookeeper.acl_store`` feeds it.
 
-Source: Kafka 3.9, ``kafka.security.authorizer.AclAuthorizer``.  What applies to a resource are the ACLs of its name, of
-the wildcard ``*`` and of every prefix of its name.  Any DENY among them refuses; else an ALLOW must grant the
-operation, or one that implies it.  Where there is no ACL at all, ``allow.everyone.if.no.acl.found`` decides.
+Source: Kafka 3.9, ``kafka.security.authorizer.AclAuthorizer``.  The ACLs of a resource's name, of the wildcard ``*``
+and of every prefix of the name apply to it.  Any DENY among them refuses; else an ALLOW must grant the operation, or
+one that implies it.  If no ACL applies, ``allow.everyone.if.no.acl.found`` decides.
 
-Two rules of our own make it fail closed.  Until the ACLs have been read, only super users may do anything.  What cannot
-be read (``damaged``) denies everything that it would have applied to.
+Two rules of our own make it fail closed.  Until the ACLs have been read, only super users may do anything.  Unreadable
+ACLs (``damaged``) deny access to everything that their pattern matches.
 
 Kafka orders patterns in a tree and walks the range of a name's prefixes.  Here each prefix is looked up by its hash,
-one for each length that occurs, and an ACL within its pattern too, so that no question grows with the number of ACLs.
+one for each length in use, and so are the ACLs within a pattern, so no decision slows down with the number of ACLs.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ IMPLIED_BY: Mapping[AclOperation, tuple[AclOperation, ...]] = {
     _Op.DESCRIBE: (_Op.READ, _Op.WRITE, _Op.DELETE, _Op.ALTER),
     _Op.DESCRIBE_CONFIGS: (_Op.ALTER_CONFIGS,),
 }
-"""What else, when allowed, allows an operation; a denial implies nothing."""
+"""The operations whose ALLOW also allows this one; a DENY implies nothing."""
 
 Entries = dict[AccessControlEntry, None]
-"""In the order in which they were found; asked by hash."""
+"""In the order in which they were found; looked up by hash."""
 
 DENY_ALL: Entries = {AccessControlEntry(WILDCARD_PRINCIPAL, WILDCARD, _Op.ALL, _DENY): None}
 
@@ -47,17 +47,17 @@ class AclAuthorizer:
         self.allow_everyone_if_no_acl_found = allow_everyone_if_no_acl_found
         self.loaded = False
         self.damaged: dict[ResourcePattern, str] = {}
-        """Why the ACLs of a pattern cannot be told."""
+        """Why the ACLs of a pattern are unreadable."""
         self._acls: dict[ResourcePattern, Entries] = {}
         self._prefix_lengths: dict[ResourceType, dict[int, int]] = {}
-        """How many prefixes of each length there are."""
+        """Number of prefixes of each length."""
         self._names: dict[tuple[AccessControlEntry, ResourceType, PatternType], dict[str, None]] = {}
         """The names of the patterns that have an entry, for ``authorize_by_resource_type``."""
 
-    # -- what is known ---------------------------------------------------------------------------------------------
+    # -- ACLs ------------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        """Patterns that have ACLs."""
+        """Number of patterns with ACLs."""
         return len(self._acls) - len(self.damaged)
 
     def replace(
@@ -65,7 +65,7 @@ class AclAuthorizer:
         acls: Mapping[ResourcePattern, Collection[AccessControlEntry]],
         damaged: Mapping[ResourcePattern, str] | None = None,
     ) -> None:
-        """All ACLs, as they were read; from now on they are known."""
+        """Replace all ACLs by those read; from now on they count as known."""
         damaged = damaged or {}
         for pattern in [p for p in self._acls if p not in acls and p not in damaged]:
             self.update(pattern, ())
@@ -119,7 +119,7 @@ class AclAuthorizer:
         else:
             self._acls.pop(pattern, None)
 
-    # -- what it decides -------------------------------------------------------------------------------------------
+    # -- decisions -------------------------------------------------------------------------------------------------
 
     def authorize(self, principal: str, host: str, operation: AclOperation, resource: ResourceType, name: str) -> bool:
         if principal in self.super_users:
@@ -136,7 +136,7 @@ class AclAuthorizer:
     def authorize_by_resource_type(
         self, principal: str, host: str, operation: AclOperation, resource: ResourceType
     ) -> bool:
-        """As Kafka: operations imply nothing here, and an ALLOW counts unless a DENY covers all that it covers."""
+        """As in Kafka: operations imply nothing here, and an ALLOW counts unless a DENY covers everything it covers."""
         if principal in self.super_users:
             return True
         if not self.loaded:
@@ -168,7 +168,7 @@ class AclAuthorizer:
         return False
 
     def _matching(self, resource: ResourceType, name: str) -> list[Entries]:
-        """Those of the prefixes of the name, of the wildcard and of the name itself."""
+        """The entries of the name's prefixes, of the wildcard and of the name itself."""
         acls = self._acls
         prefixes = (
             ResourcePattern(resource, name[:length], _PREFIXED)
@@ -192,5 +192,5 @@ def _any(
 
 
 def _dominated(name: str, denied_prefixes: list[dict[str, None]]) -> bool:
-    """Whether a DENY is on a prefix of it, itself included."""
+    """Whether a DENY exists for the name or a prefix of it."""
     return any(name[:length] in denied for denied in denied_prefixes for length in range(1, len(name) + 1))

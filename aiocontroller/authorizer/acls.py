@@ -1,4 +1,4 @@
-"""ACLs as values: who has which permission on what, in the words in which Kafka writes them.
+"""ACLs as values, in the forms in which Kafka writes them.
 
 Source: Kafka 3.9, ``AclEntry``, ``SecurityUtils``, ``ResourcePattern`` and ``ResourcePatternFilter``.
 """
@@ -39,7 +39,7 @@ class AclBinding(NamedTuple):
 
 
 class AclBindingFilter(NamedTuple):
-    """Which bindings are meant: None, ANY (of an enum) and MATCH are not one value but several."""
+    """Selects bindings: None, ANY (of an enum) and MATCH stand for several values."""
 
     resource: ResourceType
     name: str | None
@@ -51,7 +51,7 @@ class AclBindingFilter(NamedTuple):
 
     @property
     def names_a_resource(self) -> bool:
-        """It can be told from it alone which patterns it matches: ``patterns``."""
+        """Whether the filter alone determines the patterns that it matches (``patterns``)."""
         return (
             self.resource not in (ResourceType.ANY, ResourceType.UNKNOWN)
             and self.name is not None
@@ -72,7 +72,9 @@ class AclBindingFilter(NamedTuple):
             return True
         if self.pattern in (PatternType.ANY, pattern.pattern):
             return self.name == pattern.name
-        if pattern.pattern == PatternType.LITERAL:  # this one has MATCH: what would apply to a resource of the name
+        if (
+            pattern.pattern == PatternType.LITERAL
+        ):  # the filter has MATCH: patterns that apply to a resource of this name
             return pattern.name in (self.name, WILDCARD)
         return pattern.pattern == PatternType.PREFIXED and self.name.startswith(pattern.name)
 
@@ -86,16 +88,16 @@ class AclBindingFilter(NamedTuple):
 
 
 def pascal_case(value: IntEnum) -> str:
-    """``TRANSACTIONAL_ID`` -> ``TransactionalId``: how znodes and their paths name it."""
+    """``TRANSACTIONAL_ID`` -> ``TransactionalId``, the form in znodes and their paths."""
     return "".join(word.capitalize() for word in value.name.split("_"))
 
 
 def named(kind: type[Named], text: str) -> Named:
-    """By its name as Kafka writes it, or in any case without underscores; UNKNOWN (0) for another."""
+    """The member by its name as Kafka writes it, or in any case without underscores; UNKNOWN (0) if none."""
     folded = text.upper()
     return next((value for value in kind if pascal_case(value).upper() == folded), kind(0))
 
 
 def is_principal(text: str) -> bool:
-    """It has the form ``Type:name``."""
+    """Whether the text has the form ``Type:name``."""
     return ":" in text

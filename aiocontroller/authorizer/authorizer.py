@@ -1,4 +1,4 @@
-"""What is asked of an authorizer (Kafka's ``Authorizer``), in Kafka's codes.
+"""The interface of an authorizer (Kafka's ``Authorizer``), with Kafka's codes.
 
 Source: ``org.apache.kafka.common.acl`` and ``org.apache.kafka.common.resource`` of Kafka 3.9.
 """
@@ -69,7 +69,7 @@ class Authorizer(Protocol):
 
 
 class AllowAll:
-    """Where brokers have no authorizer."""
+    """For clusters whose brokers have no authorizer."""
 
     def authorize(self, principal: str, host: str, operation: AclOperation, resource: ResourceType, name: str) -> bool:
         return True

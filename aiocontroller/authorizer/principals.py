@@ -1,11 +1,11 @@
-"""Who a client is, as brokers name it: from the subject of its certificate, by ``ssl.principal.mapping.rules``.
+"""A client's principal, as brokers derive it: from its certificate's subject, by ``ssl.principal.mapping.rules``.
 
 Source: Kafka 3.9, ``DefaultKafkaPrincipalBuilder`` and ``SslPrincipalMapper``; the subject is written as Java's
 ``X500Principal.getName()`` writes it (RFC 2253), since ACLs and ``super.users`` hold that text.  It is read from the
-certificate's DER: Python's own view of it does not tell which kind of string a part is.
+certificate's DER, because Python's parsed form does not give each part's string type.
 
-Rules are Java's regular expressions.  What Python's would read differently is refused (PrincipalError) rather than
-understood as something else.
+Rules are Java's regular expressions.  Constructs that Python reads differently are refused (PrincipalError) rather than
+misread.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ USER = "User"
 
 
 class PrincipalError(BadInputError):
-    """A rule that cannot be read, a certificate that cannot, or a subject that no rule names."""
+    """A rule or a certificate is unreadable, or no rule matches a subject."""
 
 
 # -- the subject's name ------------------------------------------------------------------------------------------------
@@ -37,9 +37,9 @@ _KEYWORDS = {
     "0.9.2342.19200300.100.1.1": "UID",
     "0.9.2342.19200300.100.1.25": "DC",
 }
-"""What RFC 2253 has a keyword for; any other attribute is told by its number, its value in hexadecimal."""
+"""The attributes with a keyword in RFC 2253; others are written as their number, with the value in hexadecimal."""
 _STRINGS = frozenset((12, 19, 20, 22, 27, 28, 30))
-"""UTF8, Printable, T61, IA5, General, Universal and BMPString: Java takes the bytes of all of them for UTF-8."""
+"""UTF8, Printable, T61, IA5, General, Universal and BMPString: Java decodes all of them as UTF-8."""
 _SEQUENCE, _VERSION, _OID = 0x30, 0xA0, 0x06
 
 
@@ -68,7 +68,7 @@ def name_of(name: bytes) -> str:
             for rdn in _elements(_only(name).content)
         ]
     except (IndexError, ValueError) as error:
-        raise PrincipalError(f"found a name of {len(name)} bytes that is no X.500 name ({error})") from None
+        raise PrincipalError(f"found a name of {len(name)} bytes that is not an X.500 name ({error})") from None
     return ",".join(reversed(parts))
 
 
@@ -140,9 +140,9 @@ _PARSER = re.compile(_RULE, re.ASCII)
 _FOREIGN = re.compile(
     r"(?<!\\)(?:\\\\)*(?P<what>\\[pPQEGXRhHvVZzNk]|\(\?(?!i?[:)])[a-zA-Z-]+[:)]|\(\?[P#(]|&&|\[(?:\\.|[^\]\\])*\[)"
 )
-"""Classes of characters by name or within each other, quotation, flags: not Python's, or other ones."""
+"""Named or nested character classes, quotation, flags: Python lacks these or reads them differently."""
 _LINE_ENDS = re.compile("[\r\x85\u2028\u2029]")
-"""Where Java's dot stops and Python's does not."""
+"""Line terminators at which Java's dot stops and Python's does not."""
 
 
 class _Rule(NamedTuple):
@@ -163,7 +163,7 @@ class _Rule(NamedTuple):
 
 
 class SslPrincipalMapper:
-    """``RULE:pattern/replacement/[LU]`` and ``DEFAULT``, separated by commas: the first that matches names the user."""
+    """``RULE:pattern/replacement/[LU]`` and ``DEFAULT``, separated by commas: the first match names the user."""
 
     def __init__(self, rules: str = "DEFAULT") -> None:
         self.rules = rules
@@ -185,7 +185,7 @@ class SslPrincipalMapper:
 def _parse(text: str) -> _Rule | None:
     match = _PARSER.match(text)
     if match is None or match.end() != len(text):
-        raise PrincipalError(f"rule {text!r} is no DEFAULT and no RULE:pattern/replacement/[LU]")
+        raise PrincipalError(f"rule {text!r} is neither DEFAULT nor RULE:pattern/replacement/[LU]")
     default, pattern, replacement, case, _ = match.groups()
     if default is not None:
         return _Rule(None)
@@ -195,19 +195,19 @@ def _parse(text: str) -> _Rule | None:
 def _rule(pattern: str, replacement: str, case: str) -> _Rule:
     foreign = _FOREIGN.search(pattern)
     if foreign is not None:
-        raise PrincipalError(f"rule pattern {pattern!r}: {foreign['what']!r} means something in Java and not here")
+        raise PrincipalError(f"rule pattern {pattern!r}: {foreign['what']!r} has a meaning in Java but not here")
     try:
-        # Java's classes are ASCII, and so is what it takes for the same letter
+        # Java's classes and case folding are ASCII
         compiled = re.compile(re.sub(r"\(\?<(?=[A-Za-z])", "(?P<", pattern), re.ASCII)
     except (re.error, RecursionError, OverflowError) as error:
-        raise PrincipalError(f"rule pattern {pattern!r} is no regular expression: {error}") from None
+        raise PrincipalError(f"rule pattern {pattern!r} is not a regular expression: {error}") from None
     replacement = _with_literal_references(replacement, compiled.groups)
     _check_replacement(replacement, compiled)
     return _Rule(compiled, replacement, case)
 
 
 def _with_literal_references(replacement: str, groups: int) -> str:
-    """``$9`` where there is no such group is text; places are counted as Kafka does, in the text before it changes."""
+    """``$9`` without such a group is literal text; positions are counted in the original text, as in Kafka."""
     if not groups:
         return replacement
     value = replacement
@@ -230,7 +230,7 @@ def _check_replacement(replacement: str, pattern: re.Pattern[str]) -> None:
         _, name, number, bare = match.groups()
         if bare or (name and name not in pattern.groupindex) or (number and int(number[0]) > pattern.groups):
             raise PrincipalError(
-                f"rule replacement {replacement!r}: {match[0]!r} is no group of {pattern.pattern!r} "
+                f"rule replacement {replacement!r}: {match[0]!r} is not a group of {pattern.pattern!r} "
                 f"({pattern.groups} groups)"
             )
 
@@ -242,7 +242,7 @@ def _replaced(found: re.Match[str], replacement: str) -> str:
             return literal
         if name:
             return found[name] or ""
-        digits = 1  # as many as still name a group
+        digits = 1  # the longest number that names a group
         while digits < len(number) and int(number[: digits + 1]) <= found.re.groups:
             digits += 1
         return (found[int(number[:digits])] or "") + number[digits:]
@@ -251,7 +251,7 @@ def _replaced(found: re.Match[str], replacement: str) -> str:
 
 
 def parse_principals(text: str) -> tuple[str, ...]:
-    """``Type:name``, separated by semicolons (``super.users``); ValueError for one without a type."""
+    """``Type:name``, separated by semicolons (``super.users``); raises ValueError for a principal without a type."""
     found = tuple(part.strip() for part in text.split(";") if part.strip())
     if not all(":" in each for each in found):
         raise ValueError(text)
@@ -259,7 +259,7 @@ def parse_principals(text: str) -> tuple[str, ...]:
 
 
 def java_address(host: str) -> str:
-    """An IP address as ``InetAddress.getHostAddress`` writes it, which is what the hosts of ACLs are compared with."""
+    """An IP address as ``InetAddress.getHostAddress`` writes it, the form that ACLs' hosts have."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -1,1 +1,1 @@
-"""What listens: the Kafka protocol for brokers and clients, HTTP for metrics, health and status."""
+"""Servers: the Kafka protocol for brokers and clients, HTTP for metrics, health and status."""

@@ -1,8 +1,8 @@
-"""DescribeAcls, CreateAcls and DeleteAcls, which each node answers, in office or not.
+"""DescribeAcls, CreateAcls and DeleteAcls, which every node answers, whether it is the controller or not.
 
 Source: Kafka 3.9, ``AclApis``, ``AclAuthorizer.createAcls`` and ``deleteAcls``, and the checks in the requests' own
-classes.  An element that says UNKNOWN costs the sender its connection there, and here.  A code that is not known to
-this release is UNKNOWN too, but refused with an answer.
+classes.  As in Kafka, a request with an element UNKNOWN closes the connection.  A code that this release does not know
+counts as UNKNOWN too, but is refused with an answer.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
-
-from aiozk import exc
 
 from aiocontroller.authorizer.acls import (
     AccessControlEntry,
@@ -37,6 +35,7 @@ from aiocontroller.server.request import KafkaRequest
 from aiocontroller.wire.apis import ApiKey, api_name
 from aiocontroller.wire.errors import FrameError
 from aiocontroller.zookeeper.acl_store import AclStore, Entries
+from aiocontroller.zookeeper.from_aiozk import exc
 
 _E = KafkaErrorCode
 Code = TypeVar("Code", bound=IntEnum)
@@ -75,7 +74,7 @@ def apis(shell: ControllerShell) -> Apis:
             outcomes = [refusal] * len(asked)
         else:
             outcomes = await create_acls(_store(shell), [_binding(creation) for creation in asked])
-        respond(request, {"results": [outcome.fields() for outcome in outcomes]})
+        respond(request, {"results": [_created(outcome) for outcome in outcomes]})
 
     async def delete(request: KafkaRequest) -> None:
         filters = [_filter(request, each) for each in decoded(request).filters]
@@ -110,11 +109,16 @@ def _store(shell: ControllerShell) -> AclStore:
     return shell.acls
 
 
+def _created(outcome: Outcome) -> Fields:
+    """As in Kafka, a successful creation has an empty message, a successful deletion none."""
+    return {**outcome.fields(), "error_message": outcome.message if outcome.code else ""}
+
+
 # -- creating ----------------------------------------------------------------------------------------------------------
 
 
 async def create_acls(store: AclStore, bindings: Sequence[AclBinding]) -> list[Outcome]:
-    """Those of one pattern succeed or fail together, but for those that are wrong by themselves."""
+    """Create ACLs; valid bindings with the same pattern succeed or fail together."""
     if any(_indefinite(binding) for binding in bindings):
         return [Outcome(_E.UNKNOWN_SERVER_ERROR)] * len(bindings)
     outcomes = [_invalid(binding) for binding in bindings]
@@ -162,7 +166,7 @@ def _invalid(binding: AclBinding) -> Outcome | None:
 
 
 async def delete_acls(store: AclStore, filters: Sequence[AclBindingFilter]) -> list[dict[AclBinding, Outcome]]:
-    """What each filter deleted; a binding that several match counts for the first of them."""
+    """Delete ACLs; returns what each filter deleted.  A binding that several filters match counts for the first."""
     deleted: list[dict[AclBinding, Outcome]] = [{} for _ in filters]
     for pattern, matching in _by_pattern(store, filters).items():
         found: dict[AclBinding, int] = {}
@@ -190,7 +194,7 @@ async def delete_acls(store: AclStore, filters: Sequence[AclBindingFilter]) -> l
 
 
 def _by_pattern(store: AclStore, filters: Sequence[AclBindingFilter]) -> dict[ResourcePattern, list[int]]:
-    """The filters that match each pattern.  Those that name one are not compared with all that there are."""
+    """The filters that match each pattern.  A filter for a single pattern is looked up, not compared with all."""
     matching: dict[ResourcePattern, list[int]] = {}
     wide = []
     for i, each in enumerate(filters):
@@ -220,7 +224,7 @@ def _failed(error: Exception) -> Outcome:
 
 
 def _code(kind: type[Code], code: int) -> Code:
-    """0, which is UNKNOWN, for a code that this release does not know."""
+    """The code's enum member; UNKNOWN (0) for a code that this release does not know."""
     return kind(code) if code in kind.__members__.values() else kind(0)
 
 
@@ -244,7 +248,7 @@ def _binding(creation: Any) -> AclBinding:
 
 
 def _filter(request: KafkaRequest, asked: Any) -> AclBindingFilter:
-    """Version 0 knows literal patterns only."""
+    """Decode a filter; version 0 has literal patterns only."""
     _check_known(request, asked, "resource_type_filter", "pattern_type_filter", "operation", "permission_type")
     return AclBindingFilter(
         _code(ResourceType, asked.resource_type_filter),
@@ -261,7 +265,7 @@ def _described(bindings: Iterable[AclBinding]) -> Fields:
     resources: dict[ResourcePattern, list[Mapping[str, Any]]] = {}
     for pattern, entry in bindings:
         if 0 in (entry.operation, entry.permission):
-            return Outcome(_E.UNKNOWN_SERVER_ERROR, f"{pattern} has an ACL that no release before knows").fields()
+            return Outcome(_E.UNKNOWN_SERVER_ERROR, f"{pattern} has an ACL that earlier releases do not know").fields()
         resources.setdefault(pattern, []).append(_entry_fields(entry))
     listed = [
         {
@@ -272,7 +276,7 @@ def _described(bindings: Iterable[AclBinding]) -> Fields:
         }
         for pattern, entries in resources.items()
     ]
-    return {"error_code": 0, "error_message": None, "resources": listed}
+    return {"error_code": 0, "error_message": "", "resources": listed}
 
 
 def _deleted(bindings: Mapping[AclBinding, Outcome]) -> Fields:

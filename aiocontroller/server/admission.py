@@ -1,14 +1,14 @@
-"""How many requests may stand in the event queue, and whose is the next.
+"""Limits the requests in the event queue, and orders those that wait to enter it.
 
-ZooKeeper's and brokers' events never wait behind more than a few requests of clients.  Rules.
- * A request waits here, as the bytes that came, until there is a place for it in its *lane*; only then it is decoded.
- * Clients share one lane.  A small request takes one place in it, a large one up to all of them, since handling takes
-   time that grows with the size.
- * Each broker has a lane of its own.  A broker's request says whose it is by the registration's epoch; those that name
-   none that is registered (and on an open listener anybody can send them) share a lane.
+Events of ZooKeeper and brokers never wait behind more than a few client requests.  Rules.
+ * A request waits here undecoded until there is a place for it in its *lane*.
+ * Clients share one lane.  A small request takes one place in it, a large one up to all of them, because handling time
+   grows with the size.
+ * Each broker has a lane of its own.  The broker epoch in a request identifies the registration; requests with the
+   epoch of no registered broker (any client can send them on an open listener) share a lane.
  * In each lane, IP addresses take turns, and at one address the oldest request comes first.
- * A place is free when the handler is done with the event; an answer may come later (CreateTopics waits for brokers).
-   When too many wait for that, the oldest is told REQUEST_TIMED_OUT.
+ * A place is free when the handler has finished the event, even if the answer comes later (CreateTopics waits for
+   brokers).  When too many answers are outstanding, the oldest request gets REQUEST_TIMED_OUT.
  * A request whose connection ends while it waits here is dropped.
 """
 
@@ -35,14 +35,14 @@ PLACES_OF_A_BROKER = 4
 PLACES_OF_STRANGERS = 16
 BYTES_PER_PLACE = 32 * 1024
 MAX_DEFERRED = 1000
-"""Requests whose event is done with and whose answer is not given."""
+"""Requests whose event has been handled but which have not been answered."""
 
 _BROKER = Struct(">iq")
-"""Broker id and epoch, with which every request of brokers begins; before ControlledShutdown 2 there is no epoch."""
+"""Broker id and epoch, which start every request of a broker; ControlledShutdown before version 2 has no epoch."""
 
 
 def broker_of(context: ControllerContext, body: bytes) -> int | None:
-    """The registered broker whose request this is, by the epoch that it names; None when it is nobody's."""
+    """The registered broker that sent the request, identified by its epoch; None when there is none."""
     if len(body) < _BROKER.size:
         return None
     broker, epoch = _BROKER.unpack_from(body)
@@ -51,17 +51,17 @@ def broker_of(context: ControllerContext, body: bytes) -> int | None:
 
 
 Make = Callable[[], Request | None]
-"""Decodes the request; None when it is answered already, FrameError when it cannot be understood."""
+"""Decodes the request; None when it has been answered already, FrameError when it is malformed."""
 
 
 class Lane:
-    """Places in the queue, and those who wait for one."""
+    """Places in the queue, and the requests that wait for one."""
 
     def __init__(self, places: int) -> None:
         self.places = places
         self.taken = 0
         self.waiting: OrderedDict[str, OrderedDict[KafkaRequest, Make]] = OrderedDict()
-        """By IP address, the one whose turn is next first."""
+        """By IP address, in the order of their turns."""
 
     def cost(self, request: KafkaRequest) -> int:
         return min(self.places, 1 + len(request.body) // BYTES_PER_PLACE)
@@ -78,7 +78,7 @@ class Lane:
             del self.waiting[request.context.host]
 
     def next(self) -> tuple[KafkaRequest, Make] | None:
-        """Whose turn it is, if there is room for it."""
+        """The request whose turn it is, if there is room for it."""
         for address, requests in self.waiting.items():
             request, make = next(iter(requests.items()))
             if not self.has_room(request):
@@ -96,7 +96,7 @@ class RequestAdmission:
         self._clients = Lane(shell.config.aiocontroller_queued_max_client_requests)
         self._strangers = Lane(PLACES_OF_STRANGERS)
         self._brokers: dict[int, Lane] = {}
-        """By id; of those that have been registered while we ran."""
+        """By id of every broker that has been registered while this process ran."""
         self._deferred: dict[Reply, None] = {}
         self._pumping = False
         gauge = shell.metrics.gauge
@@ -105,11 +105,11 @@ class RequestAdmission:
 
     @property
     def waiting(self) -> int:
-        """Requests that are not in the queue yet."""
+        """Number of requests not in the event queue yet."""
         return sum(len(requests) for lane in self._lanes() for requests in lane.waiting.values())
 
     def admit(self, request: KafkaRequest, make: Make) -> None:
-        """Queue the event that ``make`` makes of the request, now or when it is its turn."""
+        """Queue the event that ``make`` decodes from the request, now or when its turn comes."""
         lane = self._lane(request)
         if not lane.waiting and lane.has_room(request):
             self._queue(lane, request, make)
@@ -169,7 +169,7 @@ class RequestAdmission:
             next(iter(self._deferred)).ensure(KafkaErrorCode.REQUEST_TIMED_OUT)
 
     def _pump_soon(self) -> None:
-        """Not at once: the queue that answers its requests because it is emptied must stay empty."""
+        """Admit waiting requests in the next turn of the loop: a queue that is just being cleared must stay empty."""
         if not self._pumping:
             self._pumping = True
             asyncio.get_running_loop().call_soon(self._pump)

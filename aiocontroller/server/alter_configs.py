@@ -1,8 +1,8 @@
 """AlterConfigs and IncrementalAlterConfigs (Kafka's ``ConfigAdminManager`` and ``ZkAdminManager``).
 
-Each resource of a request is changed or refused by itself.  As at a broker, a change is looked at before it is
-authorized where it is no topic's.  What is written is written as Kafka's tools write it; brokers hear of it by the
-notification, this controller too.
+Each resource of a request is changed or refused separately.  As at a broker, changes of other resources than topics are
+validated before they are authorized.  Configs are written as Kafka's tools write them; brokers and this controller
+learn of them by the change notification.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from aiocontroller.authorizer.authorizer import CLUSTER_NAME, AclOperation, ResourceType
-from aiocontroller.controller.broker_defaults import ALTER_CONFIG_POLICY, BrokerDefaults
+from aiocontroller.controller.obeyed_settings import ALTER_CONFIG_POLICY
+from aiocontroller.controller.obeying import broker_configs
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.net.complaints import shortened
@@ -30,14 +31,14 @@ from aiocontroller.zookeeper.broker_configs import (
     read_by_all,
     type_of,
 )
-from aiocontroller.zookeeper.config_def import ConfigType
-from aiocontroller.zookeeper.topic_configs import TOPIC_CONFIGS, check_topic_configs
+from aiocontroller.zookeeper.config_def import NEWEST_RELEASE, ConfigType, Release
+from aiocontroller.zookeeper.topic_configs import check_topic_configs, topic_configs_of
 from aiocontroller.zookeeper.topic_rules import TopicError, is_topic_name
 
 log = logging.getLogger(__name__)
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
-"""What to do with a setting."""
+"""Operations on a config."""
 NO_SETTINGS = "this node is the controller and no broker: it takes no dynamic settings"
 _E = KafkaErrorCode
 
@@ -49,7 +50,7 @@ class ConfigOp(NamedTuple):
 
 
 class Alteration(NamedTuple):
-    """Of one resource.  Incremental ones change what is there, the others replace it."""
+    """Changes of one resource.  Incremental ones change the existing configs, others replace them."""
 
     type: int
     name: str
@@ -58,9 +59,8 @@ class Alteration(NamedTuple):
 
 
 class AlterConfigs:
-    def __init__(self, shell: ControllerShell, defaults: BrokerDefaults) -> None:
+    def __init__(self, shell: ControllerShell) -> None:
         self._shell = shell
-        self._defaults = defaults
 
     async def replace(self, request: KafkaRequest) -> None:
         """AlterConfigs."""
@@ -117,12 +117,12 @@ class AlterConfigs:
             return
         topic = resource is ResourceType.TOPIC
         code = _E.TOPIC_AUTHORIZATION_FAILED if topic else _E.CLUSTER_AUTHORIZATION_FAILED
-        raise TopicError(code, "Not authorized to alter these configurations.")
+        raise TopicError(code, "")  # Kafka sends no message either
 
     def _check_own(self, alteration: Alteration) -> None:
-        """This node has no settings, so all that can be done is to take one away; nobody else's are changed here.
+        """Accept only deletions for this node, which has no settings, and refuse other nodes' ids.
 
-        kafka-reassign-partitions --verify takes throttles off every node that metadata lists, so off this one too.
+        kafka-reassign-partitions --verify removes throttles from every node in the metadata, so from this one too.
         """
         if node_id(alteration.name) != self._shell.id:
             raise invalid(f"Unexpected broker id, expected {self._shell.id}, found {alteration.name[:100]!r}")
@@ -139,8 +139,8 @@ class AlterConfigs:
         brokers = await self._brokers()
 
         def change(configs: dict[str, str]) -> dict[str, str]:
-            changed = altered(configs, alteration)
-            check_topic_configs(topic, changed, brokers)
+            changed = altered(configs, alteration, brokers.release)
+            check_topic_configs(topic, changed, brokers, topic_configs_of(brokers.release).bad_value)
             return changed
 
         admin = AdminZkClient(zk)
@@ -151,10 +151,10 @@ class AlterConfigs:
             log.info("Configuration of topic %s altered: %s", topic, names_for_the_log(alteration.ops))
 
     async def _brokers(self) -> BrokerConfigs:
-        """What brokers have, of whom one at least has said whether somebody else decides on alterations."""
-        brokers = await self._defaults.current()
-        if not self._defaults.known:
-            raise TopicError(_E.REQUEST_TIMED_OUT, f"No broker tells its settings, among them {ALTER_CONFIG_POLICY}")
+        """The brokers' settings; TopicError when no broker has told its alter config policy, or when there is one."""
+        brokers = await broker_configs(self._shell)
+        if not self._shell.settings.known:
+            raise TopicError(_E.REQUEST_TIMED_OUT, f"No broker reports its settings, including {ALTER_CONFIG_POLICY}")
         policy = brokers.effective((ALTER_CONFIG_POLICY,))
         if policy is not None and policy[1]:
             raise TopicError(
@@ -165,11 +165,11 @@ class AlterConfigs:
     # -- all brokers -----------------------------------------------------------------------------------------------
 
     async def _alter_all_brokers(self, context: RequestContext, alteration: Alteration, *, validate_only: bool) -> None:
-        """INVALID_REQUEST comes before the authorization, as at a broker."""
-        before = await self._defaults.current()
+        """Change the cluster-wide broker configs.  As at a broker, INVALID_REQUEST comes before the authorization."""
+        before = await broker_configs(self._shell)
 
         def change(configs: dict[str, str]) -> dict[str, str]:
-            changed = altered(read_by_all(configs), alteration)
+            changed = altered(read_by_all(configs), alteration, before.release)
             check_default_configs(changed, before)
             passwords = sorted(filter(is_password, changed))
             if passwords:
@@ -186,7 +186,7 @@ class AlterConfigs:
 
 
 def names_for_the_log(ops: Sequence[ConfigOp]) -> str:
-    """Shortened: one request may name tens of thousands."""
+    """Names of configs, shortened: one request may name tens of thousands."""
     return shortened(", ".join(op.name for op in ops))
 
 
@@ -214,8 +214,8 @@ def _check_ops(alteration: Alteration) -> None:
         raise invalid(f"Unknown operation {unknown}")
 
 
-def altered(configs: Mapping[str, str], alteration: Alteration) -> dict[str, str]:
-    """What becomes of a configuration; INVALID_CONFIG where a value is no list that could become longer or shorter."""
+def altered(configs: Mapping[str, str], alteration: Alteration, release: Release = NEWEST_RELEASE) -> dict[str, str]:
+    """The configs after the alteration; TopicError when a value to be appended to or subtracted from is not a list."""
     changed = dict(configs) if alteration.incremental else {}
     for name, value, operation in alteration.ops:
         if operation == DELETE:
@@ -223,7 +223,9 @@ def altered(configs: Mapping[str, str], alteration: Alteration) -> dict[str, str
         elif operation == SET:
             changed[name] = value or ""
         else:
-            elements = [each for each in changed.get(name, _list_default(alteration.type, name)).split(",") if each]
+            elements = [
+                each for each in changed.get(name, _list_default(alteration.type, name, release)).split(",") if each
+            ]
             given = (value or "").split(",")
             if operation == APPEND:
                 elements += [each for each in given if each not in elements]
@@ -238,12 +240,13 @@ def altered(configs: Mapping[str, str], alteration: Alteration) -> dict[str, str
 _LIST_DEFAULTS = {"log.cleanup.policy": "delete"}
 
 
-def _list_default(resource: int, name: str) -> str:
-    """What a list holds that was never set."""
-    key = TOPIC_CONFIGS.get(name) if resource == TOPIC else None
+def _list_default(resource: int, name: str, release: Release) -> str:
+    """Default value of a list config."""
+    known = topic_configs_of(release)
+    key = known.keys.get(name) if resource == TOPIC else None
     kind = key.type if key is not None else type_of(name) if resource == BROKER else ConfigType.UNKNOWN
     if kind is ConfigType.UNKNOWN:
         raise TopicError(_E.INVALID_CONFIG, f"Unknown config name: {name[:300]!r}")
     if kind is not ConfigType.LIST:
-        raise TopicError(_E.INVALID_CONFIG, f"{name} is no list: nothing can be appended to it or subtracted from it")
+        raise TopicError(known.bad_value, f"{name} is no list: nothing can be appended to it or subtracted from it")
     return (key.default or "") if key is not None else _LIST_DEFAULTS.get(name, "")

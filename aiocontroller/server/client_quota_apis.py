@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from aiozk import exc
-
 from aiocontroller.authorizer.authorizer import AclOperation
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import BadInputError, KafkaErrorCode
@@ -33,6 +31,7 @@ from aiocontroller.zookeeper.client_quotas import (
     quotas_of,
     sanitized,
 )
+from aiocontroller.zookeeper.from_aiozk import exc
 from aiocontroller.zookeeper.topic_rules import TopicError
 
 log = logging.getLogger(__name__)
@@ -65,7 +64,7 @@ def apis(shell: ControllerShell) -> Apis:
 
 
 class Component(NamedTuple):
-    """What a filter says of one type of entity."""
+    """A filter's condition on one type of entity."""
 
     match: int
     name: str | None
@@ -75,14 +74,14 @@ class Component(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """One name is meant: its own, or that of all who have none of their own."""
+        """Whether the component matches a single name, possibly the default entity."""
         return self.match != SPECIFIED
 
 
 class QuotaFilter(NamedTuple):
     components: Mapping[str, Component]
     strict: bool
-    """Entities with a type that is not named are left out."""
+    """Strict filters exclude entities with further types."""
 
     def wants(self, *types: str) -> bool:
         """Whether entities of just these types can match."""
@@ -93,7 +92,7 @@ class QuotaFilter(NamedTuple):
 
 
 def quota_filter(components: Iterable[Any], *, strict: bool) -> QuotaFilter:
-    """INVALID_REQUEST or UNSUPPORTED_VERSION for a filter that means nothing."""
+    """Decode a filter; INVALID_REQUEST or UNSUPPORTED_VERSION if it is invalid."""
     found: dict[str, Component] = {}
     for each in components:
         kind = each.entity_type
@@ -127,13 +126,13 @@ async def _describe_quotas(shell: ControllerShell, request: KafkaRequest) -> Fie
     except TopicError as error:
         return {"error_code": error.code, "error_message": str(error), "entries": None}
     except exc.ZKError as error:
-        log.error("ZooKeeper did not tell quotas", exc_info=error)
+        log.error("Cannot read quotas from ZooKeeper", exc_info=error)
         return {"error_code": _E.UNKNOWN_SERVER_ERROR, "entries": None}
-    return {"entries": entries}
+    return {"error_message": "", "entries": entries}
 
 
 async def _quotas(admin: AdminZkClient, wanted: QuotaFilter) -> Any:
-    """(entity, quotas) of those that match, read one by one only where one is meant."""
+    """Yield (entity, quotas) of the matches; a filter for a single name reads only that entity."""
     for kinds, entity_type in (
         ((USER,), "users"),
         ((CLIENT_ID,), "clients"),
@@ -184,7 +183,7 @@ def _altered(entity: Iterable[tuple[str, str | None]], outcome: Outcome) -> Fiel
 
 
 async def _alter(shell: ControllerShell, entity: Entity, ops: Iterable[Any], *, validate_only: bool) -> None:
-    """What a user has beside quotas, its passwords' traces, is not removed by a removed quota."""
+    """Change an entity's quotas; a user's SCRAM credentials, stored with them, are kept."""
     entity_type, where = place(entity)
     changes = {op.key: None if op.remove else quota_text(entity_type, op.key, op.value) for op in ops}
     if validate_only:
@@ -214,13 +213,14 @@ async def _describe_credentials(shell: ControllerShell, request: KafkaRequest) -
     try:
         if users:
             times = Counter(users)
-            return {"results": [await _credentials_of(admin, user, times[user]) for user in times]}
+            return {"error_message": "", "results": [await _credentials_of(admin, user, times[user]) for user in times]}
         found = await admin.get_all_entity_configs("users")
     except exc.ZKError as error:
-        log.error("ZooKeeper did not tell users", exc_info=error)
+        log.error("Cannot read users from ZooKeeper", exc_info=error)
         return {"error_code": _E.UNKNOWN_SERVER_ERROR}
     by_user = {paths.desanitize(name): configs for name, configs in found.items()}
-    return {"results": [_credentials(user, by_user[user]) for user in sorted(by_user) if _mechanisms(by_user[user])]}
+    results = [_credentials(user, by_user[user]) for user in sorted(by_user) if _mechanisms(by_user[user])]
+    return {"error_message": "", "results": results}
 
 
 async def _credentials_of(admin: AdminZkClient, user: str, times: int) -> Fields:
@@ -250,7 +250,7 @@ def _credentials(user: str, configs: Mapping[str, str]) -> Fields:
         ]
     except BadInputError:
         return _credential_error(user, _E.UNKNOWN_SERVER_ERROR, None)
-    return {"user": user, "credential_infos": infos}
+    return {"user": user, "error_message": "", "credential_infos": infos}
 
 
 def _credential_error(user: str, code: KafkaErrorCode, message: str | None) -> Fields:

@@ -1,12 +1,11 @@
-"""What can be told of the cluster out of office: read from ZooKeeper when a client asks, and kept for a moment.
+"""A standby's view of the cluster: read from ZooKeeper when a client asks, and cached for a moment.
 
-A client comes to a controller out of office when it has not heard of the successor yet, or when it was configured with
-this address.  It is answered with what is true now, in which this controller is no node any more, so that it goes away
-satisfied; a refusal would cost it its back-off.  An aiocontroller in office is one of the nodes, at the address that
-it gives in ``/controller``.
+A client asks a standby when it has not learned of the new controller yet, or when it was configured with this address.
+It gets the current metadata, which no longer lists this node, so it moves on at once; a refusal would make it wait for
+its back-off.  An active aiocontroller is listed as a node, with its address from ``/controller``.
 
-Bounded: one read at a time, of at most ``MAX_PARTITIONS``; what is larger is refused by closing the connection, which
-sends the client to another node.
+Work is bounded: one read at a time, of at most ``MAX_PARTITIONS``; larger requests are refused by closing the
+connection, which sends the client to another node.
 """
 
 from __future__ import annotations
@@ -28,21 +27,21 @@ WITHIN_S = 5.0
 MAX_TOPICS = 2_000
 MAX_PARTITIONS = 20_000
 Topics = Sequence[str] | None
-"""Names; None for all."""
+"""Topic names; None for all topics."""
 
 
 class Found(NamedTuple):
-    """``context`` holds the topics asked for, and all brokers."""
+    """``context`` holds the requested topics and all brokers."""
 
     context: ControllerContext
     controller: int
-    """-1: none, or one whose address is not known."""
+    """-1: no controller, or one whose address is not known."""
     other: Broker | None
-    """The controller in office as one more live broker, if it is of our kind."""
+    """The active controller as a live broker, if it is an aiocontroller."""
 
 
 class TooLargeError(BadInputError):
-    """More than is read for one client out of office."""
+    """The request needs more data than a standby reads for one client."""
 
 
 class ClusterReader:
@@ -86,7 +85,7 @@ class ClusterReader:
         self, holder: ControllerZNode | BadZNode | None, context: ControllerContext
     ) -> tuple[int, Broker | None]:
         if holder is None or isinstance(holder, BadZNode) or holder.controller_id == self._shell.id:
-            return -1, None  # a role of our own that is being begun or laid down
+            return -1, None  # our own term is starting or ending
         if holder.controller_id in context.brokers:
             return holder.controller_id, None
         config = self._shell.config
@@ -113,7 +112,7 @@ class ClusterReader:
 
 
 class ClusterSource:
-    """Views of the cluster, in office and out of it."""
+    """Views of the cluster, of the active controller and of a standby."""
 
     def __init__(self, shell: ControllerShell) -> None:
         self._shell = shell
@@ -121,14 +120,14 @@ class ClusterSource:
         self._cluster_id: str | None = None
 
     async def cluster_id(self) -> str | None:
-        """It never changes."""
+        """The cluster id, which never changes."""
         if self._cluster_id is None:
             found = await self._shell.zk.get_cluster_id()
             self._cluster_id = None if isinstance(found, BadZNode) else found
         return self._cluster_id
 
     async def view(self, topics: Topics) -> tuple[ClusterView, int]:
-        """With these topics in it at least, and the controller's id.  Does not wait in office."""
+        """A view with at least these topics, and the controller's id.  The active controller does not wait."""
         if in_charge(self._shell):
             return cluster_view(self._shell), self._shell.id
         context, controller, other = await self._reader.read(topics)

@@ -1,7 +1,7 @@
-"""What a broker's metadata cache would tell of the cluster, read from a controller's context.
+"""The cluster as a broker's metadata cache has it, read from a controller's context.
 
-In office that context is the controller's own, which its consumer changes between any two steps of the loop: a view is
-made for one step and not kept over an ``await``.
+An active controller's own context can change between any two steps of the event loop, so a view is valid for one step
+and must not be kept across an ``await``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
 class ClusterView:
-    """``own`` is this controller as brokers know it, None while they do not."""
+    """``own`` is this controller's entry in the brokers' live broker list, None while there is none."""
 
     def __init__(self, config: Config, context: ControllerContext, own: Broker | None) -> None:
         self._config = config
@@ -27,7 +27,7 @@ class ClusterView:
     # -- topics ----------------------------------------------------------------------------------------------------
 
     def topic(self, name: str) -> Topic | None:
-        """None for a topic that does not exist, or is being deleted: brokers forget it when its deletion begins."""
+        """None for a topic that does not exist or is being deleted: brokers drop it when its deletion starts."""
         found = self.context.table.topic_by_name.get(name)
         return None if found is None or found.deleting else found
 
@@ -36,11 +36,11 @@ class ClusterView:
         return None if found is None or found.deleting else found
 
     def contains(self, name: str, partition: int) -> bool:
-        """Whether brokers have been told of the partition: it has had a leader."""
+        """Whether brokers know the partition, because it has had a leader."""
         return self._led(name, partition) >= 0
 
     def leader(self, name: str, partition: int) -> tuple[int, int]:
-        """Its id and epoch."""
+        """The leader's id and epoch."""
         pid = self._led(name, partition)
         if pid < 0:
             return NO_LEADER, -1
@@ -56,33 +56,33 @@ class ClusterView:
     # -- nodes -----------------------------------------------------------------------------------------------------
 
     def brokers(self) -> list[Broker]:
-        """All that brokers believe to be alive, this controller among them."""
+        """The live broker list as brokers have it, including this controller."""
         return [*self.context.brokers.values(), *([] if self._own is None else [self._own])]
 
     def nodes(self, at: Endpoint) -> dict[int, MetadataBroker]:
-        """Where clients of the listener ``at`` find them; those without such a listener are left out."""
+        """Nodes with their addresses for clients of the listener ``at``, without nodes that lack such a listener."""
         brokers = self.brokers()
         name = at.listener
         if not any(broker.endpoint(name) for broker in self.context.brokers.values()):
-            name = inter_broker_listener(self._config, self.context.brokers.values())  # for which ours stands in
+            name = inter_broker_listener(self._config, self.context.brokers.values())  # which our listener stands for
         found = [(broker, broker.endpoint(name)) for broker in brokers]
         return {b.id: MetadataBroker(b.id, e.host, e.port, b.rack) for b, e in found if e is not None}
 
 
 class UnknownCluster(ClusterView):
-    """While this controller is not in office, or has not read all topics: it leads nothing, whatever there is."""
+    """Used while this controller is not active or has not read all topics: knows no partitions."""
 
     def contains(self, name: str, partition: int) -> bool:
         return True
 
 
 def in_charge(shell: ControllerShell) -> bool:
-    """In office, with all that there is read from ZooKeeper."""
+    """Whether this controller is active and has loaded the whole cluster."""
     return shell.channels is not None and shell.context.loaded
 
 
 def cluster_view(shell: ControllerShell) -> ClusterView:
-    """For the step in which it is asked for."""
+    """A view that is valid until the next ``await``."""
     if in_charge(shell):
         return ClusterView(shell.config, shell.context, shell.own_entry())
     return UnknownCluster(shell.config, ControllerContext(), None)

@@ -1,6 +1,6 @@
-"""What an operator tells a running controller, by HTTP: take the role, give it back.
+"""Operators' commands to a running controller, by HTTP: take over the role, release it.
 
-Only who can read the token in the data folder's ``controller.json`` may: without a data folder there are no commands.
+A command needs the token in the data folder's ``controller.json``: without a data folder there are no commands.
 """
 
 from __future__ import annotations
@@ -20,11 +20,22 @@ from aiocontroller.core.events import Release, Released, Reply, Request, TakeOve
 log = logging.getLogger(__name__)
 
 Command = Callable[[bytes], Awaitable[Mapping[str, Any]]]
-"""JSON in, an object out; AioControllerError says why it could not be."""
+"""Takes JSON and returns an object; AioControllerError says why the command failed."""
 
 
 class CommandRefusedError(AioControllerError):
-    """What was asked for is not possible now; one line for each reason."""
+    """The command is not possible now; the message has one line per reason, and ``details`` are for programs."""
+
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.details = details
+
+
+class TakeOverAsked(msgspec.Struct, frozen=True):
+    """Body of ``POST /takeover``."""
+
+    keep_ours: tuple[str, ...] = ()
+    """Settings of which our values are used whatever the brokers have; ``all`` for every one."""
 
 
 class ReleaseAsked(msgspec.Struct, frozen=True):
@@ -33,7 +44,7 @@ class ReleaseAsked(msgspec.Struct, frozen=True):
     exit: bool = False
     """End the process afterwards."""
     linger_ms: int | None = None
-    """How long to go on answering before that; None: ``aiocontroller.release.linger.ms``."""
+    """How long to keep answering before the end; None: ``aiocontroller.release.linger.ms``."""
 
 
 class Commands:
@@ -47,21 +58,35 @@ class Commands:
     def by_name(self) -> dict[str, Command]:
         return {"takeover": self.take_over, "release": self.release}
 
+    def settings(self) -> Mapping[str, Any]:
+        """The content of ``GET /settings``."""
+        settings = self._shell.settings
+        return {"id": self._shell.id, **settings.summary(), "settings": [each.as_json() for each in settings.settings]}
+
     async def take_over(self, body: bytes) -> Mapping[str, Any]:
+        try:
+            asked = msgspec.json.decode(body or b"{}", type=TakeOverAsked)
+        except msgspec.MsgspecError as error:
+            raise BadInputError(f"takeover: found {error}, expected keep_ours") from None
+        settings = self._shell.settings
+        settings.check_names(asked.keep_ours)
         before = self._controller.election.holder
         was_active = self._controller.election.active
-        reasons = await self._ask(lambda reply: TakeOver(reply=reply))
+        reasons = await self._ask(lambda reply: TakeOver(keep_ours=asked.keep_ours, reply=reply))
         if reasons == KafkaErrorCode.UNKNOWN_SERVER_ERROR:
-            raise CommandRefusedError("it failed, for a reason that the log tells")
+            raise CommandRefusedError("it failed; the log names the reason")
         if isinstance(reasons, KafkaErrorCode):
             raise CommandRefusedError("the ZooKeeper session ended meanwhile: try again")
         if reasons:
-            raise CommandRefusedError("\n".join(reasons))
+            contradicting = [setting.as_json() for setting in settings.contradicting]
+            raise CommandRefusedError("\n".join(reasons), settings=contradicting)
         return {
             "id": self._shell.id,
             "epoch": self._shell.context.epoch,
             "was_active": was_active,
             "before": None if before is None else before.controller_id,
+            "settings": [setting.as_json() for setting in settings.settings if setting.matters],
+            "not_enforced": settings.not_enforced,
         }
 
     async def release(self, body: bytes) -> Mapping[str, Any]:
@@ -80,6 +105,7 @@ class Commands:
             "id": self._shell.id,
             "epoch": released.epoch,
             "left": list(released.left),
+            "owed": list(released.owed),
             "ends_in_ms": linger_ms if asked.exit else None,
         }
 
@@ -87,7 +113,7 @@ class Commands:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         def answered(found: Any) -> None:
-            if not answer.done():  # whoever asked may be gone
+            if not answer.done():  # the caller may be gone
                 answer.set_result(found)
 
         self._shell.queue.append(event(Reply(answered)))

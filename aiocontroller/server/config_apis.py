@@ -1,8 +1,7 @@
-"""Who answers requests about configurations."""
+"""Handlers of requests about configs."""
 
 from __future__ import annotations
 
-from aiocontroller.controller.broker_defaults import BrokerDefaults
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.server.alter_configs import AlterConfigs
 from aiocontroller.server.apis import Apis, all_versions
@@ -11,10 +10,9 @@ from aiocontroller.wire.apis import ApiKey
 
 
 def apis(shell: ControllerShell) -> Apis:
-    defaults = BrokerDefaults(shell)
-    alter = AlterConfigs(shell, defaults)
+    alter = AlterConfigs(shell)
     return {
-        ApiKey.DESCRIBE_CONFIGS: all_versions(ApiKey.DESCRIBE_CONFIGS, DescribeConfigs(shell, defaults).handle),
+        ApiKey.DESCRIBE_CONFIGS: all_versions(ApiKey.DESCRIBE_CONFIGS, DescribeConfigs(shell).handle),
         ApiKey.ALTER_CONFIGS: all_versions(ApiKey.ALTER_CONFIGS, alter.replace),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: all_versions(ApiKey.INCREMENTAL_ALTER_CONFIGS, alter.change),
     }

@@ -1,12 +1,14 @@
-"""How many connections there may be, and who has to make room (Kafka's ``ConnectionQuotas``).
+"""Limits the number of connections, and chooses which one has to make room (Kafka's ``ConnectionQuotas``).
 
 Rules.
- * ``max.connections.per.ip`` and its overrides refuse who comes, as in Kafka.
- * When all places are taken, who comes takes the place of another connection, of the address that has most of them:
-   first of one that has never asked for anything, then of the one that has been idle for longest, at last of the one
-   whose request has been under way for longest.  So idle connections, however many, keep nobody out.  (Kafka leaves
-   them waiting, and makes room in this way on the listener between brokers only.)
- * A place is a descriptor: what is left for ZooKeeper, brokers, HTTP and files is subtracted before.
+ * ``max.connections.per.ip`` and its overrides refuse a new connection, as in Kafka.
+ * When all places are taken, a new connection replaces one of the address with the most connections: first one that
+   has never sent a request, then the one that has been idle for longest, and last the one with the longest-running
+   request.  So idle connections, however many, never keep out new ones.  (Kafka leaves new connections waiting, and
+   makes room in this way on the inter-broker listener only.)
+ * A listener can have its own limit (``listener.name.<listener>.max.connections``); when it is reached, one of its own
+   connections makes room, so that a crowd on it takes no place from another listener.
+ * A place is a file descriptor: those reserved for ZooKeeper, brokers, HTTP and files are subtracted first.
 """
 
 from __future__ import annotations
@@ -20,22 +22,25 @@ NO_LIMIT = 2**31 - 1
 
 
 class Guest(Protocol):
-    """A connection that may have to go."""
+    """A connection that may have to make room."""
 
     address: str
 
+    @property
+    def listener(self) -> str: ...
+
     def evict(self) -> None:
-        """End at once; ``ConnectionQuotas.leave`` may come later."""
+        """Close at once; ``ConnectionQuotas.leave`` may be called later."""
 
 
 class _Address:
-    """The connections of one IP address, each kind in the order in which they came to it."""
+    """The connections of one IP address by kind, in order of arrival."""
 
     __slots__ = ("busy", "idle", "silent")
 
     def __init__(self) -> None:
         self.silent: OrderedDict[Guest, None] = OrderedDict()
-        """Has not asked for anything yet."""
+        """No request yet."""
         self.idle: OrderedDict[Guest, None] = OrderedDict()
         self.busy: OrderedDict[Guest, None] = OrderedDict()
         """A request is under way."""
@@ -54,67 +59,114 @@ class _Address:
         return next(iter(self.silent or self.idle or self.busy))
 
 
+class _Room:
+    """Places shared by the connections of one listener, or by all."""
+
+    def __init__(self, places: Callable[[], int], where: str = "") -> None:
+        self.places = places
+        self.where = where
+        self.addresses: dict[str, _Address] = {}
+        self.count = 0
+
+    def of(self, address: str) -> int:
+        known = self.addresses.get(address)
+        return 0 if known is None else len(known)
+
+    def next_to_go(self) -> Guest | None:
+        """The connection that a new one replaces; None if there is none."""
+        if not self.addresses:
+            return None
+        # Of addresses with as many: one with a connection that has never sent a request.
+        return max(self.addresses.values(), key=lambda each: (len(each), bool(each.silent))).oldest()
+
+    def enter(self, guest: Guest) -> None:
+        found = self.addresses.get(guest.address)
+        if found is None:
+            found = self.addresses[guest.address] = _Address()
+        found.silent[guest] = None
+        self.count += 1
+
+    def leave(self, guest: Guest) -> None:
+        found = self.addresses.get(guest.address)
+        if found is not None and found.drop(guest):
+            self.count -= 1
+            if not len(found):
+                del self.addresses[guest.address]
+
+    def begin(self, guest: Guest) -> None:
+        found = self.addresses.get(guest.address)
+        if found is not None and found.drop(guest):
+            found.busy[guest] = None
+
+    def end(self, guest: Guest) -> None:
+        found = self.addresses.get(guest.address)
+        if found is not None and found.drop(guest):
+            found.idle[guest] = None
+
+
 class ConnectionQuotas:
     def __init__(
         self,
         places: Callable[[], int],
         per_ip: int = NO_LIMIT,
         overrides: Mapping[str, int] | None = None,
+        per_listener: Mapping[str, int] | None = None,
     ) -> None:
-        """``places``: how many there may be now, which may change with the number of brokers."""
-        self._places = places
+        """``places``: the current limit, which may change with the number of brokers.
+
+        ``overrides`` are by IP address, ``per_listener`` by listener name.
+        """
         self._per_ip = per_ip
-        self._overrides = dict(overrides or {})
-        self._addresses: dict[str, _Address] = {}
-        self._count = 0
+        self.overrides = dict(overrides or {})
+        self._all = _Room(places)
+        self._of_listeners = {name: _limited(name, most) for name, most in (per_listener or {}).items()}
         self.evicted = 0
 
     def __len__(self) -> int:
-        return self._count
+        return self._all.count
 
-    def refusal(self, address: str) -> str | None:
-        """Why somebody at this address may not come in now; where there is none, there is room afterwards."""
-        most = self._overrides.get(address, self._per_ip)
-        known = self._addresses.get(address)
-        if (0 if known is None else len(known)) >= most:
+    def refusal(self, address: str, listener: str = "") -> str | None:
+        """Why this address may not connect now; None means that room has been made."""
+        most = self.overrides.get(address, self._per_ip)
+        if self._all.of(address) >= most:
             return f"{address} has its {most} connections (max.connections.per.ip)"
-        return None if self.make_room() else f"all {self._places()} places are taken"
+        full = next((room for room in self._rooms(listener) if not self._make_room(room)), None)
+        return None if full is None else f"all {full.places()} places{full.where} are taken"
 
-    def make_room(self) -> bool:
-        """End connections until one more may come; False when there is none to end."""
-        while self._count >= self._places():
-            if not self._addresses:
+    def _make_room(self, room: _Room) -> bool:
+        """Close connections until there is room for one more; False when there is none to close."""
+        while room.count >= room.places():
+            guest = room.next_to_go()
+            if guest is None:
                 return False
-            crowd = max(self._addresses.values(), key=len)
-            guest = crowd.oldest()
             self.evicted += 1
             self.leave(guest)
             guest.evict()
         return True
 
+    def _rooms(self, listener: str) -> tuple[_Room, ...]:
+        own = self._of_listeners.get(listener)
+        return (self._all,) if own is None else (own, self._all)
+
     def enter(self, guest: Guest) -> None:
-        found = self._addresses.get(guest.address)
-        if found is None:
-            found = self._addresses[guest.address] = _Address()
-        found.silent[guest] = None
-        self._count += 1
+        for room in self._rooms(guest.listener):
+            room.enter(guest)
 
     def leave(self, guest: Guest) -> None:
         """Idempotent."""
-        found = self._addresses.get(guest.address)
-        if found is not None and found.drop(guest):
-            self._count -= 1
-            if not len(found):
-                del self._addresses[guest.address]
+        for room in self._rooms(guest.listener):
+            room.leave(guest)
 
     def begin(self, guest: Guest) -> None:
-        """It asks for something."""
-        found = self._addresses.get(guest.address)
-        if found is not None and found.drop(guest):
-            found.busy[guest] = None
+        """A request has started."""
+        for room in self._rooms(guest.listener):
+            room.begin(guest)
 
     def end(self, guest: Guest) -> None:
-        """It has its answer."""
-        found = self._addresses.get(guest.address)
-        if found is not None and found.drop(guest):
-            found.idle[guest] = None
+        """The request has been answered."""
+        for room in self._rooms(guest.listener):
+            room.end(guest)
+
+
+def _limited(listener: str, most: int) -> _Room:
+    return _Room(lambda: most, f" of listener {listener}")

@@ -1,16 +1,16 @@
-"""The requests that a controller answers: how each becomes an event, and how its answer becomes bytes."""
+"""The controller's requests: decodes each into an event, and encodes its answer."""
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-from aiozk import exc
 
 from aiocontroller.authorizer.authorizer import AclOperation
-from aiocontroller.controller.broker_defaults import BrokerDefaults
+from aiocontroller.controller.obeying import broker_configs
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import (
@@ -29,10 +29,11 @@ from aiocontroller.core.events import (
     Request,
     ScramUpsertion,
     TopicResult,
+    TopicSetting,
     UpdateFeatures,
 )
 from aiocontroller.core.ids import ReplicaAssignment
-from aiocontroller.server.admission import OF_BROKERS, RequestAdmission
+from aiocontroller.server.admission import RequestAdmission
 from aiocontroller.server.apis import Api, Apis, could_not_answer
 from aiocontroller.server.controller_authorization import (
     Check,
@@ -43,28 +44,29 @@ from aiocontroller.server.controller_authorization import (
 )
 from aiocontroller.server.describe_configs import Describe, topic_describer
 from aiocontroller.server.request import KafkaRequest
-from aiocontroller.wire import admin_messages, messages, topic_messages
+from aiocontroller.wire import admin_messages, elect_leaders, messages, reassignments, topic_messages
 from aiocontroller.wire.alter_partition import decode_alter_partition_request, encode_alter_partition_response
-from aiocontroller.wire.apis import ApiKey, VersionRange, api_name
-from aiocontroller.wire.errors import FrameError
+from aiocontroller.wire.apis import ApiKey, VersionRange
+from aiocontroller.zookeeper.broker_configs import BrokerConfigs
+from aiocontroller.zookeeper.from_aiozk import exc
 
 log = logging.getLogger(__name__)
 
 NOT_AUTHORIZED = "Cluster authorization failed."
+WORDS = {KafkaErrorCode.NOT_CONTROLLER: "This is not the correct controller for this cluster."}
+"""Messages of errors that concern a whole request; other codes have none."""
 FIRST_WITH_CONFIGS = 5
-"""The version of CreateTopics whose answer has place for configurations."""
-MOST_DESCRIBED = 100
-"""Topics of one CreateTopics whose configurations are told, some 40 settings each; of more, none is."""
+"""The first CreateTopics version whose answer includes configs."""
 
 
 class ControllerApi(NamedTuple):
     versions: VersionRange
     event: Callable[[int, bytes, Reply], Request]
-    """(version, body, reply) -> event; FrameError when the body cannot be understood."""
-    encode: Callable[[int, Any], bytes]
-    """(version, what the event was answered with) -> body."""
+    """(version, body, reply) -> event; FrameError when the body is malformed."""
+    encode: Callable[..., bytes]
+    """(version, the event's answer) -> body; with a quota also the throttle time in milliseconds."""
     check: Check
-    """What the sender must be allowed."""
+    """The authorization check of the sender."""
 
 
 def _alter_partition(version: int, body: bytes, reply: Reply) -> Request:
@@ -89,14 +91,15 @@ def _allocate_producer_ids(version: int, body: bytes, reply: Reply) -> Request:
 
 
 def _elect_leaders(version: int, body: bytes, reply: Reply) -> Request:
-    request = admin_messages.decode_elect_leaders_request(version, body)
-    try:
-        election_type = ElectionType(request.election_type)
-    except ValueError:
-        raise FrameError(f"ElectLeaders: found election type {request.election_type}, expected 0 or 1") from None
+    request = elect_leaders.decode_elect_leaders_request(version, body)
+    known = request.election_type in (ElectionType.PREFERRED, ElectionType.UNCLEAN)
 
     def answer(result: Any) -> None:
-        # An error that concerns all is told for each partition, as Kafka does: version 0 knows no other place for it.
+        if not known and not isinstance(result, KafkaErrorCode):
+            code = KafkaErrorCode.UNKNOWN_SERVER_ERROR  # as in Kafka, whose handler fails on the number
+            reply.answer((code, dict.fromkeys(request.partitions or (), (code, ""))))
+            return
+        # As in Kafka, an error of the whole request is set on each partition: version 0 has no other place for it.
         code = KafkaErrorCode.NONE
         if isinstance(result, KafkaErrorCode):
             if request.partitions is None or result == KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED:
@@ -104,17 +107,21 @@ def _elect_leaders(version: int, body: bytes, reply: Reply) -> Request:
             result = dict.fromkeys(request.partitions or (), (result, ""))
         reply.answer((code, result))
 
-    return ReplicaLeaderElection(partitions=request.partitions, election_type=election_type, reply=Reply(answer))
+    return ReplicaLeaderElection(
+        partitions=request.partitions if known else (),
+        election_type=ElectionType(request.election_type) if known else ElectionType.PREFERRED,
+        reply=Reply(answer),
+    )
 
 
 def _alter_partition_reassignments(version: int, body: bytes, reply: Reply) -> Request:
-    targets = admin_messages.decode_alter_partition_reassignments_request(version, body)
+    targets = reassignments.decode_alter_partition_reassignments_request(version, body)
     not_allowed = (KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED, NOT_AUTHORIZED)
     return ApiPartitionReassignment(targets=targets, reply=_or_refused(reply, dict.fromkeys(targets, not_allowed)))
 
 
 def _list_partition_reassignments(version: int, body: bytes, reply: Reply) -> Request:
-    partitions = admin_messages.decode_list_partition_reassignments_request(version, body)
+    partitions = reassignments.decode_list_partition_reassignments_request(version, body)
     none = dict.fromkeys(partitions or (), ReplicaAssignment(()))
     return ListPartitionReassignments(partitions=partitions, reply=_or_refused(reply, none))
 
@@ -154,35 +161,51 @@ def _create_partitions(version: int, body: bytes, reply: Reply) -> Request:
         topics=asked.topics,
         timeout_ms=asked.timeout_ms,
         validate_only=asked.validate_only,
-        reply=_of_each([t.topic for t in asked.topics], reply),
+        reply=_of_each(list(dict.fromkeys(t.topic for t in asked.topics)), reply),
     )
 
 
 def _delete_topics(version: int, body: bytes, reply: Reply) -> Request:
     asked = topic_messages.decode_delete_topics_request(version, body)
-    return DeleteTopics(topics=asked.topics, timeout_ms=asked.timeout_ms, reply=_of_each(asked.topics, reply))
+    return DeleteTopics(
+        topics=asked.topics,
+        timeout_ms=asked.timeout_ms,
+        contradictory=asked.contradictory,
+        reply=_of_each(asked.topics, reply),
+    )
 
 
 def _of_each(topics: Sequence[str | bytes], reply: Reply) -> Reply:
-    """These answers have no place for an error that concerns all: it is told for each topic."""
+    """A reply that sets an error of the whole request on each topic, since these answers have no other place for it."""
 
     def answer(result: Any) -> None:
         if isinstance(result, KafkaErrorCode):
             result = dict.fromkeys(topics, TopicResult(result))
+        for topic, times in Counter(topics).items():
+            if times > 1:
+                result[topic] = msgspec.structs.replace(result[topic], times=times)
         reply.answer(result)
 
     return Reply(answer)
 
 
 class _Refused(NamedTuple):
-    """Not authorized; what Kafka tells besides of what was asked for."""
+    """The whole request is refused, with the results that Kafka includes in such an answer."""
 
+    code: KafkaErrorCode
+    message: str
     results: dict[Any, Any]
 
 
-def _or_refused(reply: Reply, results: dict[Any, Any]) -> Reply:
+def _or_refused(reply: Reply, not_allowed: dict[Any, Any]) -> Reply:
+    """``not_allowed``: the results included when the sender is not authorized."""
+
     def answer(result: Any) -> None:
-        reply.answer(_Refused(results) if result == KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED else result)
+        if result == KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            result = _Refused(result, NOT_AUTHORIZED, not_allowed)
+        elif isinstance(result, KafkaErrorCode):
+            result = _Refused(result, WORDS.get(result, ""), {})
+        reply.answer(result)
 
     return Reply(answer)
 
@@ -192,10 +215,7 @@ def _dict_or_error(encode: Callable[..., bytes]) -> Callable[[int, Any], bytes]:
 
     def encode_answer(version: int, result: Any) -> bytes:
         if isinstance(result, _Refused):
-            code = KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED
-            return encode(version, code, result.results, error_message=NOT_AUTHORIZED)
-        if isinstance(result, KafkaErrorCode):
-            return encode(version, result, {})
+            return encode(version, result.code, result.results, error_message=result.message)
         return encode(version, KafkaErrorCode.NONE, result)
 
     return encode_answer
@@ -211,9 +231,6 @@ def _or_error(encode: Callable[..., bytes]) -> Callable[[int, Any], bytes]:
 
     return encode_answer
 
-
-MAX_NAMED = 50_000
-"""Topics, partitions or users in one request."""
 
 SERVED: dict[int, ControllerApi] = {
     ApiKey.ALTER_PARTITION: ControllerApi(
@@ -237,19 +254,19 @@ SERVED: dict[int, ControllerApi] = {
     ApiKey.ELECT_LEADERS: ControllerApi(
         VersionRange(0, 2),
         _elect_leaders,
-        lambda version, result: admin_messages.encode_elect_leaders_response(version, *result),
+        lambda version, result: elect_leaders.encode_elect_leaders_response(version, *result),
         on_cluster(AclOperation.ALTER),
     ),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: ControllerApi(
         VersionRange(0, 0),
         _alter_partition_reassignments,
-        _dict_or_error(admin_messages.encode_alter_partition_reassignments_response),
+        _dict_or_error(reassignments.encode_alter_partition_reassignments_response),
         on_cluster(AclOperation.ALTER),
     ),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: ControllerApi(
         VersionRange(0, 0),
         _list_partition_reassignments,
-        _dict_or_error(admin_messages.encode_list_partition_reassignments_response),
+        _dict_or_error(reassignments.encode_list_partition_reassignments_response),
         on_cluster(AclOperation.DESCRIBE),
     ),
     ApiKey.CREATE_TOPICS: ControllerApi(
@@ -285,14 +302,18 @@ SERVED: dict[int, ControllerApi] = {
 }
 
 PRELOADED = (ApiKey.API_VERSIONS, ApiKey.CONTROLLED_SHUTDOWN, ApiKey.ALLOCATE_PRODUCER_IDS)
-"""What goes through the cold codec; loading it takes long enough to be done before the first request."""
+"""Messages of the cold codec, which is slow to load and so is loaded before the first request."""
+
+
+STRICT_SINCE = {ApiKey.CREATE_TOPICS: 6, ApiKey.CREATE_PARTITIONS: 3, ApiKey.DELETE_TOPICS: 5}
+"""The first versions whose clients understand a quota's refusal; older clients are only throttled."""
 
 
 def apis(shell: ControllerShell) -> Apis:
     admission = RequestAdmission(shell)
     registered = {key: Api(served.versions, _submission(shell, served, admission)) for key, served in SERVED.items()}
-    creation = SERVED[ApiKey.CREATE_TOPICS]
-    registered[ApiKey.CREATE_TOPICS] = Api(creation.versions, _creation(shell, creation, admission))
+    for key in STRICT_SINCE:
+        registered[key] = Api(SERVED[key].versions, _mutation(shell, key, admission))
     return registered
 
 
@@ -309,12 +330,12 @@ def _submit(
     request: KafkaRequest,
     told: Callable[[Request, Any], Any] | None = None,
 ) -> None:
-    """``told`` makes of the event, and of what it was answered with, what is encoded."""
+    """``told`` turns the event and its answer into the value to be encoded."""
     context = request.context
     asked: list[Request] = []
 
     def answer(result: Any) -> None:
-        """Whatever is wrong with it, the handler that answers goes on."""
+        """Errors in encoding must not affect the handler that answers."""
         try:
             body = served.encode(context.version, result if told is None else told(asked[0], result))
         except Exception as error:
@@ -325,53 +346,64 @@ def _submit(
     def event() -> Request | None:
         made = served.event(context.version, request.body, Reply(answer))
         asked.append(made)
-        _check_count(context.api, made)
         return served.check(shell, context, made)
 
     admission.admit(request, event)
 
 
-def _check_count(api: int, event: Request) -> None:
-    """FrameError for one that names too much: an answer for each of them would be made in one step of the loop."""
-    if api in OF_BROKERS or api == ApiKey.LIST_PARTITION_REASSIGNMENTS:  # answered for what is under way only
-        return
-    for field in ("topics", "partitions", "targets", "updates", "deletions", "upsertions"):
-        named = getattr(event, field, None)
-        if named is not None and len(named) > MAX_NAMED:
-            raise FrameError(
-                f"{api_name(api)}: found {len(named)} {field} in one request, expected {MAX_NAMED} at most"
-            )
-
-
-def _creation(
-    shell: ControllerShell, served: ControllerApi, admission: RequestAdmission
+def _mutation(
+    shell: ControllerShell, api: ApiKey, admission: RequestAdmission
 ) -> Callable[[KafkaRequest], Coroutine[Any, Any, None]]:
-    """As ``_submission``; from version 5 on it is told how the topics are configured, with the brokers' defaults."""
-    defaults = BrokerDefaults(shell)
+    """Like ``_submission``, with the sender's quota, and for CreateTopics with the topics' configs in the answer."""
+    served = SERVED[api]
 
-    async def create(request: KafkaRequest) -> None:
-        describe: Describe | None = None
-        if request.context.version >= FIRST_WITH_CONFIGS and shell.channels is not None:
-            try:
-                brokers = await defaults.current()
-                describe = topic_describer(brokers) if defaults.known else None
-            except exc.ZKError as error:
-                log.warning("Topics are created without telling their configurations: %s", error)
-        _submit(shell, served, admission, request, None if describe is None else _with_configs(describe))
+    async def mutate(request: KafkaRequest) -> None:
+        context = request.context
+        if shell.channels is None:
+            _submit(shell, served, admission, request)  # to be refused
+            return
+        strict = context.version >= STRICT_SINCE[api]
+        quota = await shell.mutation_quotas.quota_for(context.principal, context.client_id, strict=strict)
 
-    return create
+        def event(version: int, body: bytes, reply: Reply) -> Request:
+            return msgspec.structs.replace(served.event(version, body, reply), quota=quota)
+
+        def encode(version: int, result: Any) -> bytes:
+            request.mute_ms = quota.throttle_time_ms()
+            if request.mute_ms:
+                shell.mutation_quotas.throttled()
+            return served.encode(version, result, request.mute_ms)
+
+        told = None
+        if api == ApiKey.CREATE_TOPICS and context.version >= FIRST_WITH_CONFIGS:
+            told = _with_configs(topic_describer(await _brokers_configs(shell)))
+        _submit(shell, served._replace(event=event, encode=encode), admission, request, told)
+
+    return mutate
+
+
+async def _brokers_configs(shell: ControllerShell) -> BrokerConfigs:
+    try:
+        return await broker_configs(shell)
+    except exc.ZKError as error:
+        log.warning("Using Kafka's defaults for the configurations of new topics: %s", error)
+        return BrokerConfigs()
 
 
 def _with_configs(describe: Describe) -> Callable[[Request, Any], Any]:
+    """Topics with equal configs share one description."""
+
     def told(event: Request, results: dict[str | bytes, TopicResult]) -> dict[str | bytes, TopicResult]:
         assert isinstance(event, CreateTopics)
-        if len(event.topics) > MOST_DESCRIBED:
-            return results
         given = {topic.name: topic.configs for topic in event.topics}
+        described: dict[tuple[tuple[str, str], ...], tuple[TopicSetting, ...]] = {}
         for name, result in results.items():
             if not result.error_code and not result.config_error_code:
                 configs = {key: value for key, value in given[str(name)].items() if value is not None}
-                results[name] = msgspec.structs.replace(result, configs=tuple(describe(configs)))
+                key = tuple(configs.items())
+                if key not in described:
+                    described[key] = tuple(describe(configs))
+                results[name] = msgspec.structs.replace(result, configs=described[key])
         return results
 
     return told

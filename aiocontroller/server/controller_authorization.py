@@ -1,11 +1,11 @@
-"""Whether the sender of a request to the controller may have it done, as Kafka 3.9's ``KafkaApis`` checks it.
+"""Authorization of requests to the controller, as in Kafka 3.9's ``KafkaApis``.
 
-A check takes an event that is about to be queued and returns it, or what is left of it: of several topics those that
-the sender may touch, with a reply that adds the others' errors to the answer.  None: all of it was refused, and is
-answered.  A check comes before the queue, since the event may wait there while another term begins.
+A check takes an event that is about to be queued and returns it, possibly reduced to the topics that the sender may
+access, with a reply that adds the other topics' errors to the answer.  None means that the whole request was refused
+and answered.  Checks run before queueing, since another term may start while the event waits.
 
-Who is refused by a controller that is not in office hears NOT_CONTROLLER where Kafka asks for the office first, and
-CLUSTER_AUTHORIZATION_FAILED where it asks for the permission first.
+On a standby, an unauthorized sender gets NOT_CONTROLLER for APIs where Kafka checks the controller's role first, and
+CLUSTER_AUTHORIZATION_FAILED where it checks the permission first.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 
 def on_cluster(operation: AclOperation, *, office_first: bool = False) -> Check:
-    """The operation on the cluster allows all of it."""
+    """Permission for the operation on the cluster allows the whole request."""
 
     def check(shell: ControllerShell, context: RequestContext, event: Request) -> Request | None:
         if Permissions(shell.authorizer, context).may_cluster(operation):
@@ -51,7 +51,7 @@ def on_cluster(operation: AclOperation, *, office_first: bool = False) -> Check:
 
 
 def create_topics(shell: ControllerShell, context: RequestContext, event: CreateTopics) -> Request | None:
-    """Create on the cluster, or on each topic; DescribeConfigs on a topic decides what is told of it."""
+    """Needs Create on the cluster or on each topic; the answer includes configs with DescribeConfigs on the topic."""
     permissions = Permissions(shell.authorizer, context)
     names = [topic.name for topic in event.topics]
     creatable = set(names) if permissions.may_cluster(_Op.CREATE) else permissions.of_topics(_Op.CREATE, names)
@@ -71,14 +71,11 @@ def create_topics(shell: ControllerShell, context: RequestContext, event: Create
             refused[name] = TopicResult(_E.TOPIC_AUTHORIZATION_FAILED, message, config_error_code=hidden)
 
     def told(name: str | bytes, result: TopicResult) -> TopicResult:
-        if result.error_code or name in described:
+        if name in described:
             return result
+        hidden = 0 if result.error_code else _E.TOPIC_AUTHORIZATION_FAILED
         return msgspec.structs.replace(
-            result,
-            topic_id=NO_TOPIC_ID,
-            partitions=-1,
-            replication_factor=-1,
-            config_error_code=_E.TOPIC_AUTHORIZATION_FAILED,
+            result, topic_id=NO_TOPIC_ID, partitions=-1, replication_factor=-1, config_error_code=hidden
         )
 
     left = tuple(topic for topic in event.topics if topic.name not in refused)
@@ -86,7 +83,7 @@ def create_topics(shell: ControllerShell, context: RequestContext, event: Create
 
 
 def create_partitions(shell: ControllerShell, context: RequestContext, event: CreatePartitions) -> Request | None:
-    """Alter on each topic."""
+    """Needs Alter on each topic."""
     names = [topic.topic for topic in event.topics]
     alterable = Permissions(shell.authorizer, context).of_topics(_Op.ALTER, names)
     refused: Refused = {}
@@ -100,20 +97,28 @@ def create_partitions(shell: ControllerShell, context: RequestContext, event: Cr
 
 
 def delete_topics(shell: ControllerShell, context: RequestContext, event: DeleteTopics) -> Request | None:
-    """Delete on each topic; who named it by its id hears its name only with Describe."""
+    """Needs Delete on each topic; a topic named by its id is answered with its name only with Describe.
+
+    A topic with neither a name nor an id counts as not authorized.
+    """
     permissions = Permissions(shell.authorizer, context)
     table = shell.context.table
     refused: Refused = {}
-    if not shell.config.delete_topic_enable:
+    if not shell.policy.delete_topic_enable:
         code = _E.INVALID_REQUEST if context.version < 3 else _E.TOPIC_DELETION_DISABLED
         refused = {asked: TopicResult(code) for asked in event.topics}
+    elif event.contradictory:
+        refused = {asked: TopicResult(_E.INVALID_REQUEST) for asked in event.topics}
+    for named, topic_id in event.contradictory.items():
+        refused[named] = msgspec.structs.replace(refused[named], topic_id=topic_id)
     for asked in event.topics:
         if asked in refused:
             continue
         known = table.topic_by_id.get(asked) if isinstance(asked, bytes) else None
         name = known.name if known is not None else asked
         if isinstance(name, bytes):
-            refused[asked] = TopicResult(_E.UNKNOWN_TOPIC_ID)
+            code = _E.TOPIC_AUTHORIZATION_FAILED if name == NO_TOPIC_ID else _E.UNKNOWN_TOPIC_ID
+            refused[asked] = TopicResult(code)
         elif known is not None and not permissions.may(_Op.DESCRIBE, ResourceType.TOPIC, name):
             refused[asked] = TopicResult(_E.TOPIC_AUTHORIZATION_FAILED)
         elif not permissions.may(_Op.DELETE, ResourceType.TOPIC, name):
@@ -143,7 +148,7 @@ def _rest(
     left: Sequence[Any],
     told: Callable[[str | bytes, TopicResult], TopicResult] = _as_it_is,
 ) -> TopicRequest | None:
-    """The event with what is left of its topics, answered in the order in which they were asked."""
+    """The event with its remaining topics, answered in the order of the request."""
     reply = event.reply
     if refused and not _in_office(shell):
         reply.answer(_E.NOT_CONTROLLER)

@@ -1,6 +1,6 @@
-"""What clients ask of the coordinator of a group or a transaction: this node is none.
+"""Requests to the coordinator of a group or transaction, which this node never is.
 
-Authorization comes first, then NOT_COORDINATOR where each version's answer has a place for it.
+Authorization comes first, then NOT_COORDINATOR in the form of each version's answer.
 Source: ``KafkaApis``, ``GroupCoordinator`` and ``TransactionCoordinator`` of Kafka 3.9.
 
 Departure from Kafka: version 0 of OffsetCommit and OffsetFetch, which brokers keep in ZooKeeper for clients before
@@ -39,7 +39,7 @@ Answer = Callable[["Asked"], Fields]
 
 
 class Asked:
-    """A request, taken apart, and what its sender may do."""
+    """A decoded request with its sender's permissions."""
 
     def __init__(self, shell: ControllerShell, request: KafkaRequest) -> None:
         self.request = request
@@ -72,7 +72,7 @@ def apis(shell: ControllerShell) -> Apis:
 
 
 def _of_group(group: str) -> KafkaErrorCode:
-    """Where an empty name is none; the APIs that commit, fetch, describe and delete take it for compatibility."""
+    """For APIs that refuse an empty group id; commit, fetch, describe and delete accept it for compatibility."""
     return NOT_COORDINATOR if group else KafkaErrorCode.INVALID_GROUP_ID
 
 
@@ -98,7 +98,7 @@ def _sync_group(asked: Asked) -> Fields:
 
 
 def _committed(asked: Asked, at_last: KafkaErrorCode) -> Callable[[Any, Any], KafkaErrorCode]:
-    """What to say of each partition whose offset is to be committed; ``at_last`` where nothing else is wrong."""
+    """Returns a function for the error of each partition in a commit; ``at_last`` where nothing else is wrong."""
     allowed = asked.permissions.of_topics(AclOperation.READ, [topic.name for topic in asked.body.topics])
 
     def judge(topic: Any, partition: Any) -> KafkaErrorCode:
@@ -155,7 +155,7 @@ def _of_transaction(transactional_id: str) -> KafkaErrorCode:
 
 
 def _add_partitions_to_txn(asked: Asked) -> Fields:
-    """Up to version 3 from clients; from 4 on from brokers, with many transactions."""
+    """Sent by clients up to version 3, and by brokers from version 4 on, with many transactions."""
     body = asked.body
     if asked.version >= 4:
         if not asked.permissions.may_cluster(AclOperation.CLUSTER_ACTION):
@@ -170,7 +170,7 @@ def _add_partitions_to_txn(asked: Asked) -> Fields:
 
 
 def _added(asked: Asked, transactional_id: str, topics: Any) -> Callable[[str, int], KafkaErrorCode]:
-    """One partition that cannot be added is enough for none to be."""
+    """Errors per partition; if one partition cannot be added, none is."""
     names = [topic.name for topic in topics]
     if asked.version < 4:
         names = [name for name in names if name not in INTERNAL_TOPICS]
@@ -211,7 +211,7 @@ def _txn_offset_commit(asked: Asked) -> Fields:
 
 
 def _write_txn_markers(asked: Asked) -> Fields:
-    """Markers go to the leaders of partitions; where there is no log they find nothing, whatever exists elsewhere."""
+    """Markers are for partition leaders; a node without logs does not have the partition, even if others do."""
     may = asked.permissions.may_cluster
     if not may(AclOperation.ALTER) and not may(AclOperation.CLUSTER_ACTION):
         return asked.refused(KafkaErrorCode.CLUSTER_AUTHORIZATION_FAILED)

@@ -1,6 +1,6 @@
 """CreateDelegationToken, Renew, Expire and Describe (Kafka's ``DelegationTokenManagerZk``).
 
-A token is its owner's, who is the client that asks, or whom that client may make tokens for: never this controller.
+A token's owner is the client that asks, or a user for whom that client may create tokens: never this controller.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 import msgspec
-from aiozk import exc
 
 from aiocontroller.authorizer.authorizer import AclOperation, ResourceType
 from aiocontroller.controller.shell import ControllerShell
@@ -25,6 +24,7 @@ from aiocontroller.server.request import KafkaRequest, RequestContext
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.cluster_znodes import DelegationToken
 from aiocontroller.zookeeper.delegation_tokens import DelegationTokens, token_hmac, token_id
+from aiocontroller.zookeeper.from_aiozk import exc
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class TokenRefusedError(AioControllerError):
 
 
 class Asked(NamedTuple):
-    """Who asks, and what the answer is made with."""
+    """The sender, and the tools to answer it."""
 
     shell: ControllerShell
     context: RequestContext
@@ -72,7 +72,7 @@ def apis(shell: ControllerShell) -> Apis:
             except TokenRefusedError as error:
                 fields = {**nothing(context, message), "error_code": error.code}
             except exc.ZKError as error:
-                log.error("ZooKeeper would not have a delegation token", exc_info=error)
+                log.error("Cannot write a delegation token to ZooKeeper", exc_info=error)
                 fields = {**nothing(context, message), "error_code": _E.UNKNOWN_SERVER_ERROR}
             respond(request, fields)
 
@@ -82,8 +82,8 @@ def apis(shell: ControllerShell) -> Apis:
 
 
 def _check_allowed(shell: ControllerShell, context: RequestContext, message: Any) -> None:
-    """Tokens are secrets, and belong to somebody: not in the open, not to nobody, not to whom the client may not, and
-    not to a client that has come with a token, which would make it last for ever."""
+    """Tokens are secrets with an owner: refuse them on unencrypted connections, to anonymous clients, for owners that
+    the client may not act for, and to clients authenticated by a token, which could otherwise renew itself forever."""
     protocol = context.listener.security_protocol
     in_the_open = protocol == "PLAINTEXT" or (protocol == "SSL" and context.principal == ANONYMOUS)
     if in_the_open or context.token_authenticated:
@@ -138,7 +138,7 @@ def _ms(period: timedelta) -> int:
 
 
 async def _create(asked: Asked, message: Any) -> Fields:
-    config = asked.shell.config
+    config = asked.shell.policy
     wanted_ms = _ms(message.max_lifetime)
     most_ms = config.delegation_token_max_lifetime_ms
     max_timestamp_ms = asked.now_ms + (most_ms if wanted_ms <= 0 else min(wanted_ms, most_ms))
@@ -173,12 +173,12 @@ def _public(token: DelegationToken) -> Fields:
 async def _renew(asked: Asked, message: Any) -> Fields:
     period_ms = _ms(message.renew_period)
     if period_ms < 0:
-        period_ms = asked.shell.config.delegation_token_expiry_time_ms
+        period_ms = asked.shell.policy.delegation_token_expiry_time_ms
     return await _live_until(asked, message.hmac, period_ms)
 
 
 async def _expire(asked: Asked, message: Any) -> Fields:
-    """A negative period ends the token at once."""
+    """Change a token's expiry; a negative period expires it at once."""
     period_ms = _ms(message.expiry_time_period)
     return await _live_until(asked, message.hmac, None if period_ms < 0 else period_ms)
 
@@ -214,7 +214,7 @@ async def _describe(asked: Asked, message: Any) -> Fields:
 
 
 def _may_see(asked: Asked, token: DelegationToken, owners: set[str] | None) -> bool:
-    """Its owner, its renewers and who asked for it may; others only by an ACL on the token or on the owner."""
+    """Owner, renewers and requester may see a token; others need an ACL on the token or on the owner."""
     concerned = {token.owner, token.token_requester, *token.renewers}
     if owners is not None and owners.isdisjoint(concerned):
         return False

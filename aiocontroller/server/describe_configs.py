@@ -1,31 +1,28 @@
-"""DescribeConfigs: the settings of topics and of all brokers, as one more broker tells them (Kafka's ``ConfigHelper``).
+"""DescribeConfigs: configs of topics and of all brokers, as any broker answers them (Kafka's ``ConfigHelper``).
 
-What a topic was not given is what a broker without dynamic settings of its own has.  This node itself has no settings,
-and no other node's are told here, as no broker tells another's.
+A config that a topic does not set has the value of a broker without dynamic configs of its own.  This node has no
+settings itself, and does not describe other nodes, as no broker does.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping
-
-import anyio.lowlevel
-from aiozk import exc
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from aiocontroller.authorizer.authorizer import CLUSTER_NAME, AclOperation, ResourceType
-from aiocontroller.controller.broker_defaults import BrokerDefaults
+from aiocontroller.controller.obeying import broker_configs
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import TopicSetting
 from aiocontroller.server.outcomes import Outcome, check_size, refused
 from aiocontroller.server.request import KafkaRequest
+from aiocontroller.server.turns import in_turns
 from aiocontroller.wire.config_messages import (
     ConfigEntry,
-    DescribeConfigsRequest,
+    DescribeConfigsQuestion,
     ResourceAsked,
     ResourceDescribed,
-    decode_describe_configs_request,
     encode_config_entry,
     encode_describe_configs_response,
     encode_described,
@@ -39,7 +36,8 @@ from aiocontroller.zookeeper.broker_configs import (
     type_of,
 )
 from aiocontroller.zookeeper.config_def import ConfigType, text_of
-from aiocontroller.zookeeper.topic_configs import TOPIC_CONFIGS, topic_default
+from aiocontroller.zookeeper.from_aiozk import exc
+from aiocontroller.zookeeper.topic_configs import TopicConfigs, topic_configs_of, topic_default
 from aiocontroller.zookeeper.topic_rules import TopicError, check_topic_name
 
 log = logging.getLogger(__name__)
@@ -48,8 +46,7 @@ TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
 """Kafka's ``ConfigResource.Type``."""
 MAX_QUESTION_BYTES = 2 << 20
 MAX_ANSWER_BYTES = 100 << 20
-"""Of a question that names many topics."""
-_TOPICS_A_TURN = 500
+"""Limit for requests that name many topics."""
 _E = KafkaErrorCode
 _SENSITIVE = (ConfigType.UNKNOWN, ConfigType.PASSWORD)
 
@@ -59,68 +56,62 @@ def invalid(message: str) -> TopicError:
 
 
 def node_id(text: str) -> int:
-    """INVALID_REQUEST for what is no number."""
+    """Parse a node id; INVALID_REQUEST if it is not a number."""
     if not re.fullmatch(r"[+-]?[0-9]{1,10}", text):
         raise invalid(f"Node id must be an integer, found {text[:100]!r}")
     return int(text)
 
 
 class DescribeConfigs:
-    def __init__(self, shell: ControllerShell, defaults: BrokerDefaults) -> None:
+    def __init__(self, shell: ControllerShell) -> None:
         self._shell = shell
-        self._defaults = defaults
 
     async def handle(self, request: KafkaRequest) -> None:
         check_size(request, MAX_QUESTION_BYTES)
         version = request.context.version
-        asked = decode_describe_configs_request(version, request.body)
-        unknown = next(
-            (r for r in asked.resources if r.type not in (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS)), None
-        )
+        question = DescribeConfigsQuestion(version, request.body)
+        asked = [each async for each in in_turns(question)]
+        unknown = next((r for r in asked if r.type not in (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS)), None)
         if unknown is not None:
-            outcome = Outcome(_E.INVALID_REQUEST, f"Unexpected resource type {unknown.type}")
-            results = [_refusal(each, outcome) for each in asked.resources]
+            results = _all_refused(asked, _E.INVALID_REQUEST, f"Unexpected resource type {unknown.type}")
         else:
             try:
-                results = await self._described(request, version, asked)
+                results = await self._described(request, asked, with_synonyms=question.include_synonyms)
             except exc.ZKError as error:
-                log.error("ZooKeeper did not tell configurations", exc_info=error)
-                results = [_refusal(each, Outcome(_E.UNKNOWN_SERVER_ERROR)) for each in asked.resources]
+                log.error("Cannot read configurations from ZooKeeper", exc_info=error)
+                results = _all_refused(asked, _E.UNKNOWN_SERVER_ERROR)
         if sum(len(entry) for result in results for entry in result.entries) > MAX_ANSWER_BYTES:
             found = f"An answer about {len(results)} resources would have more than {MAX_ANSWER_BYTES} bytes"
-            results = [_refusal(each, Outcome(_E.INVALID_REQUEST, found)) for each in asked.resources]
-        request.respond(encode_describe_configs_response(version, [encode_described(version, r) for r in results]))
+            results = _all_refused(asked, _E.INVALID_REQUEST, found)
+        encoded = [encode_described(version, each) async for each in in_turns(results)]
+        request.respond(encode_describe_configs_response(version, encoded))
 
     async def _described(
-        self, request: KafkaRequest, version: int, asked: DescribeConfigsRequest
+        self, request: KafkaRequest, asked: list[ResourceAsked], *, with_synonyms: bool
     ) -> list[ResourceDescribed]:
-        """Those that the client may see, then the others."""
+        """Describe the resources that the client may see, then refuse the others."""
         context, authorizer = request.context, self._shell.authorizer
         allowed: list[ResourceAsked] = []
         forbidden: list[ResourceAsked] = []
-        for each in asked.resources:
+        async for each in in_turns(asked):
             resource = (ResourceType.TOPIC, each.name) if each.type == TOPIC else (ResourceType.CLUSTER, CLUSTER_NAME)
             may = authorizer.authorize(context.principal, context.host, AclOperation.DESCRIBE_CONFIGS, *resource)
             (allowed if may else forbidden).append(each)
         of_brokers = any(each.type == TOPIC or (each.type == BROKER and not each.name) for each in allowed)
-        brokers = await self._defaults.current() if of_brokers else BrokerConfigs()
-        entries = _Entries(version, brokers, with_synonyms=asked.include_synonyms)
+        brokers = await broker_configs(self._shell) if of_brokers else BrokerConfigs()
+        entries = _Entries(context.version, brokers, with_synonyms=with_synonyms)
         topics = await self._topics([each.name for each in allowed if each.type == TOPIC])
-        described = []
-        for n, each in enumerate(allowed):
-            if n % _TOPICS_A_TURN == 0:
-                await anyio.lowlevel.checkpoint()
-            described.append(self._one(each, topics, entries))
-        for each in forbidden:
+        described = [self._one(each, topics, entries) async for each in in_turns(allowed)]
+        async for each in in_turns(forbidden):
             code = _E.TOPIC_AUTHORIZATION_FAILED if each.type == TOPIC else _E.CLUSTER_AUTHORIZATION_FAILED
             described.append(_refusal(each, Outcome(code, "Not authorized to describe these configurations.")))
         return described
 
     async def _topics(self, names: list[str]) -> dict[str, dict[str, str] | TopicError]:
-        """What each topic was given; those that are not there are left out."""
+        """Each topic's own configs, without topics that do not exist."""
         found: dict[str, dict[str, str] | TopicError] = {}
         legal = []
-        for name in dict.fromkeys(names):
+        async for name in in_turns(dict.fromkeys(names)):
             try:
                 check_topic_name(name)
                 legal.append(name)
@@ -144,7 +135,7 @@ class DescribeConfigs:
             if asked.type == TOPIC:
                 configs = topics.get(asked.name)
                 if configs is None:
-                    return _refusal(asked, Outcome(_E.UNKNOWN_TOPIC_OR_PARTITION))
+                    return _refusal(asked, Outcome(_E.UNKNOWN_TOPIC_OR_PARTITION, ""))
                 if isinstance(configs, TopicError):
                     raise configs
                 return ResourceDescribed(asked.type, asked.name, entries=entries.of_topic(configs, asked.keys))
@@ -159,24 +150,34 @@ class DescribeConfigs:
             return _refusal(asked, refused(error))
 
 
+def _all_refused(
+    asked: Iterable[ResourceAsked], code: KafkaErrorCode, message: str | None = None
+) -> list[ResourceDescribed]:
+    outcome = Outcome(code, message)
+    return [_refusal(each, outcome) for each in asked]
+
+
 def _refusal(asked: ResourceAsked, outcome: Outcome) -> ResourceDescribed:
     return ResourceDescribed(asked.type, asked.name, outcome.code, outcome.message)
 
 
 class _Entries:
-    """The entries of one answer; what topics were not given is encoded once for all of them."""
+    """The entries of one answer; default values are encoded once for all topics."""
 
     def __init__(self, version: int, brokers: BrokerConfigs, *, with_synonyms: bool) -> None:
         self._version = version
         self._brokers = brokers
         self._with_synonyms = with_synonyms
-        self._synonyms = {name: brokers.synonyms(key.synonyms[0]) if key.synonyms else [] for name, key in _TABLE}
+        self.known = topic_configs_of(brokers.release)
+        self._synonyms = {
+            name: brokers.synonyms(key.synonyms[0]) if key.synonyms else [] for name, key in self.known.keys.items()
+        }
         self._defaults: dict[str, bytes] = {}
 
     def of_topic(self, configs: Mapping[str, str], keys: frozenset[str] | None) -> list[bytes]:
         return [
             self._encoded(self.given(name, configs[name])) if name in configs else self._default(name)
-            for name in topic_settings(configs)
+            for name in topic_settings(configs, self.known)
             if keys is None or name in keys
         ]
 
@@ -189,12 +190,12 @@ class _Entries:
     def default(self, name: str) -> ConfigEntry:
         synonyms = self._synonyms[name]
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
-        entry = ConfigEntry(name, topic_default(name, self._brokers), source, TOPIC_CONFIGS[name].type)
+        entry = ConfigEntry(name, topic_default(name, self._brokers), source, self.known.keys[name].type)
         return entry._replace(synonyms=synonyms)
 
     def given(self, name: str, value: str) -> ConfigEntry:
-        """A setting that nobody knows may be a password."""
-        key = TOPIC_CONFIGS.get(name)
+        """A config set on a topic; an unknown one may be a password and is treated as sensitive."""
+        key = self.known.keys.get(name)
         kind = ConfigType.UNKNOWN if key is None else key.type
         shown = None if key is None else text_of(kind, value)
         synonyms = [(name, shown, ConfigSource.TOPIC_CONFIG), *self._synonyms.get(name, [])]
@@ -211,23 +212,23 @@ class _Entries:
         return encode_config_entry(self._version, entry if self._with_synonyms else entry._replace(synonyms=()))
 
 
-def topic_settings(configs: Mapping[str, str]) -> list[str]:
-    """The names that are told of a topic which was given these."""
-    return [*TOPIC_CONFIGS, *(name for name in sorted(configs) if name not in TOPIC_CONFIGS)]
+def topic_settings(configs: Mapping[str, str], known: TopicConfigs) -> list[str]:
+    """The names of configs described for a topic that has set these."""
+    return [*known.told, *(name for name in sorted(configs) if name not in known.told)]
 
 
 Describe = Callable[[Mapping[str, str]], list[TopicSetting]]
 
 
 def topic_describer(brokers: BrokerConfigs) -> Describe:
-    """Settings as CreateTopics tells them: those that a topic was given, and the brokers' for the rest."""
+    """Configs as in CreateTopics answers: the topic's own, and the brokers' values for the rest."""
     entries = _Entries(0, brokers, with_synonyms=False)
-    defaults = {name: _setting(entries.default(name)) for name in TOPIC_CONFIGS}
+    defaults = {name: _setting(entries.default(name)) for name in entries.known.told}
 
     def describe(configs: Mapping[str, str]) -> list[TopicSetting]:
         return [
             _setting(entries.given(name, configs[name])) if name in configs else defaults[name]
-            for name in topic_settings(configs)
+            for name in topic_settings(configs, entries.known)
         ]
 
     return describe
@@ -235,9 +236,6 @@ def topic_describer(brokers: BrokerConfigs) -> Describe:
 
 def _setting(entry: ConfigEntry) -> TopicSetting:
     return TopicSetting(entry.name, entry.value, int(entry.source), entry.sensitive)
-
-
-_TABLE = tuple(TOPIC_CONFIGS.items())
 
 
 def _dynamic_defaults(configs: Mapping[str, str]) -> Iterator[ConfigEntry]:

@@ -1,7 +1,7 @@
 """Refusals in each API's own form (Kafka's ``AbstractRequest.getErrorResponse``).
 
-Most answers to clients are lists that mirror lists of the request, with an error code in each innermost element.  What
-mirrors what stands in ``LEVELS``; answers that are not there have one error code for all.
+Most answers are lists that mirror the request's lists, with an error code in each innermost element.  ``LEVELS``
+defines which list mirrors which; other answers have a single error code.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ MESSAGES: dict[int, str] = {
     KafkaErrorCode.INVALID_REQUEST: "This most likely occurs because of a request being malformed by the client "
     "library or the message was sent to an incompatible broker. See the broker logs for more details.",
 }
-"""What Java clients expect to read, as ``Errors`` words it, where an answer has a place for it."""
+"""The messages of Kafka's ``Errors``, for answers that have a field for them."""
 ITSELF = ""
-"""In place of a field: the element is a plain value."""
+"""Stands for a field name where the element is a plain value."""
 NONE: Fields = MappingProxyType({})
 
 
 class Level(NamedTuple):
-    """How a list of an answer mirrors a list of its request."""
+    """Describes how a list in the answer mirrors a list in the request."""
 
     answer: str
     asked: str
     same: Mapping[str, str]
-    """The answer's field: the request's.  Versions that lack one leave it out."""
+    """The answer's field -> the request's field.  Versions without the field skip it."""
     inner: Level | None = None
     error: str = "error_code"
     rest: Fields = NONE
-    """What an innermost element holds beside its error."""
+    """Fields of an innermost element other than its error."""
 
 
 def _topics(name: str, partitions: Level) -> Level:
@@ -109,9 +109,9 @@ _BESIDE_ONE_ERROR: dict[ApiKey, Fields] = {
 
 
 def mirrored(level: Level, asked: Any, fill: Callable[..., KafkaErrorCode | Fields]) -> dict[str, Any]:
-    """The answer's list; ``fill`` gives what an innermost element holds, or just its error.
+    """Build the answer's list; ``fill`` returns the fields of an innermost element, or just its error.
 
-    It is called with the elements of the request on the way, the outermost first.
+    ``fill`` is called with the request's elements on the path, the outermost first.
     """
     return {level.answer: [_one(level, element, (element,), fill) for element in getattr(asked, level.asked) or ()]}
 
@@ -131,7 +131,7 @@ def _one(level: Level, element: Any, path: tuple[Any, ...], fill: Callable[..., 
 
 
 def level_of(api: int, version: int) -> Level | None:
-    """None where one error says it for all."""
+    """The API's level; None where the answer has a single error code."""
     if api == ApiKey.OFFSET_FETCH:
         return OFFSETS_FETCHED if version < 2 else GROUPS_FETCHED if version >= 8 else None
     if api == ApiKey.ADD_PARTITIONS_TO_TXN:
@@ -142,7 +142,7 @@ def level_of(api: int, version: int) -> Level | None:
 
 
 def refusal(request: KafkaRequest, asked: Any, code: KafkaErrorCode) -> Fields:
-    """An answer that says one error of everything that was asked for."""
+    """An answer with the same error for every element of the request."""
     api, version = request.context.api, request.context.version
     level = level_of(api, version)
     if level is None:
@@ -151,5 +151,5 @@ def refusal(request: KafkaRequest, asked: Any, code: KafkaErrorCode) -> Fields:
 
 
 def refuse(request: KafkaRequest, code: KafkaErrorCode) -> None:
-    """Answer with one error; FrameError when the request cannot be understood."""
+    """Answer with one error; FrameError when the request is malformed."""
     respond(request, refusal(request, decoded(request), code))

@@ -1,4 +1,4 @@
-"""FindCoordinator: whoever leads the partition of an internal topic to which a group or a transaction belongs."""
+"""FindCoordinator: finds the leader of the internal topic's partition to which a group or transaction belongs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aiocontroller.server.topic_creation import GROUP_METADATA_TOPIC, TRANSACTIO
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 _TYPES = (GROUP, TRANSACTION, SHARE)
-"""Of keys."""
+"""The types of keys."""
 BATCHED_FROM, SHARE_FROM = 4, 6
 """First versions with many keys, and with share groups."""
 _OF_KEYS = {
@@ -41,7 +41,7 @@ def java_hash(text: str) -> int:
 
 
 def partition_for(key: str, partitions: int) -> int:
-    """The partition of the internal topic that keeps the key; the smallest int has no absolute value, so it is 0."""
+    """The internal topic's partition for the key; the smallest int has no absolute value and maps to 0."""
     value = java_hash(key)
     return (0 if value == -(1 << 31) else abs(value)) % partitions
 
@@ -82,7 +82,7 @@ class CoordinatorFinder:
         if not allowed_keys:
             return [(refused, NOWHERE)] * len(keys)
         if in_charge(self._shell) and topic not in self._shell.context.table.topic_by_name:
-            self._creation.create((topic,), await self._creation.settings())
+            self._creation.create((topic,))
         view, _ = await self._source.view((topic,))
         nodes = view.nodes(request.context.listener)
         known = view.topic(topic)

@@ -1,8 +1,8 @@
-"""HTTP for people and their tools: ``/metrics``, ``/healthz``, ``/readyz``, ``/status``, and what debugging adds.
+"""HTTP for operators and their tools: ``/metrics``, ``/healthz``, ``/readyz``, ``/status``, ``/settings``, commands and
+debug handlers.
 
 ``/healthz`` answers 200 while the process can do its work, ``/readyz`` while it is the controller or could become it;
-otherwise 503 with the reasons, one a line.  All answers are made from what is in memory, so that a look never waits for
-the cluster.
+otherwise 503 with the reasons, one per line.  Answers to GET are made from memory and never wait for the cluster.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from aiohttp import web
 from aiocontroller.core.errors import AioControllerError
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import Listener, World
-from aiocontroller.server.commands import Command
+from aiocontroller.server.commands import Command, CommandRefusedError
 from aiocontroller.server.http_connections import HttpConnection, HttpGate
 
 log = logging.getLogger("aiocontroller.http")
 
 TOKEN_HEADER = "X-Aiocontroller-Token"
 DebugHandler = Callable[[], Awaitable[object]]
-"""What it returns is answered as JSON; an exception as 500 with its text."""
+"""Its result is sent as JSON, an exception as status 500 with its text."""
 
 SHUTDOWN_TIMEOUT_S = 0.3
 LINGERING_S = 1.0
-"""How long a body that nobody wants is read, so that its sender gets the answer."""
+"""How long an unwanted body is read, so that its sender gets the answer."""
 _encoder = msgspec.json.Encoder(enc_hook=repr)
 
 
 class Limits(NamedTuple):
     max_connections: int = 64
     max_request_bytes: int = 1 << 20
-    """Of a body."""
+    """Largest body."""
     timeout_s: float = 10.0
-    """For each of a request's header, its body and the reading of its answer; and how long a connection may idle."""
+    """Limit each for receiving a header, receiving a body, reading an answer, and for an idle connection."""
 
 
 DEFAULT_LIMITS = Limits()
@@ -59,12 +59,12 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        """For messages and for whoever connects; a wildcard address is shown as loopback."""
+        """URL for messages and clients; a wildcard address is shown as loopback."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(self.host, self.host)
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     async def close(self) -> None:
-        """Stop listening; requests that run get ``SHUTDOWN_TIMEOUT_S`` to finish and the same to be cancelled.
+        """Stop listening; running requests get ``SHUTDOWN_TIMEOUT_S`` to finish, and as long to be cancelled.
         Idempotent."""
         self._listener.close()
         await self._runner.cleanup()
@@ -78,6 +78,7 @@ async def serve(
     metrics: Metrics,
     ready: Callable[[], tuple[bool, str]],
     status: Callable[[], Mapping[str, Any]],
+    settings: Callable[[], Mapping[str, Any]] = dict,
     alive: Callable[[], bool] = lambda: True,
     debug: Mapping[str, DebugHandler] | None = None,
     commands: Mapping[str, Command] | None = None,
@@ -85,13 +86,14 @@ async def serve(
     limits: Limits = DEFAULT_LIMITS,
 ) -> HttpServer:
     """Listen on ``host:port`` (0: a free one).  ``debug`` handlers answer ``POST /debug/{name}``, ``commands``
-    ``POST /{name}`` with the token in ``TOKEN_HEADER``.  OSError when the address cannot be had."""
+    ``POST /{name}`` with the token in ``TOKEN_HEADER``.  OSError when the address cannot be bound."""
     application = web.Application(middlewares=[_in_turns()], client_max_size=limits.max_request_bytes)
     application.router.add_get("/", _index(debug or {}))
     application.router.add_get("/metrics", _metrics(metrics))
     application.router.add_get("/healthz", _probe(alive))
     application.router.add_get("/readyz", _readiness(ready))
     application.router.add_get("/status", _status(status))
+    application.router.add_get("/settings", _status(settings))
     for name, handler in sorted((debug or {}).items()):
         application.router.add_post(f"/debug/{name}", _debug(name, handler))
     for name, command in sorted((commands or {}).items()):
@@ -106,7 +108,7 @@ async def serve(
         limits.max_connections,
         limits.timeout_s,
         access_log=None,
-        auto_decompress=False,  # nobody needs it, and a kilobyte may become a megabyte
+        auto_decompress=False,  # not needed, and a kilobyte may become a megabyte
         lingering_time=LINGERING_S,
     )
     try:
@@ -121,8 +123,8 @@ _Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
 def _in_turns() -> Any:
-    """Requests that are sent without waiting for answers, and by many, leave time for the rest of the program: one page
-    is made at a time, and between two of them the loop goes round once."""
+    """Middleware that keeps pipelined and concurrent requests from starving other tasks: one page is made at a time,
+    and the event loop runs once between two pages."""
     page = asyncio.Lock()
 
     @web.middleware
@@ -147,7 +149,14 @@ def _json(value: object, status: int = 200) -> web.Response:
 
 
 def _index(debug: Mapping[str, DebugHandler]) -> _Handler:
-    pages = ["GET /metrics", "GET /healthz", "GET /readyz", "GET /status", *(f"POST /debug/{n}" for n in sorted(debug))]
+    pages = [
+        "GET /metrics",
+        "GET /healthz",
+        "GET /readyz",
+        "GET /status",
+        "GET /settings",
+        *(f"POST /debug/{n}" for n in sorted(debug)),
+    ]
 
     async def handle(request: web.Request) -> web.Response:
         return web.Response(text="aiocontroller\n\n" + "\n".join(pages) + "\n")
@@ -208,11 +217,13 @@ def _command(command: Command, token: str, timeout_s: float) -> _Handler:
             async with asyncio.timeout(timeout_s):
                 body = await request.read()
         except TimeoutError:
-            return _json({"error": f"the request's body has not come within {timeout_s:g} s"}, 408)
+            return _json({"error": f"the request's body did not arrive within {timeout_s:g} s"}, 408)
         except web.RequestPayloadError as error:
             return _json({"error": f"the request's body cannot be understood: {error}"}, 400)
         try:
             return _json(await command(body))
+        except CommandRefusedError as error:
+            return _json({"error": str(error), **error.details}, 409)
         except AioControllerError as error:
             return _json({"error": str(error)}, 409)
 

@@ -1,8 +1,8 @@
-"""Connections to the HTTP server: few, each with a deadline for whatever it does, none with a traceback.
+"""Connections to the HTTP server: limited in number, each with deadlines, and without tracebacks for clients' errors.
 
-They have places of their own, so that Kafka's clients cannot take them, and make room for each other in the same way
-(``connection_quotas``).  aiohttp keeps the deadline for a request's header and for a connection that is idle; here are
-those for answers that are not read.  (Bodies are read by ``http``.)
+They have a limit of their own, so that Kafka clients cannot use it up, and make room for each other in the same way
+(``connection_quotas``).  aiohttp has the deadlines for request headers and idle connections; this module has those for
+answers that are not read, and ``http`` those for bodies.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ log = logging.getLogger("aiocontroller.http")
 
 
 class HttpConnection(web.RequestHandler):
+    listener = "http"
+
     def __init__(self, gate: HttpGate, address: str, abort: Callable[[], object], **options: Any) -> None:
         super().__init__(gate.server, loop=asyncio.get_running_loop(), **options)
         self.address = address
@@ -60,7 +62,7 @@ class HttpConnection(web.RequestHandler):
             self._deadline = None
 
     def begin(self) -> None:
-        """A request of it is under way."""
+        """A request has started."""
         self._gate.quotas.begin(self)
 
     def end(self) -> None:
@@ -73,7 +75,7 @@ class HttpConnection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """A request that cannot be understood is its sender's mistake, and no reason for a traceback."""
+        """A malformed request is the client's error: log it without a traceback."""
         if status >= 500:
             return super().handle_error(request, status, exc, message)
         reason = (message or repr(exc)).partition("\n")[0]
@@ -85,7 +87,7 @@ class HttpConnection(web.RequestHandler):
         return answer
 
     def log_exception(self, *args: Any, **options: Any) -> None:
-        """A body that cannot be understood, and that no handler reads, is its sender's mistake too."""
+        """A malformed body that no handler reads is the client's error too."""
         if isinstance(options.get("exc_info"), web.RequestPayloadError):
             reason = str(options["exc_info"]).partition("\n")[0]
             self._gate.complaints.warn(

@@ -1,7 +1,7 @@
-"""Who answers which request (Kafka's ``KafkaApis``): a registry of APIs, and one dispatch.
+"""The registry of API handlers, and the dispatch of requests to them (Kafka's ``KafkaApis``).
 
-Each family of APIs has a file of its own and registers its handlers here.  What no handler answers is refused: nothing
-is ever asked of a broker on a client's behalf, since it would be asked under this controller's own identity.
+Each family of APIs has its own module and registers its handlers here.  Requests without a handler are refused, never
+forwarded to a broker, since they would be sent under this controller's own identity.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from aiocontroller.server import (
     producer_id_api,
 )
 from aiocontroller.server.apis import HANDLER_TIMEOUT_S, Api, Apis, could_not_answer
+from aiocontroller.server.envelope import envelope_api
 from aiocontroller.server.request import KafkaRequest
 from aiocontroller.wire.apis import ApiKey, VersionRange, api_name, check_supported
 from aiocontroller.wire.errors import FrameError
@@ -38,11 +39,11 @@ from aiocontroller.wire.errors import FrameError
 log = logging.getLogger(__name__)
 
 MAX_RUNNING = 64
-"""Handlers that run as tasks at one time; more wait, at most one for each connection."""
+"""Handlers that run as tasks at the same time; more wait, at most one per connection."""
 LARGE_BYTES, MAX_LARGE_RUNNING = 64 << 10, 1
-"""Of these, those of larger requests: whatever a handler waited for, all that wait for the same go on at once."""
+"""Of these, handlers of large requests: handlers that wait for the same thing all resume in the same turn."""
 SMALL_BYTES = 1 << 10
-"""To read a request takes up to 5 ms for each KiB; of larger ones, one is begun in a turn of the loop."""
+"""Decoding takes up to 5 ms per KiB, so at most one request larger than this starts per turn of the loop."""
 
 FAMILIES: tuple[Callable[[ControllerShell], Apis], ...] = (
     controller_apis.apis,
@@ -60,7 +61,7 @@ FAMILIES: tuple[Callable[[ControllerShell], Apis], ...] = (
 
 
 class KafkaApis:
-    """``tasks`` own the handlers that have to wait."""
+    """``tasks`` own the coroutine handlers."""
 
     def __init__(self, shell: ControllerShell, tasks: anyio.abc.TaskGroup) -> None:
         self.shell = shell
@@ -73,18 +74,19 @@ class KafkaApis:
             apis = family(shell)
             assert self._apis.keys().isdisjoint(apis), "an API has one handler"
             self._apis.update(apis)
+        self._apis[ApiKey.ENVELOPE] = envelope_api(shell, self.handle)
 
     def offered(self) -> Mapping[int, VersionRange]:
-        """What ApiVersions tells."""
+        """The versions in ApiVersions answers."""
         answered = {api: each.versions for api, each in self._apis.items()}
         return {ApiKey.API_VERSIONS: VersionRange(0, 4), **answered}
 
     def answers(self, api: int) -> bool:
-        """Here, and by no broker."""
+        """Whether this node serves the API."""
         return api in self._apis
 
     def handle(self, request: KafkaRequest) -> None:
-        """FrameError and UnsupportedApiError cost the sender its connection."""
+        """Dispatch a request; after FrameError and UnsupportedApiError the caller closes the connection."""
         context = request.context
         api = self._apis.get(context.api)
         if api is None:
@@ -102,7 +104,7 @@ class KafkaApis:
             self._tasks.start_soon(self._run, request, waiting, name=api_name(context.api))
 
     async def _run(self, request: KafkaRequest, handler: Coroutine[Any, Any, None]) -> None:
-        """A request whose connection ends before its turn comes is dropped; one that has begun goes on to its end."""
+        """Run a handler; it is dropped if the connection ends before it starts, but a started one runs to its end."""
         size = len(request.body)
         try:
             with anyio.CancelScope() as waiting:
@@ -116,13 +118,13 @@ class KafkaApis:
         except AioControllerError as error:
             request.refuse(str(error))
         except TimeoutError:
-            request.refuse(f"{api_name(request.context.api)} could not be answered in time")
+            request.fail(f"{api_name(request.context.api)} could not be answered in time")
         except Exception as error:
             could_not_answer(request, error)
         finally:
-            handler.close()  # it never began, if its turn never came
+            handler.close()  # in case it never started
 
     async def _turn(self) -> None:
-        """Until the loop has gone round since another one was let through."""
+        """Wait until the event loop has run once since the last large request started."""
         async with self._beginning:
             await asyncio.sleep(0)

@@ -1,18 +1,18 @@
 """One connection of a broker or client: frames, login, limits (Kafka's ``KafkaChannel``).
 
-One request is under way at a time, as in Kafka: what comes behind it stays unread until it is answered, so answers
-leave in the order of the requests.  Nothing is read either while answers are not read, while there is no memory for
-what is announced, and while it is the turn of others (``socket_server``).  What a request asks for is looked at
-elsewhere (``kafka_apis``).
+As in Kafka, one request is processed at a time: later ones stay unread until it is answered, so answers keep the order
+of requests.  Reading also stops while the client does not read its answers, while there is no memory for the announced
+frame, and while other connections have their turn (``socket_server``).  ``kafka_apis`` handles the requests.
 
-A frame that is too long, cut short, or of an API or version that was not offered ends its connection with a log line;
-the others do not notice.  Whoever is silent, slow or does not read for too long is hung up on.
+A frame that is too long, truncated, or of an API or version not offered closes its connection with a log line; other
+connections are not affected.  A client that is silent, slow or does not read for too long is disconnected.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, cast
@@ -41,11 +41,13 @@ OF_A_LOGIN: dict[int, VersionRange] = {
     ApiKey.SASL_HANDSHAKE: VersionRange(1, 1),
     ApiKey.SASL_AUTHENTICATE: VersionRange(0, 2),
 }
+RENEWED_AFTER_S = 1.0
+"""As in Kafka, a client cannot re-authenticate sooner than this after it last started to."""
 _REQUEST_START = Struct(">hhi")
 
 
 class KafkaChannel(asyncio.Protocol):
-    """``abort`` hangs up before there is a transport."""
+    """``abort`` closes the connection before there is a transport."""
 
     def __init__(self, server: SocketServer, at: Endpoint, address: str, abort: Callable[[], object]) -> None:
         self.address = address
@@ -55,8 +57,12 @@ class KafkaChannel(asyncio.Protocol):
         self._abort = abort
         self._security = server.shell.security.server(at)
         self._login: SaslLogin | None = server.login(self._security)
+        self._session_ends_s = math.inf
+        """When the client must have re-authenticated."""
+        self._renewed_s = -math.inf
+        """When it last started to authenticate."""
         self._certified: str | None = None
-        """The principal that the client's certificate names."""
+        """The principal from the client's certificate."""
         self._transport: asyncio.Transport | None = None
         self._peer, self._host = address, java_address(address)
         self._gone = self._closing = False
@@ -64,24 +70,26 @@ class KafkaChannel(asyncio.Protocol):
         self._buffer = FrameBuffer(server.max_bytes)
         self._request: KafkaRequest | None = None
         self._serial = 0
-        """Of the request under way: an answer to another one is none."""
+        """Number of the current request; answers to other requests are dropped."""
         self._under_way = False
         self._begun = False
-        """A frame has begun to come."""
+        """Part of a frame has arrived."""
         self._checked = False
-        """Its header was looked at, and what it announces was taken from the pool."""
+        """The frame's header has been checked, and its announced size taken from the pool."""
         self._lacks_memory = False
         self._pool = server.memory if self._login is None else server.login_memory
         self._taken_bytes = 0
         self._queued = False
-        """For its turn."""
+        """Waiting for its turn."""
         self._unread = False
-        """Answers wait to be read by the client."""
+        """Answers are waiting for the client to read them."""
+        self._muted = False
+        """The client has exceeded a quota and has to wait."""
         self._paused = False
-        """We do not read."""
+        """Reading is paused."""
 
         self.since_s = self._server.now()
-        """When what it does now began, …"""
+        """When the current activity started, …"""
         self.deadline_s = self.since_s + server.login_timeout_s
         """… and when it must be over."""
 
@@ -92,7 +100,7 @@ class KafkaChannel(asyncio.Protocol):
     # -- the connection --------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass of it
         self._transport = transport
         self._peer = str(transport.get_extra_info("peername"))
         if self._gone:  # it had to make room
@@ -107,7 +115,7 @@ class KafkaChannel(asyncio.Protocol):
             self._set_deadline(self._server.idle_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Also when it was never made."""
+        """Also called when the connection was never established."""
         if self._gone and self._transport is None:
             return
         self._gone, self._transport = True, None
@@ -125,23 +133,23 @@ class KafkaChannel(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._unread = False
         self._server.answers_read(self)
-        if not self._under_way and not self._closing:
+        if not self._under_way and not self._muted and not self._closing:
             self._go_on()
 
     def close(self) -> None:
-        """What was answered still leaves, if it is read; nothing is read or written from here on."""
+        """Close after sending the answers already given, if the client reads them; read and write nothing further."""
         if self._closing:
             return
         self._closing = True
         self._set_deadline(self._server.send_timeout_s)
         self._free_memory()
         if self._transport is not None:
-            self._transport.close()  # uvloop raises for it when something is written later
+            self._transport.close()  # uvloop raises when something is written afterwards
         else:
             self._abort()
 
     def evict(self) -> None:
-        """End at once, and free the descriptor."""
+        """Close at once, and free the descriptor."""
         self._closing = True
         if self._transport is not None:
             self._transport.abort()
@@ -161,7 +169,7 @@ class KafkaChannel(asyncio.Protocol):
 
     def _set_deadline(self, delay_s: float) -> None:
         if self._before_login and not self._closing:
-            return  # a login has one for all of it
+            return  # a login has a single deadline
         self.since_s = self._server.now()
         self.deadline_s = self.since_s + delay_s
 
@@ -172,7 +180,7 @@ class KafkaChannel(asyncio.Protocol):
         elif self._before_login:
             reason = "no login" if self._transport is not None else "no TLS handshake"
         elif self._begun and not self._under_way:
-            reason = f"a request that does not end: {len(self._buffer)} bytes of it have come"
+            reason = f"an incomplete request: {len(self._buffer)} bytes received"
         else:
             reason = ""  # idle: nothing is wrong
         if reason:
@@ -183,7 +191,7 @@ class KafkaChannel(asyncio.Protocol):
 
     @property
     def is_receiving(self) -> bool:
-        """It holds memory for a frame that has not come whole."""
+        """Whether it holds memory for an incomplete frame."""
         return bool(self._taken_bytes) and not self._under_way
 
     # -- from bytes to a request -----------------------------------------------------------------------------------
@@ -192,7 +200,7 @@ class KafkaChannel(asyncio.Protocol):
         if self._closing:
             return
         self._buffer.put(data)
-        if self._under_way or self._unread or self._queued or self._lacks_memory:
+        if self._under_way or self._unread or self._queued or self._lacks_memory or self._muted:
             self._pause()
         else:
             self._receive()
@@ -205,13 +213,13 @@ class KafkaChannel(asyncio.Protocol):
         self._go_on()
 
     def take_turn(self) -> None:
-        """Called by the server, to which this was queued."""
+        """Called by the server, in whose queue this connection was."""
         self._queued = False
         if not (self._closing or self._gone or self._under_way or self._unread or self._lacks_memory):
             self._receive()
 
     def _go_on(self) -> None:
-        """After something that it waited for."""
+        """Go on after waiting."""
         if len(self._buffer):
             self._queue()
         else:
@@ -234,7 +242,7 @@ class KafkaChannel(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _receive(self) -> None:
-        """The next request, if it is there and it is our turn."""
+        """Take the next request, if it is complete and it is our turn."""
         try:
             if not self._checked and not self._check():
                 return
@@ -249,7 +257,7 @@ class KafkaChannel(asyncio.Protocol):
             self.refuse(error)
 
     def _check(self) -> bool:
-        """Whether the frame that is coming may be collected; FrameError when nobody would want it."""
+        """Whether the incoming frame may be received; FrameError if it would be refused."""
         size = self._buffer.size()
         if not self._begun:
             self._begun = True
@@ -299,7 +307,8 @@ class KafkaChannel(asyncio.Protocol):
         self._under_way = True
         self._server.begin(self)
         self._set_deadline(self._server.idle_s)
-        if api == ApiKey.API_VERSIONS:
+        ended = self._server.now() > self._session_ends_s
+        if api == ApiKey.API_VERSIONS and not ended:
             offered = dict(self._server.apis.offered())
             if self._login is not None:
                 offered |= OF_A_LOGIN
@@ -308,8 +317,11 @@ class KafkaChannel(asyncio.Protocol):
             self._answer(self._serial, response_frame(api, answered, correlation_id, answer))
         elif self._login is not None and self._login.principal is None:
             self._log_in(api, version, correlation_id, frame, self._login)
-        elif self._token_has_expired():
-            self.refuse("the delegation token that it logged in with has expired")
+        elif self._login is not None and api == ApiKey.SASL_HANDSHAKE and self._may_log_in_again:
+            self._log_in(api, version, correlation_id, frame, self._renewal(self._login))
+        elif ended:
+            self._server.session_has_ended()
+            self.refuse("its login has ended: connections.max.reauth.ms is over, or the delegation token has expired")
         else:
             self._request = self._kafka_request(api, version, correlation_id, frame)
             self._server.apis.handle(self._request)
@@ -326,7 +338,7 @@ class KafkaChannel(asyncio.Protocol):
             host=self._host,
             listener=self._at,
             authenticated=self._login is not None or self._certified is not None,
-            token_authenticated=self._login is not None and self._login.expiry_timestamp_ms is not None,
+            token_authenticated=self._login is not None and self._login.by_token,
         )
 
         def refuse(reason: str) -> None:
@@ -341,9 +353,10 @@ class KafkaChannel(asyncio.Protocol):
         )
 
     def _answer(self, serial: int, pieces: list[bytes]) -> None:
-        """Answer the request under way, and go on to the next one."""
+        """Answer the current request, and go on to the next one."""
         if serial != self._serial or not self._under_way:
             return
+        mute_ms = 0 if self._request is None else self._request.mute_ms
         self._under_way = False
         self._request = None
         self._free_memory()
@@ -352,7 +365,17 @@ class KafkaChannel(asyncio.Protocol):
         self._server.end(self)
         self._set_deadline(self._server.idle_s)
         self._transport.writelines(pieces)
-        if not self._unread:
+        if mute_ms:
+            self._muted = True
+            self._pause()
+            self._server.shell.world.clock.call_later(mute_ms / 1000, self._unmute)
+        elif not self._unread:
+            self._go_on()
+
+    def _unmute(self) -> None:
+        self._muted = False
+        if not (self._closing or self._gone or self._unread):
+            self._set_deadline(self._server.idle_s)
             self._go_on()
 
     @property
@@ -363,9 +386,18 @@ class KafkaChannel(asyncio.Protocol):
 
     # -- logins ----------------------------------------------------------------------------------------------------
 
-    def _token_has_expired(self) -> bool:
-        ends_ms = None if self._login is None else self._login.expiry_timestamp_ms
-        return ends_ms is not None and ends_ms < self._server.wall_time_ms()
+    @property
+    def _may_log_in_again(self) -> bool:
+        """Whether the client may re-authenticate: only a session that ends, or has ended, can be renewed (KIP-368)."""
+        return self._session_ends_s < math.inf and self._server.now() - self._renewed_s >= RENEWED_AFTER_S
+
+    def _renewal(self, before: SaslLogin) -> SaslLogin:
+        """Start re-authentication; until it succeeds, nothing else is served."""
+        self._set_deadline(self._server.login_timeout_s)
+        self._renewed_s = self._server.now()
+        login = self._login = self._server.login(self._security, before)
+        assert login is not None
+        return login
 
     def _log_in(self, api: int, version: int, correlation_id: int, frame: bytes, login: SaslLogin) -> None:
         _, body = decode_request_header(frame)
@@ -381,41 +413,48 @@ class KafkaChannel(asyncio.Protocol):
             self._answer(self._serial, response_frame(api, version, correlation_id, answer))
         else:
             token = sasl_messages.decode_authenticate_request(version, body)
+            if login.changes_mechanism:
+                self.refuse("a login again by another mechanism")
+                return
 
-            def answered(code: KafkaErrorCode, message: str | None, answer: bytes) -> None:
-                encoded = sasl_messages.encode_authenticate_response(version, code, message, answer)
+            def answered(code: KafkaErrorCode, message: str | None, answer: bytes, lifetime_ms: int) -> None:
+                encoded = sasl_messages.encode_authenticate_response(version, code, message, answer, lifetime_ms)
                 self._answer(self._serial, response_frame(api, version, correlation_id, encoded))
 
             self._server.tasks.start_soon(self._authenticate, login, token, answered, name="login")
 
     async def _authenticate(
-        self, login: SaslLogin, token: bytes, answered: Callable[[KafkaErrorCode, str | None, bytes], None]
+        self, login: SaslLogin, token: bytes, answered: Callable[[KafkaErrorCode, str | None, bytes, int], None]
     ) -> None:
         try:
-            with anyio.fail_after(self._server.login_timeout_s):  # ZooKeeper may be away for long
+            with anyio.fail_after(self._server.login_timeout_s):  # ZooKeeper may be unavailable for long
                 answer = await login.take(token)
         except SaslError as error:
-            self._server.login_failed(self._peer, error)
+            self._server.login_failed(self._peer, error, again=login.is_renewal)
             message = str(error)
 
             def fail() -> None:
-                answered(KafkaErrorCode.SASL_AUTHENTICATION_FAILED, message, b"")
+                answered(KafkaErrorCode.SASL_AUTHENTICATION_FAILED, message, b"", 0)
                 self.close()
 
-            # As in Kafka: whoever tries passwords waits for each.
+            # As in Kafka, each failed login is answered after a delay, which slows down password guessing.
             self._server.shell.world.clock.call_later(self._server.failed_login_delay_s, fail)
             return
         except TimeoutError:
-            self.refuse("what a login is compared with was not to be had in time")
+            self.refuse("the credentials for its login could not be read in time")
             return
-        answered(KafkaErrorCode.NONE, None, answer)
+        lifetime_ms = None
         if login.principal is not None:
-            self._pool = self._server.memory
-            self._server.login_succeeded()
+            lifetime_ms = login.lifetime_ms(self._server.wall_time_ms())
+            self._session_ends_s = math.inf if lifetime_ms is None else self._server.now() + lifetime_ms / 1000
+            self._server.login_succeeded(again=login.is_renewal)
+        answered(KafkaErrorCode.NONE, None, answer, lifetime_ms or 0)
+        if login.principal is not None:
+            self._pool = self._server.memory  # the login's memory goes back to the pool it came from
 
 
 def _principal_of(transport: asyncio.Transport, principals: SslPrincipalMapper | None) -> str | None:
-    """By the certificate that was shown; PrincipalError where no rule names it."""
+    """The principal from the client certificate; PrincipalError when no rule matches it."""
     tls = transport.get_extra_info("ssl_object")
     certificate = None if principals is None or tls is None else tls.getpeercert(binary_form=True)
     return None if principals is None or not certificate else principals.principal_of(certificate)

@@ -1,6 +1,6 @@
-"""What clients ask of a partition's leader: this node leads none, and says so as a broker without the replica does.
+"""Requests to partition leaders: this node leads none, and answers like a broker without the replica.
 
-Each partition is looked at in Kafka's order: is its topic authorized, does it exist, and then NOT_LEADER_OR_FOLLOWER.
+Each partition is checked in Kafka's order: authorization of its topic, existence, and then NOT_LEADER_OR_FOLLOWER.
 Source: ``KafkaApis`` and ``ReplicaManager`` of Kafka 3.9.
 """
 
@@ -23,9 +23,9 @@ from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.topic_rules import TopicError, check_topic_name
 
 ADMIN_CLIENT_ID = "__admin_client"
-"""Who produces under this name may produce to internal topics."""
+"""The client id that may produce to internal topics."""
 _BATCH = Struct(">16xb4xh")
-"""Of a record batch: its magic and its attributes."""
+"""Magic and attributes of a record batch."""
 _TRANSACTIONAL = 0x10
 ACKS = (-1, 0, 1)
 NO_SESSION = 0
@@ -33,7 +33,7 @@ SESSIONLESS = (0, -1)
 """Epochs of a fetch that names all its partitions."""
 LATEST_TIMESTAMP, EARLIEST_TIMESTAMP = -1, -2
 _OLDEST_VERSION_OF_TIMESTAMP = {EARLIEST_TIMESTAMP: 1, LATEST_TIMESTAMP: 1, -3: 7, -4: 8, -5: 9}
-"""Negative timestamps are questions: earliest, latest, of the greatest timestamp, earliest local, latest tiered."""
+"""Special timestamps: earliest, latest, max timestamp, earliest local, latest tiered."""
 
 Partitioned = Callable[[ControllerShell, KafkaRequest, Any], Fields | None]
 
@@ -51,7 +51,7 @@ def apis(shell: ControllerShell) -> Apis:
 
 
 def _not_led(view: ClusterView, name: str, partition: int) -> KafkaErrorCode:
-    """As ``ReplicaManager.getPartitionOrError`` where no partition has a replica."""
+    """Like ``ReplicaManager.getPartitionOrError`` on a broker without replicas."""
     if view.contains(name, partition):
         return KafkaErrorCode.NOT_LEADER_OR_FOLLOWER
     return KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -60,7 +60,7 @@ def _not_led(view: ClusterView, name: str, partition: int) -> KafkaErrorCode:
 def _authorized(
     shell: ControllerShell, request: KafkaRequest, operation: AclOperation, topics: list[str]
 ) -> Callable[[str, int], KafkaErrorCode]:
-    """(topic, partition) -> what to say of it."""
+    """Returns a function (topic, partition) -> error code."""
     view = cluster_view(shell)
     allowed = Permissions(shell.authorizer, request.context).of_topics(operation, topics)
 
@@ -71,7 +71,7 @@ def _authorized(
 
 
 class Leaders:
-    """The leaders that an answer names, and where they are (KIP-951)."""
+    """The leaders named in an answer, and their endpoints (KIP-951)."""
 
     def __init__(self, shell: ControllerShell, request: KafkaRequest) -> None:
         self._view = cluster_view(shell)
@@ -93,7 +93,7 @@ class Leaders:
 
 
 def _produce(shell: ControllerShell, request: KafkaRequest, asked: Any) -> Fields | None:
-    """A producer that waits for no answer sees its connection end, and asks for metadata."""
+    """With acks=0 there is no answer, so the connection is closed, and the producer refreshes its metadata."""
     if asked.acks == 0:
         request.refuse("PRODUCE(0) without acknowledgement: no partition is led here")
         return None
@@ -138,7 +138,7 @@ def _is_transactional(asked: Any) -> bool:
 
 
 def _fetch(shell: ControllerShell, request: KafkaRequest, asked: Any) -> Fields:
-    """No session is ever begun here: its id is 0, as a broker answers whose cache of sessions is full."""
+    """No fetch session is started: the answer has session id 0, like that of a broker with a full session cache."""
     version = request.context.version
     if getattr(asked, "session_epoch", -1) not in SESSIONLESS:
         return {"error_code": KafkaErrorCode.FETCH_SESSION_ID_NOT_FOUND, "session_id": NO_SESSION}
@@ -156,7 +156,7 @@ def _fetch(shell: ControllerShell, request: KafkaRequest, asked: Any) -> Fields:
         code = KafkaErrorCode.UNKNOWN_TOPIC_ID if name is None else judge(name, partition.partition)
         if name is None or code != KafkaErrorCode.NOT_LEADER_OR_FOLLOWER:
             return {"error_code": code}
-        # What a broker finds where it goes to read has no list of transactions; what it does not read, an empty one.
+        # A broker sets the list of aborted transactions to null for partitions that it tries to read.
         refusal: Fields = {"error_code": code, "aborted_transactions": None}
         if leaders is None:
             return refusal
@@ -167,7 +167,7 @@ def _fetch(shell: ControllerShell, request: KafkaRequest, asked: Any) -> Fields:
 
 
 def _name(view: ClusterView, topic: Any) -> str | None:
-    """From version 13 on a topic is asked for by its id."""
+    """The topic's name; from version 13 on the request has its id."""
     if hasattr(topic, "topic"):
         return str(topic.topic)
     found = view.topic_of_id(NO_TOPIC_ID if topic.topic_id is None else topic.topic_id.bytes)
@@ -182,7 +182,7 @@ def _is_follower(asked: Any) -> bool:
 def _readable(
     shell: ControllerShell, request: KafkaRequest, asked: Any, names: list[str]
 ) -> Callable[[str, int], KafkaErrorCode]:
-    """Followers act for the cluster, consumers read topics."""
+    """Followers need ClusterAction, consumers Read on the topics."""
     if not _is_follower(asked):
         return _authorized(shell, request, AclOperation.READ, names)
     view = cluster_view(shell)
@@ -220,7 +220,7 @@ def _is_known(version: int, timestamp: int) -> bool:
 
 
 def _offset_for_leader_epoch(shell: ControllerShell, request: KafkaRequest, asked: Any) -> Fields:
-    """For followers by the cluster, for consumers by the topic."""
+    """Followers need ClusterAction, consumers Describe on the topics."""
     view = cluster_view(shell)
     if Permissions(shell.authorizer, request.context).may_cluster(AclOperation.CLUSTER_ACTION):
         judge: Callable[[str, int], KafkaErrorCode] = lambda name, partition: _not_led(view, name, partition)  # noqa: E731

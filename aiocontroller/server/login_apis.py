@@ -1,6 +1,6 @@
-"""The requests of a login where none is under way: on a listener without SASL, or after one.
+"""SASL requests while no login is in progress: on a listener without SASL, or after the login.
 
-A login itself concerns its connection alone and goes past all this (``kafka_channel``).
+The login itself is handled by the connection (``kafka_channel``).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Memory for frames that are being received or answered (Kafka's ``MemoryPool``).
 
-A frame takes what it announces, before it is read any further, and gives it back when its request is answered.  Who
-finds too little left is not read; when something is given back, the first for whom there is enough goes on.  So the
-frames in memory are never larger together than the pool, and each that is begun can be finished.
+A frame takes its announced size from the pool before it is read any further, and gives it back when its request is
+answered.  A connection that finds too little memory is not read; when memory is given back, the first for which it is
+enough goes on.  So all frames together never exceed the pool, and every frame that was started can be completed.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ from itertools import islice
 from typing import Protocol
 
 SMALL_BYTES = 8192
-"""Frames up to here take nothing: their number is bounded by that of the connections, and they never wait."""
+"""Frames up to this size take nothing and never wait: the number of connections limits their number."""
 
 LOOKED_AT = 100
-"""Of those who wait, when something is given back."""
+"""Waiting connections checked when memory is given back."""
 
 
 class Receiver(Protocol):
     def memory_is_free(self) -> None:
-        """What it waited for has been taken for it."""
+        """The memory that it waited for has been taken for it."""
 
 
 class MemoryPool:
     def __init__(self, size_bytes: int) -> None:
-        """A frame that is larger than all of it never fits, so nothing larger may be accepted."""
+        """A frame larger than the pool can never be received, so larger frames must be refused."""
         self.size_bytes = size_bytes
         self.used_bytes = self.peak_bytes = 0
         self._waiting: OrderedDict[Receiver, int] = OrderedDict()
 
     @property
     def waiting(self) -> int:
-        """Connections that are not read for want of memory."""
+        """Number of connections that wait for memory."""
         return len(self._waiting)
 
     def take(self, receiver: Receiver, size_bytes: int) -> bool:
-        """Whether it was there; else the receiver hears when it is."""
+        """Take memory; False if there is too little, and the receiver is called once it has been taken."""
         if self.used_bytes + size_bytes <= self.size_bytes:
             self._use(size_bytes)
             return True
@@ -56,5 +56,5 @@ class MemoryPool:
         self.peak_bytes = max(self.peak_bytes, self.used_bytes)
 
     def forget(self, receiver: Receiver) -> None:
-        """It waits no longer."""
+        """The receiver no longer waits."""
         self._waiting.pop(receiver, None)

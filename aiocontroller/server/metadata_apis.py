@@ -1,14 +1,14 @@
-"""Where things are: Metadata, DescribeCluster and FindCoordinator, told as any broker would.
+"""Metadata, DescribeCluster and FindCoordinator, answered as any broker would.
 
-A long Metadata answer is made in slices, one such answer at a time, so that no step of the loop takes long; when the
-cluster changes between two slices so that they no longer fit together, the answer is made anew.
+A long Metadata answer is made in slices, one such answer at a time, so that no step of the loop takes long; if the
+cluster changes between slices so that they become inconsistent, the answer is made again from the start.
 
 Source: ``KafkaApis`` of Kafka 3.9.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 
 import anyio
@@ -24,15 +24,15 @@ from aiocontroller.server.cluster_view import INTERNAL_TOPICS, ClusterView, in_c
 from aiocontroller.server.find_coordinator import CoordinatorFinder
 from aiocontroller.server.permissions import OPERATIONS_UNKNOWN, Permissions
 from aiocontroller.server.request import KafkaRequest
-from aiocontroller.server.topic_creation import AUTO_CREATE, TopicCreation
+from aiocontroller.server.topic_creation import TopicCreation
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.metadata import MetadataAsked, MetadataHead, MetadataTopicEncoder, encode_metadata
 from aiocontroller.zookeeper.topic_rules import TopicError, check_topic_name
 
 SLICE = 2_000
-"""Partitions that are encoded before others may run: a few milliseconds."""
+"""Partitions encoded before other tasks may run: a few milliseconds."""
 TOPIC_COSTS = 10
-"""Partitions that take as long as what each topic needs besides: its authorization above all."""
+"""A topic's own cost, mainly its authorization, counted in partitions."""
 ATTEMPTS = 3
 BROKER, CONTROLLER = 1, 2
 """Types of endpoints."""
@@ -55,14 +55,14 @@ class MovedError(AioControllerError):
 
 
 class TopicsAsked:
-    """What a Metadata request asks for."""
+    """The topics of a Metadata request."""
 
     def __init__(self, version: int, asked: MetadataAsked) -> None:
         self.all = asked.all
         self.invalid = version < 12 and any(name is None or topic_id != NO_TOPIC_ID for name, topic_id in asked.topics)
         self.ids = list(dict.fromkeys(topic_id for _, topic_id in asked.topics if topic_id != NO_TOPIC_ID))
         self.names = [] if self.ids else list(dict.fromkeys(name for name, _ in asked.topics if name is not None))
-        """Ids go before names: a request with both asks for the ids."""
+        """Ids take precedence over names: in a request with both, the ids count."""
         self.may_create = asked.allow_auto_topic_creation and not self.all
         self.with_operations = asked.include_topic_authorized_operations
         self.with_cluster_operations = asked.include_cluster_authorized_operations
@@ -78,7 +78,7 @@ class MetadataApi:
         self._source = source
         self._creation = creation
         self._turn = anyio.Lock()
-        """Of answers that are made in slices."""
+        """Held while an answer is made in slices."""
 
     async def handle(self, request: KafkaRequest) -> None:
         version = request.context.version
@@ -87,7 +87,8 @@ class MetadataApi:
             await self._shell.world.clock.sleep(0)
         asked = TopicsAsked(version, message)
         if asked.invalid:
-            names = [{"name": name or "", "error_code": KafkaErrorCode.INVALID_REQUEST} for name, _ in message.topics]
+            refusal = {"error_code": KafkaErrorCode.INVALID_REQUEST}
+            names = [{"name": name or "", "topic_id": topic_id, **refusal} for name, topic_id in message.topics]
             respond(request, {"topics": names})
             return
         cluster_id = await self._source.cluster_id()
@@ -103,16 +104,16 @@ class MetadataApi:
                     raise
 
     async def _answer(self, request: KafkaRequest, asked: TopicsAsked, cluster_id: str | None) -> bytes:
-        settings = await self._settings(asked)
+        creating = self._creates(asked)
         view, controller = await self._source.view(asked.to_read)
-        answer = _Answer(self._shell, request, asked, view, creating=settings is not None)
+        answer = _Answer(self._shell, request, asked, view, creating=creating)
         await answer.make()
-        begun = self._creation.create(answer.missing, settings) if settings is not None else frozenset()
+        begun = self._creation.create(answer.missing) if creating else frozenset()
         answer.tell_missing(begun)
         return answer.body(cluster_id, controller)
 
     def _is_long(self, asked: TopicsAsked) -> bool:
-        """More than one slice."""
+        """Whether the answer takes more than one slice."""
         table = self._shell.context.table
         if asked.all:
             return len(table) + TOPIC_COSTS * len(table.topic_by_name) > SLICE
@@ -120,19 +121,13 @@ class MetadataApi:
         sizes = sum(len(topic.pids) for topic in known if topic is not None)
         return sizes + TOPIC_COSTS * (len(asked.names) + len(asked.ids)) > SLICE
 
-    async def _settings(self, asked: TopicsAsked) -> Mapping[str, str] | None:
-        """The brokers', where topics that do not exist are to be created; asked for only when there are some."""
-        if not asked.may_create or not in_charge(self._shell):
-            return None
-        known = self._shell.context.table.topic_by_name
-        if all(name in known for name in asked.names):
-            return None
-        settings = await self._creation.settings()
-        return settings if settings[AUTO_CREATE] == "true" else None
+    def _creates(self, asked: TopicsAsked) -> bool:
+        """Whether topics that do not exist are created."""
+        return asked.may_create and in_charge(self._shell) and self._creation.enabled
 
 
 class _Answer:
-    """One Metadata answer in the making."""
+    """One Metadata answer being built."""
 
     def __init__(
         self, shell: ControllerShell, request: KafkaRequest, asked: TopicsAsked, view: ClusterView, *, creating: bool
@@ -157,7 +152,7 @@ class _Answer:
         self._count = 0
         self._work = 0
         self.missing: list[str] = []
-        """The topics that do not exist, and may be created if any may."""
+        """Topics that do not exist and may be created if auto-creation is enabled."""
         self._forbidden: list[str] = []
         self._hidden: list[tuple[str | None, bytes]] = []
 
@@ -187,7 +182,7 @@ class _Answer:
             else:
                 await self._existing(topic)
         if asked.all:
-            return  # what may not be seen, or has gone meanwhile, is not spoken of
+            return  # topics that the client may not see, or that were deleted meanwhile, are left out
         self._forbidden = self._may_not_be_created(absent) if self._creating else []
         self._hidden = unauthorized
         for name in absent:
@@ -195,7 +190,7 @@ class _Answer:
                 self._absent(name)
 
     def tell_missing(self, begun: frozenset[str]) -> None:
-        """What is not there; ``begun`` are those that are being created."""
+        """Add the missing topics; those in ``begun`` are being created."""
         for name in self.missing:
             code = KafkaErrorCode.LEADER_NOT_AVAILABLE if name in begun else KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             self._without_partitions(code, name)
@@ -222,7 +217,7 @@ class _Answer:
         self._pieces.append(encoder.begin(0, name, topic.id, len(led), internal=internal))
         for at in range(0, len(led), SLICE):
             if at and self._view.context.table.topic_by_name.get(name) is not topic:
-                raise MovedError(f"topic {name} went while it was told of")
+                raise MovedError(f"topic {name} was deleted while it was being described")
             self._pieces.append(encoder.partitions(led[at : at + SLICE]))
             await self._breathe(min(SLICE, len(led) - at))
         operations = self._permissions.operations(ResourceType.TOPIC, name) if self._asked.with_operations else None
@@ -264,7 +259,7 @@ class _Answer:
         before = self._shell.context
         await self._shell.world.clock.sleep(0)
         if self._shell.context is not before:
-            raise MovedError("the term ended while the cluster was told of")
+            raise MovedError("the term ended while the cluster was being described")
 
 
 def cluster_operations(permissions: Permissions) -> int:

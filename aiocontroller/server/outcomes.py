@@ -1,4 +1,4 @@
-"""What became of one thing that an administrator asked for: an error code, and a message for people."""
+"""The outcome of one element of an admin request: an error code and a message."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import logging
 from collections.abc import Awaitable
 from typing import NamedTuple
 
-from aiozk import exc
-
 from aiocontroller.core.errors import ControllerMovedError, KafkaErrorCode
 from aiocontroller.server.request import KafkaRequest
 from aiocontroller.wire.apis import api_name
 from aiocontroller.wire.errors import FrameError
 from aiocontroller.zookeeper.errors import RequestTooLargeError
+from aiocontroller.zookeeper.from_aiozk import exc
 from aiocontroller.zookeeper.topic_rules import TopicError
 
 log = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 512 << 10
-"""Of requests that are read as a whole: reading takes about a second for each MiB, and all others wait so long."""
+"""Largest request decoded in one step: decoding takes about a second per MiB and blocks all other tasks."""
 
 
 class Outcome(NamedTuple):
@@ -30,11 +29,11 @@ DONE = Outcome()
 
 
 def refused(error: TopicError) -> Outcome:
-    return Outcome(error.code, str(error))
+    return Outcome(error.code, str(error) or None)
 
 
 async def outcome_of(change: Awaitable[object]) -> Outcome:
-    """What ZooKeeper refuses concerns what was asked for here, and nothing else."""
+    """The outcome of a change; an error of ZooKeeper affects only this element."""
     try:
         await change
     except TopicError as error:
@@ -44,13 +43,13 @@ async def outcome_of(change: Awaitable[object]) -> Outcome:
     except ControllerMovedError as error:
         return Outcome(KafkaErrorCode.NOT_CONTROLLER, str(error))
     except exc.ZKError as error:
-        log.error("ZooKeeper would not have it", exc_info=error)
+        log.error("Cannot write to ZooKeeper", exc_info=error)
         return Outcome(KafkaErrorCode.UNKNOWN_SERVER_ERROR)
     return DONE
 
 
 def check_size(request: KafkaRequest, most_bytes: int = MAX_BODY_BYTES) -> None:
-    """FrameError before a request is read that would take too long to read."""
+    """FrameError for a request that would take too long to decode."""
     if len(request.body) > most_bytes:
         raise FrameError(
             f"{api_name(request.context.api)}: found {len(request.body)} bytes, expected {most_bytes} at most"

@@ -1,6 +1,6 @@
-"""What clients ask of each node for itself: a broker's answer would be taken for ours.
+"""Requests about a node itself, which cannot be answered on behalf of a broker.
 
-The groups, transactions and log directories of a node that has none.
+This node has no groups, transactions or log directories.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aiocontroller.server.request import KafkaRequest
 from aiocontroller.wire.apis import ApiKey
 
 NO_LOG_DIR = "(none: this node is the controller and keeps no logs)"
-"""Kafka's AdminClient takes an empty list for a refusal."""
+"""Kafka's AdminClient takes an empty list as a refusal."""
 TRANSACTION_STATES = frozenset(
     {
         "Empty",

@@ -1,4 +1,4 @@
-"""What the sender of a request may do: the checks that Kafka's ``AuthHelper`` makes."""
+"""Permissions of a request's sender: the checks of Kafka's ``AuthHelper``."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _SUPPORTED: dict[ResourceType, tuple[AclOperation, ...]] = {
         AclOperation.DESCRIBE,
     ),
 }
-"""The operations that a resource knows, as ``AclEntry.supportedOperations`` lists them."""
+"""The operations of each resource type, from ``AclEntry.supportedOperations``."""
 
 OPERATIONS_UNKNOWN = -(1 << 31)
-"""In place of authorized operations that nobody asked for."""
+"""Value for authorized operations that were not requested."""
 
 
 class Permissions:
@@ -46,13 +46,13 @@ class Permissions:
         return self.may(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def may_any(self, operation: AclOperation, resource: ResourceType) -> bool:
-        """Whether there is any resource of this type to which the sender may do this."""
+        """Whether the sender may do this to at least one resource of this type."""
         return self._authorizer.authorize_by_resource_type(*self._who, operation, resource)
 
     def of_topics(self, operation: AclOperation, names: Iterable[str]) -> set[str]:
-        """Those of the topics to which the sender may do this; each is looked at once."""
+        """The topics to which the sender may do this; each is checked once."""
         return {name for name in dict.fromkeys(names) if self.may(operation, ResourceType.TOPIC, name)}
 
     def operations(self, resource: ResourceType, name: str) -> int:
-        """What the sender may do to it: a bit for each operation's code."""
+        """The sender's allowed operations, as a bit set by operation code."""
         return sum(1 << operation for operation in _SUPPORTED[resource] if self.may(operation, resource, name))

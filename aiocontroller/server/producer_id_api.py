@@ -21,7 +21,7 @@ from aiocontroller.wire.apis import ApiKey
 
 NO_ID, NO_EPOCH = -1, -1
 NO_BLOCK = KafkaErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-"""What brokers answer that wait for a block: producers of every age try again."""
+"""The code of brokers that wait for a block: producers of every release retry on it."""
 
 
 def apis(shell: ControllerShell) -> Apis:
@@ -34,7 +34,7 @@ class ProducerIds:
         self._next = 0
         self._left = 0
         self._coming: asyncio.Future[None] | None = None
-        """One block is asked for at a time, for all who wait."""
+        """One block is requested at a time, for all waiting producers."""
 
     async def handle(self, request: KafkaRequest) -> None:
         asked = decoded(request)
@@ -73,7 +73,7 @@ class ProducerIds:
         return KafkaErrorCode.NOT_COORDINATOR if timed else KafkaErrorCode.INVALID_TRANSACTION_TIMEOUT
 
     async def _another_block(self) -> None:
-        """Returns with a block, or without one when none could be had."""
+        """Wait for a new block, or for the failure to get one."""
         if not in_charge(self._shell):
             return
         if self._coming is None:

@@ -1,4 +1,4 @@
-"""One request that came in: the seam between connections and what requests ask for (Kafka's ``RequestChannel``)."""
+"""An incoming request: the interface between connections and API handlers (Kafka's ``RequestChannel``)."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from aiocontroller.core.ids import Endpoint
 
 
 class RequestContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks for what, from where (Kafka's ``RequestContext``)."""
+    """Header and origin of a request (Kafka's ``RequestContext``)."""
 
     api: int
     version: int
     correlation_id: int
     client_id: str | None
     principal: str
-    """``User:alice``; ``User:ANONYMOUS`` for a client that did not have to say who it is, or did not."""
+    """``User:alice``; ``User:ANONYMOUS`` for a client that has not authenticated."""
     host: str
-    """The client's IP address, as Java writes it: ACLs are compared with that."""
+    """The client's IP address in Java's notation, with which ACLs are compared."""
     listener: Endpoint
-    """The listener of ours that it came to."""
+    """Our listener that received it."""
 
     authenticated: bool
-    """It logged in, or showed a certificate that was verified."""
+    """Whether the client logged in, or has a verified certificate."""
     token_authenticated: bool = False
-    """It logged in with a delegation token."""
+    """Whether the client logged in with a delegation token."""
 
 
 class KafkaRequest:
-    """A request and its ways out; exactly one of them is taken, once: later calls do nothing.
+    """A request with its completions: one of them has to be called, once; later calls do nothing.
 
-    None of them blocks, and all may be called at any time, also when the connection is gone.
+    None of them blocks, and all may be called at any time, even when the connection is gone.
     """
 
-    __slots__ = ("body", "context", "refuse", "respond", "when_gone")
+    __slots__ = ("body", "context", "fail", "mute_ms", "refuse", "respond", "when_gone")
 
     def __init__(
         self,
@@ -43,13 +43,18 @@ class KafkaRequest:
         body: bytes,
         respond: Callable[[bytes], None],
         refuse: Callable[[str], None],
+        fail: Callable[[str], None] | None = None,
     ) -> None:
         self.context = context
         self.body = body
-        """What stands behind its header."""
+        """The bytes after the header."""
         self.respond = respond
-        """Answer with this body, in the version in which the request came."""
+        """Answer with this body, in the request's version."""
         self.refuse = refuse
-        """Close the connection, for a reason that the log tells."""
+        """Close the connection and log the reason."""
+        self.fail = refuse if fail is None else fail
+        """Report an internal error, which is not the client's fault; this closes the connection too."""
+        self.mute_ms = 0
+        """How long to stop reading from the connection after the answer, when the client has exceeded a quota."""
         self.when_gone: Callable[[], object] | None = None
-        """Called when the connection ends first, if somebody sets it: nobody waits for the answer any more."""
+        """If set, called when the connection ends before the answer."""

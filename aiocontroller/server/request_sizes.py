@@ -1,9 +1,8 @@
-"""How large a request of each API may be, known before it is collected.
+"""The largest allowed request of each API, checked before the request is received.
 
-What is answered here is decoded in one step of the loop, a megabyte in about a second, so the limits are small: no
-administrator's request comes near them.  Exceptions are AlterPartition, in which a broker that leads very many
-partitions tells of all of them at once (it may be large from a broker that is registered), and Produce, whose records
-nobody decodes.
+A request is decoded in one step of the loop, at about a second per megabyte, so the limits are small, but far above
+any admin request.  Exceptions are AlterPartition, in which a registered broker may report very many partitions at
+once, Produce, whose records are not decoded, and Envelope.
 """
 
 from __future__ import annotations
@@ -22,12 +21,15 @@ OF_BROKERS_BYTES = 64 * KIB
 ALTER_PARTITION_BYTES = 8 * MIB
 """From a registered broker: 300,000 partitions."""
 PRODUCE_BYTES = 16 * MIB
+ENVELOPE_BYTES = 16 * MIB
+"""An envelope is not decoded before its content's size is checked, so that the broker's connection can stay open."""
 FIXED_BYTES = 64 * KIB
-"""What holds a few numbers and a client id."""
+"""Requests with a few numbers and a client id."""
 
 _LARGEST: dict[int, int] = {
     ApiKey.ALTER_PARTITION: ALTER_PARTITION_BYTES,
     ApiKey.PRODUCE: PRODUCE_BYTES,
+    ApiKey.ENVELOPE: ENVELOPE_BYTES,
     ApiKey.CONTROLLED_SHUTDOWN: FIXED_BYTES,
     ApiKey.ALLOCATE_PRODUCER_IDS: FIXED_BYTES,
     ApiKey.API_VERSIONS: FIXED_BYTES,
@@ -35,9 +37,9 @@ _LARGEST: dict[int, int] = {
 
 
 def largest_request(api: int, start: bytes, broker_of: Callable[[bytes], int | None]) -> int:
-    """In bytes, by the first of them.
+    """The largest size in bytes of a request that starts with ``start``.
 
-    ``broker_of`` tells from the beginning of a body which registered broker it is from.
+    ``broker_of`` finds the registered broker that sent a request, from the start of its body.
     """
     limit = _LARGEST.get(api, ANSWERED_BYTES)
     if api != ApiKey.ALTER_PARTITION:

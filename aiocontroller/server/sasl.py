@@ -1,7 +1,7 @@
-"""The server's side of a login by SASL: PLAIN from the configuration, SCRAM from the znodes of users and tokens.
+"""The server side of SASL: PLAIN from the configuration, SCRAM from the znodes of users and tokens.
 
-A user that does not exist is challenged like one that does, and refused at the last step; Kafka refuses it at the
-first, which tells everybody which users there are.
+A nonexistent user is challenged like an existing one and refused at the last step; Kafka refuses it at the first,
+which reveals which users exist.
 """
 
 from __future__ import annotations
@@ -15,42 +15,53 @@ from aiocontroller.security import PLAIN, ListenerSecurity
 from aiocontroller.wire.scram import ScramCredential, ScramError, ScramServer
 
 FindCredential = Callable[[str, str], Awaitable[ScramCredential | None]]
-"""(user, mechanism) -> what is kept of the password."""
+"""(user, mechanism) -> the stored credential."""
 
 
 class TokenCredential(NamedTuple):
-    """What stands for a delegation token."""
+    """The credential of a delegation token."""
 
     credential: ScramCredential
     owner: str
-    """``User:alice``: who comes with it."""
+    """The token's owner, such as ``User:alice``."""
     expiry_timestamp_ms: int
 
 
 FindToken = Callable[[str, str], Awaitable[TokenCredential | None]]
-"""(token id, mechanism) -> what is kept of the token; None for one that is not there, or not any more."""
+"""(token id, mechanism) -> the token's credential; None if it does not exist or has expired."""
 MakeUp = Callable[[str, str], ScramCredential]
-"""The same of a user that does not exist."""
+"""(user, mechanism) -> a made-up credential for a nonexistent user."""
+LONGEST_MS = 1 << 42
+"""140 years.  Kafka's Java clients reckon in nanoseconds, of which 64 bits hold twice as many, and fail beyond."""
 REFUSED = "Authentication failed: invalid credentials"
-"""The same whether user or password is wrong: nobody learns which users there are."""
+"""The same for a wrong user and a wrong password, so that it does not reveal which users exist."""
 
 
 class SaslError(BadInputError):
-    """The login failed; the message is for whoever tried."""
+    """The login failed; the message is for the client."""
 
 
 class SaslLogin:
-    """Of one connection: ``choose`` a mechanism, then ``take`` tokens until there is a ``principal``."""
+    """A login on one connection: ``choose`` a mechanism, then ``take`` tokens until there is a ``principal``."""
 
     def __init__(
-        self, security: ListenerSecurity, find: FindCredential, find_token: FindToken, made_up: MakeUp, nonce: str
+        self,
+        security: ListenerSecurity,
+        find: FindCredential,
+        find_token: FindToken,
+        made_up: MakeUp,
+        nonce: str,
+        renews: SaslLogin | None = None,
     ) -> None:
+        """``renews``: the login that this one renews (KIP-368), with the same mechanism and principal."""
         self._security = security
+        self._former_mechanism = None if renews is None else renews._mechanism
+        self._former_principal = None if renews is None else renews.principal
         self._find = find
         self._find_token = find_token
         self._made_up = made_up
         self._nonce = nonce
-        self._mechanism = ""
+        self._mechanism: str = ""
         self._scram: ScramServer | None = None
         self._challenged = False
         self._token: TokenCredential | None = None
@@ -65,9 +76,22 @@ class SaslLogin:
         return bool(self._mechanism)
 
     @property
-    def expiry_timestamp_ms(self) -> int | None:
-        """When the token that was shown ends; None without one."""
-        return None if self._token is None else self._token.expiry_timestamp_ms
+    def is_renewal(self) -> bool:
+        return self._former_principal is not None
+
+    @property
+    def changes_mechanism(self) -> bool:
+        return self._former_mechanism not in (None, self._mechanism)
+
+    @property
+    def by_token(self) -> bool:
+        return self._token is not None
+
+    def lifetime_ms(self, wall_time_ms: int) -> int | None:
+        """The session's lifetime, limited by its token and ``connections.max.reauth.ms``; None: unlimited."""
+        limits = [] if self._token is None else [self._token.expiry_timestamp_ms - wall_time_ms]
+        limits += [ms for ms in (self._security.max_reauth_ms.get(self._mechanism, 0),) if ms > 0]
+        return max(0, min(*limits, LONGEST_MS)) if limits else None
 
     def choose(self, mechanism: str) -> bool:
         if mechanism not in self.mechanisms:
@@ -76,13 +100,21 @@ class SaslLogin:
         return True
 
     async def take(self, token: bytes) -> bytes:
-        """The answer to a token; SaslError when it is refused."""
+        """Returns the answer to a SASL token; SaslError when the login is refused."""
         if not self._mechanism or self.principal is not None:
             raise SaslError("Authentication failed: expected SaslHandshake first")
         try:
-            return self._plain(token) if self._mechanism == PLAIN else await self._scram_step(token)
+            answer = self._plain(token) if self._mechanism == PLAIN else await self._scram_step(token)
         except ScramError:
             raise SaslError(REFUSED) from None
+        self._check_renewal()
+        return answer
+
+    def _check_renewal(self) -> None:
+        former, found = self._former_principal, self.principal
+        if former is not None and found is not None and found != former:
+            self.principal = None
+            raise SaslError(f"Authentication failed: found {found} at a login again, expected {former}")
 
     def _plain(self, token: bytes) -> bytes:
         parts = token.split(b"\0")

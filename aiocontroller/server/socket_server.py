@@ -1,11 +1,11 @@
-"""Where brokers and clients find the controller (Kafka's ``SocketServer``): its connections, and what they share.
+"""The listeners for brokers and clients (Kafka's ``SocketServer``): their connections and shared resources.
 
-What they share is bounded.
- * Places: ``connection_quotas``.  Memory for what comes: ``memory_pool``; for answers that are not read: the connection
-   whose answers have waited for longest is closed when there is too much.
- * Time: in one turn of the loop, requests are begun for ``TURN_S`` and no longer, and at most ``TURN_REQUESTS``.  The
-   connections that have more take turns.  So whatever they send, the loop comes round to the rest of the program.
- * Every state of a connection has a deadline, and all are looked at once a second.
+The shared resources are bounded.
+ * Places: ``connection_quotas``.  Memory for requests: ``memory_pool``.  Memory for unread answers: when there are too
+   many, the connection whose answers have waited for longest is closed.
+ * Time: in one turn of the loop, requests are started for at most ``TURN_S``, and at most ``TURN_REQUESTS`` of them.
+   Connections with more requests take turns.  So they cannot starve the other tasks, whatever they send.
+ * Every state of a connection has a deadline, and all deadlines are checked once a second.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 
 import anyio.abc
-from aiozk import exc
 
+from aiocontroller.config import ConfigError
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import AioControllerError
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.net.complaints import Complaints
+from aiocontroller.property_values import is_ip_address
 from aiocontroller.security import ListenerSecurity
 from aiocontroller.server.admission import broker_of
 from aiocontroller.server.connection_quotas import ConnectionQuotas
@@ -44,6 +45,7 @@ from aiocontroller.wire.scram import (
 )
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from aiocontroller.zookeeper.delegation_tokens import DelegationTokens, token_hmac
+from aiocontroller.zookeeper.from_aiozk import exc
 from aiocontroller.zookeeper.paths import sanitize
 
 log = logging.getLogger(__name__)
@@ -53,19 +55,19 @@ TURN_REQUESTS = 64
 TURN_S = 0.001
 SWEEP_S = 1.0
 QUEUED_BYTES = 256 * 1024 * 1024
-"""``queued.max.request.bytes`` where it is not set."""
+"""Default of ``queued.max.request.bytes``."""
 MAX_USER_CHARACTERS = 1000
-"""Of the name in a login; nobody has a longer one, and ZooKeeper is not asked for it."""
+"""Longest user name in a login; longer ones are not looked up in ZooKeeper."""
 MUCH_BYTES = 32 * 1024 * 1024
 UNDER_PRESSURE_S = 5.0
-"""How long a frame may take to come while others wait for the memory that it holds."""
+"""How long a frame may take to arrive while other connections wait for its memory."""
 
 
 class SocketServer:
-    """Makes the protocol objects of its connections; ``tasks`` own what they start.
+    """Creates the protocol objects of connections; ``tasks`` own the tasks that they start.
 
-    ``descriptors``: how many connections there may be because of the operating system's limit.  ``return_memory`` is
-    called when much of it was used for requests and is free again.
+    ``descriptors``: the number of connections that the operating system's limit allows.  ``return_memory`` is called
+    when much memory was used for requests and is free again.
     """
 
     def __init__(
@@ -79,7 +81,7 @@ class SocketServer:
         self.tasks = tasks
         self.apis = KafkaApis(shell, tasks)
         self.connections: dict[KafkaChannel, None] = {}
-        """Those that are open, in the order in which they came."""
+        """Open connections, in order of arrival."""
         config = shell.config
         self.max_bytes = config.socket_request_max_bytes
         self.login_max_bytes = min(config.sasl_server_max_receive_size, self.max_bytes)
@@ -95,30 +97,35 @@ class SocketServer:
         self.quotas = ConnectionQuotas(
             (lambda: most) if descriptors is None else lambda: min(most, descriptors()),
             config.max_connections_per_ip,
-            config.max_connections_per_ip_overrides,
+            {ip: most for ip, most in config.max_connections_per_ip_overrides.items() if is_ip_address(ip)},
+            {
+                at.listener: config.of_listener(at.listener, "max.connections")
+                for at in config.listeners
+                if (at.listener.lower(), "max.connections") in config.listener_overrides
+            },
         )
         self._return_memory = return_memory
         self.complaints = Complaints(log, shell.world.clock)
         self.now = shell.world.clock.monotonic
 
         self._ready: deque[KafkaChannel] = deque()
-        """Have a request, and wait for their turn."""
+        """Connections that have a request and wait for their turn."""
         self._turn = False
         self._left = 0
         self._turn_ends_s = 0.0
         self._sweeping = False
         self._unread: OrderedDict[KafkaChannel, int] = OrderedDict()
-        """Bytes of answers that the client does not read, the oldest first."""
+        """Bytes of unread answers by connection, the oldest first."""
         self._unread_bytes = 0
         self._max_unread_bytes = config.aiocontroller_queued_max_response_bytes
         self._secret = b""
-        """For the salts of users that do not exist; drawn when it is needed."""
+        """Secret for the salts of nonexistent users; drawn when first needed."""
         self._count()
 
     # -- connections -----------------------------------------------------------------------------------------------
 
     def gate(self, at: Endpoint) -> ListenerGate:
-        """To our listener ``at``."""
+        """The gate of our listener ``at``."""
         tags = {"listener": at.listener}
         gauge = self.shell.metrics.gauge
         gauge("kafka.server", "socket-server-metrics", "connection-count", lambda: self._at(at), tags=tags)
@@ -127,7 +134,7 @@ class SocketServer:
     def connection(
         self, at: Endpoint = PLAIN_ENDPOINT, address: str = "", abort: Callable[[], object] = lambda: None
     ) -> KafkaChannel:
-        """For one that comes to our listener ``at``, whoever it is."""
+        """The protocol object of a new connection to our listener ``at``."""
         channel = KafkaChannel(self, at, address, abort)
         self.connections[channel] = None
         self.quotas.enter(channel)
@@ -136,26 +143,43 @@ class SocketServer:
             self.shell.world.clock.call_later(SWEEP_S, self._sweep)
         return channel
 
-    def refusal(self, address: str) -> str | None:
-        return self.quotas.refusal(address)
+    async def look_up_hosts(self) -> None:
+        """Resolve host names in ``max.connections.per.ip.overrides``; ConfigError for a host without an address.
+
+        The limit applies to each address of a host separately; an override for an address wins over one for a name.
+        """
+        for host, most in self.shell.config.max_connections_per_ip_overrides.items():
+            if is_ip_address(host):
+                continue
+            try:
+                found = await self.shell.world.network.addresses(host)
+            except OSError as error:
+                raise ConfigError(
+                    f"max.connections.per.ip.overrides: found {host} ({error}), expected a host that has an address"
+                ) from error
+            for address in found:
+                self.quotas.overrides.setdefault(address, most)
+
+    def refusal(self, address: str, listener: str = "") -> str | None:
+        return self.quotas.refusal(address, listener)
 
     def refused(self, address: str, at: Endpoint, why: str) -> None:
         self._refused.inc()
         self.complaints.warn("connections refused", "Refused a connection to %s from %s: %s", at.listener, address, why)
 
     def forget(self, channel: KafkaChannel) -> None:
-        """It is gone; idempotent."""
+        """The connection is gone; idempotent."""
         self.connections.pop(channel, None)
         self.quotas.leave(channel)
         self.answers_read(channel)
 
     def close(self) -> None:
-        """End the connections that exist; what was answered still leaves."""
+        """Close all connections after sending the answers already given."""
         for connection in list(self.connections):
             connection.close()
 
     def begin(self, channel: KafkaChannel) -> None:
-        """A request of it is under way."""
+        """A request has started."""
         self.quotas.begin(channel)
 
     def end(self, channel: KafkaChannel) -> None:
@@ -184,7 +208,7 @@ class SocketServer:
     # -- turns -----------------------------------------------------------------------------------------------------
 
     def may_work(self) -> bool:
-        """Whether one more request may be begun in this turn of the loop."""
+        """Whether one more request may start in this turn of the loop."""
         if not self._turn:
             self._begin_turn()
         elif self._left <= 0 or self.now() > self._turn_ends_s:
@@ -194,7 +218,7 @@ class SocketServer:
         return True
 
     def queue(self, channel: KafkaChannel) -> None:
-        """Let it go on when it is its turn."""
+        """Queue the connection for its turn."""
         self._ready.append(channel)
         if not self._turn:
             self._begin_turn()
@@ -216,7 +240,7 @@ class SocketServer:
     # -- memory ----------------------------------------------------------------------------------------------------
 
     def answers_unread(self, channel: KafkaChannel, size_bytes: int) -> None:
-        """What it was answered waits in memory for it to be read."""
+        """Answers are waiting in memory for the client to read them."""
         self._unread[channel] = size_bytes
         self._unread_bytes += size_bytes
         while self._unread_bytes > self._max_unread_bytes:
@@ -235,7 +259,7 @@ class SocketServer:
         self._unread_bytes -= self._unread.pop(channel, 0)
 
     def largest_request(self, api: int, start: bytes) -> int:
-        """In bytes, by its first ones; UnsupportedApiError when nobody answers it."""
+        """The request's largest size in bytes, from its first bytes; UnsupportedApiError if the API is not served."""
         if api not in self.apis.offered():
             raise UnsupportedApiError(api, -1, f"{api_name(api)} is not served here")
         return min(
@@ -247,18 +271,21 @@ class SocketServer:
 
     # -- logins ----------------------------------------------------------------------------------------------------
 
-    def login(self, security: ListenerSecurity) -> SaslLogin | None:
+    def login(self, security: ListenerSecurity, renews: SaslLogin | None = None) -> SaslLogin | None:
         if not security.mechanisms:
             return None
         random = self.shell.world.random
         nonce = f"{random.randrange(1 << 128):x}"
-        return SaslLogin(security, self._credential, self._token_credential, self._made_up_credential, nonce)
+        return SaslLogin(security, self._credential, self._token_credential, self._made_up_credential, nonce, renews)
 
-    def login_succeeded(self) -> None:
-        self._logins.inc()
+    def login_succeeded(self, *, again: bool) -> None:
+        self._logins[again].inc()
 
-    def login_failed(self, peer: str, why: Exception) -> None:
-        self._failed_logins.inc()
+    def session_has_ended(self) -> None:
+        self._ended_sessions.inc()
+
+    def login_failed(self, peer: str, why: Exception, *, again: bool) -> None:
+        self._failed_logins[again].inc()
         self.complaints.warn("logins refused", "Login from %s refused: %s", peer, why)
 
     async def _credential(self, user: str, mechanism: str) -> ScramCredential | None:
@@ -272,7 +299,7 @@ class SocketServer:
             return None
 
     async def _token_credential(self, token_id: str, mechanism: str) -> TokenCredential | None:
-        """As brokers make it when they hear of the token: its password is the HMAC in base64."""
+        """The token's credential, derived as brokers do: the password is the HMAC in base64."""
         config = self.shell.config
         secret_key = config.delegation_token_secret_key or config.delegation_token_master_key
         if secret_key is None:
@@ -301,15 +328,23 @@ class SocketServer:
             self._secret = self.shell.world.random.randrange(1 << 256).to_bytes(32, "big")
         return made_up_credential(self._secret, mechanism, user)
 
-    # -- what others see -------------------------------------------------------------------------------------------
+    # -- metrics ---------------------------------------------------------------------------------------------------
 
     def _count(self) -> None:
-        """By Kafka's names where Kafka has them."""
+        """Register metrics, with Kafka's names where they exist."""
         metrics = self.shell.metrics
         self._refused = metrics.counter("aiocontroller", "SocketServer", "RefusedConnections")
         self._expired = metrics.counter("kafka.network", "SocketServer", "ExpiredConnectionsKilled")
-        self._logins = metrics.counter("kafka.server", "socket-server-metrics", "successful-authentication")
-        self._failed_logins = metrics.counter("kafka.server", "socket-server-metrics", "failed-authentication")
+        self._logins, self._failed_logins = (
+            [
+                metrics.counter("kafka.server", "socket-server-metrics", f"{how}-{what}")
+                for what in ("authentication", "reauthentication")
+            ]
+            for how in ("successful", "failed")
+        )
+        self._ended_sessions = metrics.counter(
+            "kafka.server", "socket-server-metrics", "expired-connections-killed-count"
+        )
         for name, source in {
             "MemoryPoolUsed": lambda: self.memory.used_bytes,
             "MemoryPoolAvailable": lambda: self.memory.size_bytes - self.memory.used_bytes,
@@ -334,7 +369,7 @@ class ListenerGate:
         self._endpoint = at
 
     def enter(self, address: str, abort: Callable[[], object]) -> KafkaChannel | None:
-        why = self._server.refusal(address)
+        why = self._server.refusal(address, self._endpoint.listener)
         if why is not None:
             self._server.refused(address, self._endpoint, why)
             return None

@@ -31,7 +31,7 @@ def only_apis(items: list[pytest.Item]) -> frozenset[int] | None:
     return None if None in apis else frozenset(apis)
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="package")
 async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
     """Before the takeover."""
     missing = kafka_missing() or (None if shutil.which("openssl") else "no openssl to make certificates with")
@@ -50,7 +50,7 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage
         await stage.stop()
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="package")
 async def verdict(stage: Stage, request: pytest.FixtureRequest) -> Verdict:
     """The whole table, played and judged; the stage is ours afterwards."""
     short = is_short(request.config)
@@ -63,7 +63,7 @@ async def verdict(stage: Stage, request: pytest.FixtureRequest) -> Verdict:
     return found
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="package", loop_scope="package")
 async def office(stage: Stage, request: pytest.FixtureRequest) -> Stage:
     """After the takeover, and after the table where that is played too."""
     if any("verdict" in getattr(item, "fixturenames", ()) for item in request.session.items):

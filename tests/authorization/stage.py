@@ -249,8 +249,13 @@ class Stage:
 
     def holder_and_brokers(self) -> tuple[bytes | None, list[str]]:
         """What ``/controller`` says, None without one; and the ids of the brokers that are registered."""
+        from kazoo.exceptions import NoNodeError
+
         with zookeeper(self.zookeeper.address) as client:
-            holder = client.get("/controller")[0] if client.exists("/controller") else None
+            try:
+                holder: bytes | None = client.get("/controller")[0]
+            except NoNodeError:
+                holder = None
             return holder, client.get_children("/brokers/ids")
 
     @property

@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.authorization,
     pytest.mark.kafka,
     pytest.mark.timeout(1200),  # the first of them plays the whole table
-    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.asyncio(loop_scope="package"),
 ]
 
 

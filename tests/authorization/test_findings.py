@@ -35,7 +35,7 @@ pytestmark = [
     pytest.mark.authorization,
     pytest.mark.kafka,
     pytest.mark.timeout(1200),
-    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.asyncio(loop_scope="package"),
 ]
 CLUSTER_AUTHORIZATION_FAILED = 31
 DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = 64
@@ -173,7 +173,7 @@ async def test_user_with_a_prefix_creates_topics_through_the_controller(office: 
 # -- finding 8: a process that was refused, and a vacancy --------------------------------------------------------------
 
 
-@pytest_asyncio.fixture(loop_scope="session")
+@pytest_asyncio.fixture(loop_scope="package")
 async def brokers(tmp_path: Path, stage: Stage) -> AsyncIterator[Stage]:
     """A stage of its own, whose brokers may be killed; ``stage`` is for the reasons to skip."""
     own = Stage(tmp_path)

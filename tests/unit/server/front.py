@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -14,17 +14,19 @@ import pytest
 
 from aiocontroller.authorizer.authorizer import AllowAll
 from aiocontroller.config import Config
+from aiocontroller.controller.cluster_settings import ClusterSettings
 from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.controller.refused_brokers import RefusedBrokers
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import Broker, Endpoint, LeaderAndIsr, ReplicaAssignment
+from aiocontroller.core.mutation_quotas import UNBOUNDED, MutationQuota
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.simulated import SimulatedNetwork, simulated_world
 from aiocontroller.security import Security
 from aiocontroller.server.socket_server import PLAIN_ENDPOINT, SocketServer
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.frames import FrameReader, decode_response_header, request_frame
-from aiocontroller.zookeeper.znode_json import BadZNode
+from aiocontroller.zookeeper.kafka_zk_client import EntityConfigs
 
 TOPIC_ID = bytes(range(16))
 
@@ -78,13 +80,28 @@ class Upstream(asyncio.Protocol):
 
 
 class _NoBrokers:
-    """A ZooKeeper that knows of no broker, nor of their settings."""
+    """A ZooKeeper that knows of no broker, and of one setting of all of them."""
 
-    async def get_all_brokers_in_cluster(self, *, watch: bool) -> tuple[list[Broker], list[BadZNode]]:
-        return [], []
+    async def get_broker_configs(self, brokers: Sequence[str]) -> EntityConfigs:
+        configs = EntityConfigs()
+        configs.update({broker: {"log.retention.ms": "77"} for broker in brokers})
+        return configs
 
-    async def get_broker_default_config(self) -> dict[str, str]:
-        return {"log.retention.ms": "77"}
+
+class Quotas:
+    """What ``MutationQuotas`` finds for everybody."""
+
+    def __init__(self) -> None:
+        self.found: MutationQuota = UNBOUNDED
+        self.asked: list[tuple[str, str | None, bool]] = []
+        """(principal, client id, strict)."""
+
+    async def quota_for(self, principal: str, client_id: str | None, *, strict: bool) -> MutationQuota:
+        self.asked.append((principal, client_id, strict))
+        return self.found
+
+    def throttled(self) -> None:
+        pass
 
 
 class Front:
@@ -96,6 +113,7 @@ class Front:
         self.queue = EventQueue(self.world.clock)
         self.context = ControllerContext(3, 3)
         self.context.loaded = True
+        self.quotas = Quotas()
         shell: Any = SimpleNamespace(
             id=1_000_001,
             world=self.world,
@@ -104,13 +122,18 @@ class Front:
             channels=SimpleNamespace(),
             endpoint_of=lambda broker: broker.endpoints[0],
             config=Config(),
+            policy=Config(),
+            settings=ClusterSettings(Config(), Metrics()),
             metrics=Metrics(),
             security=Security(Config()),
             authorizer=AllowAll(),
             own_entry=self.own_entry,
+            own_endpoints=lambda: (PLAIN_ENDPOINT,),
             refused_brokers=RefusedBrokers(self.world.clock, Metrics()),
             zk=_NoBrokers(),
+            mutation_quotas=self.quotas,
         )
+        shell.settings.heard({}, no_brokers=True)
         self.shell = shell
         self.listener = SocketServer(shell, tasks)
         self.upstreams: list[Upstream] = []

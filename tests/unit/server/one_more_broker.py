@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from aiocontroller.authorizer.authorizer import AclOperation, ResourceType
+from aiocontroller.config import load_config
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Broker, Endpoint
-from aiocontroller.server import topic_creation
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
 from tests.unit.server.front import Front, settle
@@ -31,21 +29,17 @@ NOT_FOUND = KafkaErrorCode.COORDINATOR_NOT_AVAILABLE
 async def front(**settings: str) -> AsyncIterator[Front]:
     """Brokers 1 (with a rack) and 2, topic orders with partitions led by 1, 2 and the dead 3."""
 
-    async def broker_settings(shell: Any, defaults: Mapping[str, str]) -> Mapping[str, str]:
-        return {**defaults, "auto.create.topics.enable": "true", **settings}
-
     async def cluster_id() -> str:
         return "abc"
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(topic_creation, "broker_settings", broker_settings)
-        async with any_front() as it:
-            it.shell.zk = SimpleNamespace(get_cluster_id=cluster_id)
-            for number, rack in ((1, "r1"), (2, None)):
-                at = (Endpoint("PLAINTEXT", f"b{number}", 9092), Endpoint("OTHER", f"other{number}", 9099))
-                it.context.add_brokers([Broker(number, 7, at, rack)])
-            it.topic("orders", 1, 2, 3)
-            yield it
+    async with any_front() as it:
+        it.shell.zk = SimpleNamespace(get_cluster_id=cluster_id)
+        it.shell.policy, _ = load_config(overrides=settings)
+        for number, rack in ((1, "r1"), (2, None)):
+            at = (Endpoint("PLAINTEXT", f"b{number}", 9092), Endpoint("OTHER", f"other{number}", 9099))
+            it.context.add_brokers([Broker(number, 7, at, rack)])
+        it.topic("orders", 1, 2, 3)
+        yield it
 
 
 async def ask(it: Front, api: ApiKey, version: int, **fields: Any) -> Any:

@@ -11,9 +11,8 @@ from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.server.controller_apis import SERVED
 from aiocontroller.wire import admin_messages as wire
-from aiocontroller.wire import cold
+from aiocontroller.wire import cold, elect_leaders, reassignments
 from aiocontroller.wire.apis import ApiKey
-from aiocontroller.wire.errors import FrameError
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 NOT_CONTROLLER = KafkaErrorCode.NOT_CONTROLLER
@@ -31,74 +30,86 @@ def ask(api: ApiKey, version: int, body: bytes) -> tuple[Any, list[bytes]]:
 @pytest.mark.parametrize("version", range(3))
 def test_elections_there_and_back(version: int) -> None:
     kind = 1 if version else 0
-    event, answers = ask(ApiKey.ELECT_LEADERS, version, wire.encode_elect_leaders_request(version, (A0, A1), kind))
+    event, answers = ask(
+        ApiKey.ELECT_LEADERS, version, elect_leaders.encode_elect_leaders_request(version, (A0, A1), kind)
+    )
     assert isinstance(event, ev.ReplicaLeaderElection)
     assert (event.partitions, event.election_type) == ((A0, A1), ev.ElectionType(kind))
     results = {A0: (KafkaErrorCode.NONE, ""), A1: (KafkaErrorCode.ELECTION_NOT_NEEDED, "as it is")}
     event.reply.answer(results)
-    assert wire.decode_elect_leaders_response(version, answers[0]) == wire.ElectLeadersResponse(0, results)
+    assert elect_leaders.decode_elect_leaders_response(version, answers[0]) == elect_leaders.ElectLeadersResponse(
+        0, results
+    )
 
 
 @pytest.mark.parametrize("version", range(3))
 def test_elections_that_are_preempted_are_refused_for_each_partition(version: int) -> None:
-    event, answers = ask(ApiKey.ELECT_LEADERS, version, wire.encode_elect_leaders_request(version, (A0, A1)))
+    event, answers = ask(ApiKey.ELECT_LEADERS, version, elect_leaders.encode_elect_leaders_request(version, (A0, A1)))
     event.preempt()
-    got = wire.decode_elect_leaders_response(version, answers[0])
-    assert got == wire.ElectLeadersResponse(0, {A0: (NOT_CONTROLLER, ""), A1: (NOT_CONTROLLER, "")})
+    got = elect_leaders.decode_elect_leaders_response(version, answers[0])
+    assert got == elect_leaders.ElectLeadersResponse(0, {A0: (NOT_CONTROLLER, ""), A1: (NOT_CONTROLLER, "")})
 
 
 @pytest.mark.parametrize("version", range(3))
 def test_elections_of_all_that_are_preempted_are_refused_as_a_whole(version: int) -> None:
-    event, answers = ask(ApiKey.ELECT_LEADERS, version, wire.encode_elect_leaders_request(version, None))
+    event, answers = ask(ApiKey.ELECT_LEADERS, version, elect_leaders.encode_elect_leaders_request(version, None))
     assert event.partitions is None
     event.preempt()
-    got = wire.decode_elect_leaders_response(version, answers[0])
-    assert got == wire.ElectLeadersResponse(NOT_CONTROLLER if version else 0, {})
+    got = elect_leaders.decode_elect_leaders_response(version, answers[0])
+    assert got == elect_leaders.ElectLeadersResponse(NOT_CONTROLLER if version else 0, {})
 
 
-def test_election_of_an_unknown_kind_is_no_request() -> None:
-    with pytest.raises(FrameError, match="found election type 7, expected 0 or 1"):
-        ask(ApiKey.ELECT_LEADERS, 2, wire.encode_elect_leaders_request(2, None, 7))
+@pytest.mark.parametrize("partitions", [None, (A0,)])
+def test_election_of_an_unknown_kind_elects_nobody(partitions: tuple[TopicPartition, ...] | None) -> None:
+    """A broker's handler fails over it, and answers so."""
+    event, answers = ask(ApiKey.ELECT_LEADERS, 2, elect_leaders.encode_elect_leaders_request(2, partitions, 7))
+    assert isinstance(event, ev.ReplicaLeaderElection)
+    assert event.partitions == ()
+    event.reply.answer({})
+    got = elect_leaders.decode_elect_leaders_response(2, answers[0])
+    assert got == elect_leaders.ElectLeadersResponse(-1, {A0: (-1, "")} if partitions else {})
 
 
 def test_reassignments_there_and_back() -> None:
     targets = {A0: (2, 3), A1: None}
-    body = wire.encode_alter_partition_reassignments_request(0, targets)
+    body = reassignments.encode_alter_partition_reassignments_request(0, targets)
     event, answers = ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, body)
     assert isinstance(event, ev.ApiPartitionReassignment)
     assert event.targets == targets
     results = {A0: (KafkaErrorCode.NONE, ""), A1: (KafkaErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "none")}
     event.reply.answer(results)
-    got = wire.decode_alter_partition_reassignments_response(0, answers[0])
-    assert got == wire.AlterPartitionReassignmentsResponse(0, "", results)
+    got = reassignments.decode_alter_partition_reassignments_response(0, answers[0])
+    assert got == reassignments.AlterPartitionReassignmentsResponse(0, "", results)
 
 
 def test_reassignments_that_are_preempted_are_refused_as_a_whole() -> None:
     event, answers = ask(
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, wire.encode_alter_partition_reassignments_request(0, {A0: (1,)})
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        0,
+        reassignments.encode_alter_partition_reassignments_request(0, {A0: (1,)}),
     )
     event.preempt()
-    got = wire.decode_alter_partition_reassignments_response(0, answers[0])
+    got = reassignments.decode_alter_partition_reassignments_response(0, answers[0])
     assert (got.error_code, got.results) == (NOT_CONTROLLER, {})
 
 
 @pytest.mark.parametrize("partitions", [None, (), (A0,)])
 def test_listing_there_and_back(partitions: tuple[TopicPartition, ...] | None) -> None:
-    body = wire.encode_list_partition_reassignments_request(0, partitions)
+    body = reassignments.encode_list_partition_reassignments_request(0, partitions)
     event, answers = ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, body)
     assert isinstance(event, ev.ListPartitionReassignments)
     assert event.partitions == partitions
     under_way = {A0: ReplicaAssignment((3, 1), (3,), (1,))}
     event.reply.answer(under_way)
-    assert wire.decode_list_partition_reassignments_response(0, answers[0]).under_way == under_way
+    assert reassignments.decode_list_partition_reassignments_response(0, answers[0]).under_way == under_way
 
 
 def test_listing_that_is_preempted_is_refused() -> None:
     event, answers = ask(
-        ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, wire.encode_list_partition_reassignments_request(0, None)
+        ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, reassignments.encode_list_partition_reassignments_request(0, None)
     )
     event.preempt()
-    assert wire.decode_list_partition_reassignments_response(0, answers[0]).error_code == NOT_CONTROLLER
+    assert reassignments.decode_list_partition_reassignments_response(0, answers[0]).error_code == NOT_CONTROLLER
 
 
 @pytest.mark.parametrize("version", range(2))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from aiocontroller.server.client_quota_apis import DEFAULT, EXACT, SPECIFIED, quota_filter
+from aiocontroller.server import client_quota_apis
+from aiocontroller.server.client_quota_apis import DEFAULT, EXACT, SPECIFIED, _quotas, quota_filter
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.topic_rules import TopicError
@@ -64,6 +67,43 @@ def test_filters_that_mean_nothing(components: list[SimpleNamespace], code: int)
     assert caught.value.code == code
 
 
+class Quotas:
+    """The quotas of users, and of users' clients, by znode name."""
+
+    OF_USERS: Mapping[str, Mapping[str, str]] = {
+        "u": {"producer_byte_rate": "1"},
+        "v": {"producer_byte_rate": "2"},
+    }
+    OF_CLIENTS: Mapping[str, Mapping[str, str]] = {"u/clients/c": {"producer_byte_rate": "3"}}
+
+    async def get_entity_configs(self, entity_type: str, name: str) -> Mapping[str, str]:
+        return {**self.OF_USERS, **self.OF_CLIENTS}.get(name, {})
+
+    async def get_all_entity_configs(self, entity_type: str) -> Mapping[str, Mapping[str, str]]:
+        return self.OF_USERS if entity_type == "users" else {}
+
+    async def get_all_user_client_configs(self) -> Mapping[str, Mapping[str, str]]:
+        return self.OF_CLIENTS
+
+
+@pytest.mark.parametrize(
+    "components, strict, rates",
+    [
+        ([component("user", EXACT, "u")], False, [1, 3]),
+        ([component("user", EXACT, "u")], True, [1]),
+        ([component("user", EXACT, "u"), component("client-id", EXACT, "c")], False, [3]),
+        ([component("user", EXACT, "u"), component("client-id", SPECIFIED)], True, [3]),
+        ([component("client-id", SPECIFIED)], False, [3]),
+        ([], False, [1, 2, 3]),
+    ],
+)
+async def test_quotas_that_a_filter_finds(components: list[SimpleNamespace], strict: bool, rates: list[int]) -> None:
+    """A user's quotas are asked for by name; without a word of clients, those of the user's clients are found too."""
+    wanted = quota_filter(components, strict=strict)
+    found = [quotas async for _, quotas in _quotas(cast(Any, Quotas()), wanted)]
+    assert [quotas["producer_byte_rate"] for quotas in found] == rates
+
+
 class _Nobody:
     def authorize(self, *asked: object) -> bool:
         return False
@@ -89,3 +129,21 @@ async def test_who_may_not_is_told_so() -> None:
             answer = cold.decode_response(api, 0, client.answer(api, 0))
             told = [getattr(answer, "error_code", 31), *(e.error_code for e in getattr(answer, "entries", ()) or ())]
             assert set(told) == {31}, api
+
+
+@virtual_time
+async def test_users_without_credentials_are_not_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user who has quotas alone is no SCRAM user."""
+    scram = "salt=c2FsdA==,stored_key=a2V5,server_key=a2V5,iterations=4096"
+
+    class Users(Quotas):
+        OF_USERS: Mapping[str, Mapping[str, str]] = {"u": {"producer_byte_rate": "1"}, "v": {"SCRAM-SHA-256": scram}}
+
+    monkeypatch.setattr(client_quota_apis, "AdminZkClient", lambda zk: Users())
+    async with front() as it:
+        client = await it.connect()
+        api = ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
+        client.request(api, 0, cold.encode_request(api, 0, cold.request(api, 0, users=None)))
+        await settle()
+        answer = cold.decode_response(api, 0, client.answer(api, 0))
+        assert [(result.user, result.error_code) for result in answer.results] == [("v", 0)]

@@ -13,6 +13,7 @@ from aiocontroller.server import cluster_reader
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.kafka_zk_client import TopicAssignments
+from aiocontroller.zookeeper.znode_json import BadZNode
 from aiocontroller.zookeeper.znodes import SOFTWARE, ControllerZNode
 from tests.unit.server.front import TOPIC_ID, settle
 from tests.unit.server.one_more_broker import (
@@ -123,6 +124,20 @@ async def test_standing_by_a_controller_without_an_address_is_no_node(address: s
 
     async with front() as it:
         it.shell.zk = InOffice()
+        it.shell.channels = None
+        answer = await metadata(it, 9)
+        assert (answer.controller_id, [b.node_id for b in answer.brokers]) == (-1, [1])
+
+
+@pytest.mark.parametrize("holder", [None, BadZNode("/controller", "{", "JSON"), ControllerZNode(US, 1, 0, 1)])
+@virtual_time
+async def test_out_of_office_there_is_no_controller_where_zookeeper_names_none_or_ourselves(holder: Any) -> None:
+    class Vacant(Znodes):
+        async def get_controller(self, *, watch: bool) -> Any:
+            return holder
+
+    async with front() as it:
+        it.shell.zk = Vacant()
         it.shell.channels = None
         answer = await metadata(it, 9)
         assert (answer.controller_id, [b.node_id for b in answer.brokers]) == (-1, [1])

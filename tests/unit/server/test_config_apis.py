@@ -101,7 +101,7 @@ async def test_who_may_set_nothing_is_not_told_what_could_be_set() -> None:
     (result,) = (
         await _asked(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, _Nobody(), resources=[{**US, "configs": [config]}])
     ).responses
-    assert result.error_code == 31
+    assert (result.error_code, result.error_message) == (31, None)
 
 
 @virtual_time

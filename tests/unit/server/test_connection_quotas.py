@@ -6,22 +6,22 @@ from aiocontroller.server.connection_quotas import ConnectionQuotas
 
 
 class Connection:
-    def __init__(self, address: str, name: str, gone: list[str]) -> None:
-        self.address, self.name, self._gone = address, name, gone
+    def __init__(self, address: str, name: str, gone: list[str], listener: str = "") -> None:
+        self.address, self.name, self._gone, self.listener = address, name, gone, listener
 
     def evict(self) -> None:
         self._gone.append(self.name)
 
 
 class House:
-    def __init__(self, places: int) -> None:
+    def __init__(self, places: int, **per_listener: int) -> None:
         self.places = places
         self.gone: list[str] = []
-        self.quotas = ConnectionQuotas(lambda: self.places)
+        self.quotas = ConnectionQuotas(lambda: self.places, per_listener=per_listener)
 
-    def come(self, address: str, name: str) -> Connection:
-        assert self.quotas.refusal(address) is None
-        connection = Connection(address, name, self.gone)
+    def come(self, address: str, name: str, listener: str = "") -> Connection:
+        assert self.quotas.refusal(address, listener) is None
+        connection = Connection(address, name, self.gone, listener)
         self.quotas.enter(connection)
         return connection
 
@@ -95,3 +95,54 @@ def test_limit_of_an_address() -> None:
     assert quotas.refusal("b") is not None
     assert quotas.refusal("c") is not None
     assert quotas.refusal("d") is None
+
+
+# -- limits of listeners -----------------------------------------------------------------------------------------------
+
+
+def test_a_listener_makes_room_among_its_own_connections() -> None:
+    house = House(10, INTERNAL=2)
+    for number in range(3):
+        house.come("crowd", f"outside {number}", "EXTERNAL")
+    house.come("a", "first", "INTERNAL")
+    second = house.come("a", "second", "INTERNAL")
+    house.ask(second)
+    house.come("b", "third", "INTERNAL")
+    assert house.gone == ["first"]
+    house.come("crowd", "outside 3", "EXTERNAL")  # this listener has no limit of its own
+    assert house.gone == ["first"]
+    assert len(house.quotas) == 6
+
+
+def test_connections_of_a_listener_that_have_ended_take_no_place_there() -> None:
+    house = House(10, INTERNAL=1)
+    for number in range(3):
+        house.quotas.leave(house.come("a", str(number), "INTERNAL"))
+    house.come("a", "last", "INTERNAL")
+    assert house.gone == []
+    assert len(house.quotas) == 1
+
+
+def test_the_limit_of_all_holds_on_a_listener_with_a_limit_too() -> None:
+    house = House(2, INTERNAL=5)
+    for number in range(3):
+        house.come("a", str(number), "INTERNAL")
+    assert house.gone == ["0"]
+    house.come("b", "3", "EXTERNAL")
+    assert house.gone == ["0", "1"]
+
+
+def test_a_listener_without_a_place_refuses() -> None:
+    quotas = ConnectionQuotas(lambda: 10, per_listener={"INTERNAL": 0})
+    assert quotas.refusal("a", "INTERNAL") == "all 0 places of listener INTERNAL are taken"
+    assert quotas.refusal("a", "EXTERNAL") is None
+
+
+def test_silent_crowd_of_addresses_puts_out_nobody_who_has_asked() -> None:
+    """Brokers have one connection each, and were there first."""
+    house = House(3)
+    for number in range(2):
+        house.ask(house.come(f"broker {number}", f"broker {number}"))
+    for number in range(10):
+        house.come(f"client {number}", f"client {number}")
+    assert house.gone == [f"client {number}" for number in range(9)]

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from aiocontroller.core.ids import TopicPartition
-from aiocontroller.wire import admin_messages as wire
+from aiocontroller.wire import elect_leaders, reassignments
 from aiocontroller.wire.apis import ApiKey
 from tests.unit.server.front import front, settle
 from tests.virtual_time import virtual_time
@@ -16,7 +16,7 @@ from tests.virtual_time import virtual_time
 @virtual_time
 async def test_request_that_names_too_much_costs_its_connection() -> None:
     """Before anybody works on it; so many names fit into the bytes that a request may have."""
-    body = wire.encode_elect_leaders_request(0, [TopicPartition("t", n) for n in range(50_001)])
+    body = elect_leaders.encode_elect_leaders_request(0, [TopicPartition("t", n) for n in range(50_001)])
     async with front() as it:
         client = await it.connect()
         client.request(ApiKey.ELECT_LEADERS, 0, body)
@@ -24,7 +24,7 @@ async def test_request_that_names_too_much_costs_its_connection() -> None:
         assert client.closed
         assert len(it.queue) == 0
         other = await it.connect()
-        other.request(ApiKey.ELECT_LEADERS, 0, wire.encode_elect_leaders_request(0, [TopicPartition("t", 0)]))
+        other.request(ApiKey.ELECT_LEADERS, 0, elect_leaders.encode_elect_leaders_request(0, [TopicPartition("t", 0)]))
         await settle()
         assert len(it.queue) == 1
 
@@ -37,7 +37,7 @@ async def test_answer_that_cannot_be_made_fails_no_handler(
     async with front() as it:
         client = await it.connect()
         client.request(
-            ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, wire.encode_list_partition_reassignments_request(0, None)
+            ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, reassignments.encode_list_partition_reassignments_request(0, None)
         )
         await settle()
         event = (await it.queue.get()).event

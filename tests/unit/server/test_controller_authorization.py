@@ -16,7 +16,7 @@ from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import TopicResult
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
-from aiocontroller.wire import admin_messages, cold
+from aiocontroller.wire import cold, elect_leaders
 from aiocontroller.wire.apis import ApiKey
 from tests.unit.server.front import Client, Front, front, settle
 from tests.virtual_time import virtual_time
@@ -95,10 +95,10 @@ async def test_permission_on_the_cluster(api: ApiKey, version: int, operation: A
 async def test_refused_election_is_told_for_each_partition_too() -> None:
     async with guarded() as it:
         client = await it.connect()
-        body = admin_messages.encode_elect_leaders_request(2, [TopicPartition("t", 0), TopicPartition("t", 1)])
+        body = elect_leaders.encode_elect_leaders_request(2, [TopicPartition("t", 0), TopicPartition("t", 1)])
         client.request(ApiKey.ELECT_LEADERS, 2, body)
         await settle()
-        answer = admin_messages.decode_elect_leaders_response(2, client.answer(ApiKey.ELECT_LEADERS, 2))
+        answer = elect_leaders.decode_elect_leaders_response(2, client.answer(ApiKey.ELECT_LEADERS, 2))
         assert answer.error_code == E.CLUSTER_AUTHORIZATION_FAILED
         assert {code for code, _ in answer.results.values()} == {E.CLUSTER_AUTHORIZATION_FAILED}
         assert len(answer.results) == 2
@@ -168,13 +168,16 @@ async def test_configuration_of_what_was_created_is_told_to_those_who_may_see_it
 
 
 @virtual_time
-async def test_configurations_of_very_many_topics_are_not_told() -> None:
+async def test_configurations_of_very_many_topics_are_told() -> None:
     async with guarded((CLUSTER, [Op.CREATE]), (topic("*"), [Op.DESCRIBE_CONFIGS])) as it:
         names = [f"t{n}" for n in range(101)]
         client = await create(it, *names)
         (await it.event()).reply.answer(dict.fromkeys(names, TopicResult(0, partitions=2, replication_factor=1)))
         await settle()
-        assert set(created(client).values()) == {(0, E.TOPIC_AUTHORIZATION_FAILED, 2)}
+        assert set(created(client).values()) == {(0, 0, 2)}
+        configs = [t.configs for t in told(client, ApiKey.CREATE_TOPICS, 7).topics]
+        assert len(configs[0]) > 30
+        assert all(each == configs[0] for each in configs)
 
 
 @virtual_time
@@ -244,7 +247,7 @@ async def test_delete_by_id_tells_the_name_to_those_who_may_describe() -> None:
 @virtual_time
 async def test_deletion_that_is_disabled_is_disabled_for_all(version: int, code: KafkaErrorCode) -> None:
     async with guarded() as it:
-        it.shell.config = msgspec.structs.replace(it.shell.config, delete_topic_enable=False)
+        it.shell.policy = msgspec.structs.replace(it.shell.policy, delete_topic_enable=False)
         client = await asked(it, ApiKey.DELETE_TOPICS, version, topic_names=["mine"], timeout=1000)
         assert [r.error_code for r in told(client, ApiKey.DELETE_TOPICS, version).responses] == [code]
 

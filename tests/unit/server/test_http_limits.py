@@ -14,7 +14,7 @@ import uvloop
 
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.real import real_world
-from aiocontroller.server.http import TOKEN_HEADER, HttpServer, Limits, serve
+from aiocontroller.server.http import TOKEN_HEADER, Command, HttpServer, Limits, serve
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
@@ -38,7 +38,7 @@ async def command(body: bytes) -> Mapping[str, Any]:
 
 
 @asynccontextmanager
-async def serving(status: Mapping[str, Any] | None = None) -> AsyncIterator[HttpServer]:
+async def serving(status: Mapping[str, Any] | None = None, command: Command = command) -> AsyncIterator[HttpServer]:
     server = await serve(
         real_world(),
         "127.0.0.1",
@@ -200,6 +200,36 @@ def test_connections_that_say_nothing_keep_nobody_out(run: Callable[[Coroutine[A
                         assert await reader.read() == b""
                     except OSError:
                         pass
+                await gone(writer)
+
+    run(main())
+
+
+def test_connections_that_were_answered_make_room_before_one_that_waits_for_its_answer(
+    run: Callable[[Coroutine[Any, Any, None]], None],
+) -> None:
+    """Clients that pool connections keep them open for a next request."""
+
+    async def main() -> None:
+        begun, released = asyncio.Event(), asyncio.Event()
+
+        async def takes_long(body: bytes) -> Mapping[str, Any]:
+            begun.set()
+            await released.wait()
+            return {"released": True}
+
+        async with serving(command=takes_long) as server:
+            asked = asyncio.create_task(answer_to(server.port, post(b"{}"), within_s=30))
+            await begun.wait()
+            kept = []
+            for _ in range(LIMITS.max_connections):
+                reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+                writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+                kept.append(writer)
+            released.set()
+            assert b'{"released":true}' in await asked
+            for writer in kept:
                 await gone(writer)
 
     run(main())

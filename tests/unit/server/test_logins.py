@@ -21,7 +21,7 @@ from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.security import Security, authorizer_of
 from aiocontroller.server.controller_apis import SERVED
-from aiocontroller.wire import admin_messages, cold, messages, sasl_messages
+from aiocontroller.wire import cold, elect_leaders, messages, sasl_messages
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.frames import encode_request_header
 from aiocontroller.wire.scram import ScramClient, ScramCredential, credential, salt_password
@@ -134,7 +134,7 @@ async def test_after_the_login_everything_is_as_on_an_open_listener() -> None:
     async with front(SECURE) as it:
         client = await it.connect()
         assert await log_in(it, client, "alice", "alice-secret") == 0
-        client.request(ApiKey.ELECT_LEADERS, 2, admin_messages.encode_elect_leaders_request(2, None))
+        client.request(ApiKey.ELECT_LEADERS, 2, elect_leaders.encode_elect_leaders_request(2, None))
         await settle()
         assert isinstance(await it.event(), ev.ReplicaLeaderElection)  # there is no authorizer
 
@@ -256,8 +256,10 @@ TOKEN_ID = "a-token_0123456789abcd"
 
 
 @asynccontextmanager
-async def front_with_token(monkeypatch: pytest.MonkeyPatch, lives_ms: int = 60_000) -> AsyncIterator[Front]:
-    async with front(SECURE, **ADMIN, **{"delegation.token.secret.key": TOKEN_KEY}) as it:
+async def front_with_token(
+    monkeypatch: pytest.MonkeyPatch, lives_ms: int = 60_000, **more: str
+) -> AsyncIterator[Front]:
+    async with front(SECURE, **ADMIN, **{"delegation.token.secret.key": TOKEN_KEY}, **more) as it:
         ends_ms = it.listener.wall_time_ms() + lives_ms
         token = DelegationToken(TOKEN_ID, "User:alice", "User:broker", (), 0, ends_ms + 1000, ends_ms)
 

@@ -11,7 +11,8 @@ from aiocontroller.core import events as ev
 from aiocontroller.core.alter_partition import AlterPartitionResult
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
-from aiocontroller.wire import admin_messages, alter_partition, cold, messages
+from aiocontroller.server.request import KafkaRequest
+from aiocontroller.wire import alter_partition, cold, elect_leaders, messages
 from aiocontroller.wire.apis import SUPPORTED, ApiKey, VersionRange
 from aiocontroller.wire.frames import decode_response_header, request_frame
 from tests.unit.server.front import framed, front, settle, warnings
@@ -81,7 +82,7 @@ async def test_requests_of_a_login_outside_of_one_are_told_so() -> None:
 
 @virtual_time
 async def test_api_versions_holds_what_brokers_offer_but_nothing_between_controllers_and_brokers() -> None:
-    between = {ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA, ApiKey.ENVELOPE}
+    between = {ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA}
     async with front() as it:
         client = await it.connect()
         client.request(ApiKey.API_VERSIONS, 0)
@@ -206,6 +207,27 @@ async def test_answer_to_a_client_that_has_gone_is_dropped() -> None:
 
 
 @virtual_time
+async def test_second_answer_to_a_request_is_not_taken_for_one_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with front() as it:
+        taken: list[KafkaRequest] = []
+        monkeypatch.setattr(it.listener.apis, "handle", taken.append)
+        client = await it.connect()
+        for _ in range(2):
+            client.request(ApiKey.CONTROLLED_SHUTDOWN, 3, messages.encode_controlled_shutdown_request(3, 2, 77))
+        await settle()
+        assert len(taken) == 1
+        taken[0].respond(b"first")
+        await settle()
+        assert len(taken) == 2
+        taken[0].respond(b"late")
+        await settle()
+        assert len(client.correlation_ids()) == 1
+        taken[1].respond(b"second")
+        await settle()
+        assert len(client.correlation_ids()) == 2
+
+
+@virtual_time
 async def test_answer_that_comes_after_the_connection_was_closed_is_not_written() -> None:
     """uvloop raises when a closed transport is written to, and the handler that answers would pay for it."""
 
@@ -259,9 +281,9 @@ BAD = {
         b"".join(request_frame(ApiKey.LEADER_AND_ISR, 7, 1, "me", b"\x00" * 20)),
         "LEADER_AND_ISR(4) version 7 is not served here",
     ),
-    "what brokers say to a KRaft controller": (
+    "half an envelope": (
         b"".join(request_frame(ApiKey.ENVELOPE, 0, 1, "me", b"\x00")),
-        "ENVELOPE(58) version 0 is not served here",
+        "Envelope request",
     ),
 }
 
@@ -306,7 +328,7 @@ async def test_close_ends_every_connection_after_what_was_answered() -> None:
         await it.broker()
         clients = [await it.connect() for _ in range(3)]
         clients[0].request(ApiKey.API_VERSIONS, 0)
-        clients[1].request(ApiKey.ELECT_LEADERS, 2, admin_messages.encode_elect_leaders_request(2, None))
+        clients[1].request(ApiKey.ELECT_LEADERS, 2, elect_leaders.encode_elect_leaders_request(2, None))
         clients[2].close()
         await settle()
         it.listener.close()
