@@ -1,4 +1,5 @@
-"""``python -m aiocontroller.analytics``, and what ``spark-submit`` runs: as ``aiocontroller analyze``, prints JSON."""
+"""``python -m aiocontroller.analytics``, the program for ``spark-submit``: as ``aiocontroller analyze``, prints
+JSON."""
 
 from __future__ import annotations
 

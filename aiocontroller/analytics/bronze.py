@@ -1,25 +1,23 @@
 """Bronze: each line of each file becomes a typed record, or goes into quarantine with a reason; none is lost.
 
-The readers (``journal_reader``, ``log_reader``) return bronze's columns and beside them ``line`` and ``reason``
-(``schema.REJECTED``), so that a file is parsed once; ``accepted`` and ``quarantine`` take the two halves.
+The readers (``journal_reader``, ``log_reader``) return bronze's columns and also ``line`` and ``reason``
+(``schema.REJECTED``), so that a file is parsed once; ``accepted`` and ``quarantine`` split the result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-
 from aiocontroller.analytics import schema
+from aiocontroller.analytics.dataframes import DataFrame, F, SparkSession
 from aiocontroller.analytics.journal_reader import read_journal
 from aiocontroller.analytics.log_reader import read_logs
-from aiocontroller.analytics.sources import SourceFile
+from aiocontroller.analytics.source_files import SourceFile
 from aiocontroller.core.errors import BadInputError
 
 
 def read(spark: SparkSession, files: Sequence[SourceFile]) -> DataFrame:
-    """``schema.EVENTS_BRONZE`` and ``schema.REJECTED`` of journals and logs."""
+    """Return ``schema.EVENTS_BRONZE`` and ``schema.REJECTED`` of journals and logs."""
     journals = [file for file in files if file.source == schema.JOURNAL_SOURCE]
     logs = [file for file in files if file.source != schema.JOURNAL_SOURCE]
     if not logs:
@@ -29,12 +27,12 @@ def read(spark: SparkSession, files: Sequence[SourceFile]) -> DataFrame:
 
 
 def accepted(records: DataFrame) -> DataFrame:
-    """The records that were understood: ``schema.EVENTS_BRONZE``."""
+    """Return the records that were understood: ``schema.EVENTS_BRONZE``."""
     return records.where(F.col("reason").isNull()).drop(*schema.REJECTED.names)
 
 
 def quarantine(records: DataFrame) -> DataFrame:
-    """The others, a row for each file and reason: ``schema.QUARANTINE``."""
+    """Return the other records, a row for each file and reason: ``schema.QUARANTINE``."""
     rejected = records.where(F.col("reason").isNotNull())
     counted = rejected.groupBy("file", "reason", "source", "cluster").agg(
         F.min("line").alias("line"), F.count(F.lit(1)).alias("count")
@@ -42,8 +40,16 @@ def quarantine(records: DataFrame) -> DataFrame:
     return counted.select(*schema.QUARANTINE.names)
 
 
+def merged_quarantine(tables: DataFrame) -> DataFrame:
+    """Merge the quarantine tables of several batches."""
+    counted = tables.groupBy("file", "reason", "source", "cluster").agg(
+        F.min("line").alias("line"), F.sum("count").alias("count")
+    )
+    return counted.select(*schema.QUARANTINE.names)
+
+
 def refuse_quarantined(understood: DataFrame, quarantined: DataFrame, most: float) -> None:
-    """``BadInputError`` when the share of lines in quarantine is above ``most``; it names the worst file."""
+    """Raise ``BadInputError`` if the share of lines in quarantine is above ``most``; it names the worst file."""
     if most >= 1:
         return
     worst = quarantined.orderBy(F.desc("count"), "file").limit(1).collect()

@@ -1,11 +1,12 @@
-"""What each node's clock is ahead of the others, from messages that cannot arrive before they are sent.
+"""Computes the offsets of the nodes' clocks from messages, which cannot arrive before they are sent.
 
-A message from ``a`` to ``b`` that both of them logged bounds the difference of their clocks from one side: received
-minus sent is the offset of ``b`` against ``a`` plus a delay that is not negative.  The least of many is close to it.
-Messages the other way bound it from the other side; the offset is the middle of what is left, its error half of it.
+If ``a`` and ``b`` both logged a message from ``a`` to ``b``, it bounds the difference of their clocks from one side:
+the receive time minus the send time is the offset of ``b`` relative to ``a`` plus a non-negative delay.  The minimum
+over many messages is close to the offset.  Messages in the other direction bound it from the other side; the offset is
+the middle of the remaining interval, and its error is half the interval.
 
-The bounds form a graph; its shortest paths are the tightest bounds that follow from all of them together, also for
-nodes that never spoke with the reference.  Where two nodes spoke one way only, the other bound is
+The bounds form a graph.  Its shortest paths are the tightest bounds that follow from all messages, also for nodes that
+never communicated with the reference.  If two nodes have messages in one direction only, the other bound is
 ``ASSUMED_FASTEST_US``.
 """
 
@@ -16,17 +17,15 @@ from collections.abc import Iterable, Mapping
 from functools import reduce
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
-
 from aiocontroller.analytics import schema
+from aiocontroller.analytics.dataframes import DataFrame, F, Window
 
 ASSUMED_FASTEST_US = 50_000
-"""Among several messages one was surely not slower than this."""
+"""Of several messages, one is assumed to have been at least this fast."""
 UNKNOWN_ERROR_US = 1_000_000
-"""Of a node that shares no message with the reference: clocks that are kept by NTP are not that far apart."""
+"""For a node without a message in common with the reference: clocks under NTP differ by less than this."""
 LEAST = 0.01
-"""The quantile that stands for the least delay: a few wrong pairs (a log that was cut) do no harm."""
+"""The quantile that stands for the minimum delay, so that a few wrong pairs (from a truncated log) do no harm."""
 
 
 class Offset(NamedTuple):
@@ -36,9 +35,9 @@ class Offset(NamedTuple):
 
 
 def clocks(bronze: DataFrame) -> DataFrame:
-    """``schema.CLOCKS`` of all nodes in ``schema.EVENTS_BRONZE``; an action, whose result is small.
+    """Return ``schema.CLOCKS`` of all nodes in ``schema.EVENTS_BRONZE``; this is an action with a small result.
 
-    The reference of a cluster is the node of a journal, else the one that decided most.
+    The reference of a cluster is a node with a journal, otherwise the node that made the most decisions.
     """
     bounds: dict[str, dict[tuple[int, int], tuple[int, int]]] = defaultdict(dict)
     for row in _messages(bronze).collect():
@@ -53,11 +52,12 @@ def clocks(bronze: DataFrame) -> DataFrame:
         for node, offset in offsets(members, least, members[0]).items():
             known = sum(count for pair, (_, count) in pairs.items() if node in pair)
             found.append((cluster, node, offset.offset_us, offset.error_us, known, offset.method))
-    return bronze.sparkSession.createDataFrame(found, schema.CLOCKS)
+    return bronze.sparkSession.createDataFrame(found, schema.CLOCKS.ddl)
 
 
 def offsets(nodes: Iterable[int], least_us: Mapping[tuple[int, int], int], reference: int) -> dict[int, Offset]:
-    """``least_us[a, b]``: the clock of ``b`` is ahead of that of ``a`` by at most this."""
+    """Return the offsets; ``least_us[a, b]`` is an upper bound of how far the clock of ``b`` is ahead of that of
+    ``a``."""
     everyone = sorted({*nodes, reference})
     known = _shortest(everyone, least_us)
     answers = {(b, a): ASSUMED_FASTEST_US - us for (a, b), us in least_us.items() if (b, a) not in least_us}
@@ -77,7 +77,7 @@ def offsets(nodes: Iterable[int], least_us: Mapping[tuple[int, int], int], refer
 
 
 def _shortest(nodes: list[int], least_us: Mapping[tuple[int, int], int]) -> dict[tuple[int, int], int]:
-    """Floyd and Warshall's; pairs without a path are absent."""
+    """Return all shortest paths by the Floyd-Warshall algorithm, without the pairs that have no path."""
     ahead = {(a, a): 0 for a in nodes} | {pair: us for pair, us in least_us.items() if {*pair} <= {*nodes}}
     for via in nodes:
         onward = [(b, ahead[via, b]) for b in nodes if (via, b) in ahead]
@@ -97,7 +97,7 @@ def _between(low: int, high: int, method: str) -> Offset:
 
 
 def _messages(bronze: DataFrame) -> DataFrame:
-    """(cluster, sender, receiver, least_us, pairs)."""
+    """Return (cluster, sender, receiver, least_us, pairs)."""
     each = reduce(DataFrame.union, (_pairs(bronze, *pair) for pair in _PAIRS))
     by_pair = each.where("sender <> receiver").groupBy("cluster", "sender", "receiver")
     least = F.percentile(F.col("received_us") - F.col("sent_us"), F.lit(LEAST)).cast("long")
@@ -107,13 +107,13 @@ def _messages(bronze: DataFrame) -> DataFrame:
 _PARTITION = ["topic", "partition", "leader_epoch", "controller_epoch"]
 _CALL = ["api", "correlation_id"]
 _PAIRS: tuple[tuple[str, str, list[str]], ...] = (
-    # A request, by what it says of a partition: sent and received (TRACE).
+    # A LeaderAndIsr request, matched by partition: sent and received (TRACE).
     (
         "kind = 'told' AND api = 'LEADER_AND_ISR' AND broker IS NOT NULL | node | broker",
         "kind = 'received' AND api = 'LEADER_AND_ISR' AND topic IS NOT NULL | NULL | node",
         _PARTITION,
     ),
-    # The answer to it (TRACE).
+    # The response to it (TRACE).
     (
         "kind = 'handled' AND correlation_id IS NOT NULL | node | try_cast(detail AS INT)",
         "kind = 'response' AND correlation_id IS NOT NULL | broker | node",
@@ -125,19 +125,19 @@ _PAIRS: tuple[tuple[str, str, list[str]], ...] = (
         "kind = 'handled' AND leader_epoch IS NOT NULL AND correlation_id IS NULL | NULL | node",
         ["topic", "partition", "leader_epoch"],
     ),
-    # A journal's request and answer, and the broker's log.
+    # A journal's request and response, and the broker's log.
     (
         "source = 'journal' AND kind = 'request' | node | broker",
         "source <> 'journal' AND kind = 'received' AND correlation_id IS NOT NULL | try_cast(detail AS INT) | node",
         _CALL,
     ),
-    # A broker that registers, and the controller that sees it (INFO).
+    # A broker's registration, and the controller that sees it (INFO).
     (
         "kind = 'broker' AND detail = 'registered' | node | NULL",
         "kind = 'broker' AND detail = 'added' AND brokers IS NOT NULL | get(brokers, 0) | node",
         [],
     ),
-    # A controlled shutdown: asked for, seen, allowed (INFO).
+    # A controlled shutdown: requested, seen, allowed (INFO).
     (
         "kind = 'broker' AND detail = 'asks for a controlled shutdown' | node | NULL",
         "kind = 'broker' AND detail = 'controlled shutdown' | broker | node",
@@ -149,14 +149,14 @@ _PAIRS: tuple[tuple[str, str, list[str]], ...] = (
         [],
     ),
 )
-"""(sent, received, what tells that it is the same message); each ``condition | sender | receiver``, NULL: any."""
+"""(sent, received, columns that identify the message); each side is ``condition | sender | receiver``, NULL: any."""
 
 
 def _pairs(bronze: DataFrame, sent: str, received: str, same: list[str]) -> DataFrame:
-    """(cluster, sender, receiver, sent_us, received_us): messages that both sides tell of.
+    """Return (cluster, sender, receiver, sent_us, received_us) of the messages that both sides logged.
 
-    A message that was sent or received more than once, or that two may have sent (a controller says again what the one
-    before it has said), is left out: nobody can tell which was which.
+    Ambiguous messages are left out: those that were sent or received more than once, and those that two nodes may have
+    sent (a controller repeats what its predecessor has sent).
     """
 
     def side(text: str, time: str, prefix: str) -> DataFrame:
@@ -187,7 +187,7 @@ def _pairs(bronze: DataFrame, sent: str, received: str, same: list[str]) -> Data
 
 
 def _nodes(bronze: DataFrame) -> DataFrame:
-    """(cluster, node), the references first."""
+    """Return (cluster, node), with the references first."""
     decided = F.expr("kind IN ('partition', 'told', 'elected', 'loaded', 'request')")
     counted = bronze.where("node IS NOT NULL").groupBy("cluster", "node").agg(
         F.max(F.expr("source = 'journal'")).alias("writes_a_journal"), F.count_if(decided).alias("decided")
@@ -196,7 +196,7 @@ def _nodes(bronze: DataFrame) -> DataFrame:
 
 
 def applied(logs: DataFrame, offsets: DataFrame) -> DataFrame:
-    """``ts_us`` on the clock of the cluster's reference, and ``ts_error_us``; ``ts`` has a resolution of 1 ms."""
+    """Add ``ts_us`` on the clock of the cluster's reference, and ``ts_error_us``; ``ts`` has a resolution of 1 ms."""
     known = F.broadcast(offsets.selectExpr("cluster", "node", "offset_us", "error_us"))
     return logs.join(known, ["cluster", "node"], "left").withColumns(
         {

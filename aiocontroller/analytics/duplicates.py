@@ -1,9 +1,9 @@
-"""Journal records that were read before, found by counting.
+"""Finds journal records that were read before, by counting.
 
-A process numbers its records from 1 without a gap.  So a few sums tell whether what came is exactly the numbers from
-``first`` to ``last``, each once: how many, their sum, and all of them xor-ed.  That costs one pass, needed anyway
-(``facts.tallies``).  Only the records of processes that fail the test, or overlap with what was seen, are compared one
-by one.
+A process numbers its records from 1 without gaps.  So a count, a sum and an xor of the numbers show whether the records
+are exactly the numbers from ``first`` to ``last``, each once.  This costs one pass, which is needed anyway
+(``facts.tallies``).  Only the records of processes that fail the test, or that overlap with earlier records, are
+compared one by one.
 """
 
 from __future__ import annotations
@@ -11,16 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
-
+from aiocontroller.analytics.dataframes import DataFrame, F, Window
 from aiocontroller.analytics.schema import JOURNAL_SOURCE
 
 Range = tuple[int, int]
 
 
 class Seen:
-    """Which numbers of which process were read: ``{cluster: {process: [[first, last], …]}}``, sorted, apart."""
+    """The record numbers read so far: ``{cluster: {process: [[first, last], …]}}``, sorted and disjoint."""
 
     def __init__(self, ranges: dict[str, dict[str, list[list[int]]]]) -> None:
         self.ranges = ranges
@@ -40,7 +38,7 @@ class Seen:
 
 
 def _joined(ranges: list[list[int]]) -> list[list[int]]:
-    """Those that touch become one."""
+    """Merge adjacent and overlapping ranges."""
     joined: list[list[int]] = []
     for first, last in sorted(ranges):
         if joined and first <= joined[-1][1] + 1:
@@ -51,7 +49,8 @@ def _joined(ranges: list[list[int]]) -> list[list[int]]:
 
 
 def without_repeated(events: DataFrame, tallies: DataFrame, seen: Seen) -> tuple[DataFrame, Seen, DataFrame | None]:
-    """The events without those that came before; what was seen now; and (file, duplicates), None if there are none."""
+    """Return the events without repeated ones, the numbers read by now, and (file, duplicates), None without
+    duplicates."""
     counted = (
         tallies.where(f"source = '{JOURNAL_SOURCE}'")
         .groupBy("cluster", "process")
@@ -114,5 +113,5 @@ def _each_once(row: Any) -> bool:
 
 
 def _xor_to(n: int) -> int:
-    """0 ^ 1 ^ … ^ n."""
+    """Return 0 ^ 1 ^ … ^ n."""
     return (n, 1, n + 1, 0)[n % 4] if n >= 0 else 0

@@ -1,9 +1,9 @@
-r"""How the records of a log stand in its file, told from the file's head.
+r"""How the records of a log are delimited in its file, determined from the file's head.
 
-A record begins with its time, perhaps in a bracket, perhaps behind what a container runtime puts before each line; a
-stack trace has no time.  Where all records begin alike (``\n[``, ``\n20``, ``\n{"log":"[``, ``\nkafka-1  | [``), that
-is what Spark is told to separate them by, and a stack trace stays with its record.  Where each line begins differently
-(CRI's own times, several containers in one file) lines are read singly.
+A record begins with its time, perhaps in a bracket, perhaps after a prefix that a container runtime puts before each
+line; a stack trace has no time.  If all records begin alike (``\n[``, ``\n20``, ``\n{"log":"[``, ``\nkafka-1  | [``),
+Spark separates them by that, and a stack trace stays with its record.  If the lines begin differently (CRI's own times,
+several containers in one file), they are read one by one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LINES_LOOKED_AT = 500
 
 _CRI = r"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d) (?:stdout|stderr) [FP] "
 _ANY_WRAPPER = rf"(?:{_CRI}|(?!{_CRI}).{{0,200}}?)"
-"""(A stack trace behind a runtime's own time is no record.)"""
+"""(A stack trace after a runtime's own time is not a record.)"""
 _DOCKER = '{"log":"'
 _DATED, _DATELESS = (
     re.compile(rf"(?P<wrapper>{_ANY_WRAPPER})(?P<open>\[?)(?={as_python(header)})")
@@ -42,24 +42,24 @@ _NODE = re.compile(
 
 @dataclass(frozen=True)
 class Framing:
-    """``separator`` None: line by line.  ``wrapper``: a regex of what stands before the time."""
+    """``separator`` None: the file is read line by line.  ``wrapper`` is a regex for what precedes the time."""
 
     separator: str | None
     wrapper: str = ""
     docker: bool = False
-    """Each line is an object of JSON, its text escaped."""
+    """Each line is a JSON object with the escaped text."""
     dated: bool = True
-    """Its times have dates."""
+    """The times have dates."""
 
     @property
     def header(self) -> str:
-        """The regex that a whole record fits; of those after the first, Spark took the wrapper away."""
+        """Return the regex for a whole record; Spark has removed the wrapper of all records but the first."""
         optional = "" if self.separator is None else "?"
         return f"(?s)^(?:{self.wrapper}){optional}{HEADER if self.dated else HEADER_WITHOUT_DATE}"
 
 
 def framing_of(head: bytes) -> Framing | None:
-    """None when nothing in it begins with a time."""
+    """Return the framing, or None if no line begins with a time."""
     lines = _lines(head)
     found = [m for line in lines if (m := _DATED.match(line))]
     dated = bool(found)
@@ -75,13 +75,14 @@ def framing_of(head: bytes) -> Framing | None:
 
 
 def is_of_kafka(head: bytes) -> bool:
-    """Whether a broker or a controller of Kafka wrote it; what we log sounds alike, and stands in the journal."""
+    """Return whether Kafka's broker or controller wrote the file; our own log is similar, but its content is in the
+    journal."""
     lines = _lines(head)
     return any(_OF_KAFKA.search(line) for line in lines) and not any(_OF_OURS.search(line) for line in lines)
 
 
 def node_of(head: bytes) -> int | None:
-    """The broker that wrote it, if it says so."""
+    """Return the broker that wrote the file, or None if no line names it."""
     for line in _lines(head):
         found = _NODE.search(line)
         if found is not None:

@@ -1,20 +1,37 @@
-"""One run, from files to tables: what the command line and ``spark-submit`` (``__main__``) have in common."""
+"""One run from files to tables, for the command line and for ``spark-submit`` (``__main__``)."""
 
 from __future__ import annotations
 
 import glob
 import math
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, cast
 
-from aiocontroller.analytics.session import QUICK_COMPILER_BELOW_BYTES, spark_session, suited_to_little
+from aiocontroller.analytics.dataframes import DUCKDB, NAMES, SPARK, computing_by
+from aiocontroller.analytics.reading import PACKED, is_local
+from aiocontroller.analytics.session import (
+    QUICK_COMPILER_BELOW_BYTES,
+    PipelineMissingError,
+    master_is_configured,
+    spark_session,
+    suited_to_little,
+)
+from aiocontroller.core.errors import BadInputError
+
+AUTO: Final = "auto"
+SPARK_FROM_BYTES: Final = 1 << 30
+"""Input size, about 5 million journal records, from which Spark is used by default; less is computed in this
+process."""
 
 FEW = 5
-"""File names in a sentence."""
+"""The number of file names in a message."""
 _UNPACKED = 15
-"""How much larger a log is than its .gz, about."""
+"""The approximate compression ratio of logs."""
 
 
 @dataclass(frozen=True)
@@ -30,27 +47,96 @@ class Job:
     in_progress: bool = False
     most_quarantined: float = 0.01
     report: str | None = None
-    """Where the page goes: a file on this machine."""
+    """The file on this machine for the report."""
+    engine: str = AUTO
+    """``AUTO``, ``dataframes.SPARK`` or ``dataframes.DUCKDB``."""
 
 
 def perform(job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Do it, and give the summary (``summary.summarise``); ``tell`` hears the progress.
+    """Perform the job, report progress to ``tell``, and return the summary (``summary.summarise``).
 
-    With ``follow`` it goes on until it is interrupted.  ``BadInputError``, ``PipelineMissingError``,
-    ``JavaMissingError`` say what is wrong.
+    With ``follow`` it runs until it is interrupted.  Raises ``BadInputError``, ``PipelineMissingError`` and
+    ``JavaMissingError``.
     """
+    chosen = _engine_for(job)
+    with computing_by(chosen):
+        summary = _perform(job, chosen, tell)
+    where = "in this process" if chosen == DUCKDB else f"on {job.master or 'the Spark that is configured'}"
+    tell(f"computed by {NAMES[chosen]} {where}: {summary['records']:,} records")
+    return summary
+
+
+def _engine_for(job: Job) -> str:
+    """Return the engine for a job.
+
+    This is Spark if it was requested, for what only Spark supports, and for large inputs.  Raises BadInputError for a
+    contradiction.
+    """
+    why_spark = _why_spark(job)
+    if job.engine == DUCKDB and why_spark is not None:
+        raise BadInputError(f"--engine duckdb computes in this process: {why_spark}")
+    if job.engine != AUTO:
+        return job.engine
+    if why_spark is not None or _spark_is_running() or master_is_configured():
+        return SPARK
+    before = _engine_of(job.out) if job.incremental else None
+    return before or (DUCKDB if _local_bytes(job.paths) < SPARK_FROM_BYTES else SPARK)
+
+
+def _why_spark(job: Job) -> str | None:
+    if job.master is not None:
+        return f"--master {job.master} names a Spark"
+    if job.follow:
+        return "--follow is Spark's"
+    remote = [path for path in (*job.paths, job.out) if not is_local(path)]
+    return f"{remote[0]} is not on this machine" if remote else None
+
+
+def _spark_is_running() -> bool:
+    sql = sys.modules.get("pyspark.sql")
+    return sql is not None and sql.SparkSession.getActiveSession() is not None
+
+
+def _engine_of(out: str) -> str | None:
+    """Return the engine of the existing run to which new batches can be added."""
+    from aiocontroller.analytics.store import Store
+
+    commit = Store(cast(Any, None), out).last_commit()
+    return None if commit is None else str(commit.get("engine", SPARK))
+
+
+def _session(job: Job, chosen: str) -> Any:
+    if chosen == DUCKDB:
+        with _pipeline_needed():
+            from aiocontroller.analytics.small.session import SmallSession
+        return SmallSession()
     anew = not (job.follow or job.incremental)
-    spark = spark_session(job.master, for_little=anew and _local_bytes(job.paths) < QUICK_COMPILER_BELOW_BYTES)
-    # These import pyspark, whose absence ``spark_session`` explains.
-    from aiocontroller.analytics import batch, tail
+    return spark_session(job.master, for_little=anew and _local_bytes(job.paths) < QUICK_COMPILER_BELOW_BYTES)
+
+
+@contextmanager
+def _pipeline_needed() -> Iterator[None]:
+    """Raise PipelineMissingError if an import fails."""
+    try:
+        yield
+    except ImportError as error:
+        raise PipelineMissingError(f"{error}: pip install 'aiocontroller[pipeline]'") from error
+
+
+def _perform(job: Job, chosen: str, tell: Callable[[str], None]) -> dict[str, Any]:
+    if job.report is not None:
+        with _pipeline_needed():  # fail before the computation and not after it
+            import_module("aiocontroller.analytics.report")
+    spark = _session(job, chosen)
+    # These import optional dependencies; the sessions explain if one is missing.
+    from aiocontroller.analytics import batch
     from aiocontroller.analytics.manifest import Manifest, read_manifest
 
     if job.follow:
-        query = tail.follow(spark, job.paths, job.out, tell)
-        try:
-            query.awaitTermination()
-        except KeyboardInterrupt:
-            query.stop()
+        from aiocontroller.analytics import tail
+
+        with suppress(KeyboardInterrupt):
+            tail.follow(spark, job.paths, job.out, tell).wait()
         return _tell(spark, job, tell)
     run = batch.run_incremental if job.incremental else batch.run
     found = run(
@@ -68,25 +154,25 @@ def perform(job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
 
 
 def _local_bytes(paths: tuple[str, ...]) -> float:
-    """How much there is to read; infinite when that takes more than a look at this machine's disk."""
+    """Return the size of the inputs; infinite if it cannot be seen on this machine's disk."""
     total = 0
     for path in paths:
         tops = [] if "://" in path else [Path(top) for top in glob.glob(path)]
         if not tops:
             return math.inf
         files = [file for top in tops for file in (top.rglob("*") if top.is_dir() else [top]) if file.is_file()]
-        total += sum(file.stat().st_size * (_UNPACKED if file.suffix == ".gz" else 1) for file in files)
+        total += sum(file.stat().st_size * (_UNPACKED if file.suffix in PACKED else 1) for file in files)
     return total
 
 
 def _tell(spark: Any, job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
-    """The report, if one is wanted, and the summary."""
+    """Write the report if one is wanted, and return the summary."""
     from aiocontroller.analytics.summary import summarise
 
     if job.report is not None:
         from aiocontroller.analytics.report import write_report
 
-        with suited_to_little(spark):  # as gold is, but for its windows
+        with suited_to_little(spark):  # like gold except for its windows
             write_report(spark, job.out, Path(job.report))
         tell(f"report: {job.report}")
     return summarise(spark, job.out)

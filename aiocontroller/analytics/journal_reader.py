@@ -1,11 +1,11 @@
-"""Journals by Spark: each line becomes a typed record, or is rejected with a reason.
+"""Reads journals by Spark: each line becomes a typed record, or is rejected with a reason.
 
-Spark's JSON reader is twice as fast as ``from_json`` over lines, and knows less: of two records on a line it drops the
-second one, and of JSON that is no record it does not keep the text.  So a journal's lines are first looked at as text,
-which costs little; a file of which every line looks like one record goes to the fast reader.
+Spark's JSON reader is twice as fast as ``from_json`` over lines but has two limits: it drops the second of two records
+on a line, and does not keep the text of JSON that is not a record.  So the lines are first examined as text, which
+costs little; files in which every line looks like one record are read by the fast reader.
 
-Where files and tables are on disks of this machine, ``journal_files`` is faster still, and leaves to ``records_of``
-here the lines that it does not understand.
+If files and tables are on disks of this machine, ``journal_files`` is faster still; it leaves the lines that it does
+not understand to ``journal_records``.
 """
 
 from __future__ import annotations
@@ -13,30 +13,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from urllib.parse import unquote
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
-
 from aiocontroller.analytics import schema
+from aiocontroller.analytics.dataframes import Column, DataFrame, F, SparkSession
 from aiocontroller.analytics.lines import about, globs, one_slash, read_lines, sample
-from aiocontroller.analytics.sources import SourceFile
+from aiocontroller.analytics.source_files import SourceFile
 
 _CORRUPT = "_corrupt_record"
 _RECORD_BEGINS = r'(?=\{"v":\d+,"seq":\d+,"epoch":)'
-"""Inside a string the quotes would be escaped: this is a record's beginning, wherever it stands in a line."""
+"""Quotes inside a string are escaped, so this is the start of a record wherever it is in a line."""
 
 
 PLAIN_FROM_BYTES = 8 << 20
-"""Less than this in all is read line by line: looking first would take longer."""
+"""Smaller inputs are read line by line, since the examination would take longer."""
 _PLAIN = (
     rf'^\{{"v":(?:{"|".join(map(str, sorted(schema.JOURNAL_VERSIONS)))}),'
     r'"seq":\d{1,18},"epoch":\d{1,9},"node":\d{1,9},"ts":\d{1,18},"kind":"\w+"[,}]'
 )
-"""How a record begins that has all of ``schema.JOURNAL_REQUIRED``, in their types."""
+"""The start of a record that has all of ``schema.JOURNAL_REQUIRED`` with the right types."""
 
 
 def read_journal(spark: SparkSession, files: Sequence[SourceFile]) -> DataFrame:
-    """``schema.EVENTS_BRONZE`` and ``schema.REJECTED`` of journal segments."""
+    """Return ``schema.EVENTS_BRONZE`` and ``schema.REJECTED`` of journal segments."""
     plain = _plain(spark, files) if sum(file.size for file in files) >= PLAIN_FROM_BYTES else []
     others = [file for file in files if file not in plain]
     if not plain:
@@ -46,7 +43,7 @@ def read_journal(spark: SparkSession, files: Sequence[SourceFile]) -> DataFrame:
 
 
 def _plain(spark: SparkSession, files: Sequence[SourceFile]) -> list[SourceFile]:
-    """Those of which each line looks like one whole record of a version that we know."""
+    """Return the files in which each line looks like one complete record of a known version."""
     lines = spark.read.text(globs(files))
     line = F.col("value")
     odd = ~line.rlike(_PLAIN) | ~line.endswith("}") | line.contains("\0") | (F.locate('{"v":', line, 2) > 0)
@@ -56,14 +53,14 @@ def _plain(spark: SparkSession, files: Sequence[SourceFile]) -> list[SourceFile]
 
 
 def _plain_records(spark: SparkSession, files: Sequence[SourceFile]) -> DataFrame:
-    """As ``journal_records``, of ``_plain`` files; what is torn in the middle of a line is still found."""
-    wanted = StructType([*schema.JOURNAL.fields, StructField(_CORRUPT, StringType())])
+    """Do as ``journal_records`` for ``_plain`` files; lines that are torn in the middle are still found."""
+    wanted = schema.JOURNAL.with_text(_CORRUPT).ddl
     reader = spark.read.schema(wanted).option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", _CORRUPT)
     records = reader.json(globs(files))
     placed = records.select("*", F.col("_metadata.file_path").alias("file_path"))
     named = placed.join(F.broadcast(about(spark, files, records)), "file_path")
     corrupt = F.col(_CORRUPT).isNotNull()
-    # True, and names them all: the reader finds a fault in a column only where somebody wants that column.
+    # Always true, but uses all columns: the reader detects an error in a column only if the column is used.
     every_column = F.length(F.to_json(F.struct(*schema.JOURNAL.names))) > 0
     made = {"reference": F.lit(None).cast("string"), "joined": F.lit(False)}
     return named.select(
@@ -74,12 +71,12 @@ def _plain_records(spark: SparkSession, files: Sequence[SourceFile]) -> DataFram
 
 
 def journal_records(lines: DataFrame) -> DataFrame:
-    """The same of lines as ``read_lines`` gives them, however they were read."""
+    """Return the same for lines as ``read_lines`` returns them, however they were read."""
     whole = F.when(
         F.locate('{"v":', F.col("value"), 2) > 0, F.split("value", _RECORD_BEGINS)
     ).otherwise(F.array("value"))  # fmt: skip
     records = lines.select("*", F.posexplode(whole).alias("nth", "text")).where(F.trim("text") != "")
-    wanted = StructType([*schema.JOURNAL.fields, StructField(_CORRUPT, StringType())])
+    wanted = schema.JOURNAL.with_text(_CORRUPT).ddl
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     parsed = records.withColumn("r", F.from_json("text", wanted, options))
     reason = _why_rejected(F.col("text"), F.col("r"))
@@ -101,7 +98,7 @@ def _why_corrupt(text: Column) -> Column:
 
 
 def _why_rejected(text: Column, record: Column) -> Column:
-    """Null for a whole record of a version that we know; else the reason in words."""
+    """Return null for a complete record of a known version, otherwise the reason as text."""
     version = record["v"]
     missing = F.array_compact(
         F.array(*(F.when(record[name].isNull(), F.lit(name)) for name in schema.JOURNAL_REQUIRED))

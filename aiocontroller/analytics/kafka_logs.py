@@ -1,14 +1,15 @@
-r"""What Kafka's brokers and controllers write into their logs, 0.10 to 3.9: a table of patterns.
+r"""The log messages of Kafka's brokers and controllers, 0.10 to 3.9, as a table of patterns.
 
-Read from the sources of Kafka's releases (never from web pages, which hold invented lines).  Wording has grown, hardly
-ever been reused, so one table serves all versions; ``since`` and ``until`` say which ones write a line like that.
+The patterns come from the sources of Kafka's releases (never from web pages, which contain invented lines).  Wording
+was added but hardly ever reused, so one table serves all versions; ``since`` and ``until`` name the releases that write
+such a line.
 
-Each pattern becomes one ``regexp_replace`` whose replacement is the whole row: the groups, each at its column's place
-in ``SLOTS``.  (A ``regexp_extract`` for each field runs the regex as often as there are fields: five times slower.)
-The regex language is what Java and Python share, but for ``(?<name>`` (Python: ``(?P<name>``); a group is named as its
-column in camelCase, and where two alternatives fill one column they are told apart by a capital at the end.
+Each pattern becomes one ``regexp_replace`` whose replacement is the whole row, with each group at its column's place in
+``SLOTS``.  (A ``regexp_extract`` per field would run the regex once for each field, which is five times slower.)  The
+regexes use what Java and Python have in common, except for ``(?<name>`` (Python: ``(?P<name>``).  A group has its
+column's name in camelCase, with a capital letter at the end where two alternatives fill one column.
 
-A line that fits no pattern keeps its text under the kind ``other``; none is dropped.
+A line without a matching pattern keeps its text under the kind ``other``; no line is dropped.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ SLOTS: Final = (
     "replicas", "recovery_state", "controller_epoch", "partition_epoch", "broker", "brokers", "api", "correlation_id",
     "partitions", "more_partitions", "code", "duration_ms", "detail",
 )  # fmt: skip
-"""The columns that a message can fill, as texts.  (Node, epoch and time stand before the message.)"""
+"""The columns that a message can fill, as text.  (Node, epoch and time precede the message.)"""
 SEPARATOR: Final = "\x01"
-"""Between slots; no log holds it."""
+"""Separates the slots; no log contains it."""
 SELF: Final = "@node"
 """In ``broker`` or ``leader``: the broker that wrote the line."""
 
 _TP = r"\[?(?<topic>[\w.-]+)[-,](?<partition>\d+)\]?"
-"""``topic-0``, of which the topic may hold dashes too, or ``[topic,0]`` (to 0.11)."""
+"""``topic-0``, whose topic may contain dashes too, or ``[topic,0]`` (to 0.11)."""
 _LEADER_AND_ISR = (
     r"LeaderAndIsr\(leader=(?<leaderA>-?\d+), leaderEpoch=(?<leaderEpoch>\d+), "
     r"isr(?:WithBrokerEpoch)?=\w+\((?<isr>.*?)\)(?:, leaderRecoveryState=(?<recoveryState>\w+))?, "
@@ -54,7 +55,7 @@ _FROM_CONTROLLER = r"from controller (?<detail>\d+)"
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """``needle`` is a literal that the line must hold (cheap to look for); ``always`` fills slots without a group."""
+    """``needle`` is a literal that the line must contain (a cheap check); ``always`` fills slots without a group."""
 
     kind: str
     needle: str
@@ -92,8 +93,15 @@ STATE_CHANGES: Final = (
        rf"{_TP} due to: (?<detail>.*?)\.?(?: \(state\.change\.logger\).*)?$", "0.10", "0.11"),
     _p("other", "elected leader ", rf"elected leader (?<leader>-?\d+) for Offline partition {_TP}", "0.10", "0.11",
        event="elected leader"),
+    _p("reassigning", " with new replica assignment ", rf"Sent LeaderAndIsr request {_LEADERSHIP_OLD} with new replica "
+       r"assignment ReplicaAssignment\(replicas=(?<replicas>[\d,]*), addingReplicas=(?<detail>[\d,]*), "
+       rf"removingReplicas=[\d,]*\) to leader -?\d+ for partition being reassigned {_TP}", "2.4"),
 )  # fmt: skip
-"""By the controller; the last three say why a partition stays without a leader."""
+"""Messages of the controller; ``failed`` and ``elected leader`` show why a partition has no leader, or has one again.
+
+In ``reassigning``, ``detail`` has the replicas that are added; when they are in sync, the line is logged again without
+any.
+"""
 
 REQUESTS: Final = (
     _p("told", "LeaderAndIsr request (Leader:", rf"[Ss]ending become-\w+ LeaderAndIsr request {_LEADERSHIP_OLD} "
@@ -116,7 +124,7 @@ REQUESTS: Final = (
        r"for (?:a request|request (?<api>\w+) with correlation id (?<correlationId>\d+)) sent to broker \S+ "
        r"\(id: (?<broker>\d+) ", "0.10"),
 )  # fmt: skip
-"""By the controller.  ``told`` is one partition within a request (TRACE), ``request`` a whole one."""
+"""Messages of the controller.  ``told`` is one partition of a request (TRACE), ``request`` a whole request."""
 
 AT_BROKERS: Final = (
     _p("received", "eceived LeaderAndIsr request ", rf"[Rr]eceived LeaderAndIsr request (?:LeaderAndIsr)?"
@@ -158,7 +166,8 @@ AT_BROKERS: Final = (
     _p("isr", "Expanding ISR ", rf"Partition {_TP} (?:on )?broker[ =]\d+[\]:]+ Expanding ISR (?:for partition \S+ )?"
        r"from (?<detail>[\d,]*) to (?<isr>[\d,]+)", "0.10", event="expand", leader=SELF),
 )  # fmt: skip
-"""In the brokers' state-change.log and server.log; ``detail`` of received, handled, stale: the controller."""
+"""Messages in the brokers' state-change.log and server.log; in received, handled and stale, ``detail`` is the
+controller."""
 
 FAILOVER_STEPS: Final = (
     "starting become controller state transition", "Reading controller epoch from ZooKeeper",
@@ -167,7 +176,7 @@ FAILOVER_STEPS: Final = (
     "Fetching topic deletions in progress", "Initializing topic deletion manager", "Sending update metadata request",
     "Starting the controller scheduler",
 )  # fmt: skip
-"""Each line is the beginning of a step, in the order of a failover; most are of 1.1 and later."""
+"""Each line is the start of a step, in the order of a failover; most exist since 1.1."""
 
 CONTROLLER: Final = (
     _p("elected", " successfully elected as ", r"\d+ successfully elected as (?:the controller|leader)"
@@ -187,6 +196,8 @@ CONTROLLER: Final = (
        detail="bounced"),
     _p("broker", "Shutting down broker ", r"Shutting down broker (?<broker>\d+)", "0.10",
        detail="controlled shutdown"),
+    _p("active", "active brokers in the cluster: ", r"Currently active brokers in the cluster: "
+       r"\w+\((?<brokers>[\d, ]*)\)", "0.10"),
     _p("topic_deleted", " successfully completed", r"Deletion of topic (?<topic>\S+) successfully completed", "0.10"),
     _p("other", "preferred replica leader election. ", rf"Partition {_TP} completed preferred replica leader "
        r"election\. New leader is (?<leader>\d+)", "0.10", event="preferred replica leader election"),
@@ -204,14 +215,45 @@ LIFE: Final = (
     _p("broker", "Registered broker ", r"Registered broker \d+ at path", "0.10", detail="registered", broker=SELF),
     _p("broker", " started", r"\[Kafka ?Server (?:id=)?\d+\],? started", "0.10", detail="started", broker=SELF),
 )  # fmt: skip
-"""server.log; a controller's words about a broker are ``added``, ``dead``, ``bounced``, ``controlled shutdown``."""
+"""Messages in server.log; the controller's messages about a broker have the details ``added``, ``dead``, ``bounced``
+and ``controlled shutdown``."""
 
-PATTERNS: Final = (*STATE_CHANGES, *REQUESTS, *AT_BROKERS, *CONTROLLER, *LIFE)
-"""The first whose needle is in the line is the one that is tried."""
+_FETCHER = r"\[ReplicaFetcher replicaId=\d+, leaderId=(?<broker>\d+)"
+
+EVIDENCE: Final = (
+    _p("peer_lost", "Error sending fetch request ", r"\[ReplicaFetcher .*Error sending fetch request .* to node "
+       r"(?<broker>\d+):", "1.1", event="fetch failed"),
+    _p("peer_lost", "could not be established", rf"{_FETCHER}.*Connection to node \d+ \(.*could not be established",
+       "1.1", event="connection refused"),
+    _p("peer_lost", " disconnected.", rf"{_FETCHER}.*Node \d+ disconnected\.", "2.8", event="disconnected"),
+    _p("peer_lost", "Error in fetch ", r"\[ReplicaFetcherThread-\d+-(?<broker>\d+)\]:?,? Error in fetch ", "0.10",
+       "1.0", event="fetch failed"),
+    _p("session", "have not heard from server in ", r"(?:Client session timed out, have|Have|have) not heard from "
+       r"server in (?<durationMs>\d+) ?ms", "0.10", detail="TIMED_OUT"),
+    _p("session", "Session establishment complete", r"negotiated timeout = (?<durationMs>\d+)", "0.10",
+       detail="ESTABLISHED"),
+    _p("cluster_id", "Cluster ID = ", r"Cluster ID = (?<detail>[\w-]+)", "0.10"),
+    _p("broker", "kafka.Log4jController MBean", r"Registered .?kafka:type=kafka\.Log4jController.? MBean", "1.1",
+       detail="starting", broker=SELF),
+    _p("group_rebalance", "reparing to re", r"Preparing to re(?:balance|stabilize) group (?<detail>.+?) "
+       r"(?:in state \w+ )?with old generation \d+", "0.10", broker=SELF),
+    _p("known_bug", "Cached zkVersion ", rf"Partition {_TP} (?:on )?broker[ =]\d+[\]:]+ Cached zkVersion \[?\d+\]? not "
+       r"equal to that in zookeeper, skip updating ISR", "0.10", "2.7", event="KAFKA-2729", broker=SELF),
+    _p("known_bug", "node already exists and owner ", r"Error while creating ephemeral at /brokers/ids/(?<broker>\d+), "
+       r"node already exists and owner", "1.1", event="KAFKA-7165"),
+)  # fmt: skip
+"""Messages in server.log.
+
+``peer_lost``: a replica's fetcher found that its leader, ``broker``, does not answer.  Connections of controllers and
+clients are not used, since they also end when they are idle.
+"""
+
+PATTERNS: Final = (*STATE_CHANGES, *REQUESTS, *AT_BROKERS, *CONTROLLER, *LIFE, *EVIDENCE)
+"""The first pattern whose needle is in the line is the only one that is tried."""
 
 _LEVEL = r"(?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL)"
 _DATE = r"(?:20)?(?<date>\d\d-\d\d-\d\d)[ T]"
-"""The first two digits of the year may be missing: they may be what separates the records of a file."""
+"""The first two digits of the year may be missing, since they may be what separates the records of a file."""
 _TIME = r"(?<time>\d\d:\d\d:\d\d)(?:[,.](?<fraction>\d{1,9}))? ?(?<zone>Z|UTC|[+-]\d\d:?\d\d)?"
 _WRITER = (
     r"\[[^\]=]*?(?:[Cc]ontroller|[Bb]roker|Manager|Server|Coordinator|controllerId|replicaId|id)[ =](?<nodeA>\d+)"
@@ -221,13 +263,13 @@ _WRITER = (
     rf"|(?:{_LEVEL}|-) +(?:Controller|Broker) (?<nodeD>\d+)(?: epoch (?<epochD>\d+))? "
 )
 HEADER: Final = rf"\[?(?:{_LEVEL} +\[?)?{_DATE}{_TIME}(?=[\], ])\]?,? *(?=(?:.{{0,60}}?(?:{_WRITER}))?)(?<rest>.*)$"
-"""Time, who speaks (as far as it says so), and everything after the time; stands after the wrapper, if there is one."""
+"""The time, the writer (as far as it is named), and the rest of the line; it follows the wrapper, if there is one."""
 HEADER_WITHOUT_DATE: Final = HEADER.replace(_DATE, "(?<date>)")
 HEADER_SLOTS: Final = ("date", "time", "fraction", "zone", "node", "epoch", "rest")
 
 
 def replacement(pattern: Pattern) -> str:
-    """The row of a match (``SLOTS``), in the language of ``regexp_replace``."""
+    """Return the row of a match (``SLOTS``) as a replacement for ``regexp_replace``."""
     groups: dict[str, list[str]] = {}
     for name in re.findall(r"\(\?<(\w+)>", pattern.regex):
         groups.setdefault(slot_of(name), []).append(f"${{{name}}}")
@@ -236,19 +278,19 @@ def replacement(pattern: Pattern) -> str:
 
 
 def header_replacement() -> str:
-    """The same for ``HEADER`` and ``HEADER_SLOTS``."""
+    """Return the same for ``HEADER`` and ``HEADER_SLOTS``."""
     names = re.findall(r"\(\?<(\w+)>", HEADER)
     of = {slot: "".join(f"${{{n}}}" for n in names if slot_of(n) == slot) for slot in HEADER_SLOTS}
     return SEPARATOR.join(of[slot] for slot in HEADER_SLOTS)
 
 
 def whole(regex: str) -> str:
-    """The regex as it must match to replace all of a line."""
+    """Extend the regex so that it matches, and thus replaces, the whole line."""
     return rf"(?s)^.*?{regex}.*$"
 
 
 def slot_of(group: str) -> str:
-    """``leaderEpoch`` -> ``leader_epoch``; ``leaderB`` -> ``leader``."""
+    """Return the column of a group: ``leaderEpoch`` -> ``leader_epoch``; ``leaderB`` -> ``leader``."""
     return re.sub(r"[A-Z](?=[a-z])", lambda m: "_" + m.group().lower(), re.sub(r"[A-Z]$", "", group))
 
 

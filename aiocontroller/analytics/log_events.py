@@ -1,25 +1,30 @@
-"""Silver of logs: what a journal says outright is put together from what several lines, files and nodes say.
+"""Silver events from logs: combines several lines, files and nodes into what a journal states directly.
 
-* Every node's times move to one clock (``clocks``).
-* Lines that name no controller epoch get the one that ruled when they were written.
-* A line about several brokers becomes one event for each; a failover's step lasts until the next one's line.
-* Up to 1.0 an election names the leader only; the request that followed it has leader epoch and ISR.  Where a
-  controller's log is missing, requests that brokers received tell what it decided.
-* From 2.6 on nobody logs that a partition went offline.  Where an election came *from* Offline, and its last leader's
-  broker was seen to fail in the same term, that is when it did.
+* Every node's times are converted to one clock (``clocks``).
+* Lines without a controller epoch get the one that was in office when they were written.
+* A line about several brokers becomes one event for each; a failover's step lasts until the line of the next step.
+* Up to 1.0 an election names only the leader; the request that follows has the leader epoch and the ISR. If a
+  controller's log is missing, the requests that brokers received show its decisions.
+* From 2.6 on there is no log line for the end of a partition: its partitions end when the controller logs that the
+  topic is deleted.
+* From 2.6 on there is no log line for a partition that goes offline.  If an election came *from* Offline, and the
+  broker of the last leader was seen to fail in the same term, the partition went offline then.
+* Indirect evidence (``log_evidence``): the end of a broker's log, the time since which its followers get no answer from
+  it, and controllers that left no log.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window, WindowSpec
-from pyspark.sql import functions as F
-
 from aiocontroller.analytics import schema
 from aiocontroller.analytics.clocks import applied
+from aiocontroller.analytics.dataframes import Column, DataFrame, F, Window, WindowSpec
+from aiocontroller.analytics.log_evidence import with_evidence
 from aiocontroller.analytics.log_reader import CONTINUATION
 
 INFERRED = "not in the log: when its leader's broker was seen to fail"
-_FIRST = 1 << 36
+DELETED = "not in the log: when its topic's deletion was completed"
+_FIRST = 1 << 60
+"""More than the position of any line."""
 _KEY = ("cluster", "topic", "partition")
 
 
@@ -28,28 +33,30 @@ def _history() -> WindowSpec:
 
 
 def log_events(bronze: DataFrame, clocks: DataFrame) -> DataFrame:
-    """``schema.EVENTS`` of the logs in ``schema.EVENTS_BRONZE``."""
+    """Return ``schema.EVENTS`` of the logs in ``schema.EVENTS_BRONZE``."""
     lines = applied(bronze.where((F.col("kind") != CONTINUATION) & F.col("ts").isNotNull()), clocks)
     lines = lines.withColumn(
         "process", F.concat(F.lit("broker-"), F.coalesce(F.col("node").cast("string"), F.lit("?")))
     )
-    # A controller says what it saw before it says what it decided, in another file, often in the same millisecond.
+    # A controller logs what it sees before its decisions, but in another file and often in the same millisecond.
     lines = lines.withColumn("seq", F.expr(f"IF(kind IN ('broker', 'elected', 'failover'), seq - {_FIRST}, seq)"))
-    told = with_epochs(lines).transform(one_per_broker).transform(with_durations)
+    told = with_epochs(with_evidence(lines)).transform(one_per_broker).transform(with_durations)
     of_partitions = F.col("partition").isNotNull() & (
         F.col("kind").isin("partition", "isr")
         | (F.col("kind").isin("told", "received") & (F.col("api") == "LEADER_AND_ISR") & F.col("leader").isNotNull())
     )
     histories = leaderships(told.where(of_partitions))
     histories = histories.unionByName(inferred_losses(histories, told.where("kind = 'broker' AND detail = 'dead'")))
+    histories = histories.unionByName(deleted(histories, told.where("kind = 'topic_deleted'")))
     others = told.where(~of_partitions | F.col("kind").isin("told", "received"))
     return _as_events(others).unionByName(_as_events(histories))
 
 
 def with_epochs(lines: DataFrame) -> DataFrame:
-    """``epoch`` where the line names none: that of the term in which it was written.
+    """Fill ``epoch`` in lines without one with the term in which they were written.
 
-    A term begins with the election, which up to 2.2 does not say the epoch yet.
+    A term begins with the election, whose line up to 2.2 does not have the epoch yet.  For a controller without a log
+    (ours has a journal) it begins with the first request that a broker received from it.
     """
     epoch = F.coalesce("epoch", F.when(F.col("kind") != "stale", F.col("controller_epoch")))
     named = lines.withColumn("epoch", epoch)
@@ -62,9 +69,12 @@ def with_epochs(lines: DataFrame) -> DataFrame:
     in_order = Window.partitionBy("cluster", "node").orderBy("ts_us", F.col("epoch").asc_nulls_first())
     before = F.lag(F.struct("epoch", "ts_us")).over(in_order)
     begins = F.when(before["epoch"].isNull(), before["ts_us"])
+    known = first.unionByName(elections).select(
+        "cluster", "epoch", F.coalesce(begins, "ts_us").alias("from_us")
+    )  # fmt: skip
+    obeyed = named.where("kind = 'received'").select("cluster", "epoch", F.col("ts_us").alias("from_us"))
     terms = (
-        first.unionByName(elections)
-        .withColumn("from_us", F.coalesce(begins, "ts_us"))
+        known.unionByName(obeyed)
         .where("epoch IS NOT NULL")
         .groupBy("cluster", "epoch")
         .agg(F.min("from_us").alias("from_us"))
@@ -78,14 +88,15 @@ def with_epochs(lines: DataFrame) -> DataFrame:
 
 
 def one_per_broker(lines: DataFrame) -> DataFrame:
-    """What concerns several brokers becomes one row for each of them."""
+    """Make one row per broker of each line about several brokers."""
     several = F.col("kind").isin("broker", "request") & F.col("brokers").isNotNull()
     each = F.when(several, F.col("brokers")).otherwise(F.array("broker"))
     return lines.withColumn("one", F.explode(each)).withColumn("broker", F.col("one")).drop("one")
 
 
 def with_durations(lines: DataFrame) -> DataFrame:
-    """The line of a failover's step stands at its beginning: it lasts until the next one's, or until all is loaded."""
+    """Add the durations of a failover's steps: a step lasts from its line to the next step's, or until all is
+    loaded."""
     of_failovers = F.col("kind").isin("failover", "loaded")
     term = Window.partitionBy("cluster", "node", "epoch").orderBy("ts_us", "seq")
     steps = lines.where(of_failovers).withColumn(
@@ -95,7 +106,7 @@ def with_durations(lines: DataFrame) -> DataFrame:
 
 
 def leaderships(lines: DataFrame) -> DataFrame:
-    """Kinds ``partition`` and ``isr``; of ``told`` and ``received`` what they add, as ``partition``."""
+    """Return the kinds ``partition`` and ``isr``, and what ``told`` and ``received`` add to them, as ``partition``."""
     known = (*_KEY, "controller_epoch", "leader_epoch", "leader", "isr")
     requests = lines.where("kind IN ('told', 'received')")
     rest = [name for name in lines.columns if name not in known]
@@ -139,14 +150,14 @@ def leaderships(lines: DataFrame) -> DataFrame:
 
 
 def inferred_losses(histories: DataFrame, deaths: DataFrame) -> DataFrame:
-    """The way into Offline, where only the way out of it was logged."""
+    """Return the change to Offline for partitions where only the change from Offline was logged."""
     before = F.lag(F.struct("epoch", "to_state", "leader", "ts_us")).over(_history())
     out_of_offline = (
         histories.where("kind = 'partition'")
         .withColumn("before", before)
         .where(
             "(from_state = 'OfflinePartition' OR (to_state IS NULL AND leader = -1))"
-            " AND before.epoch = epoch AND before.leader >= 0"
+            " AND before.epoch <= epoch AND before.leader >= 0"
             " AND coalesce(before.to_state, 'OnlinePartition') = 'OnlinePartition'"
         )
     )
@@ -157,7 +168,7 @@ def inferred_losses(histories: DataFrame, deaths: DataFrame) -> DataFrame:
     same = F.expr("epoch = death_epoch AND before.leader = dead AND death_us BETWEEN before.ts_us AND ts_us")
     candidates = out_of_offline.join(F.broadcast(seen), "cluster").where(same)
     latest = candidates.groupBy(*_KEY, "epoch", "ts_us", "seq").agg(
-        F.max_by(F.struct(*candidates.columns), "death_us").alias("c")
+        F.max_by(F.struct(*candidates.columns), F.struct("death_us", "death_node", "death_reference")).alias("c")
     )
     empty = {name: F.lit(None) for name in histories.columns}
     made = empty | {name: F.col(f"c.{name}") for name in (*_KEY, "epoch", "source", "process", "start_us", "file")}
@@ -177,6 +188,30 @@ def inferred_losses(histories: DataFrame, deaths: DataFrame) -> DataFrame:
     }
     types = {field.name: field.dataType for field in histories.schema}
     return latest.select(*(made[name].cast(types[name]).alias(name) for name in histories.columns))
+
+
+def deleted(histories: DataFrame, finished: DataFrame) -> DataFrame:
+    """Return the end of each partition of a deleted topic if no line shows it."""
+    of_topic = Window.partitionBy("cluster", "topic").orderBy("ts_us", "seq")
+    deletions = finished.select(
+        "cluster",
+        "topic",
+        F.struct(*(F.col(name) for name in finished.columns if name not in _KEY)).alias("end"),
+        F.coalesce(F.lag("ts_us").over(of_topic), F.lit(0)).alias("since_us"),
+    )
+    life = histories.join(F.broadcast(deletions), ["cluster", "topic"]).where("ts_us > since_us AND ts_us <= end.ts_us")
+    last = life.groupBy(*_KEY, "end").agg(F.max_by("to_state", F.struct("epoch", "ts_us", "seq")).alias("state"))
+    ended = last.where("state IS DISTINCT FROM 'NonExistentPartition'")
+    made = {name: F.col(f"end.{name}") for name in finished.columns if name not in _KEY}
+    made |= {name: F.col(name) for name in _KEY}
+    made |= {
+        "kind": F.lit("partition"),
+        "from_state": F.lit("OfflinePartition"),
+        "to_state": F.lit("NonExistentPartition"),
+        "detail": F.lit(DELETED),
+    }
+    types = {field.name: field.dataType for field in histories.schema}
+    return ended.select(*(made[name].cast(types[name]).alias(name) for name in histories.columns))
 
 
 def _as_events(lines: DataFrame) -> DataFrame:

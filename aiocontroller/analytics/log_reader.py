@@ -1,7 +1,7 @@
-"""Bronze of Kafka's logs: each record under the journal's names, what it does not say null.
+"""Bronze of Kafka's logs: each record under the journal's names, with null for what it does not have.
 
-For each way in which records stand in their files (``framing``) Spark reads the files once; one regex finds time and
-writer, one more the message (``kafka_logs``).  Times without a zone are of the file's zone, and become UTC here.
+Spark reads the files once for each framing (``framing``).  One regex finds the time and the writer, another one the
+message (``kafka_logs``).  Times without a zone are in the file's zone and become UTC here.
 """
 
 from __future__ import annotations
@@ -9,21 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, IntegerType, LongType
-
 from aiocontroller.analytics import kafka_logs, schema
+from aiocontroller.analytics.dataframes import Column, DataFrame, F, SparkSession
 from aiocontroller.analytics.framing import Framing
 from aiocontroller.analytics.kafka_logs import HEADER_SLOTS, PATTERNS, SELF, SEPARATOR, SLOTS
 from aiocontroller.analytics.lines import read_lines, sample
-from aiocontroller.analytics.sources import SourceFile
+from aiocontroller.analytics.source_files import SourceFile
 
 MOST_DETAIL = 2000
-"""Characters that are kept of a record that no pattern fits, or of a failure's stack trace."""
+"""The number of characters kept of a record without a matching pattern, or of a failure's stack trace."""
 CONTINUATION = "continuation"
-"""Kind of a line without a time in a file that is read line by line: it belongs to the record before it."""
-_API_NAMES = {
+"""The kind of a line without a time in a file that is read line by line: it belongs to the record before it."""
+API_NAMES = {
     "LeaderAndIsr": "LEADER_AND_ISR",
     "StopReplica": "STOP_REPLICA",
     "UpdateMetadata": "UPDATE_METADATA",
@@ -31,11 +28,11 @@ _API_NAMES = {
     "UPDATE_METADATA_KEY": "UPDATE_METADATA",
     "CONTROLLED_SHUTDOWN_KEY": "CONTROLLED_SHUTDOWN",
 }
-_EVENT_NAMES = {"Leader": "become-leader", "Follower": "become-follower"}
+EVENT_NAMES = {"Leader": "become-leader", "Follower": "become-follower"}
 
 
 def read_logs(spark: SparkSession, files: Sequence[SourceFile]) -> DataFrame:
-    """``schema.EVENTS_BRONZE`` and ``schema.REJECTED`` of logs."""
+    """Return ``schema.EVENTS_BRONZE`` and ``schema.REJECTED`` of logs."""
     by_framing: dict[Framing, list[SourceFile]] = {}
     for file in files:
         assert file.framing is not None, file.name
@@ -45,7 +42,7 @@ def read_logs(spark: SparkSession, files: Sequence[SourceFile]) -> DataFrame:
 
 
 def parse(records: DataFrame, framing: Framing) -> DataFrame:
-    """``value`` and what ``read_lines`` says of its file -> bronze."""
+    """Return bronze for ``value`` and the attributes of its file from ``read_lines``."""
     header = F.regexp_replace("text", F.lit(framing.header), F.lit(kafka_logs.header_replacement()))
     return (
         records.withColumn("text", F.rtrim("value", F.lit(" \t\r\n")))
@@ -62,19 +59,19 @@ def parse(records: DataFrame, framing: Framing) -> DataFrame:
 
 
 def _header(name: str) -> Column:
-    """A slot of the header; null where it is empty, or there is no header."""
+    """Return a slot of the header; null if it is empty or there is no header."""
     return F.when(
         F.size("header") == len(HEADER_SLOTS), F.nullif(F.get("header", F.lit(HEADER_SLOTS.index(name))), F.lit(""))
     )
 
 
 def _slot(name: str) -> Column:
-    """A slot of the message's row; null where it is empty, or no pattern fitted."""
+    """Return a slot of the message's row; null if it is empty or no pattern matched."""
     return F.when(F.size("row") == len(SLOTS), F.nullif(F.get("row", F.lit(SLOTS.index(name))), F.lit("")))
 
 
 def _first_line(rest: Column, framing: Framing) -> Column:
-    """The message without its stack trace, unescaped."""
+    """Return the unescaped message without its stack trace."""
     line = F.substring_index(rest, "\n", 1)
     if not framing.docker:
         return line
@@ -85,7 +82,7 @@ def _first_line(rest: Column, framing: Framing) -> Column:
 
 
 def _row(message: Column) -> Column:
-    """The first pattern whose needle the message holds makes the row; no separator in it: that did not fit."""
+    """Return the row of the first pattern whose needle is in the message; without a separator, it did not match."""
     rows = None
     for pattern in PATTERNS:
         row = F.regexp_replace(message, F.lit(kafka_logs.whole(pattern.regex)), F.lit(kafka_logs.replacement(pattern)))
@@ -102,7 +99,7 @@ def _local_time() -> Column:
 
 
 def _utc() -> Column:
-    """Microseconds since 1970; the zone is the line's own, else its file's."""
+    """Return microseconds since 1970; the zone is the line's own, otherwise its file's."""
     zone = F.regexp_replace(_header("zone"), F.lit(r"^([+-]\d\d):?(\d\d)$"), F.lit("$1:$2"))
     with_zone = F.concat(_local_time(), zone).try_cast("timestamp")
     without = F.to_utc_timestamp(_local_time().try_cast("timestamp"), F.col("time_zone"))
@@ -133,8 +130,8 @@ def _bronze() -> list[Column]:
         "node": F.col("speaker"),
         "ts": F.col("utc"),
         "kind": kind,
-        "event": _renamed(_slot("event"), _EVENT_NAMES),
-        "api": _renamed(_slot("api"), _API_NAMES),
+        "event": _renamed(_slot("event"), EVENT_NAMES),
+        "api": _renamed(_slot("api"), API_NAMES),
         "broker": F.coalesce(self_broker, _slot("broker").try_cast("int")),
         "leader": F.coalesce(self_leader, _slot("leader").try_cast("int")),
         "controller_epoch": F.coalesce(_slot("controller_epoch").try_cast("int"), F.when(kind == "partition", epoch)),
@@ -158,9 +155,9 @@ def _bronze() -> list[Column]:
             column = F.col(field.name)
         elif field.name not in SLOTS:
             column = F.lit(None)
-        elif isinstance(field.dataType, ArrayType):
+        elif field.dataType == schema.INTS:
             column = _numbers(_slot(field.name))
-        elif isinstance(field.dataType, IntegerType | LongType):
+        elif field.dataType in (schema.INT, schema.LONG):
             column = _slot(field.name).try_cast(field.dataType)
         else:
             column = _slot(field.name)
@@ -175,6 +172,6 @@ def _renamed(name: Column, names: dict[str, str]) -> Column:
 
 
 def _numbers(text: Column) -> Column:
-    """``1,2``, ``1, 2`` and ``BrokerState(brokerId=1, brokerEpoch=5), …`` -> brokers."""
+    """Return the brokers of ``1,2``, ``1, 2`` or ``BrokerState(brokerId=1, brokerEpoch=5), …``."""
     ids = F.regexp_extract_all(F.regexp_replace(text, F.lit(r"brokerEpoch=-?\d+"), F.lit("")), F.lit(r"(-?\d+)"))
     return F.when(text.isNotNull(), F.transform(ids, lambda number: number.try_cast("int")))

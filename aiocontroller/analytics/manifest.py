@@ -1,15 +1,15 @@
-"""What an operator knows about the files and the files do not say: a small TOML or JSON file.
+"""What an operator knows about the files that they do not contain, in a small TOML or JSON file.
 
     [[files]]
-    glob = "berlin/broker-1/*"       # of the file's name as the program shows it; * also crosses folders
-    time_zone = "Europe/Berlin"      # of the times in it, unless they carry one; else UTC
-    broker = 1                       # who wrote it, unless it says so
-    cluster = "berlin"               # else "default"
-    version = "2.4"                  # of Kafka; for the reader's eyes
-    date = "2024-05-01"              # of a log whose lines have a time only (else from its name)
-    source = "state-change.log"      # what it is, unless its name or its lines say so
+    glob = "berlin/broker-1/*"       # for the file's name as the program shows it; * also matches slashes
+    time_zone = "Europe/Berlin"      # of times without a zone; default UTC
+    broker = 1                       # the writer, unless the file names it
+    cluster = "berlin"               # default "default"
+    version = "2.4"                  # of Kafka; a note for readers
+    date = "2024-05-01"              # for a log whose lines have only a time (default: from the file's name)
+    source = "state-change.log"      # the kind of log, unless its name or its lines show it
 
-Everything but ``glob`` may be left out.  For each file and key the first entry that fits and has the key counts.
+Every key except ``glob`` is optional.  For each file and key, the first matching entry with the key counts.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ KEYS: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 
 class Manifest:
-    """``about(name)`` is everything that is known of a file; ``unused`` names the globs that fitted none."""
+    """``about(name)`` returns everything known of a file; ``unused`` has the globs that matched no file."""
 
     def __init__(self, entries: Iterable[dict[str, Any]] = ()) -> None:
         self._entries = list(entries)
@@ -84,7 +84,7 @@ class Manifest:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """``BadInputError`` when it is not as it should be; the message says where."""
+    """Read a manifest.  Raises ``BadInputError``, which names the place of the error."""
 
     def bad(words: str) -> NoReturn:
         raise BadInputError(f"manifest {path}: {words}")

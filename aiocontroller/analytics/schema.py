@@ -1,34 +1,63 @@
 """Every table's columns, in one place.
 
 Times (``*_us``) are microseconds since 1970 UTC as bigint, durations bigint microseconds, names snake_case.  Columns
-are only ever added.  Bronze of journals is read with ``JOURNAL``, made from the journal's own schema; both sources meet
-in ``EVENTS``.  ``docs/pipeline.md`` explains the tables to people.
+are only ever added.  Bronze of journals is read with ``JOURNAL``, which is made from the journal's own schema; both
+sources meet in ``EVENTS``.  ``docs/pipeline.md`` describes the tables.
 """
 
 from __future__ import annotations
 
-from typing import Final
-
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from aiocontroller.journal.records import FORMAT_VERSION, Record
 
-INT, LONG, STRING, DOUBLE, BOOLEAN = IntegerType(), LongType(), StringType(), DoubleType(), BooleanType()
-INTS = ArrayType(INT)
-STRINGS = ArrayType(STRING)
+INT, LONG, STRING, DOUBLE, BOOLEAN, INTS, STRINGS = (
+    "int",
+    "bigint",
+    "string",
+    "double",
+    "boolean",
+    "array<int>",
+    "array<string>",
+)
+
+
+class Field(NamedTuple):
+    name: str
+    dataType: str
+    """As Spark SQL names it."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table's columns, for every engine."""
+
+    fields: tuple[Field, ...]
+
+    @property
+    def names(self) -> list[str]:
+        return [field.name for field in self.fields]
+
+    @property
+    def ddl(self) -> str:
+        """Return the columns as a Spark DDL string."""
+        return ", ".join(f"`{name}` {kind}" for name, kind in self.fields)
+
+    def __iter__(self) -> Iterator[Field]:
+        return iter(self.fields)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def with_text(self, name: str) -> Table:
+        """Return the table with one more text column."""
+        return Table((*self.fields, Field(name, STRING)))
+
 
 JOURNAL_VERSIONS: Final = frozenset({FORMAT_VERSION})
-"""Values of ``v`` that mean what ``JOURNAL`` says; a record with another one goes into quarantine."""
+"""The values of ``v`` to which ``JOURNAL`` applies; records with other values go into quarantine."""
 JOURNAL_REQUIRED: Final = ("v", "seq", "epoch", "node", "ts", "kind")
 
 JOURNAL_SOURCE, CONTROLLER_LOG, STATE_CHANGE_LOG, SERVER_LOG = (
@@ -43,26 +72,26 @@ _WIDE = frozenset({"seq", "ts", "broker_epoch", "count", "bytes"})
 """Journal fields that need 64 bits, besides all that end in ``_us``."""
 
 
-def _table(columns: str) -> StructType:
-    """``name type`` pairs, separated by commas or lines."""
-    types: dict[str, DataType] = {
+def _table(columns: str) -> Table:
+    """Return a table from ``name type`` pairs, separated by commas or line ends."""
+    types = {
         "int": INT, "long": LONG, "string": STRING, "double": DOUBLE, "ints": INTS, "strings": STRINGS,
         "boolean": BOOLEAN,
     }  # fmt: skip
     pairs = (pair.split() for pair in columns.replace("\n", ",").split(",") if pair.strip())
-    return StructType([StructField(name, types[kind]) for name, kind in pairs])
+    return Table(tuple(Field(name, types[kind]) for name, kind in pairs))
 
 
-def _journal_type(name: str, annotation: str) -> DataType:
+def _journal_type(name: str, annotation: str) -> str:
     if "Sequence" in annotation:
         return INTS
     if "int" in annotation:
         return LONG if name in _WIDE or name.endswith("_us") else INT
-    return STRING  # str; and detail, of which an object becomes its JSON text
+    return STRING  # str; an object in detail becomes its JSON text
 
 
-JOURNAL: Final = StructType(
-    [StructField(name, _journal_type(name, str(kind))) for name, kind in Record.__annotations__.items()]
+JOURNAL: Final = Table(
+    tuple(Field(name, _journal_type(name, str(kind))) for name, kind in Record.__annotations__.items())
 )
 """One journal record, version 1 (``docs/journal.md``)."""
 
@@ -71,23 +100,23 @@ ORIGIN: Final = _table(
     source string, cluster string, process string, start_us long, file string, reference string, joined boolean
     """
 )
-"""Where a bronze record comes from.
+"""The origin of a bronze record.
 
-``process`` is one writer: ``node-start`` for a journal, of which ``start_us`` is the start; the log's file for a log.
-``reference`` is how a person finds the record again: ``file:time as it stands there`` for a log; of a journal's records
-silver makes it when it is needed, ``process:seq``.  ``joined``: it stood on one line with the record before it.
+``process`` is one writer: ``node-start`` for a journal, with ``start_us`` as the start; the log's file for a log.
+``reference`` lets a person find the record again: ``file:time as in the file`` for a log; for a journal's records
+silver makes ``process:seq`` when it is needed.  ``joined``: the record was on one line with the previous record.
 """
 
-EVENTS_BRONZE: Final = StructType([*JOURNAL.fields, *ORIGIN.fields])
-"""bronze/events, from journals and logs alike: records as they stand in their files, under the journal's names."""
+EVENTS_BRONZE: Final = Table((*JOURNAL.fields, *ORIGIN.fields))
+"""bronze/events, for journals and logs: records as in their files, under the journal's names."""
 
 REJECTED: Final = _table("line string, reason string")
-"""Beside bronze's columns in what the readers return: both null for a record that was understood."""
+"""The readers' columns in addition to bronze's; both are null for a record that was understood."""
 
 QUARANTINE: Final = _table("line string, file string, reason string, source string, cluster string, count long")
-"""bronze/quarantine: ``count`` lines of a file that could not be read for one reason; ``line`` is one of them."""
+"""bronze/quarantine: ``count`` lines of a file that could not be read for the same reason; ``line`` is one of them."""
 REPEATED: Final = _table("file string, duplicates long")
-"""How many of a file's records had been read before."""
+"""The number of a file's records that had been read before."""
 SAMPLE_CHARACTERS: Final = 500
 
 EVENTS: Final = _table(
@@ -104,10 +133,10 @@ EVENTS: Final = _table(
     detail string, file string, reference string
     """
 )
-"""silver/events, from journals and logs alike.
+"""silver/events, for journals and logs.
 
-``kind`` has the journal's words (``docs/journal.md``).  Order: ``ORDER``; never ``ts_us`` across nodes.  A log's
-``seq`` is good for ordering only: it may differ from one reading to the next.
+``kind`` has the journal's values (``docs/journal.md``).  The order is ``ORDER``, and never ``ts_us`` across nodes.  A
+log's ``seq`` is for ordering only: it may differ between runs.
 """
 ORDER: Final = ("epoch", "start_us", "process", "seq")
 
@@ -127,14 +156,28 @@ TIMELINE: Final = _table(
 """silver/timeline: a row for each change of a partition's leadership or state, with its neighbours in order."""
 
 CLOCKS: Final = _table("cluster string, node int, offset_us long, error_us long, pairs long, method string")
-"""silver/clocks: ``offset_us`` is what a node's clock is ahead of the cluster's reference, give or
-take ``error_us``."""
+"""silver/clocks: ``offset_us`` is how far a node's clock is ahead of the cluster's reference, ± ``error_us``."""
 
 GOLD: Final = {
     "windows": _table(
         """
         cluster string, topic string, partition int, start_us long, end_us long, duration_us long, kind string
         cause string, broker int, leader_before int, leader_after int, error_us long, evidence strings
+        onset_us long, onset_error_us long, onset_evidence string
+        """
+    ),
+    "incidents": _table(
+        """
+        cluster string, number int, what string, broker int, how string, cause string, certainty string
+        onset_us long, onset_error_us long, onset_evidence string, session_end_us long, noticed_us long
+        controller_before int, controller_after int, controller_epoch int, elected_us long
+        led_again_us long, in_sync_us long, partitions long, topics long, under_replicated long
+        unavailable_us long, longest_us long, still_open long, evidence strings
+        """
+    ),
+    "completeness": _table(
+        """
+        cluster string, what string, name string, known boolean, from_us long, to_us long, words string
         """
     ),
     "failovers": _table(
@@ -173,10 +216,17 @@ GOLD: Final = {
         words string, evidence strings
         """
     ),
+    "problems": _table(
+        """
+        cluster string, problem string, broker int, topic string, partition int, from_us long, to_us long
+        times long, partitions long, words string, advice string, evidence strings
+        """
+    ),
     "availability": _table(
         """
         cluster string, level string, name string, from_us long, to_us long
         partitions long, unavailable_us long, availability double
+        onset_unavailable_us long, onset_error_us long, onset_availability double
         """
     ),
     "brokers": _table(

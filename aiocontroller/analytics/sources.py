@@ -1,8 +1,10 @@
-"""Which files there are, what each is, and which of them to read.
+"""Finds the input files, determines their kinds, and decides which of them to read.
 
-A file's kind is told by its name and its head (a manifest may say more).  Copies are left out: a file whose head is the
-beginning of another, longer one of the same kind holds nothing that the other has not.  Journal segments that are being
-written have names that Spark skips; on demand a copy up to their last whole line is read in their place.
+The kind of a file follows from its name and its head (a manifest may override it).  Copies are left out: a file that is
+the beginning of another, longer one of the same kind adds nothing.  Journal segments in progress have names that Spark
+skips; on request, a copy up to the last complete line is read in their place.  The same applies to files that Spark
+cannot unpack, and to damaged packed files, of which the intact part is read.  A file that cannot be read is reported,
+and the others are read without it.
 """
 
 from __future__ import annotations
@@ -12,89 +14,46 @@ import posixpath
 import re
 import shutil
 import tempfile
-import zlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aiocontroller.analytics.framing import Framing, framing_of, is_of_kafka, node_of
+from aiocontroller.analytics.cluster_ids import told_clusters
+from aiocontroller.analytics.copies import without_copies
+from aiocontroller.analytics.damage import look_through
+from aiocontroller.analytics.framing import framing_of, is_of_kafka, node_of
+from aiocontroller.analytics.layouts import has_zones, layout_of, plain
 from aiocontroller.analytics.manifest import Manifest
+from aiocontroller.analytics.reading import DamagedError, head, is_local, local_name, whole_lines
 from aiocontroller.analytics.schema import CONTROLLER_LOG, JOURNAL_SOURCE, SERVER_LOG, STATE_CHANGE_LOG
+from aiocontroller.analytics.source_files import Found, SourceFile
 from aiocontroller.core.errors import BadInputError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HEAD_BYTES = 64 << 10
-"""How much of a file is looked at to tell what it is, and whether it is a copy."""
-BEGINNING_BYTES = 60
-"""Only files that agree in these are compared; the first line's time stands in them."""
-JOURNAL_NAME = re.compile(r"_?journal-(\d+)-(\d+)-(\d+)-(\d{6})\.jsonl(\.gz)?")
+JOURNAL_NAME = re.compile(r"_?journal-(\d+)-(\d+)-(\d+)-(\d{6})\.jsonl(\.gz|\.bz2|\.zst)?")
 _FILE = "file:"
 _DATE_IN_NAME = re.compile(r"(20\d\d-\d\d-\d\d)")
-"""log4j's daily and hourly files bear their day."""
-_OPEN = "not read: it is still being written (--in-progress reads such journals)"
+"""log4j's daily and hourly files have their day in the name."""
 _JOURNAL_LINE = re.compile(rb'\{"v":\d+,"seq":\d+,')
-
-
-@dataclass(frozen=True)
-class SourceFile:
-    """One file.  ``path`` is Hadoop's name of it (nothing quoted), ``name`` what people are told: below what was asked
-    for."""
-
-    path: str
-    name: str
-    size: int
-    modified_us: int
-    source: str = ""
-    """One of ``schema.SOURCES``; empty while unknown."""
-    cluster: str = "default"
-    process: str = ""
-    start_us: int | None = None
-    node: int | None = None
-    """The broker that wrote a log, as far as manifest or head say so; its lines may know better."""
-    time_zone: str = "UTC"
-    date: str | None = None
-    """The day of a log whose lines have a time only."""
-    version: str | None = None
-    framing: Framing | None = None
-    remarks: tuple[str, ...] = ()
-    """What had to be assumed, in words."""
-
-
-@dataclass(frozen=True)
-class Found:
-    """``files`` to read; ``copies`` (name, of which) and ``unknown`` names that are not read, and files in progress."""
-
-    files: tuple[SourceFile, ...]
-    copies: tuple[tuple[str, str], ...] = ()
-    unknown: tuple[str, ...] = ()
-    in_progress: tuple[str, ...] = ()
-
-    def remarks(self) -> dict[str, list[str]]:
-        """What was assumed of files, and why others were not read: words -> names."""
-        said = [(remark, file.name) for file in self.files for remark in file.remarks]
-        said += [(f"not read: a copy of {whole}", name) for name, whole in self.copies]
-        said += [("not read: neither a journal nor a log of Kafka's", name) for name in self.unknown]
-        read = {file.name for file in self.files}
-        said += [(_OPEN, name) for name in self.in_progress if name not in read]
-        return {words: sorted(name for w, name in said if w == words) for words in sorted({w for w, _ in said})}
 
 
 def find_files(
     spark: SparkSession, paths: Sequence[str], *, in_progress: bool = False, manifest: Manifest | None = None
 ) -> Found:
-    """Everything below ``paths`` (files, folders, globs; local or of any Hadoop file system) that can be read.
+    """Find everything below ``paths`` (files, folders, globs; local or of any Hadoop file system) that can be read.
 
-    Raises ``BadInputError`` when a path does not exist, nothing in all of them is a journal or a log of Kafka's, or a
-    glob of the manifest fits no file.
+    Raises ``BadInputError`` if a path does not exist, no file is a journal or a log of Kafka, or a glob of the manifest
+    matches no file.
     """
     manifest = manifest or Manifest()
     listed = _told_apart([file for path in paths for file in _list(spark, path)])
-    heads = {file.path: _head(spark, file) for file in listed}
+    heads, unreadable = _heads(spark, listed)
     known, unknown, open_ones = [], [], []
-    for file in {file.path: file for file in listed}.values():
+    for file in {file.path: file for file in listed if file.path in heads}.values():
         if _is_in_progress(file):
             open_ones.append(file.name)
             if not (in_progress and is_local(file.path)):
@@ -106,18 +65,46 @@ def find_files(
             unknown.append(file.name)
     if manifest.unused:
         raise BadInputError(f"manifest: no file has a name like {', '.join(manifest.unused)}; {listed[0].name} is one")
-    files, copies = _without_copies(known, heads)
+    temporary = _temporary_folder()
+    looked_at = []
+    for file in known:
+        looked_at.append(look_through(spark, file, temporary))
+        heads[looked_at[-1].file.path] = heads[file.path]
+    unreadable += [(seen.file.name, seen.problem) for seen in looked_at if seen.problem]
+    readable = told_clusters([seen for seen in looked_at if not seen.problem])
+    files, copies = without_copies(spark, readable, heads)
     if not files and not open_ones:
-        raise BadInputError(_nothing_found(paths, listed, unknown))
-    if any(_is_in_progress(file) for file in files):
-        folder = Path(tempfile.mkdtemp(prefix="aiocontroller-snapshot-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        files = [_snapshot(file, folder) if _is_in_progress(file) else file for file in files]
-    return Found(tuple(files), tuple(copies), tuple(unknown), tuple(open_ones))
+        raise BadInputError(_nothing_found(paths, listed, unknown, unreadable))
+    files = [_snapshot(spark, file, temporary()) if _is_in_progress(file) else file for file in files]
+    return Found(tuple(files), tuple(copies), tuple(unknown), tuple(open_ones), tuple(unreadable))
+
+
+def _heads(spark: SparkSession, files: Sequence[SourceFile]) -> tuple[dict[str, bytes], list[tuple[str, str]]]:
+    """Return the beginning of each file by its path, and (name, reason) of those that cannot be read."""
+    heads: dict[str, bytes] = {}
+    unreadable = []
+    for file in files:
+        try:
+            heads[file.path] = head(spark, file.path)
+        except DamagedError as error:
+            unreadable.append((file.name, str(error)))
+    return heads, unreadable
+
+
+def _temporary_folder() -> Callable[[], Path]:
+    """Return a function that creates a folder at the first call; the folder is deleted when the process ends."""
+
+    @cache
+    def folder() -> Path:
+        made = Path(tempfile.mkdtemp(prefix="aiocontroller-read-"))
+        atexit.register(shutil.rmtree, made, ignore_errors=True)
+        return made
+
+    return folder
 
 
 def _told_apart(files: Sequence[SourceFile]) -> list[SourceFile]:
-    """Files of the same name (``logs/*/server.log`` names each of them) are told apart by their folders."""
+    """Distinguish files of the same name (as for ``logs/*/server.log``) by their folders."""
     paths: dict[str, set[str]] = {}
     for file in files:
         paths.setdefault(file.name, set()).add(file.path)
@@ -125,15 +112,23 @@ def _told_apart(files: Sequence[SourceFile]) -> list[SourceFile]:
     return [replace(f, name=f.path[len(above[f.name]) + 1 :]) if f.name in above else f for f in files]
 
 
-def _nothing_found(paths: Sequence[str], listed: Sequence[SourceFile], unknown: Sequence[str]) -> str:
+def _nothing_found(
+    paths: Sequence[str],
+    listed: Sequence[SourceFile],
+    unknown: Sequence[str],
+    unreadable: Sequence[tuple[str, str]],
+) -> str:
     where = ", ".join(paths)
+    if unreadable:
+        name, why = unreadable[0]
+        return f"no file in {where} can be read; {name}, for example: {why}"
     if not listed:
         return f"no files in {where}"
     if not unknown:
         return f"only empty files in {where}"
     return (
         f"nothing in {where} is a journal, or a controller.log, state-change.log or server.log of Kafka's: "
-        f"{len(unknown)} other files, {unknown[0]} for one"
+        f"{len(unknown)} other files, {unknown[0]} for example"
     )
 
 
@@ -154,6 +149,9 @@ def _recognise(file: SourceFile, head: bytes, told: dict[str, Any]) -> SourceFil
 
 
 def _recognise_log(file: SourceFile, name: str, head: bytes, told: dict[str, Any]) -> SourceFile | None:
+    layout = layout_of(head)
+    if layout is not None:
+        head = "\n".join(plain(layout, head.decode("utf-8", "replace").splitlines())).encode()
     framing = framing_of(head)
     if framing is None or not (is_of_kafka(head) or "source" in told):
         return None
@@ -162,10 +160,10 @@ def _recognise_log(file: SourceFile, name: str, head: bytes, told: dict[str, Any
     node = told.get("broker", node_of(head))
     dated = _DATE_IN_NAME.search(name)
     remarks = []
-    if "time_zone" not in told:
+    if "time_zone" not in told and (layout is None or not has_zones(head.decode())):
         remarks.append("times without a zone were taken as UTC")
     if node is None:
-        remarks.append("which broker wrote it is not known")
+        remarks.append("the broker that wrote it is unknown")
     return replace(
         file,
         source=told.get("source", source),
@@ -175,56 +173,15 @@ def _recognise_log(file: SourceFile, name: str, head: bytes, told: dict[str, Any
         date=told.get("date", dated.group(1) if dated else None),
         version=told.get("version"),
         framing=framing,
+        layout=layout,
         remarks=tuple(remarks),
     )
 
 
-# -- copies ------------------------------------------------------------------------------------------------------------
-
-
-def _without_copies(
-    files: Sequence[SourceFile], heads: dict[str, bytes]
-) -> tuple[list[SourceFile], list[tuple[str, str]]]:
-    """The longest of those that begin alike, and (copy, of which)."""
-    kept: list[SourceFile] = []
-    copies: list[tuple[str, str]] = []
-    by_beginning: dict[bytes, list[SourceFile]] = {}
-    for file in sorted(files, key=lambda f: (-f.size, f.start_us is None, f.name)):
-        head = heads[file.path]
-        alike = by_beginning.setdefault(head[:BEGINNING_BYTES], [])
-        whole = next((f for f in alike if heads[f.path].startswith(head) and _told_alike(f, file)), None)
-        if head and whole is not None:
-            copies.append((file.name, whole.name))
-        else:
-            kept.append(file)
-            alike.append(file)
-    return sorted(kept, key=lambda f: f.name), sorted(copies)
-
-
-def _told_alike(a: SourceFile, b: SourceFile) -> bool:
-    """Whether the same line would mean the same in both."""
-    return (a.source, a.cluster, a.node, a.time_zone, a.date) == (b.source, b.cluster, b.node, b.time_zone, b.date)
-
-
-def _snapshot(file: SourceFile, folder: Path) -> SourceFile:
-    """A copy of a file in progress up to its last whole line, under a name that Spark does not skip."""
-    data = Path(local_name(file.path)).read_bytes()
+def _snapshot(spark: SparkSession, file: SourceFile, folder: Path) -> SourceFile:
+    """Copy a file in progress up to its last complete line, under a name that Spark does not skip."""
     copy = folder / file.name.rpartition("/")[2].removeprefix("_")
-    copy.write_bytes(data[: data.rfind(b"\n") + 1])
-    return replace(file, path=_FILE + str(copy), size=copy.stat().st_size)
-
-
-# -- local disk and Hadoop's file systems ------------------------------------------------------------------------------
-
-
-def is_local(path: str) -> bool:
-    """Whether it is on a disk, and not on a file system of Hadoop's."""
-    return path.startswith(_FILE) or "://" not in path
-
-
-def local_name(path: str) -> str:
-    """``file:///a``, ``file:/a`` and ``/a`` are the same file."""
-    return re.sub("^/+", "/", path.removeprefix(_FILE)) if path.startswith(_FILE) else path
+    return replace(file, path=_FILE + str(copy), size=whole_lines(spark, file.path, copy))
 
 
 def _list(spark: SparkSession, path: str) -> Iterator[SourceFile]:
@@ -258,26 +215,3 @@ def _list_hadoop(spark: SparkSession, path: str) -> Iterator[SourceFile]:
             whole = file.getPath().toString()
             name = whole[len(root) :].lstrip("/") or file.getPath().getName()
             yield SourceFile(whole, name, int(file.getLen()), int(file.getModificationTime()) * 1000)
-
-
-def _head(spark: SparkSession, file: SourceFile) -> bytes:
-    """The first ``HEAD_BYTES``, unpacked if need be."""
-    if is_local(file.path):
-        with open(local_name(file.path), "rb") as opened:
-            head = opened.read(HEAD_BYTES)
-    else:
-        jvm: Any = spark.sparkContext._jvm
-        path = jvm.org.apache.hadoop.fs.Path(file.path)
-        stream = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()).open(path)
-        try:
-            head = bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream, min(HEAD_BYTES, file.size)))
-        finally:
-            stream.close()
-    return _unpacked(head) if file.name.endswith(".gz") else head
-
-
-def _unpacked(head: bytes) -> bytes:
-    try:
-        return zlib.decompressobj(wbits=31).decompress(head, HEAD_BYTES)
-    except zlib.error:
-        return b""

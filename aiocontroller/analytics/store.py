@@ -1,163 +1,342 @@
-"""The output folder: what is in it, and how it changes so that a kill at any point leaves it whole.
+"""The output folder: its content, its owner, and changes that leave it consistent after a crash at any point.
 
-    bronze/events/batch=N/day=…   typed records           silver/timeline/batch=N   partitions' histories (leadership)
-    bronze/quarantine/batch=N     what was not understood  silver/facts/NAME/batch=N what gold is made of (facts)
-    silver/events/batch=N         one vocabulary, where there are logs; silver/clocks: of those who wrote them
-    gold/NAME                     the answers, whole tables
-    _commits/N.json               batch N is complete: from here on it counts
+    _aiocontroller.json        the marker with the owner and the layout
+    snapshots/N.json           what readers see: the run, its gold, and the files of every table; the highest N counts
+    gold                       a link to the tables of the current snapshot, if the file system has links
+    runs/M-ID/                 everything that one run, and later batches added to it, have written:
+      _run.json                  marks the folder as ours
+      bronze/events/batch=N/day=…   typed records
+      bronze/quarantine/batch=N     what was not understood
+      silver/events/batch=N         one vocabulary, if there are logs; silver/clocks: of the logs' writers
+      silver/timeline/batch=N       partitions' histories (leadership)
+      silver/facts/NAME/batch=N     the facts from which gold is made
+      gold/N-ID/NAME                the gold tables
+      _commits/N.json               batch N is complete: from here on it counts, and the ``parts`` that it names
 
-A batch writes only below its own ``batch=N``, and what no commit names does not exist for readers here; so a batch that
-was cut short is simply done again.  Gold is written beside the old tables and moved over them at the end; a move that
-was cut short is finished by the next run.  All of it on any file system of Hadoop's.
+Rules.
+ * Only marked folders are ever deleted: folders below ``runs`` that hold a ``_run.json`` of ours.  In a folder without
+   the marker, anything with one of the names above is reported by name and not touched.
+ * A batch writes only below its own ``batch=N``, and readers here ignore what no commit names; so an interrupted batch
+   is simply repeated.
+ * The last commit names the batches that count, its ``parts``.  A merged batch (``compaction``) replaces others in that
+   list.  Their files stay until neither the last commit nor a kept snapshot names them.
+ * No file is overwritten.  All tables change at once, with the snapshot; the previous one stays for its present
+   readers.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
-
+from aiocontroller.analytics.dataframes import SPARK, DataFrame, SparkSession, engine
+from aiocontroller.analytics.files import Files, HadoopFiles, LocalFiles
+from aiocontroller.analytics.reading import as_glob, is_local, local_name
+from aiocontroller.analytics.schema import Table
 from aiocontroller.core.errors import BadInputError
+from aiocontroller.data_folder import FolderLock
 
-LAYOUT: Final = 2
-"""Grows when tables that batches add to change their columns."""
-_NEW: Final = "gold/_new"
-_MOVING: Final = "gold/_moving.json"
-_PUBLISHED: Final = "gold/_commit"
-_COMMITS: Final = "_commits"
+LAYOUT: Final = 6
+"""Increases when the folder changes, or the columns of tables to which batches add."""
+OWNER: Final = "aiocontroller analyze"
 FOLLOWED: Final = "_followed"
-"""Spark's checkpoint of ``--follow``."""
+"""Spark's checkpoint of ``--follow``, within a run."""
+SNAPSHOTS_KEPT: Final = 2
+
+_MARKER: Final = "_aiocontroller.json"
+_RUN_MARKER: Final = "_run.json"
+_COMMITS: Final = "_commits"
+_GOLD: Final = "gold"
+_OURS: Final = ("runs", "snapshots", _GOLD)
+_BATCH: Final = "batch="
+_RUN_NAME: Final = re.compile(r"[0-9]{6}-[0-9a-f]{8}")
 
 
 class Store:
-    """``out`` is a folder of any Hadoop file system."""
+    """The output folder ``out``, on this machine or on any Hadoop file system.
+
+    Reading needs nothing more; before writing, ``lock`` it.
+    """
 
     def __init__(self, spark: SparkSession, out: str) -> None:
         self.spark = spark
-        jvm: Any = spark.sparkContext._jvm
-        self._jvm = jvm
-        root = jvm.org.apache.hadoop.fs.Path(out)
-        self._files = root.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
-        self.out = str(self._files.makeQualified(root).toString())
-        self._finish_moving()
+        self._files: Files = LocalFiles(Path(local_name(out))) if is_local(out) else HadoopFiles(spark, out)
+        self.out = self._files.folder
+        self._lock: FolderLock | None = None
+        self._check()
+        self._run = self._last_run()
+
+    # -- ownership -------------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        """Raise BadInputError if the folder has another owner or another layout."""
+        try:
+            names = self._files.names()
+        except NotADirectoryError:
+            raise BadInputError(f"{self.out}: found a file, expected a folder for the tables") from None
+        if _MARKER in names:
+            found = _parsed(self._files.read(_MARKER))
+            if found.get("owner") != OWNER:
+                raise BadInputError(f"{self.out}/{_MARKER}: found owner {found.get('owner')!r}, expected {OWNER!r}")
+            if found.get("layout") != LAYOUT:
+                raise BadInputError(
+                    f"{self.out}: found tables of layout {found.get('layout')}, expected {LAYOUT}; "
+                    "another version wrote them: give another folder by --out"
+                )
+            return
+        if in_the_way := [name for name in names if name in _OURS]:
+            raise BadInputError(
+                f"{self.out}: found {', '.join(in_the_way)}, which this version did not write; nothing was touched: "
+                "give another folder by --out"
+            )
+
+    def lock(self) -> None:
+        """Mark the folder as ours, and keep other processes of this machine from writing to it until ``unlock``.
+
+        Raises FolderInUseError if another process has the lock.  Hadoop file systems have no lock.
+        """
+        self._check()
+        if isinstance(self._files, LocalFiles):
+            try:
+                Path(self.out).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise BadInputError(f"{self.out}: cannot be made: {error.strerror}") from None
+            lock = FolderLock(Path(self.out), "--out")
+            lock.acquire()
+            self._lock = lock
+        if not self._files.exists(_MARKER):
+            self._files.write_new(_MARKER, json.dumps({"owner": OWNER, "layout": LAYOUT}))
+        self._run = self._last_run()
+        present = self.snapshot()
+        if present is not None:
+            self._point_to(present["gold"])  # its writer may have been killed just before
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Lock the folder, and delete a run without a complete batch afterwards."""
+        self.lock()
+        try:
+            yield
+        finally:
+            self.abandon()
+            self.unlock()
+
+    def unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    # -- runs ------------------------------------------------------------------------------------------------------
+
+    def _last_run(self) -> str | None:
+        """Return the latest run with a complete batch."""
+        return next((run for run in reversed(self._runs()) if self._files.names(f"runs/{run}/{_COMMITS}")), None)
+
+    def _runs(self) -> list[str]:
+        """Return our runs, oldest first."""
+        return [
+            name
+            for name in self._files.names("runs")
+            if _RUN_NAME.fullmatch(name)
+            and self._files.exists(f"runs/{name}/{_RUN_MARKER}")
+            and _parsed(self._files.read(f"runs/{name}/{_RUN_MARKER}")).get("owner") == OWNER
+        ]
+
+    def begin(self) -> None:
+        """Begin a new run without batches; what readers see stays as it is."""
+        number = max((int(name[:6]) for name in self._files.names("runs") if _RUN_NAME.fullmatch(name)), default=0)
+        self._run = f"{number + 1:06d}-{uuid.uuid4().hex[:8]}"
+        self._files.write_new(f"runs/{self._run}/{_RUN_MARKER}", json.dumps({"owner": OWNER, "layout": LAYOUT}))
+
+    def abandon(self) -> None:
+        """Delete the current run if it has no complete batch."""
+        if self._run is not None and self.last_commit() is None:
+            self._files.delete_tree(f"runs/{self._run}")
+            self._run = self._last_run()
+
+    def in_run(self, name: str) -> str:
+        """Return a path within the current run."""
+        if self._run is None:
+            self.begin()
+        return f"{self.out}/runs/{self._run}/{name}"
 
     # -- batches ---------------------------------------------------------------------------------------------------
 
     def last_commit(self) -> dict[str, Any] | None:
-        """What the last complete batch noted; None before the first.  ``BadInputError`` if we cannot go on from it."""
-        numbers = sorted(int(name[:-5]) for name in self._names(_COMMITS) if name.endswith(".json"))
-        if not numbers:
-            return None
-        note: dict[str, Any] = json.loads(self._read(f"{_COMMITS}/{numbers[-1]}.json"))
-        if note.get("layout") != LAYOUT:
-            raise BadInputError(f"{self.out}: its tables are another version's; begin anew, without --incremental")
-        return note
+        """Return the last complete batch's commit; None before the first."""
+        numbers = self._numbers(f"runs/{self._run}/{_COMMITS}") if self._run is not None else []
+        return json.loads(self._files.read(f"runs/{self._run}/{_COMMITS}/{numbers[-1]}.json")) if numbers else None
 
     def remarks(self) -> dict[str, list[str]]:
-        """What was assumed of the files and what was not read, as of the last batch: words -> names."""
+        """Return the assumptions about files and the reasons for skipping others, as of the last batch: text ->
+        names."""
         return dict((self.last_commit() or {}).get("remarks", {}))
 
     def commit(self, note: dict[str, Any]) -> None:
-        """From now on batch ``note["batch"]`` counts, and what is there has an ``id``."""
-        whole = {**note, "id": uuid.uuid4().hex, "layout": LAYOUT}
-        self._write_whole(f"{_COMMITS}/{note['batch']}.json", json.dumps(whole, sort_keys=True))
+        """Commit: from now on the batches ``note["parts"]`` count, of which ``note["batch"]`` is new.
+
+        The content has an ``id``; a note that contains one states that the records are the same as before.
+        """
+        whole = {"id": uuid.uuid4().hex, **note}
+        self._files.write_new(f"runs/{self._run}/{_COMMITS}/{note['batch']}.json", json.dumps(whole, sort_keys=True))
 
     def write(self, table: str, batch: int, rows: DataFrame) -> None:
         rows.write.mode("overwrite").option("partitionOverwriteMode", "static").parquet(self.of_batch(table, batch))
 
     def append(self, table: str, batch: int, rows: DataFrame, *partitions: str) -> None:
-        """Beside what the batch has already."""
+        """Add rows to what the batch already has."""
         rows.write.mode("append").partitionBy(*partitions).parquet(self.of_batch(table, batch))
 
-    def read(self, table: str, batches: Iterable[int], schema: StructType | None = None) -> DataFrame:
-        """A table of these batches; ``schema`` gives an empty one where none of them has it."""
-        paths = [path for batch in batches if self._exists(path := self.of_batch(table, batch))]
+    def read(self, table: str, batches: Iterable[int], schema: Table | None = None) -> DataFrame:
+        """Return a table of these batches; ``schema`` serves for an empty table if none of them has it."""
+        paths = [self.of_batch(table, batch) for batch in self.having(table, batches)]
         if not paths:
             assert schema is not None, f"{table}: no batch has it"
-            return self.spark.createDataFrame([], schema)
-        # Partition columns above ``batch=N`` are not wanted.  Without a schema, the first file's is looked up.
-        reader = self.spark.read if schema is None else self.spark.read.schema(schema)
-        return reader.parquet(*paths)
+            return self.spark.createDataFrame([], schema.ddl)
+        # Without a schema, Spark uses the first file's.
+        return read_parquet(self.spark, paths, schema)
+
+    def having(self, table: str, batches: Iterable[int]) -> list[int]:
+        """Return those of the batches that have a part of the table."""
+        there = set(self._files.names(f"runs/{self._run}/{table}"))
+        return [batch for batch in batches if _batch(batch) in there]
 
     def of_batch(self, table: str, batch: int) -> str:
-        """The folder of a batch's part of a table."""
-        return self._path(f"{table}/batch={batch}")
+        """Return the folder of a batch's part of a table."""
+        return self.in_run(f"{table}/{_batch(batch)}")
 
     def forget(self, table: str, batch: int) -> None:
-        """What an attempt at this batch may have left."""
-        self._delete(self.of_batch(table, batch))
-
-    def clear(self) -> None:
-        """Begin anew: the commits go first, so that a kill half way leaves a store that knows of nothing."""
-        for name in (_COMMITS, FOLLOWED, "bronze", "silver"):
-            self._delete(self._path(name))
+        """Delete what an earlier attempt at this batch may have left."""
+        self._files.delete_tree(f"runs/{self._run}/{table}/{_batch(batch)}")
 
     # -- gold ------------------------------------------------------------------------------------------------------
 
-    def publish(self, name: str, rows: DataFrame) -> None:
-        """Write a gold table; ``move`` makes it the present one."""
-        rows.write.mode("overwrite").option("partitionOverwriteMode", "static").parquet(self._path(f"{_NEW}/{name}"))
+    def publish(self, tables: Mapping[str, Any], commit: Mapping[str, Any]) -> None:
+        """Let readers see these tables, all at once: folders made by ``draft``, of the batches in ``commit``."""
+        gold = {folder.rpartition("/")[0] for folder in tables.values()}
+        assert len(gold) == 1, "tables of one snapshot stand side by side"
+        where = gold.pop().removeprefix(f"{self.out}/")
+        told = {
+            "run": self._run,
+            "gold": where,
+            "commit": commit["id"],
+            "batches": batches_of(commit),
+            "tables": {name: self._data(f"{where}/{name}") for name in sorted(tables)},
+        }
+        number = (self._numbers("snapshots") or [0])[-1] + 1
+        self._files.write_new(f"snapshots/{number}.json", json.dumps(told, indent=1))
+        self._point_to(where)
+        self._clean()
 
-    def move(self, names: Iterable[str], commit: str) -> None:
-        """All tables that were published, of the batches up to ``commit``, take the place of the old ones."""
-        self._write_whole(_MOVING, json.dumps({"names": sorted(names), "commit": commit}))
-        self._finish_moving()
+    def draft(self, names: Iterable[str], batch: int) -> dict[str, str]:
+        """Return the folders for the gold tables of a new snapshot, by name."""
+        folder = self.in_run(f"{_GOLD}/{batch:06d}-{uuid.uuid4().hex[:8]}")
+        return {name: f"{folder}/{name}" for name in names}
+
+    def snapshot(self) -> dict[str, Any] | None:
+        """Return what readers see; None before the first snapshot."""
+        numbers = self._numbers("snapshots")
+        return json.loads(self._files.read(f"snapshots/{numbers[-1]}.json")) if numbers else None
 
     def published(self) -> str | None:
-        """Up to which commit (its ``id``) gold tells."""
-        return self._read(_PUBLISHED) if self._exists(self._path(_PUBLISHED)) else None
+        """Return the ``id`` of the commit that gold includes."""
+        present = self.snapshot()
+        return None if present is None else present["commit"]
 
-    def _finish_moving(self) -> None:
-        if not self._exists(self._path(_MOVING)):
+    def gold(self, name: str) -> str:
+        """Return the folder of a table that readers see.  Raises BadInputError if there is none yet."""
+        present = self.snapshot()
+        if present is None:
+            raise BadInputError(f"{self.out}: it holds no tables")
+        return f"{self.out}/{present['gold']}/{name}"
+
+    def published_batches(self, table: str) -> list[str]:
+        """Return the folders of a table's batches that the snapshot includes."""
+        present = self.snapshot()
+        if present is None:
+            return []
+        folder = f"runs/{present['run']}/{table}"
+        there = self._files.names(folder)
+        return [f"{self.out}/{folder}/{name}" for name in map(_batch, present["batches"]) if name in there]
+
+    def _point_to(self, where: str) -> None:
+        if not self._files.exists(_GOLD) or self._files.is_link(_GOLD):
+            self._files.link(_GOLD, where)
+
+    def _clean(self) -> None:
+        """Delete what no kept snapshot needs; readers may still have the kept ones open."""
+        numbers = self._numbers("snapshots")
+        kept = [json.loads(self._files.read(f"snapshots/{number}.json")) for number in numbers[-SNAPSHOTS_KEPT:]]
+        for number in numbers[:-SNAPSHOTS_KEPT]:
+            self._files.delete_tree(f"snapshots/{number}.json")
+        runs, gold = {each["run"] for each in kept}, {each["gold"] for each in kept}
+        for run in self._runs():
+            if run not in runs and run < str(self._run):
+                self._files.delete_tree(f"runs/{run}")
+                continue
+            for name in self._files.names(f"runs/{run}/{_GOLD}"):
+                if f"runs/{run}/{_GOLD}/{name}" not in gold:
+                    self._files.delete_tree(f"runs/{run}/{_GOLD}/{name}")
+        self._clean_batches({batch for each in kept if each["run"] == self._run for batch in each["batches"]})
+
+    def _clean_batches(self, seen: set[int]) -> None:
+        """Delete commits before the last one, and merged batches that are in no kept snapshot (``seen``)."""
+        commit = self.last_commit()
+        if commit is None:
             return
-        moving = json.loads(self._read(_MOVING))
-        for name in moving["names"]:
-            new = self._path(f"{_NEW}/{name}")
-            if self._exists(new):
-                self._delete(self._path(f"gold/{name}"))
-                self._rename(new, self._path(f"gold/{name}"))
-        self._write_whole(_PUBLISHED, moving["commit"])
-        self._delete(self._path(_MOVING))
+        for number in self._numbers(f"runs/{self._run}/{_COMMITS}")[:-1]:
+            self._files.delete_tree(f"runs/{self._run}/{_COMMITS}/{number}.json")
+        needed = set(map(_batch, seen | set(batches_of(commit))))
+        old = set(map(_batch, range(commit["batch"]))) - needed
+        for table in self._tables(f"runs/{self._run}"):
+            for name in old.intersection(self._files.names(table)):
+                self._files.delete_tree(f"{table}/{name}")
+
+    def _tables(self, folder: str) -> Iterator[str]:
+        """Yield the folders below that hold batches."""
+        for name in self._files.names(folder):
+            if name.startswith(_BATCH):
+                yield folder
+                return
+            if not name.startswith("_") and name != _GOLD:
+                yield from self._tables(f"{folder}/{name}")
 
     # -- files -----------------------------------------------------------------------------------------------------
 
-    def _path(self, name: str) -> str:
-        return f"{self.out}/{name}"
+    def _data(self, folder: str) -> list[str]:
+        return [name for name in self._files.names(folder) if not name.startswith(("_", "."))]
 
-    def _hadoop(self, path: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(path)
+    def _numbers(self, folder: str) -> list[int]:
+        """Return the numbers of the files named ``N.json``, ascending."""
+        names = self._files.names(folder)
+        return sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit())
 
-    def _exists(self, path: str) -> bool:
-        return bool(self._files.exists(self._hadoop(path)))
 
-    def _delete(self, path: str) -> None:
-        self._files.delete(self._hadoop(path), True)
+def batches_of(commit: Mapping[str, Any]) -> list[int]:
+    """Return the numbers of the batches that count."""
+    return [number for number, _ in commit["parts"]]
 
-    def _rename(self, old: str, new: str) -> None:
-        if not self._files.rename(self._hadoop(old), self._hadoop(new)):
-            raise OSError(f"{old}: could not be renamed to {new}")
 
-    def _names(self, folder: str) -> list[str]:
-        path = self._path(folder)
-        return [f.getPath().getName() for f in self._files.listStatus(self._hadoop(path))] if self._exists(path) else []
+def read_parquet(spark: SparkSession, folders: Iterable[str], schema: Table | None = None) -> DataFrame:
+    """Read all files below the folders, whose names are taken literally: not as patterns and not as columns."""
+    reader = spark.read if schema is None else spark.read.schema(schema.ddl)
+    if engine() == SPARK:
+        return reader.option("recursiveFileLookup", "true").parquet(*map(as_glob, folders))
+    return reader.parquet(*folders)
 
-    def _read(self, name: str) -> str:
-        stream = self._files.open(self._hadoop(self._path(name)))
-        try:
-            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream)).decode()
-        finally:
-            stream.close()
 
-    def _write_whole(self, name: str, text: str) -> None:
-        """There, or not there, never half: by renaming."""
-        folder, _, base = name.rpartition("/")
-        draft = self._path(f"{folder}/_draft-{base}")
-        stream = self._files.create(self._hadoop(draft), True)
-        stream.write(bytearray(text.encode()))
-        stream.close()
-        self._delete(self._path(name))
-        self._rename(draft, self._path(name))
+def _batch(number: int) -> str:
+    return f"{_BATCH}{number}"
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

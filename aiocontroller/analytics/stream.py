@@ -1,15 +1,16 @@
-"""Batches of records, one after the other, to gold: the same tables as all of them at once.
+"""Processes batches of records one after the other to gold, with the same result as all records at once.
 
-A batch run is one batch into an empty folder; ``--incremental`` adds a batch of what is new; ``--follow`` adds one
-every few seconds.  ``add`` is the one way in:
+A whole run is one batch into an empty folder; ``--incremental`` adds a batch of what is new; ``--follow`` adds one
+every few seconds.  All of them use ``add``:
 
-1. Bronze: the records, typed; what is not understood in quarantine.
-2. Records that were there before are left out.  Journals number their records, so that a few counts for each process
-   tell whether there can be any (``duplicates``); only then they are looked for.
-3. Partitions' histories go on from each partition's last row.  Where a row is *late*, before that last one, the
-   partition's history is taken back and told anew; what it had contributed is subtracted.
-4. Facts of the batch.  Then the commit; before it nothing counts, so that an attempt cut short is simply done again.
-5. Gold, from the facts of all batches.
+1.  Bronze: the typed records; what is not understood goes into quarantine. 2.  Repeated records are left out.  Journals
+number their records, so a few counts for each process show whether there can be any (``duplicates``); they are searched
+for only then. 3.  Partitions' histories continue from each partition's last row.  If a row is *late*, before that last
+one, the partition's history is retracted and made again, and its earlier contribution is subtracted. 4.  The facts of
+the batch, then the commit.  Nothing counts before the commit, so an interrupted attempt is repeated. 5.  Gold, from the
+facts of all batches.
+
+``compaction`` merges batches, so that their number stays small.
 """
 
 from __future__ import annotations
@@ -20,32 +21,37 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, Observation
-from pyspark.sql import functions as F
-
 from aiocontroller.analytics import bronze, gold, journal_files, schema, silver
 from aiocontroller.analytics.clocks import clocks as clocks_of
+from aiocontroller.analytics.dataframes import DUCKDB, NAMES, SPARK, DataFrame, F, engine
 from aiocontroller.analytics.duplicates import Seen, without_repeated
 from aiocontroller.analytics.gold import facts as of
 from aiocontroller.analytics.gold import leadership
 from aiocontroller.analytics.journal_files import DAY_US
 from aiocontroller.analytics.journal_reader import journal_records
 from aiocontroller.analytics.session import suited_to_little
-from aiocontroller.analytics.sources import SourceFile
-from aiocontroller.analytics.store import Store
+from aiocontroller.analytics.source_files import SourceFile
+from aiocontroller.analytics.store import Store, batches_of
+from aiocontroller.core.errors import BadInputError
 
 log = logging.getLogger(__name__)
 
 EVENTS: Final = "bronze/events"
 ODD: Final = "bronze/odd"
-"""Lines on their way into one of the other two."""
+"""Lines that will go into one of the other two tables."""
 QUARANTINE: Final = "bronze/quarantine"
 SILVER: Final = "silver/events"
 CLOCKS: Final = "silver/clocks"
 TIMELINE: Final = "silver/timeline"
 FACTS: Final = "silver/facts"
 REPEATED: Final = "repeated"
+TABLES: Final = (
+    EVENTS, QUARANTINE, SILVER, CLOCKS, TIMELINE,
+    *(f"{FACTS}/{name}" for name in (*of.OF_EVENTS, *of.COUNTED, REPEATED)),
+)  # fmt: skip
+"""All tables that a batch may have."""
 
+DAY: Final = f"CAST(date_from_unix_date(CAST(floor(ts / {DAY_US}) AS INT)) AS DATE) AS day"
 _WRITERS: Final = "spark.sql.maxConcurrentOutputFileWriters"
 
 
@@ -57,14 +63,18 @@ def add(
     *,
     most_quarantined: float = 1.0,
 ) -> None:
-    """Add files, or records (bronze's columns, and ``line`` and ``reason``), as the next batch; ``note`` goes into its
-    commit.
+    """Add files, or records (bronze's columns, and ``line`` and ``reason``), as the next batch.
 
-    ``step`` hears what is done next.  ``BadInputError``, and no commit, when more than the share ``most_quarantined``
-    of them was not understood.
+    ``note`` becomes part of its commit; ``step`` receives the progress.  Raises ``BadInputError``, without a commit, if
+    more than the share ``most_quarantined`` was not understood.
     """
     before = store.last_commit()
     batch = 0 if before is None else before["batch"] + 1
+    if before is not None and before.get("engine", SPARK) != engine():
+        raise BadInputError(
+            f"{store.out}: found tables computed by {NAMES[before.get('engine', SPARK)]}, and this run computes by "
+            f"{NAMES[engine()]}: say --engine {before.get('engine', SPARK)} to add to them"
+        )
     step(f"batch {batch}: reading")
     _write_bronze(store, batch, new)
     understood = store.read(EVENTS, [batch], schema.EVENTS_BRONZE)
@@ -81,39 +91,48 @@ def add(
         else:
             facts[REPEATED] = repeated
         step(f"batch {batch}: partitions' histories")
-        history = _timeline(store, batch, leadership.rows(events))
-        _write_all(store, batch, {f"{FACTS}/{name}": table for name, table in facts.items()} | {TIMELINE: history})
+        history = _timeline(store, [] if before is None else batches_of(before), leadership.rows(events))
+        write_all(store, batch, {f"{FACTS}/{name}": table for name, table in facts.items()} | {TIMELINE: history})
     finally:
         first.unpersist()
     rows = store.read(TIMELINE, [batch]).where("NOT carried")
-    _write_all(store, batch, {f"{FACTS}/{name}": of.OF_PARTITIONS[name](rows) for name in of.COUNTED})
-    store.commit({**(note or {}), "batch": batch, "seen": seen.ranges})
+    write_all(store, batch, {f"{FACTS}/{name}": of.OF_PARTITIONS[name](rows) for name in of.COUNTED})
+    parts = [*([] if before is None else before["parts"]), [batch, 0]]
+    store.commit({**(note or {}), "batch": batch, "parts": parts, "engine": engine(), "seen": seen.ranges})
 
 
 def _write_bronze(store: Store, batch: int, new: Sequence[SourceFile] | DataFrame) -> None:
-    facts = (f"{FACTS}/{name}" for name in (*of.OF_EVENTS, *of.COUNTED, REPEATED))
-    for table in (EVENTS, ODD, QUARANTINE, *facts):
+    for table in (ODD, *TABLES):
         store.forget(table, batch)
-    records = new if isinstance(new, DataFrame) else _decoded(store, batch, new)
+    if engine() == DUCKDB:
+        from aiocontroller.analytics.small import bronze as small
+
+        assert isinstance(new, Sequence), "the small engine reads files"
+        small.write(new, *(store.of_batch(table, batch) for table in (EVENTS, ODD, QUARANTINE)))
+        store.forget(ODD, batch)
+        return
+    records = _decoded(store, batch, new) if isinstance(new, Sequence) else new
     if records is None:
         return
+    from pyspark.sql import Observation
+
     spark = store.spark
     before = spark.conf.get(_WRITERS, "0")
-    spark.conf.set(_WRITERS, "16")  # or Spark sorts every record by its day
+    spark.conf.set(_WRITERS, "16")  # otherwise Spark sorts every record by its day
     try:
         rejected = Observation()
         counted = records.observe(rejected, F.count_if(F.col("reason").isNotNull()).alias("lines"))
-        day = F.expr(f"date_from_unix_date(CAST(floor(ts / {DAY_US}) AS INT)) AS day")
-        store.append(EVENTS, batch, bronze.accepted(counted).select("*", day), "day")
+        store.append(EVENTS, batch, bronze.accepted(counted).selectExpr("*", DAY), "day")
     finally:
         spark.conf.set(_WRITERS, before or "0")
-    if rejected.get["lines"]:  # or there is no need to parse everything a second time
+    if rejected.get["lines"]:  # otherwise everything would be parsed a second time for nothing
         store.write(QUARANTINE, batch, bronze.quarantine(records))
     store.forget(ODD, batch)
 
 
 def _decoded(store: Store, batch: int, files: Sequence[SourceFile]) -> DataFrame | None:
-    """Writes what ``journal_files`` can; the rest as records that are still to be written, None where all is done."""
+    """Write what ``journal_files`` can decode, and return the other records, which are yet to be written; None if there
+    are none."""
     quick = [file for file in files if journal_files.suits(file, store.out)]
     others = [file for file in files if file not in quick]
     records = bronze.read(store.spark, others) if others else None
@@ -123,15 +142,23 @@ def _decoded(store: Store, batch: int, files: Sequence[SourceFile]) -> DataFrame
     return odd if records is None else odd.unionByName(records)
 
 
-def _write_all(store: Store, batch: int, tables: dict[str, DataFrame]) -> None:
-    """At once: while one is planned, and while the last tasks of another one run, there are processors free."""
+def write_all(store: Store, batch: int, tables: dict[str, DataFrame]) -> None:
+    """Write tables concurrently: processors are free while one table is planned or while another one's last tasks run.
+
+    DuckDB uses all processors for one table.
+    """
+    if engine() == DUCKDB:
+        for name, table in tables.items():
+            store.write(name, batch, table)
+        return
     with ThreadPoolExecutor(len(tables)) as pool:
         for written in [pool.submit(store.write, name, batch, table) for name, table in tables.items()]:
             written.result()
 
 
 def _silver(store: Store, batch: int, understood: DataFrame) -> DataFrame:
-    """``schema.EVENTS``.  Those of logs take many steps, which Spark would do again for each fact: they are kept."""
+    """Return ``schema.EVENTS``.  Those of logs take many steps, which Spark would repeat for each fact, so they are
+    stored."""
     if understood.where(F.col("source") != schema.JOURNAL_SOURCE).isEmpty():
         return silver.journal_events(understood)
     clocks = clocks_of(understood)
@@ -140,11 +167,12 @@ def _silver(store: Store, batch: int, understood: DataFrame) -> DataFrame:
     return store.read(SILVER, [batch])
 
 
-def _timeline(store: Store, batch: int, new: DataFrame) -> DataFrame:
-    """Histories with weights ``n``: what is new counts 1, what is taken back -1."""
-    if batch == 0:
+def _timeline(store: Store, batches: Sequence[int], new: DataFrame) -> DataFrame:
+    """Return the histories that continue those of ``batches``, with weights ``n``: 1 for new rows, -1 for retracted
+    ones."""
+    if not batches:
         return of.history(new).withColumn("n", F.lit(1).cast("long"))
-    last = store.read(TIMELINE, [batch - 1]).where("is_last")
+    last = store.read(TIMELINE, batches[-1:]).where("is_last")
     key, order = [F.col(name) for name in leadership.KEY], F.struct(*leadership.ORDER)
     late = (
         new.select(*key, order.alias("at"))
@@ -159,7 +187,7 @@ def _timeline(store: Store, batch: int, new: DataFrame) -> DataFrame:
     in_time = of.history(
         new.join(late, [*leadership.KEY], "left_anti"), last.join(late, [*leadership.KEY], "left_anti")
     )
-    told = store.read(TIMELINE, range(batch)).where("NOT carried").join(late, [*leadership.KEY], "left_semi")
+    told = store.read(TIMELINE, batches).where("NOT carried").join(late, [*leadership.KEY], "left_semi")
     known = told.groupBy(*leadership.ROW).agg(F.sum("n").alias("n")).where("n > 0").drop("n")
     again = known.select(*leadership.ROW).unionByName(
         new.join(late, [*leadership.KEY], "left_semi").select(*leadership.ROW)
@@ -174,23 +202,23 @@ def _timeline(store: Store, batch: int, new: DataFrame) -> DataFrame:
 
 
 def publish(store: Store, step: Callable[[str], None] = log.info) -> None:
-    """Gold of all batches that are committed, unless it is there."""
+    """Make and publish the gold tables of all committed batches, unless they are published."""
     commit = store.last_commit()
     assert commit is not None, "nothing was ever added"
     if store.published() == commit["id"]:
         return
-    batches = range(commit["batch"] + 1)
+    batches = batches_of(commit)
     told = {name: store.read(f"{FACTS}/{name}", batches) for name in (*of.OF_EVENTS, *of.COUNTED)}
     rows = store.read(TIMELINE, batches).where("NOT carried")
     told |= {name: make(rows) for name, make in of.OF_PARTITIONS.items() if name not in told}
-    facts = told if len(batches) == 1 else {name: of.merge(name, table) for name, table in told.items()}
+    facts = told if commit["parts"] == [[0, 0]] else {name: of.merge(name, table) for name, table in told.items()}
     repeated = store.read(f"{FACTS}/{REPEATED}", batches, schema.REPEATED)
-    last_rows = store.read(TIMELINE, [batches[-1]]).where("is_last")
+    last_rows = store.read(TIMELINE, batches[-1:]).where("is_last")
     quarantine = store.read(QUARANTINE, batches, schema.QUARANTINE)
     pinned: list[DataFrame] = []
 
     def fit(name: str) -> AbstractContextManager[None]:
-        return nullcontext() if name in gold.LARGE else suited_to_little(store.spark)
+        return nullcontext() if name in (*gold.LARGE, "outages") else suited_to_little(store.spark)
 
     def pin(name: str, table: DataFrame) -> DataFrame:
         with fit(name):
@@ -199,14 +227,15 @@ def publish(store: Store, step: Callable[[str], None] = log.info) -> None:
 
     try:
         made = gold.tables(facts, last_rows, repeated, quarantine, pin)
+        drafts = store.draft(made, commit["batch"])
         for name, table in made.items():
             step(f"gold: {name}")
-            # Sorted: the same input gives the same rows in the same order; in one file where they are few.
+            # Sorted, so that the same input gives the same rows in the same order; in one file if they are few.
             order = gold.SORTED_BY[name]
             ordered = table.orderBy(*order) if name == "windows" else table.repartition(1).sortWithinPartitions(*order)
             with fit(name):
-                store.publish(name, ordered)
+                ordered.write.parquet(drafts[name])
     finally:
         for table in pinned:
             table.unpersist()
-    store.move(made, commit["id"])
+    store.publish(drafts, commit)

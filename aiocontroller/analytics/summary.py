@@ -1,29 +1,31 @@
-"""What ``aiocontroller analyze`` says at the end: the same for people, as tables, and for programs, as one object."""
+"""The result of ``aiocontroller analyze``: the same as tables for people and as one object for programs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-
+from aiocontroller.analytics.dataframes import DataFrame, F, SparkSession
 from aiocontroller.analytics.gold.availability import NOT_AN_OUTAGE
 from aiocontroller.analytics.schema import GOLD
 from aiocontroller.analytics.session import suited_to_little
-from aiocontroller.analytics.store import Store
+from aiocontroller.analytics.store import Store, read_parquet
+from aiocontroller.analytics.times import time_of
 
 LONGEST: Final = 15
-"""Windows that are shown one by one."""
+"""The number of windows that are shown individually."""
 MOST_VIOLATIONS: Final = 20
+MOST_INCIDENTS: Final = 200
+MOST_PROBLEMS: Final = 50
 
 
 def summarise(spark: SparkSession, out: str) -> dict[str, Any]:
-    """From the gold tables below ``out``; times in microseconds."""
+    """Return the summary of the gold tables below ``out``; times in microseconds."""
+
+    store = Store(spark, out)
 
     def table(name: str) -> DataFrame:
-        return spark.read.schema(GOLD[name]).parquet(f"{out}/gold/{name}")
+        return read_parquet(spark, [store.gold(name)], GOLD[name])
 
     def found(rows: DataFrame) -> list[dict[str, Any]]:
         return [row.asDict() for row in rows.collect()]
@@ -37,7 +39,7 @@ def summarise(spark: SparkSession, out: str) -> dict[str, Any]:
         F.expr("count_if(end_us IS NULL) AS still_open"),
     )
     unavailable = outages.where("kind <> 'under_replicated'")
-    # Of windows there may be millions, of everything else thousands.
+    # There may be millions of windows, but only thousands of everything else.
     of_windows = {
         "windows": found(kinds.orderBy("cluster", "kind", F.desc("total_us"), "cause", "broker")),
         "longest_windows": found(
@@ -47,6 +49,13 @@ def summarise(spark: SparkSession, out: str) -> dict[str, Any]:
     quality = table("data_quality")
     with suited_to_little(spark):
         return {
+            "incidents": found(table("incidents").orderBy("cluster", "number").limit(MOST_INCIDENTS)),
+            "incidents_count": table("incidents").count(),
+            "problems": found(
+                table("problems").orderBy("cluster", "from_us", "problem", "broker").limit(MOST_PROBLEMS)
+            ),
+            "problems_count": table("problems").count(),
+            "completeness": found(table("completeness").orderBy("cluster", "what", "name")),
             "clusters": found(table("availability").where("level = 'cluster'").drop("level").orderBy("name")),
             **of_windows,
             "failovers": found(table("failovers").orderBy("cluster", "epoch", "node")),
@@ -54,7 +63,7 @@ def summarise(spark: SparkSession, out: str) -> dict[str, Any]:
             "violations": found(table("violations").orderBy("cluster", "ts_us", "invariant").limit(MOST_VIOLATIONS)),
             "violations_count": table("violations").count(),
             "records": int(quality.agg(F.sum("records")).first()[0] or 0),  # type: ignore[index]
-            "remarks": Store(spark, out).remarks(),
+            "remarks": store.remarks(),
             "data_quality": found(quality.where("words <> 'complete'").orderBy("file")),
         }
 
@@ -63,16 +72,26 @@ Section = str | tuple[list[str], list[list[object]]]
 
 
 def sections(summary: dict[str, Any]) -> list[Section]:
-    """Sentences and (headings, rows)."""
+    """Return sentences and (headings, rows)."""
     parts: list[Section] = []
-    for cluster in summary["clusters"]:
-        share = f"{100 * cluster['availability']:.4f} %"
-        lost = duration(cluster["unavailable_us"])
-        watched = f"{moment(cluster['from_us'])} to {moment(cluster['to_us'])}"
-        parts.append(
-            f"Cluster {cluster['name']}, {watched}: available {share} of the time; "
-            f"{cluster['partitions']:,} partitions were without a leader for {lost} in all."
-        )
+    if summary["incidents"]:
+        count = summary["incidents_count"]
+        parts.append(f"{count:,} incidents" + (f", the first {MOST_INCIDENTS}:" if count > MOST_INCIDENTS else ":"))
+        rows = summary["incidents"]
+        parts.append((list(_INCIDENT), [[show(row) for show in _INCIDENT.values()] for row in rows]))
+    else:
+        parts.append("No incidents.")
+    if summary["problems"]:
+        count = summary["problems_count"]
+        more = f", the first {MOST_PROBLEMS}" if count > MOST_PROBLEMS else ""
+        parts.append(f"\nKnown problems: {count:,}{more}:")
+        parts += [_problem(row) for row in summary["problems"]]
+        parts.append("")
+    parts += [_availability(cluster, summary["completeness"]) for cluster in summary["clusters"]]
+    missing = [row for row in summary["completeness"] if not row["known"] and row["what"] != "availability"]
+    if missing:
+        parts.append("\nWhat is missing:")
+        parts.append((["cluster", "what"], [[row["cluster"], row["words"]] for row in missing]))
     parts.append(f"{summary['records']:,} records.")
     for name, title in _TITLES.items():
         rows = summary[name]
@@ -89,8 +108,35 @@ def sections(summary: dict[str, Any]) -> list[Section]:
     return parts
 
 
+def _problem(row: dict[str, Any]) -> str:
+    """Return the problem and its time, with the evidence and the advice below."""
+    when = moment(row["from_us"]) + ("" if row["to_us"] == row["from_us"] else f" to {moment(row['to_us'])}")
+    return (
+        f"* {row['problem'].replace('_', ' ')} in cluster {row['cluster']}, {when}: {row['words']}.\n"
+        f"    evidence: {evidence(row['evidence'])}\n"
+        f"    {row['advice']}"
+    )
+
+
+def _availability(cluster: dict[str, Any], completeness: Sequence[dict[str, Any]]) -> str:
+    watched = f"Cluster {cluster['name']}, {moment(cluster['from_us'])} to {moment(cluster['to_us'])}"
+    lost = f"{cluster['partitions']:,} partitions were without a leader for"
+    from_onset, as_seen = duration(cluster["onset_unavailable_us"]), duration(cluster["unavailable_us"])
+    error = duration(cluster["onset_error_us"])
+    times = f"{from_onset} in all (± {error}), as the controller saw it {as_seen}"
+    if cluster["availability"] is None:
+        why = next(
+            row["words"]
+            for row in completeness
+            if row["what"] == "availability" and row["cluster"] == cluster["name"]
+        )  # fmt: skip
+        return f"{watched}: availability unknown: {why}.  As far as is known, {lost} {times}."
+    shares = [f"{100 * cluster[name]:.4f} %" for name in ("onset_availability", "availability")]
+    return f"{watched}: available {shares[0]} of the time, as the controller saw it {shares[1]}; {lost} {times}."
+
+
 def duration(us: int | None) -> str:
-    """In the unit that people read best."""
+    """Return a duration in a readable unit."""
     if us is None:
         return "-"
     for unit, size in (("h", 3.6e9), ("min", 6e7), ("s", 1e6), ("ms", 1e3)):
@@ -102,11 +148,11 @@ def duration(us: int | None) -> str:
 def moment(us: int | None) -> str:
     if us is None:
         return "-"
-    return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    return time_of(us).isoformat(" ", "milliseconds")[:23]
 
 
 def evidence(references: Sequence[str] | None) -> str:
-    """References to records of one journal name it once: ``1-17000:5, 6, 9``."""
+    """Return the references, naming a journal only once for successive records: ``1-17000:5, 6, 9``."""
     told: list[str] = []
     before = ""
     for reference in references or ():
@@ -133,7 +179,7 @@ _TITLES: Final = {
     "longest_windows": "The longest without a leader:",
     "failovers": "Controllers:",
     "brokers": "Brokers:",
-    "data_quality": "Data that are not whole:",
+    "data_quality": "Incomplete data:",
 }
 _COLUMNS: Final[dict[str, dict[str, Callable[[dict[str, Any]], object]]]] = {
     "windows": {
@@ -160,6 +206,26 @@ _COLUMNS: Final[dict[str, dict[str, Callable[[dict[str, Any]], object]]]] = {
         "file": _of("file"), "records": _of("records"), "quarantined": _of("quarantined"), "words": _of("words"),
     },
 }  # fmt: skip
+_INCIDENT: Final[dict[str, Callable[[dict[str, Any]], object]]] = {
+    "from": lambda row: f"{moment(row['onset_us'])} ± {duration(row['onset_error_us'])}",
+    "what": lambda row: f"{row['what']} {_of('broker')(row)} {row['how']}",
+    "cause": _of("cause"),
+    "known by": _of("onset_evidence"),
+    "session over": lambda row: _after(row, "session_end_us"),
+    "new controller": lambda row: "-" if row["elected_us"] is None else f"{row['controller_after']}",
+    "led again": lambda row: "still open" if row["still_open"] else _after(row, "led_again_us"),
+    "in sync": lambda row: _after(row, "in_sync_us"),
+    "partitions": _of("partitions"),
+    "topics": _of("topics"),
+    "certainty": _of("certainty"),
+}
+
+
+def _after(row: dict[str, Any], name: str) -> str:
+    """Return the time since the onset."""
+    return "-" if row[name] is None else f"+{duration(max(0, row[name] - row['onset_us']))}"
+
+
 _VIOLATION: Final[dict[str, Callable[[dict[str, Any]], object]]] = {
     "invariant": _of("invariant"),
     "at": _when("ts_us"),

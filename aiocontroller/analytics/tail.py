@@ -1,11 +1,13 @@
-"""``--follow``: journals as they are written.
+"""``--follow``: reads journals while they are written.
 
-Spark's own file source reads a file once and never sees what is appended.  This one remembers how many bytes of each
-file it has given, always up to the end of a line, so that half a line waits for its other half.  A segment that is
-completed is renamed (``_journal-…`` to ``journal-…``); for the tail both names are the same file.
+Spark's own file source reads a file once and never sees appended data.  This source remembers how many bytes of each
+file it has returned, always up to the end of a line, so that a partial line waits for its rest.  A completed segment is
+renamed (``_journal-…`` to ``journal-…``); both names are the same file here.
 
-Offsets go into Spark's checkpoint before a batch is read, and ``stream.add`` notes the batch's number in its commit:
-whatever is killed when, each byte counts once.
+``compaction`` merges batches when they become many; Spark itself keeps the last hundred entries of its checkpoint.
+
+Offsets go into Spark's checkpoint before a batch is read, and ``stream.add`` notes the batch's number in its commit: so
+each byte counts once, whichever process is killed at whatever time.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.streaming.query import StreamingQuery
 
-from aiocontroller.analytics import stream
+from aiocontroller.analytics import compaction, stream
 from aiocontroller.analytics.journal_reader import journal_records
 from aiocontroller.analytics.schema import JOURNAL_SOURCE
 from aiocontroller.analytics.sources import JOURNAL_NAME
@@ -33,7 +35,7 @@ log = logging.getLogger(__name__)
 
 SOURCE: Final = "aiocontroller-journal"
 BYTES_AT_ONCE: Final = 64 << 20
-"""Of all files together, in one batch; the next one goes on."""
+"""The limit for all files together in one batch; the next batch continues."""
 LINES: Final = "value string, file string, source string, cluster string, process string, start_us long"
 _BLOCK: Final = 64 << 10
 
@@ -48,17 +50,19 @@ def follow(
     *,
     every_s: float = 5.0,
     to_the_end_only: bool = False,
-) -> StreamingQuery:
+) -> Following:
     """Bring ``out`` up to date with the journals below the local folders ``inputs``, and keep it so.
 
-    With ``to_the_end_only`` the query ends when it has caught up.  ``BadInputError`` for what is no local folder.
+    With ``to_the_end_only`` it ends when it has caught up.  Raises ``BadInputError`` for an input that is not a local
+    folder.
     """
     for folder in inputs:
         if not Path(folder).is_dir():
             raise BadInputError(f"--follow: found {folder!r}, expected a folder on this machine")
     store = Store(spark, out)
+    store.lock()
     if store.last_commit() is not None:
-        stream.publish(store, step)  # what was committed last may have been killed before it was published
+        stream.publish(store, step)  # the process may have been killed between its last commit and the publication
     spark.dataSource.register(JournalTail)
     lines = (
         spark.readStream.format(SOURCE).option("folders", json.dumps([str(Path(f).resolve()) for f in inputs])).load()
@@ -67,25 +71,42 @@ def follow(
     def add(batch: DataFrame, number: int) -> None:
         before = store.last_commit() or {"files": {}}
         if before.get("followed", -1) >= number:
-            return  # it was committed, and Spark was killed before it knew
+            return  # it was committed, but Spark was killed before it noted that
         batch.persist()
         try:
             if not batch.isEmpty():
                 note = {"files": before["files"], "followed": number}
                 stream.add(store, journal_records(batch), note, step)
                 stream.publish(store, step)
+                compaction.compact(store, step)
         finally:
             batch.unpersist()
 
-    writer = lines.writeStream.foreachBatch(add).option("checkpointLocation", f"{store.out}/{FOLLOWED}")
+    writer = lines.writeStream.foreachBatch(add).option("checkpointLocation", store.in_run(FOLLOWED))
     timed = (
         writer.trigger(availableNow=True) if to_the_end_only else writer.trigger(processingTime=f"{every_s} seconds")
     )
-    return timed.start()
+    return Following(timed.start(), store)
+
+
+class Following:
+    """A running query; the folder is locked until it ends."""
+
+    def __init__(self, query: StreamingQuery, store: Store) -> None:
+        self._query = query
+        self._store = store
+
+    def wait(self) -> None:
+        """Wait until the query ends by itself or fails; KeyboardInterrupt ends it."""
+        try:
+            self._query.awaitTermination()
+        finally:
+            self._query.stop()
+            self._store.unlock()
 
 
 class JournalTail(DataSource):
-    """Lines of journals; option ``folders`` is a JSON list."""
+    """Lines of journals; the option ``folders`` is a JSON list."""
 
     @classmethod
     def name(cls) -> str:
@@ -99,14 +120,14 @@ class JournalTail(DataSource):
 
 
 class Slice(InputPartition):
-    """Bytes ``begin`` to ``end`` of a file, whole lines."""
+    """Bytes ``begin`` to ``end`` of a file, which are whole lines."""
 
     def __init__(self, path: str, begin: int, end: int) -> None:
         super().__init__((path, begin, end))
 
 
 class JournalTailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """An offset is ``{path: bytes}``, by the names that files have when they are complete."""
+    """An offset is ``{path: bytes}``, with the names that files have when they are complete."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         self._folders = [Path(folder) for folder in json.loads(options["folders"])]
@@ -145,14 +166,14 @@ class JournalTailReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield (line, *about)
 
     def commit(self, end: dict[str, int]) -> None:
-        """Nothing to let go of."""
+        """Do nothing, since no data are kept."""
 
     def stop(self) -> None:
-        """Nothing to close."""
+        """Do nothing, since nothing is open."""
 
 
 def whole_lines(folders: Sequence[Path]) -> dict[str, int]:
-    """For each journal below ``folders``: how many bytes of it are whole lines."""
+    """Return for each journal below ``folders`` how many bytes of it are complete lines."""
     found: dict[str, int] = {}
     for folder in folders:
         for path in sorted(folder.rglob("*journal-*.jsonl")):
@@ -161,12 +182,12 @@ def whole_lines(folders: Sequence[Path]) -> dict[str, int]:
             try:
                 found[str(path.with_name(path.name.removeprefix("_")))] = _last_newline(path)
             except FileNotFoundError:
-                pass  # completed, so renamed, since it was listed: it is found under its new name, now or next time
+                pass  # completed and renamed after it was listed: it is found under its new name now or next time
     return found
 
 
 def open_journal(path: str) -> BinaryIO:
-    """Under its present name; it may be renamed while we look."""
+    """Open a journal under its current name, since it may be renamed meanwhile."""
     folder, name = os.path.split(path)
     for present in (path, os.path.join(folder, f"_{name}")):
         try:
@@ -177,7 +198,7 @@ def open_journal(path: str) -> BinaryIO:
 
 
 def _last_newline(path: Path) -> int:
-    """Bytes up to and with the last newline."""
+    """Return the number of bytes up to and including the last newline."""
     with path.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
         while end > 0:
@@ -191,7 +212,7 @@ def _last_newline(path: Path) -> int:
 
 
 def _end_of_line(path: str, begin: int, near: int) -> int:
-    """The end of the last line that ends before ``near``; of the first one if it is longer than that."""
+    """Return the end of the last line that ends before ``near``, or of the first line if it is longer."""
     with open_journal(path) as file:
         file.seek(begin)
         data = file.read(near - begin)

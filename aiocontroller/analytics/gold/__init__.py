@@ -1,6 +1,6 @@
-"""The answers, each a pure function of facts (``facts``): when, how long, why, and by which records.
+"""The gold tables, each a pure function of facts (``facts``): what happened when, how long, why, and by which records.
 
-``tables`` is all of it.  Every table has the columns of ``schema.GOLD``.
+``tables`` makes all of them.  Every table has the columns of ``schema.GOLD``.
 """
 
 from __future__ import annotations
@@ -8,27 +8,30 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
-
+from aiocontroller.analytics.dataframes import DataFrame, F
 from aiocontroller.analytics.gold import violations as invariants
 from aiocontroller.analytics.gold import windows as outages
 from aiocontroller.analytics.gold.availability import availability
 from aiocontroller.analytics.gold.brokers import broker_events, brokers
 from aiocontroller.analytics.gold.churn import imbalance
+from aiocontroller.analytics.gold.completeness import completeness
 from aiocontroller.analytics.gold.failovers import failover_phases, failovers
+from aiocontroller.analytics.gold.incidents import incidents, with_onsets
 from aiocontroller.analytics.gold.latencies import latencies, requests
+from aiocontroller.analytics.gold.problems import problems
 from aiocontroller.analytics.gold.quality import data_quality
-from aiocontroller.analytics.schema import GOLD
+from aiocontroller.analytics.schema import GOLD, Table
 
 __all__ = ["LARGE", "SORTED_BY", "tables"]
 
-LARGE: Final = frozenset({"windows", "latencies", "violations", "availability", "brokers"})
-"""Tables that are made of much: of what grows with the records and not with brokers, topics and controllers."""
+LARGE: Final = frozenset({"windows", "latencies", "violations", "availability", "brokers", "incidents"})
+"""Tables made from inputs that grow with the records, and not just with brokers, topics and controllers."""
 
 SORTED_BY: Final[dict[str, tuple[str, ...]]] = {
-    "windows": ("start_us", "cluster", "topic", "partition", "kind"),  # a long first: Spark sorts by eight bytes first
+    # a long first: Spark compares the first eight bytes before the rest
+    "windows": ("start_us", "cluster", "topic", "partition", "kind"),
+    "incidents": ("cluster", "number"),
+    "completeness": ("cluster", "what", "name", "from_us"),
     "failovers": ("cluster", "epoch", "node"),
     "failover_phases": ("cluster", "epoch", "node", "position"),
     "latencies": ("cluster", "what", "name", "broker"),
@@ -36,11 +39,12 @@ SORTED_BY: Final[dict[str, tuple[str, ...]]] = {
     "imbalance": ("cluster", "ts_us", "broker"),
     "requests": ("cluster", "broker", "api"),
     "violations": ("cluster", "ts_us", "invariant", "topic", "partition", "words"),
+    "problems": ("cluster", "from_us", "problem", "broker", "words"),
     "availability": ("cluster", "level", "name"),
     "brokers": ("cluster", "ts_us", "broker", "event"),
     "data_quality": ("file", "source"),
 }
-"""The order of each table's rows in its files: the same input gives the same rows in the same order."""
+"""The order of each table's rows in its files; the same input gives the same rows in the same order."""
 
 
 def tables(
@@ -50,17 +54,23 @@ def tables(
     quarantine: DataFrame,
     pin: Callable[[str, DataFrame], DataFrame] = lambda name, table: table.persist(),
 ) -> dict[str, DataFrame]:
-    """Every gold table of merged ``facts``, each partition's last row, and what was read twice or not understood.
+    """Return every gold table.
 
-    ``pin`` keeps what several tables are made of; it is told the name that the table has, or nearly has.
+    The inputs are merged ``facts``, each partition's last row, the counts of repeated records, and the quarantine.
+    ``pin`` caches what several tables share; it gets a name for it.
     """
     milestones, tallies = pin("milestones", facts["milestones"]), pin("tallies", facts["tallies"])
     events = pin("events", broker_events(milestones))
     span = pin("span", outages.spans(tallies))
-    windows = pin("windows", outages.attributed(facts["windows"], outages.still_open(last_rows), events, span))
+    every = pin("outages", outages.attributed(facts["windows"], outages.still_open(last_rows), events, span))
+    failures, onsets = incidents(events, milestones, tallies, every)
+    windows = with_onsets(every, onsets)
+    whole, unknown = completeness(milestones, tallies, facts["balance"])
     took = pin("latencies", latencies(facts["latencies"]))
     made = {
         "windows": windows,
+        "incidents": failures,
+        "completeness": whole,
         "failovers": failovers(milestones),
         "failover_phases": failover_phases(milestones),
         "latencies": took,
@@ -68,15 +78,17 @@ def tables(
         "imbalance": imbalance(facts["balance"]),
         "requests": requests(tallies, took),
         "violations": invariants.violations(facts["findings"], milestones, tallies, last_rows, events, span),
-        "availability": availability(facts["lives"], windows, span),
+        "problems": problems(milestones, every, facts["findings"], last_rows, events, span),
+        "availability": availability(facts["lives"], windows, span, unknown),
         "brokers": brokers(events, tallies, windows),
         "data_quality": data_quality(tallies, repeated, quarantine),
     }
     return {name: _conform(table, GOLD[name]) for name, table in made.items()}
 
 
-def _conform(table: DataFrame, schema: StructType) -> DataFrame:
-    """These columns in this order; ``violations`` is a union, named by position."""
+def _conform(table: DataFrame, schema: Table) -> DataFrame:
+    """Return the columns of ``schema`` in its order; rename them by position if the names differ, as in
+    ``violations``."""
     if set(schema.names) - set(table.columns):
         table = table.toDF(*schema.names)
     return table.select(*(F.col(field.name).cast(field.dataType).alias(field.name) for field in schema))

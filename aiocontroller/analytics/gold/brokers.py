@@ -1,15 +1,14 @@
-"""When brokers died, came back, bounced and shut down: from their own records, and from what a new controller found.
+"""When brokers died, came back, bounced and shut down, from their records and from what a new controller found.
 
-A broker that shut down in a controlled way is gone soon after: it ``left``, it did not die.
-A broker that dies while no controller rules has no record of its own.  The next ``loaded`` does not name it any more:
-that is its death, later than it was by at most the time without a controller.
+A broker that is gone soon after a controlled shutdown has ``left`` and not died.  A death during a time without a
+controller has no record of its own: the next ``loaded`` record (``active`` for Kafka's own controllers) no longer names
+the broker.  This record stands for the death, which happened earlier by at most the time without a controller.  Such an
+event is ``missed``.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
-
+from aiocontroller.analytics.dataframes import DataFrame, F, Window
 from aiocontroller.analytics.gold.leadership import ORDER
 
 _WHAT = """
@@ -18,11 +17,11 @@ _WHAT = """
 
 
 def broker_events(milestones: DataFrame) -> DataFrame:
-    """The turns of brokers' lives: where they stand, ``broker`` and ``event``.
+    """Return the events of brokers' lives, with their place in the order, ``broker`` and ``event``.
 
-    ``handled`` (seq, processing_us) is the BrokerChange in which the controller dealt with it.
+    ``handled`` (seq, processing_us) is the BrokerChange event in which the controller handled it.
     """
-    where = ("cluster", "node", "process", *ORDER, "ts_us", "place")
+    where = ("cluster", "node", "process", *ORDER, "ts_us", "ts_error_us", "place")
     following = Window.partitionBy("cluster", "process", "epoch").orderBy("seq")
     change = "if(kind = 'event' AND event = 'BrokerChange', struct(seq, processing_us), NULL)"
     told = (
@@ -37,7 +36,7 @@ def broker_events(milestones: DataFrame) -> DataFrame:
             *where, "broker", f"{_WHAT} AS what", "if(detail = 'controlled shutdown', NULL, handled) AS handled"
         )
     )
-    loaded = milestones.where("kind = 'loaded' AND brokers IS NOT NULL").drop("broker")
+    loaded = milestones.where("kind IN ('loaded', 'active') AND brokers IS NOT NULL").drop("broker")
     named = told.select("cluster", "broker").union(loaded.select("cluster", F.explode("brokers").alias("broker")))
     found = loaded.join(named.distinct(), "cluster").selectExpr(
         *where, "broker", "if(array_contains(brokers, broker), 'here', 'away') AS what"
@@ -61,15 +60,16 @@ def broker_events(milestones: DataFrame) -> DataFrame:
              WHEN what = 'away' AND was_alive THEN 'died'
              WHEN what IN ('came', 'here') AND was_alive = false THEN 'came_back'
              WHEN what = 'came' AND was_alive IS NULL THEN 'came' END"""
-    return turns.withColumn("event", F.expr(event)).where("event IS NOT NULL").drop(
+    missed = F.expr("what IN ('here', 'away')")
+    return turns.withColumns({"event": F.expr(event), "missed": missed}).where("event IS NOT NULL").drop(
         "what", "alive", "was_alive", "leaving", "was_leaving"
     )  # fmt: skip
 
 
 def brokers(events: DataFrame, tallies: DataFrame, windows: DataFrame) -> DataFrame:
-    """The table ``brokers``: what each turn cost.
+    """The table ``brokers``: the effect of each event.
 
-    ``windows`` are those of ``windows.attributed``: an outage belongs to the turn that its evidence names first.
+    ``windows`` are those of ``windows.attributed``; an outage belongs to the event that its evidence names first.
     """
     own = ["cluster", "process", "epoch"]
     outages = (
@@ -80,7 +80,7 @@ def brokers(events: DataFrame, tallies: DataFrame, windows: DataFrame) -> DataFr
     asked = tallies.where("kind = 'request'").selectExpr(
         *own, "broker", "broker_epoch AS incarnation", "first_seq", "last_seq"
     )
-    # Requests tell which incarnation it was: the last one before its end, the first one after its return.
+    # Requests show the incarnation: the last request before its end, or the first one after its return.
     incarnation = """
         if(event IN ('came', 'came_back'), min(if(last_seq > seq, incarnation, NULL)),
            max(if(first_seq < seq, incarnation, NULL)))"""

@@ -1,17 +1,17 @@
-"""Where leadership moves, and how far it is from where it should be."""
+"""Where leadership moves, and how far it is from the preferred leaders."""
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from aiocontroller.analytics.dataframes import DataFrame, F, Window
 
 COUNTS = ("leaders", "preferred_leaders", "led_preferred", "replicas")
 
 
 def imbalance(balance: DataFrame) -> DataFrame:
-    """At the end of each minute in which something changed for a broker, what it leads, is preferred for, and holds.
+    """What each broker leads, is preferred for and holds, at the end of each minute in which that changed.
 
-    ``imbalance`` as Kafka reckons it: of the partitions that prefer the broker, the share that somebody else leads.
+    ``imbalance`` is computed as Kafka does: of the partitions that prefer the broker, the share that another broker
+    leads.
     """
     so_far = (
         Window.partitionBy("cluster", "broker")

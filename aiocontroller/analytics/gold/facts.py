@@ -1,23 +1,23 @@
-"""What each batch of events contributes: small tables that merge.
+"""The facts that each batch of events contributes: small tables that can be merged.
 
-Gold is made from facts alone.  Facts of several batches merge by sums, minima and maxima, so that a batch run (one
-batch) and an incremental one (many) take the same way to the same tables.
+Gold is made from facts alone.  Facts of several batches merge by sums, minima and maxima, so a batch run (one batch)
+and an incremental run (many batches) compute the same tables in the same way.
 
-A partition's facts depend on the order of its rows.  When a late row changes a partition's past, its facts are taken
-back and given anew: they carry a weight ``n`` of -1 or 1, and what sums to zero is gone.
+A partition's facts depend on the order of its rows.  When a late row changes a partition's past, its facts are
+retracted and made again: they carry a weight ``n`` of -1 or 1, and facts whose weights sum to zero disappear.
 
 | fact | one row for each |
 | --- | --- |
-| ``tallies`` | file, process, epoch and kind (with event, API, broker): how many, from where to where |
-| ``latencies`` | what took how long: value and count, which percentiles need and which merges exactly |
-| ``milestones`` | record of the few that stand alone: elections, broker lives, failures, what was far too slow |
+| ``tallies`` | file, process, epoch and kind (with event, API, broker): the count and the range |
+| ``latencies`` | duration: its value and count, which suffice for percentiles and merge exactly |
+| ``milestones`` | record of the few that matter individually: elections, broker lives, failures, very slow events |
 | ``windows`` | window that has closed |
-| ``findings`` | row of a partition that should not be, with the invariant that it breaks |
+| ``findings`` | row of a partition that breaks an invariant |
 | ``churn`` | hour, topic and leader |
 | ``balance`` | minute and broker: change of what it leads and holds |
 | ``lives`` | topic, broker, cluster: births and ends of partitions, and their times summed |
 
-``windows`` and ``findings`` are no tables of their own: each is picked from a row of a history (``history``).
+``windows`` and ``findings`` are not stored as tables: each is taken from a row of a history (``history``).
 """
 
 from __future__ import annotations
@@ -26,22 +26,24 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Final
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
+from aiocontroller.analytics import schema
+from aiocontroller.analytics.dataframes import DataFrame, F
 from aiocontroller.analytics.gold import leadership
-from aiocontroller.analytics.gold.findings import FOUND, findings
+from aiocontroller.analytics.gold.findings import FOUND, UNCLEAN_BY_LOGS, findings
 from aiocontroller.analytics.gold.leadership import KEY, ORDER, PLACE, ordered
 
 SLOW_US: Final = 60_000_000
-"""An event that waited or worked for longer is a finding (I9, I10)."""
+"""An event that waited or ran for longer is a finding (I9, I10)."""
 LARGEST_ZNODE_BYTES: Final = 1_048_575
 """ZooKeeper's default ``jute.maxbuffer`` (I11)."""
+WRITTEN_BY_ANOTHER: Final = "already written by another controller"
+"""Kafka's reason for refusing an election: the partition's state has a controller epoch above the controller's."""
 MINUTE_US: Final = 60_000_000
 HOUR_US: Final = 3_600_000_000
 
 MILESTONES: Final = (
     "elected", "loaded", "failover", "resigned", "outranked", "broker", "fault", "topic_deleted", "session",
+    "active", "cluster_id", "log_end", "peer_lost", "term", "reassigning", "group_rebalance", "known_bug",
 )  # fmt: skip
 
 TALLIED: Final = (
@@ -57,7 +59,7 @@ _TALLY: Final = {
     "last_seq": "max(seq)",
     "first_us": "min(ts_us)",
     "last_us": "max(ts_us)",
-    "seq_sum": "sum(seq)",
+    "seq_sum": f"sum(if(source = '{schema.JOURNAL_SOURCE}', seq, 0L))",
     "seq_xor": "bit_xor(seq)",
 }
 
@@ -68,7 +70,10 @@ def tallies(events: DataFrame) -> DataFrame:
 
 
 def latencies(events: DataFrame) -> DataFrame:
-    """(cluster, what, name, broker, value_us, n).  Three narrow reads cost less than one that makes arrays."""
+    """Return (cluster, what, name, broker, value_us, n).
+
+    Reading three narrow selections costs less than reading once and building arrays.
+    """
     handled = events.where("kind = 'event' AND event IS NOT NULL")
     took = "CASE kind WHEN 'response' THEN 'request' ELSE kind END AS what", "coalesce(api, event, kind) AS name"
     parts = (
@@ -81,45 +86,48 @@ def latencies(events: DataFrame) -> DataFrame:
 
 
 def milestones(events: DataFrame) -> DataFrame:
-    """The few records that gold looks at one by one."""
+    """Return the few records that gold examines individually."""
     wanted = ", ".join(f"'{kind}'" for kind in MILESTONES)
     slow = f"kind = 'event' AND (event IN ('BrokerChange') OR queue_us > {SLOW_US} OR processing_us > {SLOW_US})"
     large = f"kind = 'write' AND bytes > {LARGEST_ZNODE_BYTES}"
-    return ordered(events).where(f"kind IN ({wanted}) OR ({slow}) OR ({large})").selectExpr(
-        "cluster", "source", "node", "process", *ORDER, "ts_us", "ts_error_us", "kind", "event", "topic",
+    outranked = f"kind = 'failed' AND detail LIKE '%{WRITTEN_BY_ANOTHER}%'"
+    return ordered(events).where(f"kind IN ({wanted}) OR ({slow}) OR ({large}) OR ({outranked})").selectExpr(
+        "cluster", "source", "node", "process", *ORDER, "ts_us", "ts_error_us", "kind", "event", "topic", "partition",
         "controller_epoch", "broker", "broker_epoch", "brokers", "partitions", "count", "bytes", "queue_us",
         "processing_us", "duration_us", "detail", f"{PLACE} AS place",
     )  # fmt: skip
 
 
-# -- of partitions: from their histories, ``n`` counting each row's weight --------------------------------------------
+# -- facts of partitions, from their histories; ``n`` is the sum of the rows' weights ---------------------------------
 
-_NOBODY: Final = "CAST(array() AS ARRAY<INT>)"
-_HELD: Final = f"if({{0}}phase = 'gone', {_NOBODY}, coalesce({{0}}replicas, {_NOBODY}))"
+_NO_BROKERS: Final = "CAST(array() AS ARRAY<INT>)"
+_HELD: Final = f"if({{0}}phase = 'gone', {_NO_BROKERS}, coalesce({{0}}replicas, {_NO_BROKERS}))"
 _OF_PREDECESSORS: Final = {
     "prev_phase": "prev.phase",
     "prev_leader": "prev.leader",
     "prev_held": f"""
-        if(prev IS NULL, {_NOBODY},
+        if(prev IS NULL, {_NO_BROKERS},
            if({_HELD.format("")} IS DISTINCT FROM {_HELD.format("prev.")}, {_HELD.format("prev.")}, NULL))""",
     "led_anew": "coalesce(leader >= 0 AND leader <> prev.leader, false)",
     "isr_changed": "coalesce(isr <> prev.isr AND array_sort(isr) <> array_sort(prev.isr), false)",
-    "led_by_outsider": "unclean AND NOT coalesce(array_contains(prev.isr, leader), false)",
+    "led_by_outsider": f"{UNCLEAN_BY_LOGS} AND NOT coalesce(array_contains(prev.isr, leader), false)",
+    "unclean": UNCLEAN_BY_LOGS,
     "found": FOUND,
 }
 
 
 def history(new: DataFrame, last: DataFrame | None = None) -> DataFrame:
-    """``leadership.timeline``, of predecessors only what facts need: a row beside a row would be twice as wide.
+    """Return ``leadership.timeline`` with only those columns of each predecessor that facts need, to keep the rows
+    narrow.
 
-    ``prev_held`` are the replicas of a partition that was, where they are not the same now; else null.
+    ``prev_held`` are the previous replicas if the partition existed and they have changed; otherwise null.
     """
     rows = leadership.timeline(new, last)
     return rows.withColumns({name: F.expr(how) for name, how in _OF_PREDECESSORS.items()}).drop("prev", "hidden")
 
 
 def windows(rows: DataFrame) -> DataFrame:
-    """Those that the rows close; ``unavailable`` tells down from under-replicated."""
+    """Return the windows that these rows close; ``unavailable`` distinguishes down from under-replicated."""
     closing = rows.where("down_ends OR under_ends").selectExpr(
         *KEY, "ts_us AS end_us", "ts_error_us AS end_error_us", f"{PLACE} AS end_place",
         "if(phase = 'up', leader, NULL) AS leader_after", "phase = 'gone' AS gone",
@@ -145,9 +153,9 @@ def churn(rows: DataFrame) -> DataFrame:
 
 
 def balance(rows: DataFrame) -> DataFrame:
-    """By minute and broker, how many more partitions it leads, is preferred for, leads as preferred, and holds.
+    """Return by minute and broker how many more partitions it leads, is preferred for, leads as preferred, and holds.
 
-    Where the replicas are the same as before, only the two leaders are looked at.
+    If the replicas are unchanged, only the old and the new leader are compared.
     """
     changed = rows.selectExpr(
         "cluster", f"ts_us - pmod(ts_us, {MINUTE_US}) AS ts_us", "n", "prev_held IS NULL AS same_held",
@@ -159,7 +167,7 @@ def balance(rows: DataFrame) -> DataFrame:
         "explode(array(struct(n AS n, leads AS leader, held AS replicas), "
         "struct(-n AS n, led AS leader, coalesce(prev_held, held) AS replicas))) AS side",
     )  # fmt: skip
-    leader = f"if(side.leader IS NULL, {_NOBODY}, array(side.leader))"
+    leader = f"if(side.leader IS NULL, {_NO_BROKERS}, array(side.leader))"
     each = sides.selectExpr(
         "cluster", "ts_us", "side.n AS n", "side.leader AS leader", "side.replicas AS replicas", "same_held",
         f"explode(if(same_held, {leader}, array_union(side.replicas, {leader}))) AS broker",
@@ -178,9 +186,10 @@ def balance(rows: DataFrame) -> DataFrame:
 
 
 def lives(rows: DataFrame) -> DataFrame:
-    """How often partitions began and ended to live (level ``topic``, ``cluster``) and to be led (``broker``).
+    """Return how often partitions were born and ended (levels ``topic``, ``cluster``) and began and ceased to be led
+    (``broker``).
 
-    With the sums of when, as decimals: a million partitions times 10**15.
+    The sums of the times are decimals: a million partitions times 10**15 exceeds a long.
     """
     delta = "struct('{0}' AS level, {1} AS name, {2} AS born, {3} AS gone)"
     born, gone = "int(now AND NOT was)", "int(was AND NOT now)"
@@ -201,7 +210,7 @@ def lives(rows: DataFrame) -> DataFrame:
         ))
         + ")) AS d",
     ).where("d.name IS NOT NULL AND d.born + d.gone > 0")  # fmt: skip
-    # Seconds and what is left of them fit longs when they are summed, which costs less than decimals for each row.
+    # Sums of seconds and of the remaining microseconds fit into longs, which cost less than decimals for each row.
     when = "CAST(sum(d.{0} * n * (ts_us DIV 1000000)) AS DECIMAL(38, 0)) * 1000000 + sum(d.{0} * n * (ts_us % 1000000))"
     return each.groupBy("cluster", "d.level", "d.name").agg(
         F.expr("sum(d.born * n) AS born"),
@@ -225,7 +234,7 @@ OF_PARTITIONS: Final[dict[str, Callable[[DataFrame], DataFrame]]] = {
 }
 
 COUNTED: Final = ("churn", "balance", "lives")
-"""Of ``OF_PARTITIONS``, what is kept as tables; the others are picked from the histories, a row from a row."""
+"""The facts of ``OF_PARTITIONS`` that are stored as tables; the others are taken from the histories, row by row."""
 
 _SUMMED: Final = {
     "latencies": ("n",),
@@ -241,7 +250,7 @@ _MERGED_TALLY: Final = {
 
 
 def merge(name: str, facts: DataFrame) -> DataFrame:
-    """One table of the facts of several batches; what was taken back is gone."""
+    """Merge one table of the facts of several batches, and drop what was retracted."""
     if name == "milestones":
         return facts
     if name == "tallies":

@@ -1,13 +1,13 @@
-"""How each controller took office, step by step."""
+"""The steps by which each controller took office."""
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from aiocontroller.analytics.dataframes import DataFrame, F, Window
 
 
 def failovers(milestones: DataFrame) -> DataFrame:
-    """From the election to the end of the last step; null while (or because) it never came so far."""
+    """The table ``failovers``, from the election to the end of the last step; times of steps that were not reached are
+    null."""
     office = milestones.where("kind IN ('elected', 'loaded', 'failover')").groupBy(
         "cluster", "node", "process", "epoch"
     )

@@ -1,15 +1,15 @@
-"""How long things took, by exact percentiles: of each value we know how often it was."""
+"""Durations as exact percentiles, from the count of each value."""
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from aiocontroller.analytics.dataframes import DataFrame, F
 
 _P = "percentile(value_us, array(0.5D, 0.9D, 0.99D, 0.999D), n) AS p"
 
 
 def latencies(counts: DataFrame) -> DataFrame:
-    """Requests by broker and, with ``broker`` null, to all of them.  Percentiles interpolate, rounded to µs."""
+    """The table ``latencies``: for requests by broker and, with ``broker`` null, in total.  Percentiles are
+    interpolated."""
     everybody = counts.where("what = 'request' AND broker IS NOT NULL").withColumn(
         "broker", F.expr("CAST(NULL AS INT)")
     )
@@ -30,7 +30,7 @@ def latencies(counts: DataFrame) -> DataFrame:
 
 
 def requests(tallies: DataFrame, latency: DataFrame) -> DataFrame:
-    """``unanswered``: requests less answers; a request that is under way at the end counts too."""
+    """The table ``requests``; ``unanswered`` is requests minus answers and includes requests in flight at the end."""
     sent = tallies.where("kind IN ('request', 'response') AND broker IS NOT NULL AND api IS NOT NULL")
     counted = sent.groupBy("cluster", "broker", "api").agg(
         F.expr("sum(if(kind = 'request', n, 0L)) AS count"),

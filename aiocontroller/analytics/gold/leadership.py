@@ -1,27 +1,28 @@
-"""Each partition's history in order, every row beside its predecessor: one shuffle, one sort, and all else is local.
+"""Each partition's history in order, with every row next to its predecessor: one shuffle and one sort, and the rest is
+local.
 
-A *row* is a record that says something of a partition's leadership (kinds ``partition`` and ``isr``).  It puts the
-partition in a phase: ``up`` (Online and led), ``down`` (it exists and nobody leads it) or ``gone`` (NonExistent).
+A *row* is a record about a partition's leadership (kinds ``partition`` and ``isr``).  It puts the partition in a phase:
+``up`` (Online with a leader), ``down`` (it exists and has no leader) or ``gone`` (NonExistent).
 
-Windows open and close on rows: ``down_since`` and ``under_since`` hold how the present one began, and ``down_ends``,
-``under_ends`` mark the row that closes it.  One beginning has no row of its own: a leader that dies while no controller
-rules is found by the next one, whose first row for the partition comes *from* Offline.  Such a window is ``hidden``: it
-began after the previous row, and not later than the row that tells.
+Windows open and close on rows: ``down_since`` and ``under_since`` hold the start of the current window, and
+``down_ends`` and ``under_ends`` mark the row that closes it.  One kind of start has no row of its own: when a leader
+dies while there is no controller, the next controller finds it dead, and its first row for the partition comes *from*
+Offline or has no leader.  Such a window is ``hidden``: it began after the previous row and not later than the row that
+shows it.
 
-To go on later, the last row of each partition is enough.  ``timeline(new, last)`` takes those rows of an earlier call
-(``is_last``) and gives for the new rows what one call over everything would have given.
+To continue later, the last row of each partition is enough: ``timeline(new, last)`` takes those rows of an earlier call
+(``is_last``), and returns for the new rows what one call over all rows would have returned.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from aiocontroller.analytics.dataframes import Column, DataFrame, F, Window
 
 KEY: Final = ("cluster", "topic", "partition")
 ORDER: Final = ("epoch", "start_us", "writer", "at_us", "seq")
-"""As ``docs/journal.md`` says; never by the clocks of several nodes.  See ``ordered``."""
+"""As ``docs/journal.md`` defines it, and never by the clocks of several nodes.  See ``ordered``."""
 ROW: Final = (
     *KEY, *ORDER, "process", "source", "node", "ts_us", "ts_error_us", "kind", "from_state", "to_state", "leader",
     "leader_epoch", "isr", "replicas", "controller_epoch", "partition_epoch", "unclean", "reference",
@@ -40,10 +41,16 @@ PHASE: Final = """
          WHEN coalesce(to_state, 'OnlinePartition') = 'OnlinePartition' AND coalesce(leader, -1) >= 0 THEN 'up'
          ELSE 'down' END"""
 HIDDEN: Final = """
-    coalesce(from_state = 'OfflinePartition' AND phase <> 'gone'
-             AND (prev.phase IS NULL OR (prev.phase = 'up' AND epoch > prev.epoch)), false)"""
+    coalesce(from_state = 'OfflinePartition' AND phase <> 'gone' AND prev.phase IS NULL
+             OR (from_state = 'OfflinePartition' AND phase <> 'gone' OR leader = -1)
+                AND prev.phase = 'up' AND epoch > prev.epoch, false)"""
+"""Whether a window began unseen.
+
+From 2.6 on, a new controller first removes the dead broker from the ISR, which leaves the partition without a leader
+(``leader = -1``), and only then elects another one, from Offline.
+"""
 PLACE: Final = "coalesce(reference, concat(process, ':', seq))"
-"""Where a person finds the record."""
+"""Where a person can find the record."""
 PREVIOUS_PLACE: Final = "coalesce(prev.reference, concat(prev.process, ':', prev.seq))"
 SINCE_PLACE: Final = "coalesce(since.reference, concat(since.process, ':', since.order.seq))"
 _WINDOW: Final = """
@@ -65,10 +72,10 @@ _UNDER_BEGINS: Final = "NOT carried AND under AND NOT coalesce(prev.under, false
 
 
 def ordered(events: DataFrame) -> DataFrame:
-    """With the columns of ``ORDER``.
+    """Add the columns of ``ORDER``.
 
-    A journal's records are numbered by their process.  Log lines are numbered by nothing that outlives their
-    reading: they go by the clock, over all files of the cluster.
+    The process numbers a journal's records.  Log lines have no lasting numbers, so they are ordered by the clock, over
+    all files of the cluster.
     """
     journal = "source = 'journal'"
     return events.withColumns(
@@ -81,19 +88,20 @@ def ordered(events: DataFrame) -> DataFrame:
 
 
 def rows(events: DataFrame) -> DataFrame:
-    """The events that say something of a partition's leadership, with the columns of ``ROW``."""
+    """Return the events about a partition's leadership, with the columns of ``ROW``."""
     told = ordered(events).where("kind IN ('partition', 'isr') AND topic IS NOT NULL AND partition IS NOT NULL")
-    # A recovery state of 1 stays until the leader clears it; the journal says of each election what it was.
+    # A recovery state of 1 stays until the leader clears it; the journal records for each election whether it was
+    # unclean.
     unclean = "coalesce(if(source = 'journal', detail LIKE '%unclean%', recovery_state = 1), false) AS unclean"
-    reference = "if(source = 'journal', NULL, reference) AS reference"  # of journals it is made when it is needed
+    reference = "if(source = 'journal', NULL, reference) AS reference"  # for journals, it is made when needed
     made = {"unclean": unclean, "reference": reference}
     return told.selectExpr(*(made.get(column, column) for column in ROW))
 
 
 def timeline(new: DataFrame, last: DataFrame | None = None) -> DataFrame:
-    """``new`` (columns ``ROW``) in order, with phases, predecessors and windows; ``last`` as the module explains.
+    """Order ``new`` (columns ``ROW``), with phases, predecessors and windows; the module's docstring explains ``last``.
 
-    The result holds every row of both, those of ``last`` with ``carried``; ``is_last`` marks each partition's end.
+    The result holds every row of both, those of ``last`` with ``carried``; ``is_last`` marks each partition's last row.
     """
     marked = new.withColumn("carried", F.lit(False))
     if last is None:
@@ -101,7 +109,7 @@ def timeline(new: DataFrame, last: DataFrame | None = None) -> DataFrame:
     else:
         kept = last.selectExpr(*ROW, "true AS carried", "down_since AS down_carried", "under_since AS under_carried")
         marked = marked.unionByName(kept, allowMissingColumns=True)
-    # Spark sorts by eight bytes first: those of a hash are different in each partition.
+    # Spark compares the first eight bytes before the rest: those of a hash differ between partitions.
     marked = marked.withColumn("hash", F.xxhash64(*KEY))
     order = Window.partitionBy("hash", *KEY).orderBy(*ORDER)
     so_far, earlier = (order.rowsBetween(Window.unboundedPreceding, end) for end in (Window.currentRow, -1))
@@ -133,7 +141,7 @@ def timeline(new: DataFrame, last: DataFrame | None = None) -> DataFrame:
             "under_ends": F.expr("NOT carried AND NOT under AND coalesce(prev.under, false)"),
         }
     )
-    # The beginning matters where a window ends and where a later call goes on.
+    # The start is needed only where a window ends and where a later call continues.
     kept_where = {
         name: F.expr(f"if({name[:-6]}_ends OR is_last, {name}, NULL)") for name in ("down_since", "under_since")
     }
@@ -141,6 +149,6 @@ def timeline(new: DataFrame, last: DataFrame | None = None) -> DataFrame:
 
 
 def _present(carried: str, begins: str, beginning: str, fresh: bool) -> Column:
-    """How the present window began, as of each row."""
+    """Return the start of the current window as of each row."""
     here = f"CASE WHEN {begins} THEN {beginning} END"
     return F.last(F.expr(here if fresh else f"if(carried, {carried}, {here})"), ignorenulls=True)

@@ -1,16 +1,15 @@
-"""What the inputs were worth: a line for each file, in numbers and in words."""
+"""The quality of the inputs: a row for each file."""
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from aiocontroller.analytics.dataframes import DataFrame, F, Window
 
 
 def data_quality(tallies: DataFrame, repeated: DataFrame, quarantine: DataFrame) -> DataFrame:
-    """``repeated`` (file, duplicates), ``quarantine`` as of bronze.
+    """The table ``data_quality``; ``repeated`` has (file, duplicates), and ``quarantine`` is bronze's.
 
-    ``gaps``: records of the process that are missing before this file's end and after the end of the one before;
-    where files of a process overlap, all that are missing stand at its first file.
+    ``gaps`` counts the records of the process that are missing between the end of the file before and the end of this
+    one.  If files of a process overlap, its first file has all missing records.
     """
     files = tallies.groupBy("file", "source", "cluster", "process").agg(
         F.expr("sum(n) AS records"), F.expr("min(first_seq) AS first_seq"), F.expr("max(last_seq) AS last_seq"),

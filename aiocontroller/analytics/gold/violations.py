@@ -6,13 +6,13 @@
 | I2 | an epoch or a version went back | two rows; two elections |
 | I3 | a leader outside the ISR; an ISR that is empty, too wide, or grew unasked; two leaders in one epoch | its rows |
 | I4 | a leader from outside the ISR in an election that was not unclean | two rows |
-| I5 | at the end, nobody has led a partition for a minute although a member of its ISR lives | its last row |
+| I5 | at the end, a partition has had no leader for a minute although a member of its ISR lives | its last row |
 | I6 | two processes in office in one epoch | a record of each |
 | I7 | a request to an older incarnation of a broker than the one before | two requests |
 | I8 | a step that the partition state machine does not allow | one or two rows |
 | I9 | an event waited for more than a minute | the event |
 | I10 | a handler failed, or held the loop for more than a minute | the event |
-| I11 | a write larger than ZooKeeper takes by default | the write, where it tells its ``bytes`` |
+| I11 | a write larger than ZooKeeper takes by default | the write, if it has ``bytes`` |
 | I12 | acts of a controller that is not in office; elected without having resigned | the act, and the end of its term |
 """
 
@@ -20,15 +20,13 @@ from __future__ import annotations
 
 from functools import reduce
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
-
+from aiocontroller.analytics.dataframes import DataFrame, F, Window
 from aiocontroller.analytics.gold.facts import LARGEST_ZNODE_BYTES, SLOW_US
 from aiocontroller.analytics.gold.leadership import PLACE
 from aiocontroller.analytics.schema import JOURNAL_SOURCE
 
 ACTS = ("request", "partition", "isr", "write", "loaded", "reassigned", "topic_deleted")
-"""Kinds that only a controller in office records."""
+"""Kinds of records that only a controller in office makes."""
 SETTLED_AFTER_US = 60_000_000
 
 _ACTS = ", ".join(f"'{kind}'" for kind in ACTS)
@@ -59,7 +57,7 @@ def violations(
 
 
 def complete_processes(tallies: DataFrame) -> DataFrame:
-    """(cluster, process): of which every record is there."""
+    """Return (cluster, process) of the processes without missing records."""
     counted = tallies.groupBy("cluster", "process").agg(F.expr("sum(n) AS n"), F.expr("max(last_seq) AS last_seq"))
     return counted.where("n = last_seq").select("cluster", "process")
 
@@ -71,7 +69,8 @@ def _of_partitions(found: DataFrame, tallies: DataFrame) -> DataFrame:
 
 
 def _of_terms(milestones: DataFrame) -> DataFrame:
-    """Elections of one process: the epoch grows, and each term ends before the next."""
+    """Return violations by elections of one process: the epoch must grow, and each term must end before the next
+    begins."""
     terms = milestones.where("kind IN ('elected', 'resigned')")
     process = Window.partitionBy("cluster", "process").orderBy("seq")
     in_order = terms.withColumns(
@@ -88,7 +87,7 @@ def _of_terms(milestones: DataFrame) -> DataFrame:
             "words": F.expr("concat('elected for epoch ', controller_epoch, ' after ', highest)"),
         }
     )
-    # A log goes on where a crashed process left it; a journal is one process's.
+    # A log continues after a crash in the same file; a journal belongs to one process.
     twice = in_order.where(f"before.kind = 'elected' AND source = '{JOURNAL_SOURCE}'").withColumns(
         {
             "invariant": F.lit("I12"),
@@ -138,8 +137,9 @@ def _two_in_office(tallies: DataFrame) -> DataFrame:
         F.array_sort(F.collect_list(F.struct("process", "seq", "node", "ts_us"))).alias("who")
     )
     return each.where("size(who) > 1").selectExpr(
-        "cluster", "'I6'", "NULL", "NULL", "who[1].node", "epoch", "array_max(who.ts_us)",
-        "concat(size(who), ' processes in office in epoch ', epoch, ': ', array_join(who.process, ', '))",
+        "cluster", "'I6'", "NULL", "NULL", "who[1].node", "epoch", "array_max(transform(who, w -> w.ts_us))",
+        "concat(size(who), ' processes in office in epoch ', epoch, ': ', "
+        "array_join(transform(who, w -> w.process), ', '))",
         "transform(who, w -> concat(w.process, ':', w.seq))",
     )  # fmt: skip
 
@@ -190,5 +190,5 @@ def _left_leaderless(last_rows: DataFrame, events: DataFrame, span: DataFrame) -
     )
     return could.where(f"to_us - ts_us > {SETTLED_AFTER_US} AND size(able) > 0").selectExpr(
         "cluster", "'I5'", "topic", "partition", "node", "epoch", "ts_us",
-        "concat('nobody leads it, and ', array_join(able, ','), ' of its ISR could')", f"array({PLACE})",
+        "concat('it has no leader, although ', array_join(able, ','), ' of its ISR could lead')", f"array({PLACE})",
     )  # fmt: skip

@@ -1,27 +1,32 @@
-"""When which partition was not available, why, and by which records.
+"""When each partition was unavailable, why, and by which records.
 
-A window is one row from its beginning to its end, however many records lie between:
+A window is one row from its start to its end, however many records lie between:
 
-* ``dead_leader``: the leader died, and the next one followed at once.
-* ``no_leader``: nobody could lead: no live replica in the ISR, a new partition, one that is being deleted.
+* ``dead_leader``: the leader died, and another one followed.
+* ``no_leader``: no replica could lead: no live replica in the ISR, or a partition that is new or being deleted.
 * ``under_replicated``: the ISR is smaller than the replicas.
 
-The cause is the last turn in the life of the broker that left (``brokers.broker_events``), by the controller's order of
-records and not by clocks.  A death that the same term recorded begins the window: the partition's own record follows
-it by the time that the controller needed.
+The cause is the last event of the broker that left (``brokers.broker_events``), by the controller's order of records
+and not by clocks.  A death that the same term recorded starts the window: the partition's own record follows it by the
+controller's reaction time.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
-
+from aiocontroller.analytics.dataframes import DataFrame, F, Window
 from aiocontroller.analytics.gold.leadership import KEY, ORDER, SINCE_PLACE
 
+HIDDEN = """
+    since.hidden AND NOT coalesce(turn.epoch = since.order.epoch AND NOT turn.missed, false)
+    AND NOT (gone AND coalesce(turn.event NOT IN ('died', 'left'), true))"""
+"""Whether the window began while there was no controller.
+
+It did not if its own term recorded the broker's event, or if there is no such event and the topic was deleted.
+"""
 CAUSE = """
     CASE WHEN unavailable AND since.born THEN 'creation'
          WHEN unavailable AND unclean THEN 'unclean'
-         WHEN since.hidden THEN 'controller_failover'
+         WHEN hidden THEN 'controller_failover'
          WHEN turn.event = 'died' OR (turn.event = 'bounced' AND bounce_goes_on) THEN 'broker_death'
          WHEN turn.event IN ('shutdown', 'left') THEN 'controlled_shutdown'
          WHEN gone THEN 'deletion'
@@ -29,21 +34,36 @@ CAUSE = """
          ELSE 'unknown' END"""
 BOUNCE_GOES_ON = """
     coalesce(since.process = turn.process AND since.order.seq < turn.handled.seq, turn.handled IS NULL)"""
-"""A broker that bounced is alive; what its death did was done by the end of the BrokerChange that told of it."""
+"""Whether the window belongs to a bounce: the effects of the death end with the BrokerChange that reported the
+bounce."""
 KIND = """
     CASE WHEN NOT unavailable THEN 'under_replicated'
          WHEN leaderless OR cause IN ('creation', 'deletion') THEN 'no_leader' ELSE 'dead_leader' END"""
-START = """
-    CASE WHEN since.hidden THEN least(since.ts_us, coalesce(
-             array_max(transform(filter(terms, t -> t.epoch < since.order.epoch), t -> t.last_us)), since.before_us,
-             array_min(transform(filter(terms, t -> t.epoch = since.order.epoch), t -> t.first_us)), since.ts_us))
-         WHEN unavailable AND by_death AND turn.process = since.process AND turn.epoch = since.order.epoch
+FOUND_US = """
+    least(since.ts_us, coalesce(array_min(transform(filter(terms, t -> t.epoch = since.order.epoch), t -> t.first_us)),
+                                since.ts_us))"""
+"""The time of the new controller's first record."""
+START = f"""
+    CASE WHEN hidden THEN {FOUND_US}
+         WHEN unavailable AND by_death AND turn.epoch = since.order.epoch
+              AND (turn.process = since.process OR NOT coalesce(turn.missed, false))
              THEN least(turn.ts_us, since.ts_us)
          ELSE since.ts_us END"""
+UNSEEN_US = """
+    if(hidden, greatest(start_us - coalesce(
+           array_max(transform(filter(terms, t -> t.epoch < since.order.epoch), t -> t.decided_us)),
+           since.before_us, start_us), 0), 0)"""
+"""How much earlier a hidden window may have begun: since the last known act of the previous controller."""
+
+
+BY_CONTROLLER = """
+    source = 'journal' OR kind IN ('partition', 'replica', 'told', 'request', 'response', 'elected', 'failover',
+                                   'loaded', 'active', 'resigned', 'topic_deleted')"""
+"""Records that a controller makes of its own actions."""
 
 
 def still_open(last_rows: DataFrame) -> DataFrame:
-    """Of each partition's last row, the windows that have not ended; columns as of the fact ``windows``."""
+    """Return the windows that have not ended, from each partition's last row; columns as in the fact ``windows``."""
     begun = "named_struct('unavailable', {0}, 'since', {1}, 'leaderless', {0} AND coalesce(leader, -1) < 0)"
     both = last_rows.where("phase = 'down' OR under").selectExpr(
         *KEY,
@@ -55,20 +75,26 @@ def still_open(last_rows: DataFrame) -> DataFrame:
 
 
 def spans(tallies: DataFrame) -> DataFrame:
-    """(cluster, from_us, to_us, terms): how long each cluster was watched, and by which controllers."""
+    """Return (cluster, from_us, to_us, terms): the time that the records cover, and the controllers' terms."""
     terms = tallies.groupBy("cluster", "epoch").agg(
-        F.min("first_us").alias("first_us"), F.max("last_us").alias("last_us")
+        F.min("first_us").alias("first_us"),
+        F.max("last_us").alias("last_us"),
+        F.max(F.expr(f"if({BY_CONTROLLER}, last_us, NULL)")).alias("decided_us"),
     )
     return terms.groupBy("cluster").agg(
         F.min("first_us").alias("from_us"),
         F.max("last_us").alias("to_us"),
-        F.collect_list(F.struct("epoch", "first_us", "last_us")).alias("terms"),
+        F.collect_list(F.struct("epoch", "first_us", "last_us", "decided_us")).alias("terms"),
     )
 
 
 def attributed(closed: DataFrame, opened: DataFrame, events: DataFrame, span: DataFrame) -> DataFrame:
-    """The table ``windows``, and ``unavailable``, ``culprit`` (the place of the turn that caused it) besides."""
-    turn = F.struct(F.struct(*ORDER).alias("order"), "epoch", "process", "ts_us", "event", "place", "handled")
+    """Return the table ``windows`` with three more columns.
+
+    These are ``unavailable``, ``culprit`` (the place of the event that caused the window) and ``decided_us`` (the time
+    of the record that shows it).
+    """
+    turn = F.struct(F.struct(*ORDER).alias("order"), "epoch", "process", "ts_us", "event", "place", "handled", "missed")
     life = Window.partitionBy("cluster", "suspect").orderBy("turn")
     turns = events.select("cluster", F.col("broker").alias("suspect"), turn.alias("turn")).withColumn(
         "until", F.lead("turn.order").over(life)
@@ -90,6 +116,7 @@ def attributed(closed: DataFrame, opened: DataFrame, events: DataFrame, span: Da
                 "unclean": F.expr("coalesce(unclean, false)"),
             }
         )
+        .withColumn("hidden", F.expr(HIDDEN))
         .withColumn("bounce_goes_on", F.expr(BOUNCE_GOES_ON))
         .withColumn("cause", F.expr(CAUSE))
         .withColumn(
@@ -113,9 +140,9 @@ def attributed(closed: DataFrame, opened: DataFrame, events: DataFrame, span: Da
         f"if({by_broker}, suspect, NULL) AS broker",
         "since.leader AS leader_before",
         "leader_after",
-        "greatest(coalesce(since.error_us, 0), coalesce(end_error_us, 0)) "
-        "+ if(since.hidden, since.ts_us - start_us, 0) AS error_us",
+        f"greatest(coalesce(since.error_us, 0), coalesce(end_error_us, 0)) + {UNSEEN_US} AS error_us",
         f"array_except(array(culprit, {SINCE_PLACE}, end_place), array(CAST(NULL AS STRING))) AS evidence",
         "unavailable",
         "culprit",
+        "since.ts_us AS decided_us",
     )

@@ -1,15 +1,15 @@
-"""One HTML file that says what happened, for people: ``gather`` reads gold, ``words`` and ``figures`` tell it.
+"""The report: one HTML file for people.  ``gather`` reads gold, ``words`` and ``charts`` describe it, ``page``
+assembles it.
 
-``page`` puts it together.  Nothing here grows with the data: tables show the worst rows, figures have a fixed number of
-bins, so ten partitions and a million make pages of the same size.
+Nothing here grows with the data: tables show the worst rows, charts have a fixed number of bins, so ten partitions and
+a million make pages of the same size.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
+from aiocontroller.analytics.dataframes import SparkSession
 from aiocontroller.analytics.report.gather import gather
 from aiocontroller.analytics.report.page import page
 
@@ -17,6 +17,6 @@ __all__ = ["write_report"]
 
 
 def write_report(spark: SparkSession, out: str, file: Path) -> None:
-    """Of the gold tables below ``out``."""
+    """Write the report of the gold tables below ``out``."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(page(gather(spark, out)), encoding="utf-8")

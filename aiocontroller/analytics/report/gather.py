@@ -1,32 +1,36 @@
-"""What the page shows, as plain values, out of the gold tables: counted, binned and cut to size in Spark."""
+"""Reads the content of the page from the gold tables as plain values; the engine counts, bins and limits them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-
+from aiocontroller.analytics.dataframes import DataFrame, F, SparkSession
 from aiocontroller.analytics.gold.availability import NOT_AN_OUTAGE
 from aiocontroller.analytics.schema import GOLD
-from aiocontroller.analytics.store import Store
+from aiocontroller.analytics.schema import QUARANTINE as QUARANTINE_COLUMNS
+from aiocontroller.analytics.store import Store, read_parquet
+from aiocontroller.analytics.stream import QUARANTINE
 
 BINS: Final = 600
-"""Of the timeline."""
+"""The number of bins of the timeline."""
 CLUSTERS: Final = 8
 WINDOWS: Final = 25
 FAILOVERS: Final = 20
 LATENCIES: Final = 24
 TOPICS: Final = 30
 BROKERS: Final = 12
+CAUSES: Final = 50
 LIFE_EVENTS: Final = 200
+INCIDENTS: Final = 100
+"""The number of incidents with a section of their own; the worst are chosen."""
 VIOLATIONS: Final = 50
+PROBLEMS: Final = 50
 REQUESTS: Final = 40
 FILES: Final = 50
 QUARANTINED: Final = 10
 SHORT_US: Final = 6 * 3_600_000_000
-"""A heat map by the hour says nothing about less than this."""
+"""A heat map by the hour needs at least this much time."""
 
 Row = dict[str, Any]
 
@@ -40,11 +44,23 @@ class Cluster:
     to_us: int
     partitions: int
     unavailable_us: int
-    availability: float
+    availability: float | None
+    """As the controller saw it; None if it is unknown."""
+    onset_availability: float | None = None
+    """Counted from when brokers failed, not from when the controller noticed."""
+    onset_unavailable_us: int | None = None
+    onset_error_us: int | None = None
+    """The error bound of ``onset_unavailable_us``; both are summed over partitions."""
+    incidents: list[Row] = field(default_factory=list)
+    """The worst, by time."""
+    incidents_count: int = 0
+    completeness: list[Row] = field(default_factory=list)
+    """(what, name, known, words), with what is missing first."""
     topics_seen: int = 0
     bin_us: int = 1
     without_leader: list[int] = field(default_factory=list)
-    """For each bin of ``bin_us`` from ``from_us``: the most partitions that can have been without a leader at once."""
+    """For each bin of ``bin_us`` from ``from_us``: an upper bound of the partitions without a leader at the same
+    time."""
     under_replicated: list[int] = field(default_factory=list)
     causes: list[Row] = field(default_factory=list)
     windows: list[Row] = field(default_factory=list)
@@ -52,19 +68,24 @@ class Cluster:
     """The slowest, each with its ``phases``: [(phase, µs)]."""
     elections: int = 0
     life: list[Row] = field(default_factory=list)
-    """Turns in brokers' lives, by time."""
+    """The first events of brokers' lives, by time."""
+    turns: dict[str, int] = field(default_factory=dict)
+    """The number of events of each kind."""
     latencies: list[Row] = field(default_factory=list)
     requests: list[Row] = field(default_factory=list)
     churn: list[Row] = field(default_factory=list)
-    """(topic, x, changes): x is an hour (µs), or the broker where the whole is shorter than a few hours."""
+    """(topic, x, changes): x is an hour (µs), or the broker if the records cover only a few hours."""
     churn_by_hour: bool = False
     imbalance: list[Row] = field(default_factory=list)
-    """(broker, ts_us, imbalance), of the most unbalanced brokers."""
+    """(broker, ts_us, imbalance) of the most unbalanced brokers."""
     worst_topics: list[Row] = field(default_factory=list)
     broker_accounts: list[Row] = field(default_factory=list)
     violations: list[Row] = field(default_factory=list)
     violated: list[Row] = field(default_factory=list)
     """(invariant, count)"""
+    problems: list[Row] = field(default_factory=list)
+    """The first known problems, by time."""
+    problems_count: int = 0
 
 
 @dataclass
@@ -72,30 +93,31 @@ class Content:
     clusters: list[Cluster]
     more_clusters: int
     quality: list[Row]
-    """Files that are not whole, the worst first."""
+    """Incomplete files, the worst first."""
     quarantine: list[Row]
     records: int
     quarantined: int
     files: int
     whole_files: int
     remarks: list[Row] = field(default_factory=list)
-    """(words, files): what was assumed of which files, and which were not read."""
+    """(words, files): assumptions about files, and files that were not read."""
 
 
 def gather(spark: SparkSession, out: str) -> Content:
-    """From ``out``/gold and ``out``/bronze/quarantine."""
+    """Read the content from the tables that are published in the folder ``out``."""
+    store = Store(spark, out)
 
     def table(name: str) -> DataFrame:
-        return spark.read.schema(GOLD[name]).parquet(f"{out}/gold/{name}")
+        return read_parquet(spark, [store.gold(name)], GOLD[name])
 
     tables = {
         name: table(name)
         for name in (
             *("windows", "failovers", "failover_phases", "latencies", "requests", "churn", "imbalance"),
-            *("violations", "availability", "brokers", "data_quality"),
+            *("violations", "availability", "brokers", "data_quality", "incidents", "completeness", "problems"),
         )
     }
-    whole = tables["availability"].where("level = 'cluster'").orderBy("availability", "name")
+    whole = tables["availability"].where("level = 'cluster'").orderBy(F.col("availability").asc_nulls_first(), "name")
     clusters = [_cluster(tables, row) for row in _rows(whole.limit(CLUSTERS))]
     quality = tables["data_quality"]
     totals = quality.agg(
@@ -110,12 +132,12 @@ def gather(spark: SparkSession, out: str) -> Content:
         clusters,
         max(0, whole.count() - CLUSTERS),
         _rows(broken.limit(FILES)),
-        _quarantine(spark, out),
+        _quarantine(store),
         int(totals["records"] or 0),
         int(totals["quarantined"] or 0),
         int(totals["files"]),
         int(totals["whole"]),
-        [{"words": words, "files": files} for words, files in Store(spark, out).remarks().items()],
+        [{"words": words, "files": files} for words, files in store.remarks().items()],
     )
 
 
@@ -123,14 +145,12 @@ def _rows(table: DataFrame) -> list[Row]:
     return [row.asDict() for row in table.collect()]
 
 
-def _quarantine(spark: SparkSession, out: str) -> list[Row]:
-    """A sample of what could not be read; none where no batch had any."""
-    try:
-        found = spark.read.option("basePath", f"{out}/bronze/quarantine").parquet(f"{out}/bronze/quarantine")
-    except Exception as error:
-        if "PATH_NOT_FOUND" in str(error) or "UNABLE_TO_INFER_SCHEMA" in str(error):
-            return []
-        raise
+def _quarantine(store: Store) -> list[Row]:
+    """Return a sample of the lines that could not be read; empty if no batch had any."""
+    folders = store.published_batches(QUARANTINE)
+    if not folders:
+        return []
+    found = read_parquet(store.spark, folders, QUARANTINE_COLUMNS)
     return _rows(found.orderBy(F.desc("count"), "file").select("file", "reason", "count", "line").limit(QUARANTINED))
 
 
@@ -144,12 +164,18 @@ def _cluster(tables: dict[str, DataFrame], whole: Row) -> Cluster:
     without = outages.where("kind <> 'under_replicated'")
     bin_us = max(1, -(-(to_us - from_us + 1) // BINS))
     cluster = Cluster(
-        name, from_us, to_us, int(whole["partitions"]), int(whole["unavailable_us"]), float(whole["availability"])
+        name, from_us, to_us, int(whole["partitions"]), int(whole["unavailable_us"] or 0), whole["availability"]
     )
+    for column in ("onset_availability", "onset_unavailable_us", "onset_error_us"):
+        setattr(cluster, column, whole[column])
+    cluster.incidents_count = of("incidents").count()
+    worst = of("incidents").orderBy(F.desc("unavailable_us"), F.desc("longest_us"), "number").limit(INCIDENTS)
+    cluster.incidents = sorted(_rows(worst), key=lambda row: row["number"])
+    cluster.completeness = _rows(of("completeness").orderBy("known", "what", "name").limit(FILES))
     cluster.bin_us = bin_us
     cluster.without_leader = _most_at_once(without, from_us, to_us, bin_us)
     cluster.under_replicated = _most_at_once(outages.where("kind = 'under_replicated'"), from_us, to_us, bin_us)
-    cluster.causes = _rows(
+    causes = _rows(
         outages.groupBy("kind", "cause", "broker")
         .agg(
             F.count("*").alias("windows"),
@@ -158,11 +184,14 @@ def _cluster(tables: dict[str, DataFrame], whole: Row) -> Cluster:
             F.expr("max(duration_us) AS longest_us"),
             F.expr("count_if(end_us IS NULL) AS still_open"),
         )
-        .orderBy("kind", F.desc("total_us"), "cause", "broker")
+        .orderBy(F.desc("total_us"), "kind", "cause", "broker")
+        .limit(CAUSES)
     )
+    cluster.causes = sorted(causes, key=lambda row: row["kind"])
     cluster.windows = _rows(without.orderBy(F.desc("duration_us"), "start_us", "topic", "partition").limit(WINDOWS))
     cluster.elections = of("failovers").count()
     cluster.failovers = _failovers(of("failovers"), of("failover_phases"))
+    cluster.turns = {row["event"]: row["count"] for row in of("brokers").groupBy("event").count().collect()}
     cluster.life = _rows(of("brokers").where("event <> 'came'").orderBy("ts_us", "broker").limit(LIFE_EVENTS))
     plain = of("latencies").where("broker IS NULL")
     cluster.latencies = _rows(plain.orderBy(F.desc("count"), "what", "name").limit(LATENCIES))
@@ -183,14 +212,17 @@ def _cluster(tables: dict[str, DataFrame], whole: Row) -> Cluster:
         .limit(TOPICS)
     )
     cluster.violations = _rows(of("violations").orderBy("ts_us", "invariant", "topic", "partition").limit(VIOLATIONS))
+    cluster.problems_count = of("problems").count()
+    cluster.problems = _rows(of("problems").orderBy("from_us", "problem", "broker", "words").limit(PROBLEMS))
     cluster.violated = _rows(of("violations").groupBy("invariant").count().orderBy("invariant"))
     return cluster
 
 
 def _most_at_once(windows: DataFrame, from_us: int, to_us: int, bin_us: int) -> list[int]:
-    """For each bin: how many were open when it began, and how many began in it.
+    """For each bin, add the windows that were open when it began and those that began in it.
 
-    Two counts for each bin, whatever the number of windows; where windows are shorter than a bin it is an upper bound.
+    This takes two counts for each bin, whatever the number of windows.  If windows are shorter than a bin, it is an
+    upper bound.
     """
     bins = (to_us - from_us) // bin_us + 1
 
@@ -220,7 +252,7 @@ def _failovers(failovers: DataFrame, phases: DataFrame) -> list[Row]:
 
 
 def _churn(churn: DataFrame, x: str) -> list[Row]:
-    """Of the topics that changed most."""
+    """Return the changes of the topics that changed most."""
     summed = churn.groupBy("topic", F.col(x).alias("x")).agg(F.sum("leader_changes").alias("changes"))
     busiest = churn.groupBy("topic").agg(F.sum("leader_changes").alias("n")).orderBy(F.desc("n"), "topic").limit(TOPICS)
     kept = summed.join(F.broadcast(busiest), "topic").where("changes > 0 AND x IS NOT NULL")
@@ -228,7 +260,7 @@ def _churn(churn: DataFrame, x: str) -> list[Row]:
 
 
 def _imbalance(imbalance: DataFrame, from_us: int, bin_us: int) -> list[Row]:
-    """Of the brokers that were most unbalanced, the worst of each bin."""
+    """Return the imbalance of the most unbalanced brokers, the worst of each bin."""
     worst = imbalance.groupBy("broker").agg(F.max("imbalance").alias("w")).orderBy(F.desc("w"), "broker").limit(BROKERS)
     at = F.expr(f"{from_us} + {bin_us} * ((ts_us - {from_us}) DIV {bin_us})")
     binned = imbalance.join(F.broadcast(worst), "broker").groupBy("broker", at.alias("ts_us"))

@@ -1,198 +1,148 @@
-"""The page: one HTML file, everything in it, no network."""
+"""The page: one self-contained HTML file.  ``page.html`` is its template, ``page.css`` its style."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from html import escape
-from pathlib import PurePosixPath
-from typing import Any, Final
+from pathlib import Path, PurePosixPath
+from typing import Final, NamedTuple
 
-import plotly.graph_objects as go
+from markupsafe import Markup
 
-from aiocontroller.analytics.report import figures, words
-from aiocontroller.analytics.report.gather import Cluster, Content
+from aiocontroller.analytics.report import charts, words
+from aiocontroller.analytics.report.gather import Cluster, Content, Row
 from aiocontroller.analytics.summary import duration, evidence, moment
+from aiocontroller.pages import Column, render
 
-STYLE: Final = """
-:root { --ink: #1c2733; --dim: #5a6b7d; --line: #dfe6ee; --card: #f6f8fb; --red: #c0392b; --green: #2f855a; }
-body { font: 15px/1.55 system-ui, sans-serif; color: var(--ink); max-width: 76rem; margin: 2rem auto;
-  padding: 0 1.2rem; }
-h1 { font-size: 1.55rem; margin-bottom: .2rem; }
-h2 { font-size: 1.3rem; margin-top: 2.6rem; }
-h3 { font-size: 1.05rem; margin: 1.8rem 0 .2rem; }
-p.note { color: var(--dim); margin: .1rem 0 .6rem; max-width: 60rem; }
-nav a { margin-right: 1.1rem; color: #2b6cb0; text-decoration: none; }
-ul.story { padding-left: 1.2rem; max-width: 62rem; }
-.cards { display: flex; flex-wrap: wrap; gap: .8rem; margin: 1rem 0; }
-.card { background: var(--card); border-radius: .5rem; padding: .7rem 1rem; min-width: 8.5rem; }
-.card b { display: block; font-size: 1.35rem; font-variant-numeric: tabular-nums; }
-.card span { color: var(--dim); }
-.bad b { color: var(--red); }
-.good b { color: var(--green); }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; margin: .4rem 0; font-size: .93rem; }
-th { text-align: left; color: var(--dim); font-weight: 600; }
-td, th { padding: .25rem .9rem .25rem 0; vertical-align: top; border-bottom: 1px solid var(--line); }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
-.time { white-space: nowrap; font-variant-numeric: tabular-nums; }
-td { min-width: 3.5rem; }
-code { font-size: .85rem; color: var(--dim); overflow-wrap: anywhere; }
-td:last-child:not(.n) { min-width: 12rem; }
-"""
-
+_HERE: Final = Path(__file__).parent
 FILES_NAMED: Final = 5
-Cell = Callable[[dict[str, Any]], str]
+Cell = Callable[[Row], str]
+
+
+class Card(NamedTuple):
+    name: str
+    value: str
+    mood: str = ""
+
+
+class Part(NamedTuple):
+    """A heading with a chart, a table or both; it is left out without either."""
+
+    heading: str
+    note: str
+    chart: Markup | None = None
+    rows: Sequence[Row] = ()
+    columns: Sequence[Column] = ()
 
 
 def page(content: Content) -> str:
-    """The whole document."""
-    title = words.headline(content)
-    parts = [
-        "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
-        "<meta name='viewport' content='width=device-width'>",
-        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>",
-        f"<h1>{escape(title)}</h1><p class='note'>{escape(words.quality(content))}</p>",
-    ]
-    plots = _Plots()
-    names = [cluster.name for cluster in content.clusters]
-    links = [f"<a href='#c{i}'>cluster {escape(name)}</a>" for i, name in enumerate(names)] if len(names) > 1 else []
-    parts.append(f"<nav>{''.join(links)}<a href='#data'>data quality</a></nav>")
-    for number, cluster in enumerate(content.clusters):
-        parts.append(f"<section id='c{number}'>{_cluster(cluster, plots)}</section>")
-    if content.more_clusters:
-        parts.append(f"<p class='note'>{content.more_clusters} more clusters, more available than these.</p>")
-    parts.append(f"<section id='data'>{_quality(content)}</section></body></html>")
-    return "".join(parts)
-
-
-class _Plots:
-    """The library goes into the page once, with the first plot."""
-
-    def __init__(self) -> None:
-        self._first = True
-
-    def html(self, figure: go.Figure) -> str:
-        text: str = figure.to_html(
-            full_html=False, include_plotlyjs=self._first, config={"displayModeBar": False, "responsive": True}
-        )
-        self._first = False
-        return text
-
-
-def _cluster(cluster: Cluster, plots: _Plots) -> str:
-    parts = [f"<h2>Cluster {escape(cluster.name)}</h2>", _cards(cluster)]
-    parts.append("<ul class='story'>" + "".join(f"<li>{escape(line)}</li>" for line in words.story(cluster)) + "</ul>")
-
-    def section(heading: str, note: str, *contents: str) -> None:
-        if any(contents):
-            parts.append(f"<h3>{heading}</h3><p class='note'>{note}</p>{''.join(contents)}")
-
-    def plot(figure: go.Figure | None) -> str:
-        return "" if figure is None else plots.html(figure)
-
-    width = duration(cluster.bin_us)
-    section(
-        "When",
-        f"How many partitions were affected at once, at most, in each {width}; and what happened to brokers and "
-        "controllers. Drag to look closer, double-click to go back.",
-        plot(figures.timeline(cluster)),
+    """Return the whole document."""
+    return render(
+        _HERE / "page.html",
+        headline=words.headline(content),
+        quality=words.quality(content),
+        clusters=content.clusters,
+        more_clusters=content.more_clusters,
+        data_parts=_data_parts(content),
+        cards=_cards,
+        parts=_parts,
+        worst_of=worst_of,
+        anchors=lambda cluster, id_: {row["number"]: f"{id_}-i{row['number']}" for row in cluster.incidents},
+        bin=lambda cluster: duration(cluster.bin_us),
+        incident_columns=_incident_columns,
+        charts=charts,
+        title=words.incident_title,
+        impact=words.impact,
+        lasted=words.lasted,
+        how_long=words.how_long,
+        why=words.why,
+        onset=words.onset,
+        missing=words.missing,
+        problem_columns=PROBLEMS,
+        story=words.story,
+        onset_words=words.ONSET,
+        certainty_words=words.CERTAINTY,
+        moment=moment,
+        evidence=evidence,
     )
-    section(
-        "Violations of invariants",
-        "What must never be, with the records that prove it (at most 50).",
-        _table(cluster.violations, VIOLATIONS),
-    )
-    section(
-        "Why", "Gaps by what caused them; creation and deletion of topics are none.", _table(cluster.causes, CAUSES)
-    )
-    section(
-        "The worst gaps",
-        "Partitions without a leader, the longest first. A gap begins when the controller learns of it: the dead "
-        "broker's session time-out lies before.",
-        _table(cluster.windows, WINDOWS),
-    )
-    section("Brokers", "Their lives, in order.", _table(cluster.life, LIFE))
-    section(
-        "Failovers",
-        "Each election of a controller, by the steps of its failover; at most the 20 slowest.",
-        plot(figures.phases(cluster)),
-        "" if any(row["phases"] for row in cluster.failovers) else _table(cluster.failovers, FAILOVERS),
-    )
-    section(
-        "How long things took",
-        "From the median to the maximum; percentiles are exact. The axis is logarithmic.",
-        plot(figures.percentiles(cluster)),
-    )
-    by = "hours" if cluster.churn_by_hour else "the brokers that became leader"
-    section("Churn of leaders", f"Topics whose leaders changed most, against {by}.", plot(figures.churn(cluster)))
-    section(
-        "Imbalance of leaders",
-        "The share of the partitions that prefer a broker and that another one leads.",
-        plot(figures.imbalance(cluster)),
-    )
-    section("Requests to brokers", "The slowest round trips first.", _table(cluster.requests, REQUESTS))
-    section("Topics", "The least available first.", _table(cluster.worst_topics, ACCOUNTS))
-    section("Availability by broker", "Of what each led.", _table(cluster.broker_accounts, ACCOUNTS))
-    return "".join(parts)
 
 
-def _cards(cluster: Cluster) -> str:
-    died = sum(row["event"] == "died" for row in cluster.life)
+def worst_of(cluster: Cluster) -> Row | None:
+    """Return the incident with the longest total unavailability."""
+    return max(
+        cluster.incidents,
+        key=lambda row: (row["unavailable_us"] or 0, row["under_replicated"], -row["number"]),
+        default=None,
+    )
+
+
+def _cards(cluster: Cluster) -> list[Card]:
     violated = sum(row["count"] for row in cluster.violated)
-    longest = cluster.windows[0]["duration_us"] if cluster.windows else None
-    cards = (
-        ("available", words.percent(cluster.availability), "good" if cluster.availability >= 0.9999 else ""),
-        ("partitions", f"{cluster.partitions:,}", ""),
-        ("longest gap", duration(longest), ""),
-        ("brokers died", f"{died:,}", ""),
-        ("controllers elected", f"{cluster.elections:,}", ""),
-        ("violations", f"{violated:,}", "bad" if violated else "good"),
-    )
-    return (
-        "<div class='cards'>"
-        + "".join(
-            f"<div class='card {mood}'><b>{escape(value)}</b><span>{name}</span></div>" for name, value, mood in cards
-        )
-        + "</div>"
-    )
+    longest_us = cluster.windows[0]["duration_us"] if cluster.windows else None
+    share = cluster.availability
+    cards = [
+        Card("available, as the controller saw it", words.percent(share), "good" if share and share >= 0.9999 else ""),
+        Card("incidents", f"{cluster.incidents_count:,}"),
+        Card("partitions", f"{cluster.partitions:,}"),
+        Card("longest without a leader", "none" if longest_us is None else duration(longest_us)),
+        Card("brokers died", f"{cluster.turns.get('died', 0):,}"),
+        Card("controllers elected", f"{cluster.elections:,}"),
+        Card("invariants violated", f"{violated:,}", "bad" if violated else "good"),
+    ]
+    if cluster.onset_availability is not None:
+        bound = f" (± {duration(cluster.onset_error_us)} in sum)" if cluster.onset_error_us else ""
+        card = Card(f"available, from when brokers failed{bound}", words.percent(cluster.onset_availability))
+        cards.insert(0 if words.onsets_are_known(cluster) else 1, card)
+    return cards
 
 
-def _quality(content: Content) -> str:
-    parts = ["<h2>Data quality</h2>", f"<p class='note'>{escape(words.quality(content))}</p>"]
-    parts.append(_table(content.quality, QUALITY))
-    if content.quarantine:
-        parts.append("<h3>Lines that could not be understood</h3>")
-        parts.append(_table(content.quarantine, QUARANTINE))
-    if content.remarks:
-        parts.append("<h3>What was assumed, and what was not read</h3>")
-        parts.append(_table(content.remarks, REMARKS))
-    return "".join(parts)
+def _parts(cluster: Cluster) -> list[Part]:
+    by = "hours" if cluster.churn_by_hour else "the brokers that became leader"
+    failovers = "Each election of a controller, by the steps of its failover; at most the 20 slowest."
+    return [
+        Part("Violations of invariants", "What must never be, with the records that prove it (at most 50).",
+             rows=cluster.violations, columns=VIOLATIONS),
+        Part("Causes", "Times without a leader, or with too few replicas in sync, by what caused them (the 50 that "
+             "cost most). Creating and deleting topics does not count.", rows=cluster.causes, columns=CAUSES),
+        Part("The longest times without a leader", "By partition. They begin when the controller learns of a failure; "
+             "the incidents tell when it happened.", rows=cluster.windows, columns=WINDOWS),
+        Part("Brokers", f"When they came and went, by time (the first {len(cluster.life)}).",
+             rows=cluster.life, columns=LIFE),
+        Part("Failovers", failovers, charts.phases(cluster), cluster.failovers, FAILOVERS),
+        Part("How long things took", "From the median to the maximum; percentiles are exact. The axis is logarithmic.",
+             charts.percentiles(cluster)),
+        Part("Changes of leaders", f"Topics whose leaders changed most, against {by}.", charts.churn(cluster)),
+        Part("Imbalance of leaders", "The share of the partitions that prefer a broker and that another one leads.",
+             charts.imbalance(cluster)),
+        Part("Requests to brokers", "The slowest round trips first.", rows=cluster.requests, columns=REQUESTS),
+        Part("Topics", "The least available first.", rows=cluster.worst_topics, columns=ACCOUNTS),
+        Part("Availability by broker", "Of what each led.", rows=cluster.broker_accounts, columns=ACCOUNTS),
+        Part("What is known of this cluster", "Which records there are, what is missing, and what that means.",
+             rows=cluster.completeness, columns=COMPLETENESS),
+    ]  # fmt: skip
 
 
-def _table(rows: Sequence[dict[str, Any]], columns: dict[str, Cell]) -> str:
-    """``columns``: heading -> the cell's HTML; a heading that ends with a space is of numbers."""
-    if not rows:
-        return ""
-    heads = "".join(f"<th{_numeric(name)}>{escape(name.strip())}</th>" for name in columns)
-    body = "".join(
-        "<tr>" + "".join(f"<td{_numeric(name)}>{cell(row)}</td>" for name, cell in columns.items()) + "</tr>"
-        for row in rows
-    )
-    return f"<div class='scroll'><table><tr>{heads}</tr>{body}</table></div>"
+def _data_parts(content: Content) -> list[Part]:
+    return [
+        Part("Files that are not whole", "The worst first.", rows=content.quality, columns=QUALITY),
+        Part("Lines that could not be read", "A sample.", rows=content.quarantine, columns=QUARANTINE),
+        Part("What was assumed, and what was not read", "By file.", rows=content.remarks, columns=REMARKS),
+    ]
 
 
-def _numeric(heading: str) -> str:
-    return " class='n'" if heading.endswith(" ") else ""
+# -- cells -------------------------------------------------------------------------------------------------------------
+
+
+_PLAIN: Final = ("kind", "cause", "event", "problem")
+"""Columns with our own identifiers, which are shown without underscores."""
 
 
 def _text(name: str) -> Cell:
-    return lambda row: (
-        "–" if row[name] is None else escape(str(row[name]).replace("_", " ") if name in _PLAIN else str(row[name]))
-    )
+    def cell(row: Row) -> str:
+        if row[name] is None:
+            return "–"
+        return str(row[name]).replace("_", " ") if name in _PLAIN else str(row[name])
 
-
-_PLAIN: Final = ("kind", "cause", "event")
-"""Words of ours: shown without their underscores."""
+    return cell
 
 
 def _number(name: str) -> Cell:
@@ -200,75 +150,104 @@ def _number(name: str) -> Cell:
 
 
 def _long(name: str) -> Cell:
-    return lambda row: escape(duration(row[name]))
+    return lambda row: duration(row[name])
 
 
 def _when(name: str) -> Cell:
-    return lambda row: f"<span class='time'>{moment(row[name])}</span>"
+    return lambda row: moment(row[name])
 
 
-def _partition(row: dict[str, Any]) -> str:
-    return "–" if row["topic"] is None else escape(f"{row['topic']}-{row['partition']}")
+def _partition(row: Row) -> str:
+    return "–" if row["topic"] is None else f"{row['topic']}-{row['partition']}"
 
 
-def _leaders(row: dict[str, Any]) -> str:
+def _leaders(row: Row) -> str:
     before, after = ("none" if row[name] in (None, -1) else row[name] for name in ("leader_before", "leader_after"))
     return f"{before} → {after}"
 
 
-def _evidence(row: dict[str, Any]) -> str:
-    return f"<span class='time'><code>{escape(evidence(row['evidence']))}</code></span>"
+def _evidence(row: Row) -> str:
+    return Markup("<code>{}</code>").format(evidence(row["evidence"]))
 
 
-def _file(row: dict[str, Any]) -> str:
-    return f"<span title='{escape(row['file'], quote=True)}'>{escape(PurePosixPath(row['file']).name)}</span>"
+def _file(row: Row) -> str:
+    return Markup('<span title="{}">{}</span>').format(row["file"], PurePosixPath(row["file"]).name)
 
 
-def _some_files(row: dict[str, Any]) -> str:
-    shown = ", ".join(row["files"][:FILES_NAMED])
-    return escape(shown + (" …" if len(row["files"]) > FILES_NAMED else ""))
+def _some_files(row: Row) -> str:
+    return ", ".join(row["files"][:FILES_NAMED]) + (" …" if len(row["files"]) > FILES_NAMED else "")
 
 
-CAUSES: Final[dict[str, Cell]] = {
-    "what": _text("kind"), "cause": _text("cause"), "broker": _text("broker"), "gaps ": _number("windows"),
-    "partitions ": _number("partitions"), "in all ": _long("total_us"), "longest ": _long("longest_us"),
-    "still open ": _number("still_open"),
-}  # fmt: skip
-WINDOWS: Final[dict[str, Cell]] = {
-    "partition": _partition, "from (UTC)": _when("start_us"), "for ": _long("duration_us"), "what": _text("kind"),
-    "cause": _text("cause"), "broker": _text("broker"), "leader": _leaders, "give or take ": _long("error_us"),
-    "evidence": _evidence,
-}  # fmt: skip
-LIFE: Final[dict[str, Cell]] = {
-    "at (UTC)": _when("ts_us"), "broker": _text("broker"), "what": _text("event"),
-    "broker epoch ": _text("broker_epoch"), "led ": _number("partitions_led"),
-    "handled in ": _long("processing_us"), "gaps ": _number("windows"), "longest ": _long("longest_window_us"),
-}  # fmt: skip
-FAILOVERS: Final[dict[str, Cell]] = {
-    "elected (UTC)": _when("elected_us"), "controller": _text("node"), "epoch ": _text("epoch"),
-    "took ": _long("duration_us"), "partitions ": _number("partitions"), "brokers ": _number("brokers"),
-}  # fmt: skip
-VIOLATIONS: Final[dict[str, Cell]] = {
-    "invariant": _text("invariant"), "at (UTC)": _when("ts_us"), "partition": _partition, "controller": _text("node"),
-    "epoch ": _text("epoch"), "what": _text("words"), "evidence": _evidence,
-}  # fmt: skip
-REQUESTS: Final[dict[str, Cell]] = {
-    "broker": _text("broker"), "request": _text("api"), "sent ": _number("count"), "partitions ": _number("partitions"),
-    "bytes ": _number("bytes"), "errors ": _number("errors"), "unanswered ": _number("unanswered"),
-    "p50 ": _long("p50_us"), "p99 ": _long("p99_us"), "max ": _long("max_us"),
-}  # fmt: skip
-ACCOUNTS: Final[dict[str, Cell]] = {
-    "name": _text("name"), "available ": lambda row: words.percent(row["availability"]),
-    "without a leader ": _long("unavailable_us"), "partitions ": _number("partitions"),
-}  # fmt: skip
-QUALITY: Final[dict[str, Cell]] = {
-    "file": _file, "kind": _text("source"), "records ": _number("records"), "not understood ": _number("quarantined"),
-    "torn ": _number("torn"), "read twice ": _number("duplicates"), "gaps ": _number("gaps"), "what": _text("words"),
-}  # fmt: skip
-REMARKS: Final[dict[str, Cell]] = {
-    "what": _text("words"), "files ": lambda row: f"{len(row['files']):,}", "some of them": _some_files,
-}  # fmt: skip
-QUARANTINE: Final[dict[str, Cell]] = {
-    "file": _file, "lines ": _number("count"), "reason": _text("reason"),
-    "one of them": lambda row: f"<code>{escape(str(row['line'])[:300])}</code>",
-}  # fmt: skip
+def _incident_columns(section: str) -> list[Column]:
+    def link(row: Row) -> str:
+        return Markup('<a href="#{}-i{}">{}</a>').format(section, row["number"], words.incident_title(row))
+
+    return [
+        Column("what", link, "short"), Column("onset (UTC)", words.onset, "time"), Column("lasted", words.lasted, "n"),
+        Column("partitions", _number("partitions"), "n"), Column("longest", _long("longest_us"), "n"),
+        Column("cause", _text("cause")), Column("certainty", _text("certainty")),
+    ]  # fmt: skip
+
+
+COMPLETENESS: Final = (
+    Column("what", _text("what")), Column("name", _text("name"), "short"),
+    Column("there", lambda row: "yes" if row["known"] else "no"), Column("meaning", _text("words"), "words"),
+)  # fmt: skip
+CAUSES: Final = (
+    Column("what", _text("kind")), Column("cause", _text("cause")), Column("broker", _text("broker")),
+    Column("times", _number("windows"), "n"), Column("partitions", _number("partitions"), "n"),
+    Column("in all", _long("total_us"), "n"), Column("longest", _long("longest_us"), "n"),
+    Column("still open", _number("still_open"), "n"),
+)  # fmt: skip
+WINDOWS: Final = (
+    Column("partition", _partition, "short"), Column("from (UTC)", _when("start_us"), "time"),
+    Column("for", _long("duration_us"), "n"), Column("what", _text("kind")), Column("cause", _text("cause")),
+    Column("broker", _text("broker")), Column("leader", _leaders, "time"),
+    Column("give or take", _long("error_us"), "n"), Column("evidence", _evidence, "words"),
+)  # fmt: skip
+LIFE: Final = (
+    Column("at (UTC)", _when("ts_us"), "time"), Column("broker", _text("broker")), Column("what", _text("event")),
+    Column("broker epoch", _text("broker_epoch"), "n"), Column("led", _number("partitions_led"), "n"),
+    Column("handled in", _long("processing_us"), "n"), Column("without a leader", _number("windows"), "n"),
+    Column("longest", _long("longest_window_us"), "n"),
+)  # fmt: skip
+FAILOVERS: Final = (
+    Column("elected (UTC)", _when("elected_us"), "time"), Column("controller", _text("node")),
+    Column("epoch", _text("epoch"), "n"), Column("took", _long("duration_us"), "n"),
+    Column("partitions", _number("partitions"), "n"), Column("brokers", _number("brokers"), "n"),
+)  # fmt: skip
+VIOLATIONS: Final = (
+    Column("invariant", _text("invariant")), Column("at (UTC)", _when("ts_us"), "time"),
+    Column("partition", _partition, "short"), Column("controller", _text("node")), Column("epoch", _text("epoch"), "n"),
+    Column("what", _text("words"), "words"), Column("evidence", _evidence, "words"),
+)  # fmt: skip
+PROBLEMS: Final = (
+    Column("problem", _text("problem"), "short"), Column("from (UTC)", _when("from_us"), "time"),
+    Column("to (UTC)", _when("to_us"), "time"), Column("what", _text("words"), "words"),
+    Column("advice", _text("advice"), "words"), Column("evidence", _evidence, "words"),
+)  # fmt: skip
+REQUESTS: Final = (
+    Column("broker", _text("broker")), Column("request", _text("api")), Column("sent", _number("count"), "n"),
+    Column("partitions", _number("partitions"), "n"), Column("bytes", _number("bytes"), "n"),
+    Column("errors", _number("errors"), "n"), Column("unanswered", _number("unanswered"), "n"),
+    Column("median", _long("p50_us"), "n"), Column("p99", _long("p99_us"), "n"),
+    Column("maximum", _long("max_us"), "n"),
+)  # fmt: skip
+ACCOUNTS: Final = (
+    Column("name", _text("name"), "short"), Column("available", lambda row: words.percent(row["availability"]), "n"),
+    Column("without a leader", _long("unavailable_us"), "n"), Column("partitions", _number("partitions"), "n"),
+)  # fmt: skip
+QUALITY: Final = (
+    Column("file", _file, "short"), Column("kind", _text("source")), Column("records", _number("records"), "n"),
+    Column("not read", _number("quarantined"), "n"), Column("torn", _number("torn"), "n"),
+    Column("read twice", _number("duplicates"), "n"), Column("gaps", _number("gaps"), "n"),
+    Column("what", _text("words"), "words"),
+)  # fmt: skip
+REMARKS: Final = (
+    Column("what", _text("words"), "words"), Column("files", lambda row: f"{len(row['files']):,}", "n"),
+    Column("some of them", _some_files, "words"),
+)  # fmt: skip
+QUARANTINE: Final = (
+    Column("file", _file, "short"), Column("lines", _number("count"), "n"), Column("reason", _text("reason"), "words"),
+    Column("one of them", lambda row: Markup("<code>{}</code>").format(str(row["line"])[:300]), "words"),
+)  # fmt: skip

@@ -1,43 +1,195 @@
-"""The summary in sentences."""
+"""The summary as sentences."""
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Any
+from collections.abc import Sequence
 
-from aiocontroller.analytics.report.gather import Cluster, Content
+from aiocontroller.analytics.report.gather import Cluster, Content, Row
 from aiocontroller.analytics.summary import duration, moment
 
 NAMED = 12
-"""Brokers that a sentence names."""
+"""The number of brokers that a sentence names."""
+
+SURE = 5
+"""A figure must be this many times its error bound to appear in the headline."""
+
+_HOW = {
+    "killed": "was killed",
+    "stopped": "stopped",
+    "hung": "hung",
+    "restarted": "restarted",
+    "shut down": "shut down",
+    "expired": "lost its ZooKeeper session",
+    "unknown": "was lost",
+}
+"""Values of the table ``incidents`` as verbs."""
+
+_WHY = {
+    "broker_death": "the broker's process ended, or stood still",
+    "unclean": "the broker's process ended; then a replica from outside the ISR was elected (unclean election)",
+    "controlled_shutdown": "the broker was shut down in a controlled way",
+    "controller_failover": "it happened while no controller ruled",
+    "zookeeper": (
+        "several brokers did not hear from ZooKeeper at the same time: it stood still, or the network to it did; "
+        "brokers went on serving until the next controller took them for dead"
+    ),
+}
+
+_WHY_CONTROLLER = {
+    "killed": "its journal ends without a resignation: the process was killed or crashed, or the journal is not whole",
+    "expired": "it stood still or was cut off from ZooKeeper: it resigned only after another one was elected",
+}
+
+CERTAINTY = {
+    "certain": "Several independent records agree.",
+    "likely": "One record tells it; nothing speaks against it.",
+    "unknown": "No record tells the cause.",
+}
+ONSET = {
+    "peers": "when another broker lost its connection to it",
+    "own session": "when its own process last heard from ZooKeeper",
+    "brokers' sessions": "when brokers last heard from ZooKeeper",
+    "session": "from the end of its ZooKeeper session, a time-out after its last sign of life",
+    "controller": "when the controller noticed",
+}
+"""The evidence of the onset, by ``onset_evidence``."""
 
 
 def headline(content: Content) -> str:
     if not content.clusters:
         return "Nothing is known: no record tells of a partition."
     violations = sum(row["count"] for cluster in content.clusters for row in cluster.violated)
-    worst = content.clusters[0]
-    what = f"Available {percent(worst.availability)}"
+    incidents = sum(cluster.incidents_count for cluster in content.clusters)
+    first = content.clusters[0]
+    share = first.onset_availability if onsets_are_known(first) else first.availability
+    what = "availability unknown" if share is None else f"available {percent(share)}"
     if len(content.clusters) > 1:
-        what = f"{len(content.clusters) + content.more_clusters} clusters, the worst ({worst.name}) {what.lower()}"
-    return f"{what}; {count(violations, 'violation')} of invariants" if violations else f"{what}; no invariant violated"
+        what = f"{len(content.clusters) + content.more_clusters} clusters, the worst ({first.name}) {what}"
+    told = [count(incidents, "incident") if incidents else "no incident", what]
+    problems = sum(cluster.problems_count for cluster in content.clusters)
+    if problems:
+        told.append(count(problems, "known problem"))
+    if violations:
+        told.append(f"{count(violations, 'violation')} of invariants")
+    sentence = "; ".join(told)
+    return sentence[0].upper() + sentence[1:]
+
+
+def onsets_are_known(cluster: Cluster) -> bool:
+    """Return whether the onsets are precise enough for the headline: if only ends of sessions show them, the error may
+    exceed the figure."""
+    lost_us, error_us = cluster.onset_unavailable_us, cluster.onset_error_us
+    known = cluster.onset_availability is not None and lost_us is not None
+    return known and (error_us or 0) * SURE <= (lost_us or 0)
+
+
+# -- incidents ---------------------------------------------------------------------------------------------------------
+
+
+def incident_title(row: Row) -> str:
+    """Return what failed, in a few words."""
+    if row["what"] == "zookeeper":
+        return "ZooKeeper did not answer brokers, and sessions ended"
+    if row["what"] == "partitions":
+        return f"{count(row['partitions'], 'partition')} without a leader"
+    verb = _HOW.get(row["how"], row["how"])
+    if row["what"] == "controller":
+        return f"Controller {row['controller_before']} {verb}; {row['controller_after']} took over"
+    if row["what"] == "broker and controller":
+        return f"Broker {row['broker']}, the controller, {verb}"
+    return f"Broker {row['broker']} {verb}"
+
+
+def impact(row: Row) -> str:
+    """Return what was affected, and for how long."""
+    if row["what"] == "controller":
+        ruled_not_us = row["elected_us"] - row["onset_us"] + (row["onset_error_us"] or 0)
+        return (
+            f"there was no controller for up to {duration(ruled_not_us)}: brokers went on with the leaders that they "
+            "had, but no leader could be elected; what needed one stands at the broker that died"
+        )
+    if not row["partitions"]:
+        under = row["under_replicated"]
+        return (
+            f"no partition lost its leader; {count(under, 'partition')} had too few replicas in sync"
+            if under
+            else ("no partition was affected")
+        )
+    told = f"{count(row['partitions'], 'partition')} of {count(row['topics'], 'topic')} without a leader"
+    if row["longest_us"] is not None:
+        told += f", each for up to {duration(row['longest_us'])}"
+    if row["still_open"]:
+        told += f"; {row['still_open']:,} still without one when the records end"
+    return told
+
+
+def why(row: Row) -> str:
+    if row["what"] == "controller":
+        return _WHY_CONTROLLER.get(row["how"], "unknown")
+    cause = row["cause"] or "unknown"
+    return _WHY.get(cause, cause.replace("_", " "))
+
+
+def lasted(row: Row) -> str:
+    """Return the time from the onset until the last partition was led again."""
+    if row["still_open"]:
+        return "not over"  # as far as the records go
+    ends = [us for us in (row["led_again_us"], row["noticed_us"]) if us is not None]
+    return duration(max(0, max(ends) - row["onset_us"])) if ends else "–"
+
+
+def how_long(row: Row) -> str:
+    if row["still_open"]:
+        return "not over when the records end"
+    if row["what"] == "controller":
+        return f"{lasted(row)} until the next controller was elected"
+    if row["what"] == "zookeeper":
+        return f"{lasted(row)} until brokers had sessions again and every partition was led"
+    if row["led_again_us"] is None:
+        return f"{lasted(row)} until the controller noticed"
+    return f"{lasted(row)} until the last partition was led again"
+
+
+def onset(row: Row) -> str:
+    error_us = row["onset_error_us"]
+    bound = f" ± {duration(error_us)}" if error_us else ""
+    return f"{moment(row['onset_us'])}{bound}"
+
+
+# -- a cluster ---------------------------------------------------------------------------------------------------------
 
 
 def story(cluster: Cluster) -> list[str]:
-    """What happened to one cluster: a few sentences, the most important first."""
-    long = duration(cluster.to_us - cluster.from_us)
-    told = [
-        f"From {moment(cluster.from_us)} to {moment(cluster.to_us)} UTC ({long}), "
-        f"{count(cluster.partitions, 'partition')} in {count(cluster.topics_seen, 'topic')} were available "
-        f"{percent(cluster.availability)} of the time: "
-        + (
-            f"without a leader for {duration(cluster.unavailable_us)} in all."
-            if cluster.unavailable_us
-            else "none was ever seen without a leader."
-        )
-    ]
+    """Return what happened to one cluster in a few sentences, the most important first."""
+    told = [_availability(cluster)]
     told += _worst(cluster) + _brokers(cluster) + _controllers(cluster) + _violations(cluster)
     return told
+
+
+def _availability(cluster: Cluster) -> str:
+    long = duration(cluster.to_us - cluster.from_us)
+    watched = (
+        f"From {moment(cluster.from_us)} to {moment(cluster.to_us)} UTC ({long}), "
+        f"{count(cluster.partitions, 'partition')} in {count(cluster.topics_seen, 'topic')}"
+    )
+    if cluster.availability is None:
+        return f"{watched}: how available they were is unknown. {missing(cluster)}"
+    told = f"{watched} were available {percent(cluster.availability)} of the time, as the controller saw it"
+    if cluster.onset_availability is not None and cluster.onset_unavailable_us != cluster.unavailable_us:
+        told += f"; counted from when brokers failed, {percent(cluster.onset_availability)}"
+    if not cluster.unavailable_us:
+        return f"{told}. No partition was seen without a leader."
+    lost_us = cluster.onset_unavailable_us or cluster.unavailable_us
+    return f"{told}. Partitions were without a leader for {duration(lost_us)}, summed over all of them."
+
+
+def missing(cluster: Cluster) -> str:
+    """Return what the records lack; empty if nothing is known to be missing."""
+    lacking = [row["words"] for row in cluster.completeness if not row["known"] and row["what"] != "availability"]
+    if not lacking:
+        return next((f"{row['words']}." for row in cluster.completeness if not row["known"]), "")
+    more = f"; and {len(lacking) - 3} more" if len(lacking) > 3 else ""
+    return f"Missing: {'; '.join(lacking[:3])}{more}."
 
 
 def _worst(cluster: Cluster) -> list[str]:
@@ -46,52 +198,44 @@ def _worst(cluster: Cluster) -> list[str]:
     row = cluster.windows[0]
     cause = row["cause"].replace("_", " ")
     who = "" if row["broker"] is None else f" of broker {row['broker']}"
-    still = " and had not ended when the records did" if row["end_us"] is None else ""
+    still = ", and was still open when the records end" if row["end_us"] is None else ""
     return [
-        f"The longest gap: {row['topic']}-{row['partition']}, {duration(row['duration_us'])} from "
-        f"{moment(row['start_us'])}{still}; cause: {cause}{who}."
+        f"The longest time without a leader: {row['topic']}-{row['partition']}, {duration(row['duration_us'])} from "
+        f"{moment(row['start_us'])}{still}. Cause: {cause}{who}."
     ]
 
 
-_WORDS = {"died": "died", "shutdown": "shut down in an orderly way", "bounced": "bounced", "came_back": "came back"}
+_VERBS = {"died": "died", "shutdown": "shut down in a controlled way", "bounced": "restarted"}
 
 
 def _brokers(cluster: Cluster) -> list[str]:
-    events = Counter(row["event"] for row in cluster.life)
-    if not events:
-        return ["No broker came or went."]
     told = []
-    for event, verb in _WORDS.items():
-        rows = [row for row in cluster.life if row["event"] == event]
-        if not rows or event == "came_back":
-            continue
-        brokers = list(dict.fromkeys(row["broker"] for row in rows))
-        named = [_turns([row for row in rows if row["broker"] == broker]) for broker in brokers[:NAMED]]
-        more = f" and {len(brokers) - NAMED} more" if len(brokers) > NAMED else ""
-        told.append(f"Brokers {verb} {_times(len(rows))}: {'; '.join(named)}{more}.")
-    if events["died"]:
-        told.append(
-            "A death counts from when the controller learns of it; the broker's ZooKeeper session ran out before that, "
-            "unrecorded."
-        )
-    return told
+    for event, verb in _VERBS.items():
+        number = cluster.turns.get(event, 0)
+        if number:
+            rows = [row for row in cluster.life if row["event"] == event]
+            brokers = list(dict.fromkeys(row["broker"] for row in rows))
+            named = [_turns([row for row in rows if row["broker"] == broker]) for broker in brokers[:NAMED]]
+            more = " and others" if len(brokers) > NAMED or number > len(rows) else ""
+            told.append(f"Brokers {verb} {_times(number)}: {'; '.join(named)}{more}.")
+    return told or ["No broker came or went."]
 
 
-def _turns(rows: list[dict[str, Any]]) -> str:
-    """Those of one broker."""
+def _turns(rows: Sequence[Row]) -> str:
+    """Return the events of one broker as text."""
     when = f" at {moment(rows[0]['ts_us'])[11:]}" if len(rows) == 1 else f", {_times(len(rows))}"
     parts = [f"broker {rows[0]['broker']}{when}"]
     led = [row["partitions_led"] for row in rows if row["partitions_led"] is not None]
-    gaps = [row["longest_window_us"] for row in rows if row["longest_window_us"] is not None]
+    longest = [row["longest_window_us"] for row in rows if row["longest_window_us"] is not None]
     if led:
         parts.append(f"led {led[0]:,}" if len(led) == 1 else f"led up to {max(led):,}")
-    if gaps:
-        parts.append(f"longest gap {duration(max(gaps))}")
+    if longest:
+        parts.append(f"longest without a leader {duration(max(longest))}")
     return ", ".join(parts)
 
 
 def _times(number: int) -> str:
-    return "once" if number == 1 else f"{number} times"
+    return "once" if number == 1 else f"{number:,} times"
 
 
 def _controllers(cluster: Cluster) -> list[str]:
@@ -101,7 +245,7 @@ def _controllers(cluster: Cluster) -> list[str]:
     told = f"A controller was elected {_times(cluster.elections)}"
     if timed:
         slowest = max(timed, key=lambda row: row["duration_us"])
-        told += f"; the slowest needed {duration(slowest['duration_us'])} until all was said (epoch {slowest['epoch']})"
+        told += f"; the slowest failover took {duration(slowest['duration_us'])} (epoch {slowest['epoch']})"
     return [told + "."]
 
 
@@ -112,18 +256,23 @@ def _violations(cluster: Cluster) -> list[str]:
     return [f"Invariants were violated: {each} times. The evidence is below."]
 
 
+# -- data --------------------------------------------------------------------------------------------------------------
+
+
 def quality(content: Content) -> str:
-    told = f"{count(content.records, 'record')} out of {count(content.files, 'file')}"
+    told = f"{count(content.records, 'record')} from {count(content.files, 'file')}"
     if content.quarantined:
-        told += f"; {count(content.quarantined, 'line')} could not be understood"
+        told += f"; {count(content.quarantined, 'line')} could not be read"
     broken = content.files - content.whole_files
     if broken:
         return f"{told}; {count(broken, 'file')} not whole. Figures that rest on them may be too small."
     return f"{told}; every file is whole."
 
 
-def percent(share: float) -> str:
-    """As many digits as it takes to tell it from 100 %."""
+def percent(share: float | None) -> str:
+    """Return the share with as many digits as distinguish it from 100 %."""
+    if share is None:
+        return "unknown"
     if share >= 1:
         return "100 %"
     digits = 2

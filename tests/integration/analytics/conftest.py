@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
+from aiocontroller.analytics.dataframes import DUCKDB, SPARK, computing_by
 from aiocontroller.analytics.session import PipelineMissingError, spark_session
 from aiocontroller.cluster.java import JavaMissingError
 
@@ -28,11 +30,43 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Spark starts, and compiles its first plans, within a fixture: on a busy machine that takes minutes."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
+            own = item.get_closest_marker("timeout")
+            if own is None or own.args[0] < TIMEOUT_S:  # a module may ask for more
+                item.add_marker(pytest.mark.timeout(TIMEOUT_S))
 
 
-@pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+ON_SPARK = ("test_engines", "test_follow", "test_job", "test_journals")
+"""About Spark itself: its readers and streams, its errors, and whether its tables are DuckDB's (``test_engines``).
+
+What the other modules say holds for both engines, and DuckDB takes a tenth of the time.
+"""
+ON_BOTH = ("test_kafka_logs", "test_sources", "test_tables", "test_model", "test_incremental", "test_problems")
+"""What an engine computes in its own way: each test runs on either."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "spark" in metafunc.fixturenames and name_of(metafunc.module) in ON_BOTH:
+        metafunc.parametrize("spark", [DUCKDB, SPARK], indirect=True, scope="module")
+
+
+def name_of(module: ModuleType) -> str:
+    return module.__name__.rpartition(".")[2]
+
+
+@pytest.fixture(scope="module")
+def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A session of the engine that is the parameter, or that the module's tests need."""
+    if getattr(request, "param", SPARK if name_of(request.module) in ON_SPARK else DUCKDB) == SPARK:
+        yield request.getfixturevalue("spark_itself")
+        return
+    from aiocontroller.analytics.small.session import SmallSession
+
+    with computing_by(DUCKDB):
+        yield SmallSession()
+
+
+@pytest.fixture(scope="package")
+def spark_itself() -> Iterator[Any]:
     """``local[1]``; each job costs a fifth of a second, so put many cases into one frame."""
     try:
         session = spark_session("local[1]", app_name="tests", options=SMALL, for_little=True)

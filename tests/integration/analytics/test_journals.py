@@ -65,7 +65,7 @@ ODD_LINES = (
 def test_every_field_of_a_record_arrives(spark: Any, tmp_path: Path) -> None:
     write(tmp_path / "journal-7-3-1699999999999999-000001.jsonl", WHOLE, record(2))
     records = read_journal(spark, find_files(spark, [str(tmp_path)]).files)
-    assert [f.dataType for f in records.schema if f.name in schema.JOURNAL.names] == [
+    assert [f.dataType.simpleString() for f in records.schema if f.name in schema.JOURNAL.names] == [
         f.dataType for f in schema.JOURNAL
     ]
     whole, sparse = records.orderBy("seq").collect()
@@ -225,7 +225,7 @@ def test_a_renamed_journal_in_an_odd_folder_keeps_its_name(
         (None, "no such file or folder"),
         ({}, "no files in"),
         ({"journal.jsonl": b""}, "only empty files in"),
-        ({"nginx.log": b"GET / 200\n" * 9}, "1 other files, nginx.log for one"),
+        ({"nginx.log": b"GET / 200\n" * 9}, "1 other files, nginx.log for example"),
     ],
 )
 def test_nothing_to_read_is_a_clear_error(

@@ -63,8 +63,10 @@ def test_the_page_names_the_broker_its_gaps_and_the_torn_line(made: Path) -> Non
     html = re.sub(r"<script.*?</script>", "", (made / "sub" / "report.html").read_text(), flags=re.DOTALL)
     assert "Brokers died once: broker 1 at" in html
     assert "No invariant was violated" in html
-    assert "1 line could not be understood" in html
-    assert "<td>not read: neither a journal nor a log of Kafka&#x27;s</td><td class='n'>1</td><td>readme.txt" in html
+    assert "1 line could not be read" in html
+    assert re.search(
+        r"not read: neither a journal nor a log of Kafka&#39;s</th><td class=\"n\">1</td><td[^>]*>readme.txt", html
+    )
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on PATH")
@@ -74,7 +76,7 @@ def test_a_real_browser_draws_it(made: Path, tmp_path: Path) -> None:
     command += ["--enable-logging=stderr", "--virtual-time-budget=15000", "--window-size=1200,3000"]
     page = (made / "sub" / "report.html").as_uri()
     run = subprocess.run([*command, "--dump-dom", page], capture_output=True, text=True, timeout=90, check=True)
-    assert run.stdout.count('class="main-svg"') >= 6  # every plot draws at least two
+    assert run.stdout.count("<svg ") >= 5
     assert "Uncaught" not in run.stderr
     subprocess.run([*command, f"--screenshot={picture}", page], capture_output=True, timeout=90, check=True)
     data = picture.read_bytes()

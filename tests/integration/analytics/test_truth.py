@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyspark.sql import functions as F
-
-from aiocontroller.analytics import bronze, silver
+from aiocontroller.analytics import schema, silver, stream
 from aiocontroller.analytics.clocks import ASSUMED_FASTEST_US, offsets
 from aiocontroller.analytics.clocks import clocks as clocks_of
+from aiocontroller.analytics.dataframes import F
 from aiocontroller.analytics.manifest import Manifest
 from aiocontroller.analytics.sources import find_files
+from aiocontroller.analytics.store import Store
 from aiocontroller.chaos.scenario import read_scenario
 from aiocontroller.chaos.simulation import Simulation
 from aiocontroller.journal.records import Record
@@ -57,7 +57,19 @@ def windows(rows: Iterable[Any]) -> list[Down]:
 def simulated() -> list[list[Record]]:
     simulation = Simulation(read_scenario(HISTORY))
     run(simulation.run())
-    return [journal.records for journal in simulation._journals if journal.records]
+    return [journal.records for journal in simulation.journals if journal.records]
+
+
+def logs_of_each_release(journals: list[list[Record]], folder: Path) -> list[dict[str, Any]]:
+    """Written below ``folder``, each release a cluster of its own; the manifest's entries."""
+    entries: list[dict[str, Any]] = [{"glob": f"*broker-{node}/*", "time_zone": zone} for node, zone in ZONES.items()]
+    for version in VERSIONS:
+        writer = LogWriter(version, OFFSETS_US, ZONES)
+        for journal in journals:
+            writer.tell(journal)
+        writer.write(folder / version)
+        entries.append({"glob": f"{version}/*", "cluster": version})
+    return entries
 
 
 def in_order(journals: list[list[Record]]) -> list[Record]:
@@ -84,17 +96,13 @@ def true_rows(journals: list[list[Record]]) -> list[dict[str, Any]]:
 
 def test_windows_and_clocks_from_logs_of_each_release(spark: Any, tmp_path: Path) -> None:
     journals = simulated()
-    entries: list[dict[str, Any]] = [{"glob": f"*broker-{node}/*", "time_zone": zone} for node, zone in ZONES.items()]
-    for version in VERSIONS:
-        writer = LogWriter(version, OFFSETS_US, ZONES)
-        for journal in journals:
-            writer.tell(journal)
-        writer.write(tmp_path / version)
-        entries.append({"glob": f"{version}/*", "cluster": version})
+    entries = logs_of_each_release(journals, tmp_path)
     found = find_files(spark, [str(tmp_path)], manifest=Manifest(entries))
-    records = bronze.read(spark, found.files).localCheckpoint()
-    assert {r["line"].split(".")[0] for r in bronze.quarantine(records).collect()} == {"\tat kafka"}
-    accepted = bronze.accepted(records)
+    store = Store(spark, str(tmp_path / "out"))
+    stream._write_bronze(store, 0, found.files)
+    quarantine = store.read(stream.QUARANTINE, [0], schema.QUARANTINE)
+    assert {r["line"].split(".")[0] for r in quarantine.collect()} == {"\tat kafka"}
+    accepted = store.read(stream.EVENTS, [0], schema.EVENTS_BRONZE)
     table = clocks_of(accepted).localCheckpoint()
     known: dict[str, dict[int, Any]] = defaultdict(dict)
     for row in table.collect():

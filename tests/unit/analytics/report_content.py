@@ -15,6 +15,20 @@ def row(**values: Any) -> dict[str, Any]:
     return values
 
 
+def incident(number: int, **values: Any) -> dict[str, Any]:
+    """Broker 2, which was the controller too, was killed; after 6.9 s its partitions were led again."""
+    onset_us = DAY_US + HOUR_US + number * 60 * S
+    known = row(
+        number=number, what="broker and controller", broker=2, how="killed", cause="broker_death", certainty="certain",
+        onset_us=onset_us, onset_error_us=45_000, onset_evidence="peers", session_end_us=onset_us + 6 * S,
+        noticed_us=onset_us + 6 * S, controller_before=2, controller_after=3, controller_epoch=8,
+        elected_us=onset_us + 6 * S + 200_000, led_again_us=onset_us + 6 * S + 900_000,
+        in_sync_us=onset_us + 400 * S, partitions=400, topics=14, under_replicated=800, unavailable_us=2_700 * S,
+        longest_us=6_900_000, still_open=0, evidence=["broker-3/server.log:812", "broker-3/controller.log:77"],
+    )  # fmt: skip
+    return known | values
+
+
 def cluster(name: str = "prod", *, hours: int = 8) -> Cluster:
     bins = 600
     found = Cluster(name, DAY_US, DAY_US + hours * HOUR_US, 1200, 4_310 * S, 0.999875)
@@ -36,6 +50,30 @@ def cluster(name: str = "prod", *, hours: int = 8) -> Cluster:
             duration_us=11 * S, kind="dead_leader", cause="broker_death", broker=2, leader_before=2, leader_after=1,
             error_us=0, evidence=["1000001-1:12"]),
     ]  # fmt: skip
+    found.onset_availability, found.onset_unavailable_us, found.onset_error_us = 0.99981, 6_700 * S, 18 * S
+    found.incidents = [
+        incident(1),
+        incident(2, what="partitions", broker=None, how="unknown", cause="controller_failover", certainty="unknown",
+                 onset_error_us=0, onset_evidence="controller", noticed_us=DAY_US + 4 * HOUR_US,
+                 onset_us=DAY_US + 4 * HOUR_US, elected_us=None, led_again_us=None, in_sync_us=None, partitions=12,
+                 topics=1, under_replicated=0, unavailable_us=31 * S, longest_us=31 * S, still_open=1, evidence=[]),
+    ]  # fmt: skip
+    found.incidents_count = 2
+    found.completeness = [
+        row(what="broker", name="4", known=False, words="no log of broker 4, which others name"),
+        row(what="availability", name="cluster", known=True, words="every term of a controller is recorded by it"),
+    ]
+    found.problems = [
+        row(problem="unclean_election", broker=2, topic=None, partition=None, from_us=DAY_US + HOUR_US,
+            to_us=DAY_US + HOUR_US + 60 * S, times=3, partitions=3, advice="Compare offsets.",
+            words="3 partitions got a leader from outside the ISR after broker 2 was lost: data may be lost",
+            evidence=["broker-3/state-change.log:2026-11-23 02:09:58,094"]),
+        row(problem="rebalance_storm", broker=None, topic=None, partition=None, from_us=DAY_US + 2 * HOUR_US,
+            to_us=DAY_US + 3 * HOUR_US, times=40, partitions=None, advice="Look for members that restart.",
+            words="consumer group <billing> rebalanced 40 times", evidence=["broker-1/server.log:x"]),
+    ]  # fmt: skip
+    found.problems_count = 2
+    found.turns = {"died": 1, "came_back": 1, "shutdown": 1, "came": 6}
     found.elections = 3
     steps = ("brokers", "topics", "states", "requests")
     found.failovers = [

@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from aiocontroller.analytics import gold, schema
 from aiocontroller.analytics.gold import facts as of
 from aiocontroller.analytics.gold import leadership
+from aiocontroller.analytics.journal_files import arrow_schema
 from aiocontroller.journal.records import Record, encode_records
 
 T0 = 1_700_000_000_000_000
@@ -67,9 +67,9 @@ class Controller:
 
 def frame(spark: SparkSession, records: Iterable[Mapping[str, Any]]) -> DataFrame:
     """silver/events of records; what they do not name is null."""
-    arrow = to_arrow_schema(schema.EVENTS)
+    arrow = arrow_schema(schema.EVENTS)
     rows = [{name: record.get(name) for name in schema.EVENTS.names} for record in records]
-    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=arrow), schema=schema.EVENTS)
+    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=arrow), schema=schema.EVENTS.ddl)
 
 
 def here(table: DataFrame) -> DataFrame:
@@ -83,7 +83,7 @@ def tables(spark: SparkSession, records: Iterable[Mapping[str, Any]]) -> dict[st
     history = here(of.history(leadership.rows(events)).selectExpr("*", "1L AS n"))
     facts = {name: here(of.merge(name, make(events))) for name, make in of.OF_EVENTS.items()}
     facts |= {name: here(of.merge(name, make(history))) for name, make in of.OF_PARTITIONS.items()}
-    nothing = spark.createDataFrame([], schema.QUARANTINE)
+    nothing = spark.createDataFrame([], schema.QUARANTINE.ddl)
     repeated = spark.createDataFrame([], "file string, duplicates long")
     return gold.tables(facts, history.where("is_last"), repeated, nothing)
 

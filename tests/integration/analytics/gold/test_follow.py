@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from aiocontroller.analytics import batch, tail
+from aiocontroller.analytics import batch, compaction, stream, tail
+from aiocontroller.analytics.dataframes import DUCKDB, computing_by
+from aiocontroller.analytics.small.session import SmallSession
+from aiocontroller.analytics.store import Store
 from aiocontroller.core.errors import BadInputError
 from tests.integration.analytics.gold import histories
 from tests.integration.analytics.gold.build import T0, lines
 from tests.integration.analytics.gold.test_incremental import gold
 
 
-def test_a_segment_that_grows_and_is_completed(spark: Any, tmp_path: Path) -> None:
+def test_a_segment_that_grows_and_is_completed(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its two batches are merged, and give the same tables again."""
+    monkeypatch.setattr(compaction, "MERGED_AT_ONCE", 2)
     chance = random.Random(11)
     records = histories.history([chance.randrange(10**6) for _ in range(150)], topics=8, terms=1)
     text = b"".join(lines(records))
@@ -24,15 +29,24 @@ def test_a_segment_that_grows_and_is_completed(spark: Any, tmp_path: Path) -> No
     folder.mkdir()
     growing, complete = (folder / f"{mark}journal-1-1-{T0}-000001.jsonl" for mark in ("_", ""))
     growing.write_bytes(text[:cut])
-    tail.follow(spark, [str(folder)], out, to_the_end_only=True).awaitTermination()
+    tail.follow(spark, [str(folder)], out, to_the_end_only=True).wait()
     with growing.open("ab") as more:
         more.write(text[cut:])
     growing.rename(complete)
-    tail.follow(spark, [str(folder)], out, to_the_end_only=True).awaitTermination()
-    batch.run(spark, [str(folder)], str(tmp_path / "whole"))
+    tail.follow(spark, [str(folder)], out, to_the_end_only=True).wait()
+    with computing_by(DUCKDB):  # whose tables are Spark's (``test_engines``), for a tenth of the time
+        batch.run(cast(Any, SmallSession()), [str(folder)], str(tmp_path / "whole"))
     followed, whole = gold(spark, tmp_path / "out"), gold(spark, tmp_path / "whole")
+    store = Store(spark, out)
+    commit = store.last_commit()
+    assert commit is not None
+    assert commit["parts"] == [[2, 1]]
+    with store.writing(), monkeypatch.context() as patch:
+        patch.setattr(Store, "published", lambda self: None)
+        stream.publish(store)
+    merged = gold(spark, tmp_path / "out")
     for name in whole:
-        assert followed[name] == whole[name], name
+        assert followed[name] == merged[name] == whole[name], name
     assert whole["quality"] == [{"records": len(records), "duplicates": 0}]
 
 

@@ -1,0 +1,91 @@
+"""Scans the files once before Spark reads them, for damage in packed files and for the cluster ids in logs."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aiocontroller.analytics.layouts import plain
+from aiocontroller.analytics.reading import DamagedError, chunks, is_local, is_packed, unpacked_name, whole_lines
+from aiocontroller.analytics.schema import JOURNAL_SOURCE
+from aiocontroller.analytics.source_files import Looked, SourceFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_CLUSTER_ID = re.compile(rb"Cluster ID = ([\w-]{1,64})(?![\w-])(?=.)", re.DOTALL)
+"""Every broker logs it at startup, since 0.10.1.  A following byte is required, since the id may continue in the next
+piece."""
+_LONGEST_BYTES = 128
+"""The longest match; a match may span two pieces."""
+_FOR_SPARK = (".gz", ".bz2")
+
+
+def look_through(spark: SparkSession, file: SourceFile, temporary: Callable[[], Path]) -> Looked:
+    """Scan a file.
+
+    A file that is damaged, or packed in a format that Spark cannot read, is unpacked below ``temporary()`` as far as
+    possible.
+    """
+    packed = is_packed(file.path)
+    is_log = file.source != JOURNAL_SOURCE
+    if not packed and file.layout is None and not (is_log and is_local(file.path)):
+        return Looked(file)
+    ids: set[str] = set()
+    read = 0
+    problem = ""
+    before = b""
+    try:
+        for data in chunks(spark, file.path):
+            read += len(data)
+            if is_log:
+                ids.update(found.decode() for found in _CLUSTER_ID.findall(before + data))
+                before = (before + data)[-_LONGEST_BYTES:]
+    except DamagedError as error:
+        problem = str(error)
+    if problem and not read:
+        return Looked(file, problem=problem)
+    if problem and packed:
+        remark = f"damaged: {read:,} bytes of it could be unpacked, what follows is not read: {problem}"
+        file = replace(file, remarks=(*file.remarks, remark))
+    if file.layout is not None:
+        file = _made_plain(spark, file, file.layout, temporary())
+    elif packed and (problem or not file.path.endswith(_FOR_SPARK)):
+        file = _unpacked(spark, file, temporary())
+    return Looked(file, frozenset(ids))
+
+
+def _unpacked(spark: SparkSession, file: SourceFile, folder: Path) -> SourceFile:
+    copy = _copy_of(file, folder)
+    return replace(file, path=f"file:{copy}", size=whole_lines(spark, file.path, copy))
+
+
+def _made_plain(spark: SparkSession, file: SourceFile, layout: str, folder: Path) -> SourceFile:
+    copy = _copy_of(file, folder)
+    with copy.open("w", encoding="utf-8", newline="") as out:
+        for text in plain(layout, _lines(spark, file.path)):
+            out.write(f"{text}\n")
+    return replace(file, path=f"file:{copy}", size=copy.stat().st_size)
+
+
+def _lines(spark: SparkSession, path: str) -> Iterator[str]:
+    """Yield the lines without their ends, as far as the file can be unpacked."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    left = ""
+    with suppress(DamagedError):
+        for data in chunks(spark, path):
+            *whole, left = (left + decoder.decode(data)).split("\n")
+            yield from (line.removesuffix("\r") for line in whole)
+    if left:
+        yield left
+
+
+def _copy_of(file: SourceFile, folder: Path) -> Path:
+    place = folder / str(len(list(folder.iterdir())))
+    place.mkdir()
+    return place / unpacked_name(file.path.rpartition("/")[2])

@@ -1,0 +1,146 @@
+"""The file operations of the store, on this machine and on any Hadoop file system.
+
+Names are relative to one folder.  No operation overwrites an existing file.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any, Protocol
+
+from aiocontroller.analytics.dataframes import SparkSession
+
+
+class Files(Protocol):
+    folder: str
+    """In the form in which Spark takes it."""
+
+    def exists(self, name: str) -> bool: ...
+
+    def names(self, name: str = "") -> list[str]:
+        """Return the sorted names in a folder; empty if it does not exist.  Raises NotADirectoryError for a file."""
+
+    def read(self, name: str) -> str: ...
+
+    def write_new(self, name: str, text: str) -> None:
+        """Create a file atomically.  Raises FileExistsError if it exists."""
+
+    def delete_tree(self, name: str) -> None:
+        """Delete a file, or a folder with its content, if it exists.  Links are not followed."""
+
+    def link(self, name: str, target: str) -> None:
+        """Make a link point to another folder, atomically, if the file system has links."""
+
+    def is_link(self, name: str) -> bool: ...
+
+
+class LocalFiles:
+    def __init__(self, folder: Path) -> None:
+        self._root = folder.resolve()
+        self.folder = str(self._root)
+
+    def exists(self, name: str) -> bool:
+        return os.path.lexists(self._root / name)
+
+    def names(self, name: str = "") -> list[str]:
+        try:
+            return sorted(os.listdir(self._root / name))
+        except FileNotFoundError:
+            return []
+
+    def read(self, name: str) -> str:
+        return (self._root / name).read_text()
+
+    def write_new(self, name: str, text: str) -> None:
+        path = self._root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f"_draft-{uuid.uuid4().hex}")
+        try:
+            with draft.open("w") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                os.link(draft, path)
+            except FileExistsError:
+                raise
+            except OSError:  # a file system without hard links
+                if path.exists():
+                    raise FileExistsError(str(path)) from None
+                draft.rename(path)
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def delete_tree(self, name: str) -> None:
+        path = self._root / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+    def link(self, name: str, target: str) -> None:
+        draft = self._root / f"_draft-{uuid.uuid4().hex}"
+        draft.symlink_to(target)
+        draft.replace(self._root / name)
+
+    def is_link(self, name: str) -> bool:
+        return (self._root / name).is_symlink()
+
+
+class HadoopFiles:
+    def __init__(self, spark: SparkSession, folder: str) -> None:
+        self._jvm: Any = spark.sparkContext._jvm
+        root = self._path_of(folder)
+        self._system = root.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+        self.folder = str(self._system.makeQualified(root).toString())
+
+    def _path_of(self, path: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(path)
+
+    def _path(self, name: str) -> Any:
+        return self._path_of(f"{self.folder}/{name}" if name else self.folder)
+
+    def exists(self, name: str) -> bool:
+        return bool(self._system.exists(self._path(name)))
+
+    def names(self, name: str = "") -> list[str]:
+        path = self._path(name)
+        if not self._system.exists(path):
+            return []
+        if not self._system.getFileStatus(path).isDirectory():
+            raise NotADirectoryError(str(path))
+        return sorted(status.getPath().getName() for status in self._system.listStatus(path))
+
+    def read(self, name: str) -> str:
+        stream = self._system.open(self._path(name))
+        try:
+            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream)).decode()
+        finally:
+            stream.close()
+
+    def write_new(self, name: str, text: str) -> None:
+        """Create a file by renaming; where that is not atomic, as in object stores, the file still appears as a
+        whole."""
+        path = self._path(name)
+        if self._system.exists(path):
+            raise FileExistsError(str(path))
+        folder, _, base = name.rpartition("/")
+        draft = self._path(f"{folder}/_draft-{uuid.uuid4().hex}-{base}" if folder else f"_draft-{uuid.uuid4().hex}")
+        stream = self._system.create(draft, False)
+        stream.write(bytearray(text.encode()))
+        stream.close()
+        if not self._system.rename(draft, path):
+            self._system.delete(draft, False)
+            raise FileExistsError(str(path))
+
+    def delete_tree(self, name: str) -> None:
+        self._system.delete(self._path(name), True)
+
+    def link(self, name: str, target: str) -> None:
+        """Hadoop file systems have no links."""
+
+    def is_link(self, name: str) -> bool:
+        return False

@@ -1,0 +1,216 @@
+"""What the tables are based on, and what is missing: brokers, controllers' terms and kinds of logs without records.
+
+The leaderships of a term are known if the records of its controller are there.  If they are missing for some term, or
+if there is no record of any controller, the cluster's availability is *unknown*: null, and never 1.0.
+
+The work is about one row for each broker, term and file, whatever the inputs, so plain Python over counted rows does
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from aiocontroller.analytics import schema
+from aiocontroller.analytics.dataframes import DataFrame, F
+from aiocontroller.analytics.gold.rows import Row, collected
+from aiocontroller.analytics.schema import CONTROLLER_LOG, JOURNAL_SOURCE, SERVER_LOG, STATE_CHANGE_LOG
+from aiocontroller.analytics.times import time_of
+
+IN_CONTROLLER_LOG: Final = ("elected", "failover", "loaded", "active", "resigned", "topic_deleted")
+IN_STATE_CHANGE_LOG: Final = ("partition", "replica", "told", "request", "response", "received")
+IN_SERVER_LOG: Final = ("isr", "cluster_id", "session", "peer_lost")
+QUIET_US: Final = 3_600_000_000
+"""A broker is reported if its log begins this much later, or ends this much earlier, than the others' logs."""
+
+
+def completeness(milestones: DataFrame, tallies: DataFrame, balance: DataFrame) -> tuple[DataFrame, list[str]]:
+    """The table ``completeness``, and the clusters whose availability is unknown.
+
+    ``what`` is ``cluster id``, ``broker``, ``term``, ``log``, ``gap`` or ``availability``.  ``known`` states whether
+    the records are there, ``words`` explains it, and ``from_us`` and ``to_us`` are the time that it concerns.
+    """
+    counted = tallies.groupBy("cluster", "source", "node", "epoch", "kind").agg(
+        F.sum("n").alias("n"), F.min("first_us").alias("first_us"), F.max("last_us").alias("last_us")
+    )
+    records = collected(counted)
+    wanted = milestones.where("kind IN ('term', 'cluster_id', 'log_end', 'broker', 'active', 'loaded')").select(
+        "cluster", "kind", "node", "epoch", "broker", "brokers", "ts_us", "duration_us", "detail", "source"
+    )
+    signs = collected(wanted)
+    holders = collected(balance.select("cluster", "broker").distinct())
+    found: list[Row] = []
+    unknown = []
+    for cluster in sorted({row["cluster"] for row in records}):
+        rows = of_cluster(*([r for r in table if r["cluster"] == cluster] for table in (records, signs, holders)))
+        found += [{"cluster": cluster, **row} for row in rows]
+        if not next(row["known"] for row in rows if row["what"] == "availability"):
+            unknown.append(cluster)
+    columns = schema.GOLD["completeness"]
+    spark = tallies.sparkSession
+    return spark.createDataFrame([tuple(row[name] for name in columns.names) for row in found], columns.ddl), unknown
+
+
+def of_cluster(records: Sequence[Row], signs: Sequence[Row], holders: Sequence[Row]) -> list[Row]:
+    """``records``: tallies by source, node, epoch and kind; ``signs``: milestones; ``holders``: brokers that hold
+    replicas."""
+    terms = _terms(records, signs)
+    found = [
+        *_ids(signs),
+        *_brokers(records, signs, holders),
+        *(_logs(records) if any(row["source"] != JOURNAL_SOURCE for row in records) else ()),
+        *_gaps(records),
+        *terms,
+    ]
+    lacking = [row["words"] for row in terms if not row["known"]]
+    lacking += [row["words"] for row in found if row["what"] == "log" and not row["known"] and row.pop("needed")]
+    for row in found:
+        row.pop("needed", None)
+    if not any(row["known"] for row in terms):
+        none_at_all = "no record of any controller is there: no controller.log, state-change.log or journal"
+        lacking = [none_at_all, *lacking]
+    words = "; ".join(lacking) if lacking else "every term of a controller that is named is recorded by it"
+    return [*found, _row("availability", "cluster", not lacking, words, *_span(records))]
+
+
+def _row(what: str, name: str, known: bool, words: str, from_us: int | None = None, to_us: int | None = None) -> Row:
+    return {"what": what, "name": name, "known": known, "words": words, "from_us": from_us, "to_us": to_us}
+
+
+def _span(rows: Iterable[Row]) -> tuple[int | None, int | None]:
+    every = list(rows)
+    return (
+        min((row["first_us"] for row in every if row["first_us"] is not None), default=None),
+        max((row["last_us"] for row in every if row["last_us"] is not None), default=None),
+    )
+
+
+def _by_node(rows: Iterable[Row]) -> dict[int, list[Row]]:
+    """Group rows by node: with thousands of brokers, a search through all rows for each would take minutes."""
+    found: dict[int, list[Row]] = {}
+    for row in rows:
+        if row["node"] is not None:
+            found.setdefault(row["node"], []).append(row)
+    return found
+
+
+def _ids(signs: Iterable[Row]) -> list[Row]:
+    ids = sorted({row["detail"] for row in signs if row["kind"] == "cluster_id" and row["detail"]})
+    return [_row("cluster id", each, len(ids) == 1, "as brokers say when they start") for each in ids]
+
+
+def _brokers(records: Sequence[Row], signs: Iterable[Row], holders: Iterable[Row]) -> list[Row]:
+    """Return a row for each broker that any record names."""
+    logged = {row["node"] for row in records if row["source"] != JOURNAL_SOURCE and row["node"] is not None}
+    named = {row["broker"] for row in holders} | logged
+    for row in signs:
+        named |= {row["broker"], *(row["brokers"] or ())} if row["kind"] != "term" else set()
+    if not logged:  # a journal covers all brokers
+        return []
+    every = sorted(each for each in named if each is not None and each >= 0)
+    of_node = _by_node(records)
+    return [
+        _row("broker", str(each), True, "its logs are there", *_span(of_node[each]))
+        if each in logged
+        else _row("broker", str(each), False, f"no log of broker {each}, which others name")
+        for each in every
+    ]
+
+
+def _terms(records: Sequence[Row], signs: Sequence[Row]) -> list[Row]:
+    """Return a row for each controller epoch that a record names, and one for each range of epochs between them."""
+    told = {row["epoch"]: row["broker"] for row in signs if row["kind"] == "term"}
+    of_epoch: dict[int, list[Row]] = {}
+    for row in records:
+        if row["epoch"]:
+            of_epoch.setdefault(row["epoch"], []).append(row)
+    if not of_epoch:
+        return []
+    found: list[Row] = []
+    before = min(of_epoch) - 1
+    for epoch in sorted(of_epoch.keys() | {each for each in told if each and before < each < max(of_epoch)}):
+        found += _unnamed(before + 1, epoch - 1)
+        before = epoch
+        own = [row for row in of_epoch.get(epoch, ()) if _decides(row, told.get(epoch))]
+        if own:
+            who = min(own, key=lambda row: (row["kind"] not in IN_CONTROLLER_LOG, row["first_us"], row["node"]))["node"]
+            found.append(_row("term", str(epoch), True, f"recorded by controller {who}", *_span(own)))
+            continue
+        from_us, to_us = _span(of_epoch.get(epoch, ()))
+        who = f"controller {told[epoch]} in epoch {epoch}" if epoch in told else f"the controller of epoch {epoch}"
+        when = "" if from_us is None else f" (seen from {_moment(from_us)} to {_moment(to_us)})"
+        words = f"no record of {who}{when}: who led what in that term is unknown"
+        found.append(_row("term", str(epoch), False, words, from_us, to_us))
+    return found
+
+
+def _unnamed(first: int, last: int) -> list[Row]:
+    """Return one row for a range of epochs without records: a single torn number can make a range of millions."""
+    if first > last:
+        return []
+    one = first == last
+    who = f"the controller of epoch {first}" if one else f"the controllers of epochs {first} to {last}"
+    words = f"no record of {who}: who led what in {'that term' if one else 'those terms'} is unknown"
+    return [_row("term", str(first) if one else f"{first} to {last}", False, words)]
+
+
+def _decides(row: Row, controller: int | None) -> bool:
+    if row["source"] == JOURNAL_SOURCE:
+        return True
+    if row["kind"] == "partition":  # or a broker took it from a request
+        return controller is None or row["node"] == controller
+    return row["kind"] in (*IN_CONTROLLER_LOG, "replica", "told", "request")
+
+
+def _logs(records: Sequence[Row]) -> list[Row]:
+    """Return a row for each broker and kind of log.
+
+    The contents decide, since several kinds of log may be in one file.  ``needed`` marks a controller's own log and
+    state changes: without them, its term is known only in part.
+    """
+    found = []
+    rows = [row for row in records if row["source"] != JOURNAL_SOURCE and row["node"] is not None]
+    ruled = {row["node"] for row in rows if row["kind"] in ("elected", "loaded", "request", "told", "replica")}
+    for node, own in sorted(_by_node(rows).items()):
+        for log, kinds in (
+            (CONTROLLER_LOG, IN_CONTROLLER_LOG),
+            (STATE_CHANGE_LOG, IN_STATE_CHANGE_LOG),
+            (SERVER_LOG, IN_SERVER_LOG),
+        ):
+            there = any(row["source"] == log for row in own) if log != SERVER_LOG else False
+            there = there or any(row["kind"] in kinds and _not_from_requests(row, log) for row in own)
+            needed = node in ruled and log != SERVER_LOG
+            if log == CONTROLLER_LOG and ruled and not there and not needed:
+                continue  # a broker that never was the controller may have an empty one
+            words = f"{log} of broker {node}" + ("" if there else " is missing")
+            if not there and needed:
+                words += ", which was controller"
+            found.append({**_row("log", f"{log} of broker {node}", there, words), "needed": needed})
+    return found
+
+
+def _not_from_requests(row: Row, log: str) -> bool:
+    return log != STATE_CHANGE_LOG or row["source"] in (STATE_CHANGE_LOG, SERVER_LOG)
+
+
+def _gaps(records: Sequence[Row]) -> list[Row]:
+    """Return brokers whose logs do not cover the same time as the others' logs."""
+    rows = [row for row in records if row["source"] != JOURNAL_SOURCE and row["node"] is not None]
+    from_us, to_us = _span(rows)
+    if from_us is None or to_us is None:
+        return []
+    found = []
+    for node, own in sorted(_by_node(rows).items()):
+        first_us, last_us = _span(own)
+        if first_us is not None and first_us - from_us > QUIET_US:
+            words = f"the logs of broker {node} begin at {_moment(first_us)}, those of others {_moment(from_us)}"
+            found.append(_row("gap", f"broker {node}, before", False, words, from_us, first_us))
+        if last_us is not None and to_us - last_us > QUIET_US:
+            words = f"the logs of broker {node} end at {_moment(last_us)}, those of others {_moment(to_us)}"
+            found.append(_row("gap", f"broker {node}, after", False, words, last_us, to_us))
+    return found
+
+
+def _moment(us: int | None) -> str:
+    return "?" if us is None else time_of(us).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,299 @@
+"""One row for each failure: what failed, when, which broker or controller took over, when it ended, and the evidence.
+
+A failure is a broker's death, a broker's restart without a controlled shutdown, or anything else that left partitions
+without a leader.  Spark counts the windows.  Plain Python joins the rest, a row for each failure and each controller's
+term: some thousands of rows, however many partitions the cluster has.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from aiocontroller.analytics import schema
+from aiocontroller.analytics.dataframes import DataFrame, F
+from aiocontroller.analytics.gold.availability import NOT_AN_OUTAGE
+from aiocontroller.analytics.gold.onsets import Onset, Signs
+from aiocontroller.analytics.gold.rows import Row, collected
+from aiocontroller.analytics.gold.stalls import Stall, stalls_of
+from aiocontroller.analytics.gold.terms import last_records, lost_controllers, terms_of, told
+
+OUTAGES_APART_US: Final = 60_000_000
+"""Windows that no broker's death explains belong to one incident unless more than this time lies between them."""
+_KINDS: Final = ("elected", "active", "loaded", "resigned", "peer_lost", "log_end", "session", "broker", "term")
+_ONSETS: Final = "cluster string, culprit string, broker int, onset_us long, onset_error_us long, onset_evidence string"
+_ONSET_OF: Final = ("cluster", "culprit", "broker", "onset_us", "onset_error_us", "onset_evidence")
+
+
+def incidents(
+    events: DataFrame, milestones: DataFrame, tallies: DataFrame, windows: DataFrame
+) -> tuple[DataFrame, DataFrame]:
+    """Return the table ``incidents``, and the onsets of its deaths.
+
+    The onsets have the columns (cluster, culprit, broker, onset_us, onset_error_us, onset_evidence); one record may
+    report the deaths of several brokers.  ``events`` are those of ``brokers.broker_events``, ``windows`` those of
+    ``windows.attributed``.
+    """
+    turns = collected(events.where("event <> 'came'"))
+    signs = collected(milestones.where(F.col("kind").isin(*_KINDS)))
+    counted = collected(_counted(windows))
+    last = collected(last_records(tallies))
+    found = [
+        row
+        for cluster in sorted({row["cluster"] for row in (*turns, *signs, *counted)})
+        for row in of_cluster(cluster, *(_only(rows, cluster) for rows in (turns, signs, counted, last)))
+    ]
+    spark = events.sparkSession
+    onsets: list[tuple[Any, ...]] = [
+        tuple(row[name] for name in _ONSET_OF) for row in found if row["culprit"] is not None
+    ]
+    onsets += [
+        (row["cluster"], *turn, None, None, row["onset_evidence"]) for row in found for turn in row.get("served", ())
+    ]
+    columns = schema.GOLD["incidents"]
+    made = spark.createDataFrame([tuple(row[name] for name in columns.names) for row in found], columns.ddl)
+    return made, spark.createDataFrame(onsets, _ONSETS)
+
+
+def with_onsets(windows: DataFrame, onsets: DataFrame) -> DataFrame:
+    """Return the windows with their onsets: a window that a death began starts at the death, not when the controller
+    noticed.
+
+    A broker that only lost its session went on serving until its partition was taken from it, between the controller's
+    first record (``start_us``) and the record of that change (``decided_us``).
+    """
+    of_dead = "unavailable AND onset_us IS NOT NULL AND leader_before = broker"
+    served = "unavailable AND onset_us IS NULL AND onset_evidence IS NOT NULL AND leader_before = broker"
+    took_us = "greatest(decided_us - start_us, 0)"
+    first = f"if({of_dead}, least(onset_us, start_us), if({served}, start_us + {took_us} DIV 2, start_us))"
+    error = f"if({of_dead}, onset_error_us, if({served}, error_us + ({took_us} + 1) DIV 2, error_us))"
+    return windows.join(F.broadcast(onsets), ["cluster", "culprit", "broker"], "left").withColumns(
+        {
+            "onset_us": F.expr(first),
+            "onset_error_us": F.expr(error),
+            "onset_evidence": F.expr(f"if({of_dead} OR {served}, onset_evidence, 'controller')"),
+        }
+    )
+
+
+def _counted(windows: DataFrame) -> DataFrame:
+    """Group the windows by event; windows without a known event by cause and minute."""
+    causes = ", ".join(f"'{cause}'" for cause in (*NOT_AN_OUTAGE, "reassignment"))
+    bucket = F.expr(f"if(culprit IS NULL, start_us DIV {OUTAGES_APART_US}, NULL)").alias("bucket")
+    lost = "if(unavailable, {}, NULL)"
+    begun, ended = "unavailable AND start_us IS NOT NULL", "unavailable AND end_us IS NOT NULL"
+    return (
+        windows.where(f"cause NOT IN ({causes})")
+        .groupBy("cluster", "culprit", bucket, "broker")
+        .agg(
+            F.expr("sort_array(collect_set(if(unavailable, cause, NULL)))").alias("causes"),
+            F.expr(f"count(DISTINCT {lost.format('struct(topic, partition)')})").alias("partitions"),
+            F.expr(f"count(DISTINCT {lost.format('topic')})").alias("topics"),
+            F.expr("count(DISTINCT if(unavailable, NULL, struct(topic, partition)))").alias("under_replicated"),
+            F.expr(f"min({lost.format('start_us')})").alias("start_us"),
+            F.expr(f"max({lost.format('error_us')})").alias("error_us"),
+            F.expr(f"max({lost.format('end_us')})").alias("led_again_us"),
+            F.expr("max(end_us)").alias("in_sync_us"),
+            F.expr("count_if(unavailable AND end_us IS NULL)").alias("still_open"),
+            F.expr("count_if(end_us IS NULL)").alias("open"),
+            F.expr(f"sum({lost.format('duration_us')})").alias("unavailable_us"),
+            F.expr(f"max({lost.format('duration_us')})").alias("longest_us"),
+            F.expr(f"min_by({lost.format('evidence')}, if({begun}, struct(start_us, topic, partition), NULL))").alias(
+                "evidence"
+            ),
+            F.expr(f"max_by({lost.format('evidence')}, if({ended}, struct(end_us, topic, partition), NULL))").alias(
+                "last_evidence"
+            ),
+        )
+    )
+
+
+def of_cluster(
+    cluster: str, turns: Sequence[Row], signs: Sequence[Row], counted: Sequence[Row], last: Sequence[Row] = ()
+) -> list[Row]:
+    """Return the rows of ``incidents`` in the order of their onsets; each also has ``culprit``."""
+    costs = {(row["culprit"], row["broker"]): row for row in counted if row["culprit"] is not None}
+    known = Signs(signs)
+    terms = terms_of(signs)
+    came = _came_us([*turns, *signs])
+    told_of = [
+        _of_turn(turn, costs.get((turn["place"], turn["broker"])), known, terms, _last_before(came, turn))
+        for turn in turns
+        if turn["event"] in ("died", "bounced") or (costs.get((turn["place"], turn["broker"])) or {}).get("partitions")
+    ]
+    told_of += [_row(None, **told(lost)) for lost in lost_controllers(signs, last, known)]
+    found, of_stalls = _apart(told_of, stalls_of(signs, known))
+    for stall, of_it in of_stalls:
+        found += _of_stall(stall, of_it, terms)
+    explained = {(turn["place"], turn["broker"]) for turn in turns}
+    rest = [row for row in counted if (row["culprit"], row["broker"]) not in explained and row["partitions"]]
+    found += [_of_windows(group) for group in _together(rest)]
+    found.sort(key=lambda row: (row["onset_us"], row["broker"] or -1, row["noticed_us"]))
+    return [{**row, "cluster": cluster, "number": n} for n, row in enumerate(found, 1)]
+
+
+def _came_us(rows: Iterable[Row]) -> dict[int, list[int]]:
+    """Map each broker to the times at which it is known to have started, in order."""
+    came: dict[int, list[int]] = {}
+    for row in rows:
+        if row.get("event") in ("came_back", "bounced") or (row.get("kind") == "broker" and row["detail"] in _CAME):
+            came.setdefault(row["broker"], []).append(row["ts_us"])
+    for times in came.values():
+        times.sort()
+    return came
+
+
+def _last_before(came: Mapping[int, Sequence[int]], turn: Row) -> int:
+    """Return when the broker was last known to start before this event; 0 if no record shows it."""
+    times = came.get(turn["broker"], ())
+    before = bisect_left(times, turn["ts_us"])
+    return times[before - 1] if before else 0
+
+
+_CAME: Final = ("added", "started", "registered")
+
+
+def _of_turn(turn: Row, cost: Row | None, signs: Signs, terms: Sequence[Row], came_us: int) -> Row:
+    noticed_us, broker = turn["ts_us"], turn["broker"]
+    onset = signs.onset(broker, noticed_us, turn["ts_error_us"] or 0, came_us)
+    if turn["event"] in ("shutdown", "left"):
+        onset = Onset(noticed_us, turn["ts_error_us"] or 0, "controller", "shut down", ())
+    elif turn["event"] == "bounced" and onset.how == "unknown":
+        onset = replace(onset, how="restarted")
+    onset_us, error_us, how = onset.us, onset.error_us, onset.how
+    ruling = [term for term in terms if term["epoch"] < turn["epoch"] + (not turn["missed"])]
+    after = [term for term in terms if term["epoch"] >= turn["epoch"]]
+    lost_controller = bool(turn["missed"] and ruling and ruling[-1]["controller"] == broker and after)
+    successor = after[0] if turn["missed"] and ruling and after else {}
+    cause = "controlled_shutdown" if how == "shut down" else "broker_death"
+    if "unclean" in (cost or {}).get("causes", ()):
+        cause = "unclean"
+    several = len({turn["place"], *onset.places}) > 1
+    return _row(
+        cost,
+        what="broker and controller" if lost_controller else "broker",
+        broker=broker,
+        how=how,
+        cause=cause,
+        certainty="certain" if several and how != "unknown" else "likely",
+        onset_us=onset_us,
+        onset_error_us=error_us,
+        onset_evidence=onset.evidence,
+        noticed_us=noticed_us,
+        session_end_us=min(noticed_us, successor.get("ts_us") or noticed_us),
+        controller_before=ruling[-1]["controller"] if ruling else None,
+        controller_after=successor.get("controller"),
+        controller_epoch=successor.get("epoch"),
+        elected_us=successor.get("ts_us"),
+        evidence=_unique(
+            [*onset.places, successor.get("place"), turn["place"], *((cost or {}).get("last_evidence") or ())]
+        ),
+        culprit=turn["place"],
+    )
+
+
+def _apart(rows: Iterable[Row], stalls: Sequence[Stall]) -> tuple[list[Row], list[tuple[Stall, list[Row]]]]:
+    """Split the rows into those that stand alone, and those that a stall of ZooKeeper explains.
+
+    A stall explains why a broker or controller that was cut off from ZooKeeper seemed dead, but not the end of a
+    process.
+    """
+    alone: list[Row] = []
+    of_stalls: list[tuple[Stall, list[Row]]] = [(stall, []) for stall in stalls]
+    begins = [stall.low_us - stall.error_us for stall in stalls]
+    for row in rows:
+        at = bisect_right(begins, row["noticed_us"]) - 1
+        lived = row["how"] not in ("killed", "stopped", "shut down")
+        (of_stalls[at][1] if lived and at >= 0 and stalls[at].explains(row["noticed_us"]) else alone).append(row)
+    return alone, of_stalls
+
+
+def _of_stall(stall: Stall, of_it: Sequence[Row], terms: Sequence[Row]) -> list[Row]:
+    """Return the row of a stall; nothing if it ended no session."""
+    ruling = [term for term in terms if term["ts_us"] < stall.low_us]
+    after = [term for term in terms if stall.low_us <= term["ts_us"] <= stall.followed_us]
+    if not of_it and not after:
+        return []
+    row = _row(
+        None,
+        what="zookeeper",
+        how="no answer",
+        cause="zookeeper",
+        certainty="certain",
+        onset_us=(stall.low_us + stall.high_us) // 2,
+        onset_error_us=(stall.high_us - stall.low_us + 1) // 2 + stall.error_us,
+        onset_evidence="brokers' sessions",
+        session_end_us=min([each["session_end_us"] for each in of_it] + [term["ts_us"] for term in after[:1]]),
+        noticed_us=stall.until_us,
+        controller_before=ruling[-1]["controller"] if ruling else None,
+        controller_after=after[0]["controller"] if after else None,
+        controller_epoch=after[0]["epoch"] if after else None,
+        elected_us=after[0]["ts_us"] if after else None,
+        evidence=_unique([*stall.places, *(place for each in of_it for place in each["evidence"])]),
+        culprit=None,
+        served=[(each["culprit"], each["broker"]) for each in of_it if each["culprit"] is not None],
+    )
+    for name in ("partitions", "under_replicated", "unavailable_us", "still_open"):
+        row[name] = sum(each[name] for each in of_it)
+    # partitions of several brokers belong to the same topics
+    row["topics"] = max((each["topics"] for each in of_it), default=0)
+    for name in ("led_again_us", "in_sync_us", "longest_us"):
+        row[name] = max((each[name] for each in of_it if each[name] is not None), default=None)
+    row["led_again_us"] = None if row["still_open"] else row["led_again_us"]
+    return [row]
+
+
+def _of_windows(cost: Row) -> Row:
+    """Return the row for partitions without a leader that no event of a broker explains."""
+    return _row(
+        cost,
+        what="partitions",
+        broker=cost["broker"],
+        how="unknown",
+        cause=next(iter(cost["causes"]), "unknown"),
+        certainty="unknown",
+        onset_us=cost["start_us"],
+        onset_error_us=cost["error_us"] or 0,
+        onset_evidence="controller",
+        noticed_us=cost["start_us"],
+        evidence=_unique([*(cost["evidence"] or ()), *(cost["last_evidence"] or ())]),
+        culprit=None,
+    )
+
+
+def _row(cost: Row | None, **values: Any) -> Row:
+    row: Row = dict.fromkeys(schema.GOLD["incidents"].names) | values
+    told_cost = cost or {}
+    for name in ("partitions", "topics", "under_replicated", "unavailable_us", "longest_us", "still_open"):
+        row[name] = told_cost.get(name) or 0
+    row["led_again_us"] = None if row["still_open"] else told_cost.get("led_again_us")
+    row["in_sync_us"] = None if told_cost.get("open") else told_cost.get("in_sync_us")
+    return row
+
+
+def _together(rows: Iterable[Row]) -> list[Row]:
+    """Merge windows of adjacent minutes with the same causes and broker."""
+    groups: list[Row] = []
+    for row in sorted(rows, key=lambda r: (str(r["causes"]), r["broker"] or -1, r["start_us"])):
+        last = groups[-1] if groups else None
+        if last is None or (last["causes"], last["broker"]) != (row["causes"], row["broker"]) or (
+            row["start_us"] > max(last["led_again_us"] or 0, last["start_us"]) + OUTAGES_APART_US
+        ):  # fmt: skip
+            groups.append(dict(row))
+            continue
+        for name in ("partitions", "topics", "under_replicated", "unavailable_us", "still_open", "open"):
+            last[name] = (last[name] or 0) + (row[name] or 0)
+        for name in ("led_again_us", "in_sync_us", "longest_us", "error_us"):
+            last[name] = max((value for value in (last[name], row[name]) if value is not None), default=None)
+        last["last_evidence"] = row["last_evidence"]
+    return groups
+
+
+def _unique(places: Iterable[str | None]) -> list[str]:
+    return list(dict.fromkeys(place for place in places if place))
+
+
+def _only(rows: Iterable[Mapping[str, Any]], cluster: str) -> list[Row]:
+    return [dict(row) for row in rows if row["cluster"] == cluster]

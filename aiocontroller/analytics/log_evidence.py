@@ -1,0 +1,97 @@
+"""Adds rows for what logs show only indirectly.
+
+* ``log_end``: the last line that a broker wrote before it started again, or the last of all; ``detail`` states whether
+  it had shut down.  Otherwise the process was killed.
+* ``peer_lost``: replicas' fetchers repeat such lines about every second; one row stands for a run of them, at the first
+  line, with its ``duration_us``.
+* ``term``: the controller ``broker`` of an epoch, according to a broker (``node``) that received its requests; it lasts
+  from the first request for ``duration_us``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aiocontroller.analytics.dataframes import Column, DataFrame, F, Window
+
+RUN_GAP_US: Final = 5_000_000
+"""Fetchers of a broker that is gone retry every second; a longer pause begins another run."""
+SHUT_DOWN, ENDED = "shut down", "without a shutdown"
+_LAST_WORDS: Final = 20
+"""The number of lines that a process may still write after it logged that it has shut down."""
+
+
+def with_evidence(lines: DataFrame) -> DataFrame:
+    """Return the lines and the added rows.
+
+    The rows are few (one for each start, outage and term) and are computed here: as part of the plan, everything made
+    of the lines would be planned and computed several times.
+    """
+    few = log_ends(lines).unionByName(peers_lost(lines)).unionByName(terms(lines))
+    return lines.where("kind <> 'peer_lost'").unionByName(few.localCheckpoint())
+
+
+def log_ends(lines: DataFrame) -> DataFrame:
+    narrow = lines.where("node IS NOT NULL")
+    in_order = Window.partitionBy("cluster", "node").orderBy("ts_us", "seq")
+    starts = F.expr("kind = 'broker' AND detail = 'starting'")
+    said = F.expr("kind = 'broker' AND detail = 'shut down'")
+    last = narrow.withColumns(
+        {
+            "is_last": F.coalesce(F.lead(starts).over(in_order), F.lit(True)),
+            "said": F.max(said).over(in_order.rowsBetween(-_LAST_WORDS, Window.currentRow)),
+        }
+    ).where("is_last")
+    made = {
+        "kind": F.lit("log_end"),
+        "broker": F.col("node"),
+        "detail": F.when(F.col("said"), SHUT_DOWN).otherwise(ENDED),
+    }
+    return _rows(last, lines, made)
+
+
+def peers_lost(lines: DataFrame) -> DataFrame:
+    lost = lines.where("kind = 'peer_lost' AND node <> broker")
+    by_pair = Window.partitionBy("cluster", "node", "broker").orderBy("ts_us", "seq")
+    since_last = F.col("ts_us") - F.lag("ts_us").over(by_pair)
+    runs = lost.withColumn("begins", F.coalesce(since_last > RUN_GAP_US, F.lit(True)).cast("int")).withColumn(
+        "run", F.sum("begins").over(by_pair)
+    )
+    by_run = runs.groupBy("cluster", "node", "broker", "run").agg(
+        F.min_by(F.struct(*lost.columns), F.struct("ts_us", "seq")).alias("first"), F.max("ts_us").alias("last_us")
+    )
+    return _rows(by_run.select("first.*", "last_us"), lines, {"duration_us": F.expr("last_us - ts_us")})
+
+
+def terms(lines: DataFrame) -> DataFrame:
+    named = lines.where("kind IN ('received', 'stale') AND controller_epoch IS NOT NULL").withColumn(
+        "controller", F.expr("try_cast(detail AS INT)")
+    )
+    by_term = named.where("controller IS NOT NULL").groupBy("cluster", "node", "controller_epoch", "controller")
+    found = by_term.agg(
+        F.min_by(F.struct(*(name for name in lines.columns if name not in ("cluster", "node", "controller_epoch"))),
+                 F.struct("ts_us", "seq")).alias("first"),
+        F.max("ts_us").alias("last_us"),
+    ).select("cluster", "node", "controller_epoch", "controller", "first.*", "last_us")  # fmt: skip
+    made = {
+        "kind": F.lit("term"),
+        "epoch": F.col("controller_epoch"),
+        "broker": F.col("controller"),
+        "duration_us": F.expr("last_us - ts_us"),
+    }
+    return _rows(found, lines, made)
+
+
+_WHERE: Final = (
+    "cluster", "source", "node", "process", "start_us", "seq", "ts", "ts_us", "ts_error_us", "kind", "event", "detail",
+    "broker", "file", "reference", "duration_us", "joined",
+)  # fmt: skip
+"""The columns that a row takes over from its line; the others are null."""
+
+
+def _rows(found: DataFrame, like: DataFrame, made: dict[str, Column]) -> DataFrame:
+    columns = []
+    for field in like.schema:
+        value = made.get(field.name, F.col(field.name) if field.name in _WHERE else F.lit(None))
+        columns.append(value.cast(field.dataType).alias(field.name))
+    return found.select(*columns)

@@ -1,0 +1,179 @@
+"""Bronze without Spark: ``journal_files`` reads journals; plain Python in several processes reads logs and odd
+lines."""
+
+from __future__ import annotations
+
+import codecs
+import multiprocessing
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from aiocontroller.analytics import schema
+from aiocontroller.analytics.journal_files import DAY_US, arrow_schema, decode_slice, slices_of
+from aiocontroller.analytics.reading import DamagedError, chunks, is_packed, unpacked_name
+from aiocontroller.analytics.small.journal_lines import journal_line
+from aiocontroller.analytics.small.log_lines import LogParser
+from aiocontroller.analytics.source_files import SourceFile
+
+ALONE_BELOW_BYTES: Final = 48 << 20
+"""Input size up to which decoding in this process takes less time than starting others."""
+_ROWS: Final = 50_000
+"""The number of a log's records that are held as objects at once."""
+_LINES: Final = re.compile(r"\r\n|\r|\n")
+_PIECE_BYTES: Final = 4 << 20
+
+Rejected = dict[tuple[str, str, str, str], list[Any]]
+"""(file, reason, source, cluster) -> [smallest line, count]"""
+
+
+def write(files: Sequence[SourceFile], events: str, odd: str, quarantine: str) -> None:
+    """Write the typed records of all files below ``events``, by day, and what was not understood below
+    ``quarantine``."""
+    with tempfile.TemporaryDirectory(prefix="aiocontroller-read-") as unpacked:
+        files = [_unpacked(file, Path(unpacked, str(n))) for n, file in enumerate(files)]
+        pieces = slices_of([file for file in files if file.source == schema.JOURNAL_SOURCE])
+        logs = [file for file in files if file.source != schema.JOURNAL_SOURCE]
+        with _workers(sum(file.size for file in files)) as map_:
+            list(map_(partial(decode_slice, events=events, odd=odd), pieces))
+            parts = list(map_(partial(_write_log, events=events), range(len(logs)), logs))
+    rejected: Rejected = {}
+    for part in [*parts, _odd_lines(odd, events)]:
+        for key, (line, count) in part.items():
+            known = rejected.setdefault(key, [line, 0])
+            known[0], known[1] = min(known[0], line), known[1] + count
+    if rejected:
+        rows = [
+            {"line": line, "file": file, "reason": reason, "source": source, "cluster": cluster, "count": count}
+            for (file, reason, source, cluster), (line, count) in sorted(rejected.items())
+        ]
+        os.makedirs(quarantine, exist_ok=True)
+        pq.write_table(pa.Table.from_pylist(rows, arrow_schema(schema.QUARANTINE)), f"{quarantine}/part-0.parquet")
+
+
+class _workers:
+    """A pool with one process per processor; no pool for small inputs."""
+
+    def __init__(self, input_bytes: int) -> None:
+        number = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self._pool: ProcessPoolExecutor | None = None
+        if input_bytes >= ALONE_BELOW_BYTES and number > 1:
+            self._pool = ProcessPoolExecutor(number, multiprocessing.get_context("spawn"))
+
+    def __enter__(self) -> Callable[..., Iterable[Any]]:
+        return map if self._pool is None else self._pool.map
+
+    def __exit__(self, *error: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+
+def _unpacked(file: SourceFile, folder: Path) -> SourceFile:
+    if not is_packed(file.path):
+        return file
+    folder.mkdir()
+    copy = folder / unpacked_name(file.path.rpartition("/")[2])
+    with copy.open("wb") as out:
+        try:
+            for data in _chunks(file.path):
+                out.write(data)
+        except DamagedError:
+            pass  # ``damage`` has reported it
+    return replace(file, path=f"file:{copy}", size=copy.stat().st_size)
+
+
+def _chunks(path: str) -> Iterator[bytes]:
+    return chunks(None, path)  # type: ignore[arg-type]
+
+
+def _odd_lines(odd: str, events: str) -> Rejected:
+    rejected: Rejected = {}
+    if not os.path.isdir(odd):
+        return rejected
+    rows = []
+    for number, path in enumerate(sorted(Path(odd).glob("*.parquet"))):
+        for line in pq.read_table(path).to_pylist():
+            origin = {name: line[name] for name in ("file", "source", "cluster", "process", "start_us")}
+            for fields, text, reason in journal_line(line["value"]):
+                if reason is None:
+                    rows.append({**origin, **fields})
+                else:
+                    _reject(rejected, origin, text, reason)
+        _write_rows(rows, events, f"odd-{number:05d}")
+        rows = []
+    return rejected
+
+
+def _write_log(number: int, file: SourceFile, events: str) -> Rejected:
+    rejected: Rejected = {}
+    assert file.framing is not None
+    rows: list[dict[str, Any]] = []
+    part = 0
+    for made, text, reason in LogParser(file).records(_texts(file.path, file.framing.separator)):
+        if reason is None:
+            rows.append(made)
+        else:
+            _reject(rejected, made, text, reason)
+        if len(rows) >= _ROWS:
+            _write_rows(rows, events, f"log-{number:05d}-{part:05d}")
+            rows, part = [], part + 1
+    _write_rows(rows, events, f"log-{number:05d}-{part:05d}")
+    return rejected
+
+
+def _texts(path: str, separator: str | None) -> Iterator[str]:
+    """Yield a file's texts between line ends or ``separator``; each character is examined once, however long a text
+    is."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    end = "\r\n" if separator is None else separator
+    begun: list[str] = []
+    """Pieces of a text whose end has not been read yet."""
+    half = ""
+    """The last characters, which may be the first half of an end."""
+    with open(re.sub("^/+", "/", path.removeprefix("file:")), "rb") as file:
+        while data := file.read(_PIECE_BYTES):
+            ready = half + decoder.decode(data)
+            half = next((end[:n] for n in range(len(end) - 1, 0, -1) if ready.endswith(end[:n])), "")
+            first, *others = _split(ready.removesuffix(half), separator)
+            begun.append(first)
+            for other in others:
+                yield "".join(begun)
+                begun = [other]
+    first, *others = _split(half + decoder.decode(b"", final=True), separator)
+    yield from ("".join([*begun, first]), *others)
+
+
+def _split(text: str, separator: str | None) -> list[str]:
+    return _LINES.split(text) if separator is None else text.split(separator)
+
+
+def _reject(rejected: Rejected, origin: dict[str, Any], text: str, reason: str) -> None:
+    line = text[: schema.SAMPLE_CHARACTERS].replace("\0", "␀")
+    known = rejected.setdefault((origin["file"], reason, origin["source"], origin["cluster"]), [line, 0])
+    known[0], known[1] = min(known[0], line), known[1] + 1
+
+
+def _write_rows(rows: Sequence[dict[str, Any]], events: str, name: str) -> None:
+    by_day: dict[int | None, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_day.setdefault(None if row["ts"] is None else row["ts"] // DAY_US, []).append(row)
+    fields = arrow_schema(schema.EVENTS_BRONZE)
+    for day, same in by_day.items():
+        folder = f"{events}/day={'__HIVE_DEFAULT_PARTITION__' if day is None else np.datetime64(day, 'D')}"
+        os.makedirs(folder, exist_ok=True)
+        table = pa.Table.from_arrays(
+            [pa.array([row.get(field.name) for row in same], field.type) for field in fields], schema=fields
+        )
+        draft = f"{folder}/_{name}.parquet"
+        pq.write_table(table, draft, compression="zstd", store_schema=False)
+        os.replace(draft, f"{folder}/{name}.parquet")

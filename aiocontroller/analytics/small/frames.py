@@ -1,0 +1,413 @@
+"""Data frames with PySpark's API: plans that DuckDB computes when their rows are requested.
+
+A frame knows the SELECT that makes it from other frames, and the names of its columns.  If several steps of a query use
+the same costly frame (a join, an aggregate, a window), it is computed once (a common table expression).  Cheap frames
+are repeated at each place, so that DuckDB reads no more columns and rows than each place needs.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from aiocontroller.analytics.schema import Field
+from aiocontroller.analytics.small.columns import Column, ordering, quoted
+from aiocontroller.analytics.small.translate import NotCarriedError
+
+if TYPE_CHECKING:
+    from aiocontroller.analytics.small.session import SmallSession
+
+Made = Callable[[Sequence[str]], str]
+"""Makes the SELECT of a frame from the names of its sources after FROM."""
+
+_WEIGHTED: Final = re.compile(r"\s*percentile\((\w+), array\(([^)]*)\), (\w+)\) AS (\w+)\s*")
+_HOW: Final = {"inner": "JOIN", "left": "LEFT JOIN", "full": "FULL JOIN", "left_semi": "SEMI JOIN",
+               "left_anti": "ANTI JOIN"}  # fmt: skip
+_KINDS: Final = {"INTEGER": "int", "BIGINT": "bigint", "VARCHAR": "string", "DOUBLE": "double", "BOOLEAN": "boolean",
+                 "INTEGER[]": "array<int>", "VARCHAR[]": "array<string>"}  # fmt: skip
+
+
+class Row(dict[str, Any]):
+    """A row of a result, with access by name, by position, or by attribute."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __getitem__(self, key: Any) -> Any:
+        return list(self.values())[key] if isinstance(key, int) else super().__getitem__(key)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values())
+
+    def asDict(self, recursive: bool = False) -> dict[str, Any]:
+        """Structs are plain values in any case."""
+        return {name: self[name] for name in self.keys()}
+
+
+class SmallFrame:
+    def __init__(
+        self,
+        session: SmallSession,
+        made: Made,
+        sources: Sequence[SmallFrame],
+        columns: Sequence[str],
+        *,
+        cheap: bool = False,
+        name: str = "",
+        joined: str = "",
+    ) -> None:
+        self.sparkSession = session
+        self.columns = list(columns)
+        self._made = made
+        self._sources = list(sources)
+        self._cheap = cheap
+        self._name = name
+        """The name of an alias; for a table, the empty name."""
+        self._joined = joined
+        """For a join by an expression: the text after FROM."""
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def sql(self) -> str:
+        """Return one statement for DuckDB."""
+        wanted: dict[int, int] = {}
+        frames: list[SmallFrame] = []
+
+        def visit(frame: SmallFrame) -> None:
+            wanted[id(frame)] = wanted.get(id(frame), 0) + 1
+            if wanted[id(frame)] == 1 or frame._cheap:
+                for source in frame._sources:
+                    visit(source)
+                if wanted[id(frame)] == 1:
+                    frames.append(frame)
+
+        visit(self)
+        shared: dict[int, str] = {}
+        parts: list[str] = []
+        for frame in frames:
+            if wanted[id(frame)] > 1 and not frame._cheap:
+                parts.append(f"s{len(parts)} AS MATERIALIZED ({frame._text(shared)})")
+                shared[id(frame)] = f"s{len(parts) - 1}"
+        return (f"WITH {', '.join(parts)} " if parts else "") + self._text(shared)
+
+    def _text(self, shared: Mapping[int, str]) -> str:
+        return self._made([source._as_source(shared) for source in self._sources])
+
+    def _as_source(self, shared: Mapping[int, str]) -> str:
+        if id(self) in shared:
+            return shared[id(self)]
+        return f"({self._text(shared)})"
+
+    def _query(self) -> str:
+        """Return the statement with whole numbers as in Spark, since DuckDB's sums have 128 bits.
+
+        A number beyond 64 bits, which Spark refuses, becomes the largest one: a torn number must not spoil all other
+        results.
+        """
+        sql = self.sql()
+        wide = [name for name, kind in self.sparkSession.described(sql) if kind == "HUGEINT"]
+        if not wide:
+            return sql
+        most = (1 << 63) - 1
+        casts = ", ".join(
+            f'CAST(CASE WHEN "{n}" > {most} THEN {most} WHEN "{n}" < {-most} THEN {-most} ELSE "{n}" END AS BIGINT) '
+            f'AS "{n}"'
+            for n in wide
+        )
+        return f"SELECT * REPLACE ({casts}) FROM ({sql})"
+
+    def collect(self) -> list[Row]:
+        rows = self.sparkSession.run(self._query()).fetchall()
+        return [Row(zip(self.columns, row, strict=True)) for row in rows]
+
+    def first(self) -> Row | None:
+        return next(iter(self.limit(1).collect()), None)
+
+    def count(self) -> int:
+        return int(self.sparkSession.run(f"SELECT count(*) FROM ({self.sql()})").fetchall()[0][0])
+
+    def isEmpty(self) -> bool:
+        return not self.sparkSession.run(f"SELECT 1 FROM ({self.sql()}) LIMIT 1").fetchall()
+
+    def persist(self) -> SmallFrame:
+        return self.sparkSession.kept(self._query(), self.columns)
+
+    localCheckpoint = persist
+
+    def unpersist(self) -> None:
+        """Do nothing: it is deleted with the session."""
+
+    @property
+    def schema(self) -> list[Field]:
+        return [Field(name, _KINDS.get(kind, kind)) for name, kind in self.sparkSession.described(self.sql())]
+
+    @property
+    def write(self) -> Writer:
+        return Writer(self)
+
+    # -- one frame of one ----------------------------------------------------------------------------------------------
+
+    def _step(self, made: str, columns: Sequence[str], *, cheap: bool = False) -> SmallFrame:
+        """``made`` has ``{}`` in the place of the source."""
+        head, _, tail = made.partition("{}")
+        return SmallFrame(
+            self.sparkSession, lambda s: f"{head}{s[0]}{tail}", [self], columns, cheap=cheap and self._may_be_copied()
+        )
+
+    def _may_be_copied(self) -> bool:
+        return self._cheap or not self._sources
+
+    def _turned(self, column: Any) -> tuple[str, str]:
+        """Return (DuckDB's expression, the column's name or "")."""
+        if isinstance(column, str):
+            return self.sparkSession.translated(column)
+        text, name = self.sparkSession.translated(column.text)
+        return text, column.name or name
+
+    def _listed(self, columns: Iterable[Any]) -> tuple[list[str], list[str]]:
+        texts: list[str] = []
+        names: list[str] = []
+        for column in columns:
+            for text, name in self._expanded(column):
+                names.append(name or f"_c{len(names)}")
+                texts.append(f'{text} AS "{names[-1]}"')
+        return texts, names
+
+    def _expanded(self, column: Any) -> Iterator[tuple[str, str]]:
+        said = column if isinstance(column, str) else column.text.replace("`", "")
+        if said == "*":
+            yield from ((f'"{name}"', name) for name in self.columns)
+        elif re.fullmatch(r"\w+\.\*", said):
+            whole = said[:-2]
+            yield from ((f'"{whole}"."{field}"', field) for field in self._fields(whole))
+        else:
+            yield self._turned(column)
+
+    def _fields(self, whole: str) -> list[str]:
+        """Return the fields of a frame's alias within a join, or of a struct."""
+        for source in self._sources:
+            if self._joined and source._name == whole:
+                return source.columns
+        return self.sparkSession.fields(self.sql(), whole)
+
+    def select(self, *columns: Any) -> SmallFrame:
+        return self._projected([quoted(each) if isinstance(each, str) else each for each in columns])
+
+    def selectExpr(self, *columns: str) -> SmallFrame:
+        return self._projected(columns)
+
+    def _projected(self, columns: Sequence[Any]) -> SmallFrame:
+        plain = [each.replace("`", "") if isinstance(each, str) and each.endswith("*") else each for each in columns]
+        texts, names = self._listed(plain)
+        listed = ", ".join(texts)
+        if self._joined:
+            made, sources = self._made, self._sources
+            return SmallFrame(
+                self.sparkSession, lambda s: made(s).replace("SELECT *", f"SELECT {listed}", 1), sources, names
+            )
+        costly = re.search(r"\b(OVER \(|UNNEST\()", listed) is not None
+        return self._step(f"SELECT {listed} FROM {{}}".replace("{}", "\0").replace("\0", "{}"), names, cheap=not costly)
+
+    def withColumns(self, columns: Mapping[str, Column]) -> SmallFrame:
+        turned = {name: self._turned(column)[0] for name, column in columns.items()}
+        new = [f'{text} AS "{name}"' for name, text in turned.items() if name not in self.columns]
+        old = [f'{text} AS "{name}"' for name, text in turned.items() if name in self.columns]
+        star = f"* REPLACE ({', '.join(old)})" if old else "*"
+        names = [*self.columns, *(name for name in turned if name not in self.columns)]
+        listed = ", ".join([star, *new])
+        costly = re.search(r"\b(OVER \(|UNNEST\()", listed) is not None
+        return self._of_text(f"SELECT {listed} FROM ", names, cheap=not costly)
+
+    def _of_text(self, head: str, names: Sequence[str], tail: str = "", *, cheap: bool = False) -> SmallFrame:
+        return SmallFrame(
+            self.sparkSession, lambda s: f"{head}{s[0]}{tail}", [self], names, cheap=cheap and self._may_be_copied()
+        )
+
+    def withColumn(self, name: str, column: Column) -> SmallFrame:
+        return self.withColumns({name: column})
+
+    def withColumnRenamed(self, old: str, new: str) -> SmallFrame:
+        return self.toDF(*(new if name == old else name for name in self.columns))
+
+    def toDF(self, *names: str) -> SmallFrame:
+        listed = ", ".join(f'"{old}" AS "{new}"' for old, new in zip(self.columns, names, strict=True))
+        return self._of_text(f"SELECT {listed} FROM ", names, cheap=True)
+
+    def drop(self, *names: str) -> SmallFrame:
+        gone = [name for name in names if name in self.columns]
+        if not gone:
+            return self
+        excluded = ", ".join(f'"{name}"' for name in gone)
+        kept = [name for name in self.columns if name not in gone]
+        return self._of_text(f"SELECT * EXCLUDE ({excluded}) FROM ", kept, cheap=True)
+
+    def where(self, condition: Any) -> SmallFrame:
+        return self._of_text("SELECT * FROM ", self.columns, f" WHERE {self._turned(condition)[0]}", cheap=True)
+
+    filter = where
+
+    def distinct(self) -> SmallFrame:
+        return self._of_text("SELECT DISTINCT * FROM ", self.columns)
+
+    def orderBy(self, *columns: Any) -> SmallFrame:
+        order = ", ".join(self.sparkSession.translated_order(ordering(each)) for each in columns)
+        return self._of_text("SELECT * FROM ", self.columns, f" ORDER BY {order}")
+
+    sortWithinPartitions = orderBy
+
+    def repartition(self, number: int) -> SmallFrame:
+        return self
+
+    def limit(self, rows: int) -> SmallFrame:
+        return self._of_text("SELECT * FROM ", self.columns, f" LIMIT {rows}")
+
+    def alias(self, name: str) -> SmallFrame:
+        return SmallFrame(
+            self.sparkSession, lambda s: f"SELECT * FROM {s[0]}", [self], self.columns, cheap=self._may_be_copied(),
+            name=name,
+        )  # fmt: skip
+
+    def transform(self, turn: Callable[[SmallFrame], SmallFrame]) -> SmallFrame:
+        return turn(self)
+
+    def groupBy(self, *keys: Any) -> Grouped:
+        return Grouped(self, keys)
+
+    def agg(self, *columns: Any) -> SmallFrame:
+        return self.groupBy().agg(*columns)
+
+    # -- one frame of two ----------------------------------------------------------------------------------------------
+
+    def union(self, other: SmallFrame) -> SmallFrame:
+        assert len(self.columns) == len(other.columns), (self.columns, other.columns)
+        return SmallFrame(
+            self.sparkSession, lambda s: f"SELECT * FROM {s[0]} UNION ALL SELECT * FROM {s[1]}", [self, other],
+            self.columns, cheap=self._may_be_copied() and other._may_be_copied(),
+        )  # fmt: skip
+
+    def unionByName(self, other: SmallFrame, allowMissingColumns: bool = False) -> SmallFrame:
+        names = [*self.columns, *(name for name in other.columns if name not in self.columns)]
+        if not allowMissingColumns and (len(names) > len(self.columns) or set(self.columns) - set(other.columns)):
+            raise NotCarriedError(f"unionByName of other columns: {self.columns} and {other.columns}")
+
+        def in_order(frame: SmallFrame) -> SmallFrame:
+            listed = ", ".join(f'"{n}"' if n in frame.columns else f'NULL AS "{n}"' for n in names)
+            return frame._of_text(f"SELECT {listed} FROM ", names, cheap=True)
+
+        return in_order(self).union(in_order(other))
+
+    def join(self, other: SmallFrame, on: Any, how: str = "inner") -> SmallFrame:
+        word = _HOW[how]
+        only_left = how in ("left_semi", "left_anti")
+        if isinstance(on, Column):
+            condition = self._turned(on)[0]
+            one, two = self._name or "l", other._name or "r"
+            return SmallFrame(
+                self.sparkSession, lambda s: f"SELECT * FROM {s[0]} AS {one} {word} {s[1]} AS {two} ON {condition}",
+                [self, other], self.columns if only_left else [*self.columns, *other.columns], joined=word,
+            )  # fmt: skip
+        keys = [on] if isinstance(on, str) else list(on)
+        condition = " AND ".join(f'l."{key}" = r."{key}"' for key in keys)
+        kept = [f'coalesce(l."{k}", r."{k}") AS "{k}"' if how == "full" else f'l."{k}" AS "{k}"' for k in keys]
+        left, right = ([name for name in frame.columns if name not in keys] for frame in (self, other))
+        kept += [f'l."{name}" AS "{name}"' for name in left]
+        if not only_left:
+            kept += [f'r."{name}" AS "{name}"' for name in right]
+        listed = ", ".join(kept)
+        return SmallFrame(
+            self.sparkSession, lambda s: f"SELECT {listed} FROM {s[0]} AS l {word} {s[1]} AS r ON {condition}",
+            [self, other], [*keys, *left, *([] if only_left else right)],
+        )  # fmt: skip
+
+
+class Grouped:
+    def __init__(self, frame: SmallFrame, keys: Sequence[Any]) -> None:
+        self._frame = frame
+        self._keys = [quoted(key) if isinstance(key, str) else key for key in keys]
+
+    def count(self) -> SmallFrame:
+        return self.agg(Column("count(*)", "count"))
+
+    def agg(self, *columns: Any) -> SmallFrame:
+        frame = self._frame
+        keys, names = frame._listed(self._keys)
+        by = tuple(names)
+        texts: list[str] = []
+        for column in columns:
+            weighted = _WEIGHTED.fullmatch(column.text)
+            if weighted is not None:
+                frame, text = _with_ranks(frame, by, *weighted.groups())
+                texts.append(text)
+                names.append(weighted[4])
+            else:
+                found, more = frame._listed([column])
+                texts += found
+                names += more
+        grouped = f" GROUP BY {', '.join(str(n + 1) for n in range(len(keys)))}" if keys else ""
+        return frame._of_text(f"SELECT {', '.join([*keys, *texts])} FROM ", names, grouped)
+
+
+def _with_ranks(
+    frame: SmallFrame, keys: Sequence[str], value: str, shares: str, weight: str, name: str
+) -> tuple[SmallFrame, str]:
+    """Compute ``percentile(value, array(shares), weight)``, interpolated as in Spark: each value counts ``weight``
+    times."""
+    group = ", ".join(f'"{key}"' for key in keys)
+    ranks = f'sum("{weight}") OVER (PARTITION BY {group} ORDER BY "{value}")'
+    every = f'sum("{weight}") OVER (PARTITION BY {group})'
+    ranked = frame._of_text(f"SELECT *, {ranks} AS _upto, {every} AS _all FROM ", [*frame.columns, "_upto", "_all"])
+    each = []
+    for share in shares.split(","):
+        at = f"((any_value(_all) - 1) * {float(share.strip().rstrip('D'))}::DOUBLE)"
+        place = f"((_all - 1) * {float(share.strip().rstrip('D'))}::DOUBLE)"
+        low, high = (f'min("{value}") FILTER (_upto > {cut}({place}))' for cut in ("floor", "ceil"))
+        each.append(
+            f"CASE WHEN {low} = {high} THEN CAST({low} AS DOUBLE) "
+            f"ELSE (ceil({at}) - {at}) * {low} + ({at} - floor({at})) * {high} END"
+        )
+    return ranked, f'[{", ".join(each)}] AS "{name}"'
+
+
+class Writer:
+    """Writes Parquet folders with one file each; with partitions, one file in the folder of each of their values."""
+
+    def __init__(self, frame: SmallFrame) -> None:
+        self._frame = frame
+        self._anew = False
+        self._partitions: tuple[str, ...] = ()
+
+    def mode(self, how: str) -> Writer:
+        self._anew = how == "overwrite"
+        return self
+
+    def option(self, name: str, value: Any) -> Writer:
+        return self
+
+    def partitionBy(self, *names: str) -> Writer:
+        self._partitions = names
+        return self
+
+    def parquet(self, folder: str) -> None:
+        where = Path(folder)
+        if self._anew:
+            shutil.rmtree(where, ignore_errors=True)
+        where.mkdir(parents=True, exist_ok=True)
+        if self._partitions:
+            told = str(where).replace("'", "''")
+            by = f"PARTITION_BY ({', '.join(self._partitions)}), FILENAME_PATTERN 'part-{{uuid}}', APPEND"
+            self._copy(f"'{told}' (FORMAT parquet, COMPRESSION zstd, {by})")
+            return
+        draft = where / f"_{uuid.uuid4().hex}.parquet"
+        path = str(draft).replace("'", "''")
+        self._copy(f"'{path}' (FORMAT parquet, COMPRESSION zstd)")
+        draft.replace(where / f"part-{uuid.uuid4().hex}.parquet")
+
+    def _copy(self, to: str) -> None:
+        self._frame.sparkSession.run(f"COPY ({self._frame._query()}) TO {to}")

@@ -1,0 +1,204 @@
+"""Bronze of Kafka's logs without Spark: parses records in plain Python as ``log_reader`` does.
+
+Both take regexes and patterns from ``kafka_logs``; ``tests/integration/analytics/test_engines.py`` compares the two.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta, timezone
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+from zoneinfo import ZoneInfo
+
+from aiocontroller.analytics import schema
+from aiocontroller.analytics.kafka_logs import HEADER_SLOTS, PATTERNS, SELF, Pattern, as_python, slot_of
+from aiocontroller.analytics.log_reader import API_NAMES, CONTINUATION, EVENT_NAMES, MOST_DETAIL
+from aiocontroller.analytics.source_files import SourceFile
+
+_WHITE: Final = " \t\r\n"
+_ESCAPED: Final = (('\\"', '"'), ("\\t", "\t"), ("\\u003c", "<"), ("\\u003e", ">"), ("\\u0026", "&"))
+_DOCKERS_TAIL: Final = re.compile(r'(?:\\n)?","(?:stream|time|attrs)":.*$')
+_OFFSET: Final = re.compile(r"^([+-]\d\d):?(\d\d)$", re.ASCII)
+_NUMBER: Final = re.compile(r"-?\d+", re.ASCII)
+_BROKER_EPOCH: Final = re.compile(r"brokerEpoch=-?\d+", re.ASCII)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+class _Compiled(NamedTuple):
+    needle: str
+    search: Callable[[str], re.Match[str] | None]
+    always: dict[str, str]
+    groups: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+def _slots(regex: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    groups: dict[str, list[str]] = {}
+    for name in re.findall(r"\(\?<(\w+)>", regex):
+        groups.setdefault(slot_of(name), []).append(name)
+    return tuple((slot, tuple(names)) for slot, names in groups.items())
+
+
+def _compiled(pattern: Pattern) -> _Compiled:
+    search = re.compile(as_python(pattern.regex), re.ASCII | re.DOTALL).search
+    always = {"kind": pattern.kind, **pattern.always}
+    return _Compiled(pattern.needle, search, always, _slots(pattern.regex))
+
+
+_PATTERNS: Final = tuple(map(_compiled, PATTERNS))
+
+
+class LogParser:
+    """Parses the records of one file."""
+
+    def __init__(self, file: SourceFile) -> None:
+        assert file.framing is not None, file.name
+        self._file = file
+        self._framing = file.framing
+        self._header = re.compile(as_python(file.framing.header), re.ASCII)
+        self._header_slots = [each for each in _slots(file.framing.header) if each[0] in HEADER_SLOTS]
+        self._origin = {
+            "source": file.source, "cluster": file.cluster, "process": file.process, "start_us": file.start_us,
+            "file": file.name, "joined": False,
+        }  # fmt: skip
+
+    def records(self, texts: Sequence[str] | Iterator[str]) -> Iterator[tuple[dict[str, Any], str, str | None]]:
+        """Yield (``schema.EVENTS_BRONZE`` without nulls, the record's text, the reason if it is rejected)."""
+        for position, value in enumerate(texts, self._file.first_position):
+            text = value.rstrip(_WHITE)
+            if text:
+                yield self._record(position, text)
+
+    def _record(self, position: int, text: str) -> tuple[dict[str, Any], str, str | None]:
+        found = self._header.match(text)
+        head = {} if found is None else _filled(found, self._header_slots)
+        rest = head.get("rest")
+        row = {} if rest is None else _row(self._first_line(rest))
+        speaker = _int(head.get("node"))
+        speaker = self._file.node if speaker is None else speaker
+        day = f"20{head['date']}" if "date" in head else self._file.date
+        when = None
+        if found is not None and day is not None:
+            when = f"{day} {head['time']}" + (f".{head['fraction']}" if "fraction" in head else "")
+        utc = None if when is None else _utc(when, head.get("zone"), self._file.time_zone)
+        made = self._origin | {"seq": position, "node": speaker, "ts": utc, "epoch": _int(head.get("epoch"))}
+        if when is not None:
+            made["reference"] = f"{self._file.name}:{when.replace('.', ',')}"
+        self._say(made, row, speaker, found is not None)
+        if made.get("detail") is None and row.get("kind") in (None, "failed"):
+            made["detail"] = (text if rest is None else rest)[:MOST_DETAIL]
+        return made, text, self._why_rejected(found is not None, when, utc)
+
+    def _say(self, made: dict[str, Any], row: dict[str, str], speaker: int | None, has_header: bool) -> None:
+        kind = row.get("kind", "other") if has_header else CONTINUATION
+        for name, turn in _TURNS.items():
+            if name in row:
+                made[name] = turn(row[name])
+        made["kind"] = kind
+        for name in ("broker", "leader"):
+            if row.get(name) == SELF:
+                made[name] = speaker
+        if made.get("controller_epoch") is None and kind == "partition":
+            made["controller_epoch"] = made["epoch"]
+        if made.get("partitions") is not None:
+            made["partitions"] += _int(row.get("more_partitions")) or 0
+        if "duration_ms" in row:
+            duration_ms = _int(row["duration_ms"], 63)
+            made["duration_us"] = None if duration_ms is None else duration_ms * 1000
+
+    def _first_line(self, rest: str) -> str:
+        line = rest.partition("\n")[0]
+        if self._framing.docker:
+            line = _DOCKERS_TAIL.sub("", line)
+            for escaped, plain in _ESCAPED:
+                line = line.replace(escaped, plain)
+        return line
+
+    def _why_rejected(self, has_header: bool, when: str | None, utc: int | None) -> str | None:
+        if not has_header:
+            return None if self._framing.separator is None else "no time where a record of this file begins"
+        if when is None:
+            return "no date in it, nor in its file's name, nor in the manifest"
+        return "its time is none" if utc is None else None
+
+
+def _filled(found: re.Match[str], slots: Sequence[tuple[str, tuple[str, ...]]]) -> dict[str, str]:
+    """Return the slots that are not empty."""
+    filled = {slot: "".join(found[name] or "" for name in names) for slot, names in slots}
+    return {slot: text for slot, text in filled.items() if text}
+
+
+def _row(message: str) -> dict[str, str]:
+    """Return the row of the first pattern whose needle is in the message; empty if it does not match."""
+    for pattern in _PATTERNS:
+        if pattern.needle in message:
+            found = pattern.search(message)
+            if found is None:
+                return {}
+            row = dict(pattern.always)
+            for slot, names in pattern.groups:
+                row[slot] = row.get(slot, "") + "".join(found[name] or "" for name in names)
+            return {slot: text for slot, text in row.items() if text}
+    return {}
+
+
+def _int(text: str | None, bits: int = 31) -> int | None:
+    """Return None if the text is not a number, or needs more bits."""
+    if text is None:
+        return None
+    try:
+        number = int(text)
+    except ValueError:
+        return None
+    return number if -(1 << bits) <= number < 1 << bits else None
+
+
+def _ints(text: str) -> list[int | None]:
+    """Return the brokers of ``1,2``, ``1, 2`` or ``BrokerState(brokerId=1, brokerEpoch=5), …``."""
+    return [_int(number) for number in _NUMBER.findall(_BROKER_EPOCH.sub("", text))]
+
+
+def _turn_of(field: schema.Field) -> Callable[[str], Any]:
+    if field.name == "event":
+        return lambda text: EVENT_NAMES.get(text, text)
+    if field.name == "api":
+        return lambda text: API_NAMES.get(text, text)
+    if field.name == "recovery_state":
+        return {"RECOVERING": 1, "RECOVERED": 0}.get
+    if field.dataType == schema.INTS:
+        return _ints
+    if field.dataType in (schema.INT, schema.LONG):
+        return lambda text: _int(text, 63 if field.dataType == schema.LONG and field.name != "partitions" else 31)
+    return lambda text: text
+
+
+_TURNS: Final = {field.name: _turn_of(field) for field in schema.JOURNAL if field.name not in ("kind", "duration_us")}
+
+
+@lru_cache(maxsize=4096)
+def _utc(when: str, zone: str | None, zone_of_file: str) -> int | None:
+    """Return microseconds since 1970; for an ambiguous local time, the earlier one."""
+    day, _, time = when.partition(" ")
+    clock, _, fraction = time.partition(".")
+    try:
+        year, month, date = map(int, day.split("-"))
+        hour, minute, second = map(int, clock.split(":"))
+        local = datetime(year, month, date, hour, minute, second, int(fraction[:6].ljust(6, "0")))  # noqa: DTZ001
+        # A skipped hour is interpreted by the offset before it, as in Java.
+        return (local.replace(tzinfo=_zone(zone or zone_of_file)) - _EPOCH) // _MICROSECOND
+    except (ValueError, OverflowError):
+        return None
+
+
+@lru_cache
+def _zone(name: str) -> Any:
+    offset = _OFFSET.match(name)
+    if offset is not None:
+        sign = -1 if name[0] == "-" else 1
+        hours, minutes = int(offset[1][1:]), int(offset[2])
+        if hours > 18 or minutes > 59:
+            raise ValueError(name)
+        return timezone(sign * timedelta(hours=hours, minutes=minutes))
+    return UTC if name in ("Z", "UTC") else ZoneInfo(name)

@@ -1,0 +1,161 @@
+"""A DuckDB within this process, with the part of a Spark session's API that the pipeline uses."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from aiocontroller.analytics.session import PipelineMissingError
+from aiocontroller.analytics.small.frames import SmallFrame
+from aiocontroller.analytics.small.translate import MACROS, translated
+
+if TYPE_CHECKING:
+    import duckdb
+
+_DUCKDBS: Final = {"int": "INTEGER", "long": "BIGINT", "bigint": "BIGINT", "string": "VARCHAR", "double": "DOUBLE",
+                   "boolean": "BOOLEAN", "array<int>": "INTEGER[]", "array<string>": "VARCHAR[]"}  # fmt: skip
+
+
+class SmallSession:
+    """Not thread-safe."""
+
+    def __init__(self) -> None:
+        try:
+            import duckdb
+        except ImportError as error:
+            raise PipelineMissingError(f"DuckDB is missing ({error}): pip install 'aiocontroller[pipeline]'") from error
+        spill = tempfile.mkdtemp(prefix="aiocontroller-duckdb-")
+        atexit.register(shutil.rmtree, spill, ignore_errors=True)
+        threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self._connection: duckdb.DuckDBPyConnection = duckdb.connect(
+            config={"threads": threads, "temp_directory": spill,
+                    "autoinstall_known_extensions": False, "autoload_known_extensions": False}
+        )  # fmt: skip
+        for macro in MACROS:
+            self._connection.execute(f"CREATE TEMP MACRO {macro}")
+        self._links = Path(spill, "links")
+        self._io_error = duckdb.IOException
+        self._tables = 0
+        self._described: dict[str, list[tuple[str, str]]] = {}
+
+    @property
+    def read(self) -> Reader:
+        return Reader(self)
+
+    def run(self, sql: str) -> Any:
+        try:
+            return self._connection.execute(sql)
+        except self._io_error as error:
+            raise OSError(f"{error}") from error
+        except RuntimeError as error:
+            if str(error) == "Query interrupted":  # DuckDB's message for Ctrl-C
+                raise KeyboardInterrupt from None
+            raise
+
+    def plain_name(self, folder: str) -> str:
+        """Return a name that DuckDB does not take for a pattern.
+
+        Patterns cannot escape a backslash, so such a folder is reached through a link.
+        """
+        if not re.search(r"[*?\[\\]", folder):
+            return folder
+        self._links.mkdir(exist_ok=True)
+        link = self._links / hashlib.sha256(folder.encode()).hexdigest()
+        if not link.is_symlink():
+            link.symlink_to(Path(folder).absolute())
+        return str(link)
+
+    def described(self, sql: str) -> list[tuple[str, str]]:
+        """Return (name, DuckDB's type) of each column."""
+        if sql not in self._described:
+            self._described[sql] = [(row[0], row[1]) for row in self.run(f"DESCRIBE {sql}").fetchall()]
+        return self._described[sql]
+
+    def fields(self, sql: str, column: str) -> list[str]:
+        """Return the fields of a struct column."""
+        found = self.run(f'SELECT UNNEST("{column}") FROM ({sql}) LIMIT 0').description
+        return [each[0] for each in found]
+
+    def translated(self, text: str) -> tuple[str, str]:
+        return translated(text, _functions())
+
+    def translated_order(self, text: str) -> str:
+        """Translate an ordering such as ``x ASC NULLS FIRST``."""
+        column, direction = re.fullmatch(r"(.*) ((?:ASC|DESC) NULLS \w+)", text, re.DOTALL).groups()  # type: ignore[union-attr]
+        return f"{self.translated(column)[0]} {direction}"
+
+    def table(self, name: str, columns: Sequence[str]) -> SmallFrame:
+        return SmallFrame(self, lambda s: f"SELECT * FROM {name}", [], columns, cheap=True, name="")
+
+    def kept(self, sql: str, columns: Sequence[str]) -> SmallFrame:
+        """Store the rows as a table."""
+        self._tables += 1
+        self.run(f"CREATE TEMP TABLE kept_{self._tables} AS {sql}")
+        return self.table(f"kept_{self._tables}", columns)
+
+    def createDataFrame(self, rows: Any, schema: str) -> SmallFrame:
+        """Create a frame from tuples or an Arrow table."""
+        columns = columns_of(schema)
+        self._tables += 1
+        name = f"kept_{self._tables}"
+        self.run(f"CREATE TEMP TABLE {name} ({', '.join(f'{quote(n)} {kind}' for n, kind in columns)})")
+        if isinstance(rows, list):
+            if rows:
+                marks = ", ".join("?" for _ in columns)
+                self._connection.executemany(f"INSERT INTO {name} VALUES ({marks})", [list(row) for row in rows])
+        else:
+            self._connection.register("arriving", rows)
+            self.run(f"INSERT INTO {name} SELECT * FROM arriving")
+            self._connection.unregister("arriving")
+        return self.table(name, [n for n, _ in columns])
+
+
+@cache
+def _functions() -> frozenset[str]:
+    """DuckDB's own, by their lower-case names.  One set for all sessions, since translations are looked up by it."""
+    import duckdb
+
+    with duckdb.connect() as connection:
+        found = connection.execute("SELECT DISTINCT function_name FROM duckdb_functions()").fetchall()
+    return frozenset(row[0] for row in found)
+
+
+class Reader:
+    def __init__(self, session: SmallSession, columns: Sequence[tuple[str, str]] | None = None) -> None:
+        self._session, self._columns = session, columns
+
+    def schema(self, ddl: str) -> Reader:
+        return Reader(self._session, columns_of(ddl))
+
+    def parquet(self, *folders: str) -> SmallFrame:
+        listed = ", ".join(
+            "'" + self._session.plain_name(folder).replace("'", "''") + "/**/[!_.]*.parquet'" for folder in folders
+        )
+        source = f"read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"
+        there = dict(self._session.described(f"SELECT * FROM {source}"))
+        if self._columns is None:
+            return self._session.table(source, list(there))
+        made = ", ".join(
+            f"CAST({quote(name) if name in there else 'NULL'} AS {kind}) AS {quote(name)}"
+            for name, kind in self._columns
+        )
+        text = f"SELECT {made} FROM {source}"
+        return SmallFrame(self._session, lambda s: text, [], [name for name, _ in self._columns], cheap=True)
+
+
+def quote(name: str) -> str:
+    return f'"{name}"'
+
+
+def columns_of(ddl: str) -> list[tuple[str, str]]:
+    """Return Spark's ``name type, …`` with DuckDB's types."""
+    pairs = (pair.replace("`", "").split() for pair in ddl.split(","))
+    return [(name, _DUCKDBS[kind]) for name, kind in pairs]

@@ -1,0 +1,89 @@
+"""Attributes of the input files."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+from aiocontroller.analytics import schema
+from aiocontroller.analytics.framing import Framing
+
+DEFAULT_CLUSTER = "default"
+_POSITIONS_OF_A_FILE = 36
+"""In bits: more lines than any log has."""
+_OPEN = "not read: it is still being written (--in-progress reads such journals)"
+
+
+_KINDS = (schema.CONTROLLER_LOG, schema.SERVER_LOG, schema.STATE_CHANGE_LOG)
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One file.
+
+    ``path`` is Hadoop's name of the file without quoting; ``name`` is shown to people and relative to the given path.
+    """
+
+    path: str
+    name: str
+    size: int
+    modified_us: int
+    source: str = ""
+    """One of ``schema.SOURCES``; empty while unknown."""
+    cluster: str = DEFAULT_CLUSTER
+    process: str = ""
+    start_us: int | None = None
+    node: int | None = None
+    """The broker that wrote a log, from the manifest or the head; its lines may be more precise."""
+    time_zone: str = "UTC"
+    date: str | None = None
+    """The day of a log whose lines have only a time."""
+    version: str | None = None
+    framing: Framing | None = None
+    layout: str | None = None
+    """What ``layouts`` converts to plain text; ``framing`` is that of the plain text."""
+    remarks: tuple[str, ...] = ()
+    """The assumptions about the file, as text."""
+
+    @property
+    def first_position(self) -> int:
+        """Return where the file's lines begin among those of all files, below 2**58; it orders lines of the same time.
+
+        A decision is in controller.log and the request about it in state-change.log, so the former comes first.  The
+        order of files of the same kind is arbitrary, but the same in every run, whatever else is read.
+        """
+        kind = _KINDS.index(self.source) if self.source in _KINDS else len(_KINDS)
+        return (kind << 20 | zlib.crc32(self.name.encode()) >> 12) << _POSITIONS_OF_A_FILE
+
+
+@dataclass(frozen=True)
+class Looked:
+    """A file that was scanned."""
+
+    file: SourceFile
+    cluster_ids: frozenset[str] = frozenset()
+    """The cluster ids in the file."""
+    problem: str = ""
+    """The reason if nothing in the file can be read."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The ``files`` to read, and those that are not read: ``copies`` (name, original), ``unknown`` ones, and others."""
+
+    files: tuple[SourceFile, ...]
+    copies: tuple[tuple[str, str], ...] = ()
+    unknown: tuple[str, ...] = ()
+    in_progress: tuple[str, ...] = ()
+    unreadable: tuple[tuple[str, str], ...] = ()
+    """(name, reason)"""
+
+    def remarks(self) -> dict[str, list[str]]:
+        """Return the assumptions about files and the reasons for skipping others: text -> names."""
+        said = [(remark, file.name) for file in self.files for remark in file.remarks]
+        said += [(f"not read: a copy of {whole}", name) for name, whole in self.copies]
+        said += [(f"not read: {why}", name) for name, why in self.unreadable]
+        said += [("not read: neither a journal nor a log of Kafka's", name) for name in self.unknown]
+        read = {file.name for file in self.files}
+        said += [(_OPEN, name) for name in self.in_progress if name not in read]
+        return {words: sorted(name for w, name in said if w == words) for words in sorted({w for w, _ in said})}

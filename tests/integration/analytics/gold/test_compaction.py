@@ -1,0 +1,208 @@
+"""Merged batches: the same tables, few files, and a kill at any step costs nothing."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiocontroller.analytics import batch, compaction, stream
+from aiocontroller.analytics.files import LocalFiles
+from aiocontroller.analytics.gold import facts as of
+from aiocontroller.analytics.gold import leadership
+from aiocontroller.analytics.store import Store, batches_of
+from aiocontroller.data_folder import FolderLock
+from tests.integration.analytics.gold import histories
+from tests.integration.analytics.gold.build import lines
+from tests.integration.analytics.gold.test_incremental import Killed, gold
+
+PIECES = 6
+
+
+@pytest.fixture(autouse=True)
+def merged_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "MERGED_AT_ONCE", 2)
+
+
+def arriving(folder: Path) -> Callable[[int], None]:
+    """Puts pieces of two terms' journals into ``folder``: with late and repeated lines, a line of garbage in each."""
+    chance = random.Random(3)
+    records = histories.history([chance.randrange(10**6) for _ in range(200)], topics=9)
+    pieces: list[list[tuple[str, bytes]]] = [[] for _ in range(PIECES)]
+    for at, (record, line) in enumerate(zip(records, lines(records), strict=True)):
+        late = chance.random() < 0.1
+        pieces[chance.randrange(PIECES) if late else PIECES * at // len(records)].append((record["process"], line))
+    pieces[-1] += chance.sample(pieces[0], 5)
+    folder.mkdir()
+
+    def arrive(number: int) -> None:
+        for process in sorted({process for process, _ in pieces[number]}):
+            path = folder / f"journal-{process.replace('-', '-1-')}-{number:06d}.jsonl"
+            path.write_bytes(b"".join(line for p, line in pieces[number] if p == process) + b"garbage\n")
+
+    return arrive
+
+
+def add(spark: Any, inputs: Path, out: Path) -> None:
+    batch.run_incremental(spark, [str(inputs)], str(out), most_quarantined=1.0)
+
+
+def known(spark: Any, out: Path) -> dict[str, Counter[str]]:
+    """What the batches that count say together, however many they are."""
+    store = Store(spark, str(out))
+    commit = store.last_commit()
+    assert commit is not None
+    batches = batches_of(commit)
+    told = {name: store.read(f"{stream.FACTS}/{name}", batches) for name in (*of.OF_EVENTS, *of.COUNTED)}
+    rows = store.read(stream.TIMELINE, batches).where("NOT carried")
+    told |= {name: make(rows) for name, make in of.OF_PARTITIONS.items() if name not in told}
+    made = {name: of.merge(name, table) for name, table in told.items()}
+    made["events"] = store.read(stream.EVENTS, batches).select("process", "seq", "ts", "kind", "topic")
+    last = store.read(stream.TIMELINE, batches[-1:]).where("is_last")
+    made["last"] = last.select(*leadership.ROW, "phase", "down_since", "under_since")
+    return {name: Counter(map(repr, table.collect())) for name, table in made.items()}
+
+
+def batches_there(out: Path) -> set[str]:
+    return {path.name for path in out.glob("runs/*/**/batch=*")}
+
+
+def test_merged_batches_give_the_tables_of_one_batch_and_go_when_no_snapshot_needs_them(
+    spark: Any, tmp_path: Path
+) -> None:
+    inputs, out = tmp_path / "in", tmp_path / "out"
+    arrive = arriving(inputs)
+    store = Store(spark, str(out))
+    for piece in range(PIECES):
+        arrive(piece)
+        add(spark, inputs, out)
+        store = Store(spark, str(out))
+        folders = store.published_batches(stream.QUARANTINE)
+        assert folders
+        assert all(any(Path(folder).iterdir()) for folder in folders)  # whoever reads the snapshot finds its files
+    commit = store.last_commit()
+    assert commit is not None
+    snapshots = [json.loads(path.read_text()) for path in (out / "snapshots").iterdir()]
+    needed = {*batches_of(commit), *(number for snapshot in snapshots for number in snapshot["batches"])}
+    assert len(needed) < commit["batch"]
+    assert batches_there(out) == {f"batch={number}" for number in needed}
+    assert len(list(out.glob("runs/*/_commits/*.json"))) <= 3
+    assert [level for _, level in commit["parts"]] == [2, 1]  # 6 = 110 in binary
+    batch.run(spark, [str(inputs)], str(tmp_path / "whole"), most_quarantined=1.0)
+    pieces, whole = gold(spark, out), gold(spark, tmp_path / "whole")
+    for name in whole:
+        assert pieces[name] == whole[name], name
+    assert whole["windows"]
+    assert whole["quality"][0]["duplicates"] == 5
+    rows = store.read(stream.TIMELINE, batches_of(commit)[:1])
+    assert rows.where("n <> 1").count() == 0  # what was taken back is gone
+    assert rows.where("NOT carried").count() > 100
+
+
+STEPS = ((Store, "forget"), (Store, "append"), (Store, "write"), (Store, "commit"), (Store, "draft"),
+         (LocalFiles, "write_new"), (LocalFiles, "link"), (LocalFiles, "delete_tree"))  # fmt: skip
+
+
+def killed_at(call: int, work: Callable[[], None], monkeypatch: pytest.MonkeyPatch, since: str = "") -> bool:
+    """Whether ``work`` came to the ``call``-th of all steps (``since`` one of that name), and was killed there."""
+    calls, counts = 0, not since
+    locks: list[FolderLock] = []
+
+    def counting(name: str, original: Any) -> Any:
+        def step(*arguments: Any) -> Any:
+            nonlocal calls, counts
+            counts = counts or name == since
+            calls += counts
+            if calls == call:
+                raise Killed
+            return original(*arguments)
+
+        return step
+
+    def acquire(self: FolderLock) -> None:
+        original_acquire(self)
+        locks.append(self)
+
+    original_acquire = FolderLock.acquire
+    with monkeypatch.context() as patch:
+        patch.setattr(FolderLock, "acquire", acquire)
+        for kind, name in STEPS:
+            patch.setattr(kind, name, counting(name, getattr(kind, name)))
+        try:
+            work()
+        except Killed:
+            for lock in locks:  # as the system does with those of a process that has ended
+                lock.release()
+            return True
+    return False
+
+
+def test_a_kill_at_any_step_of_merging_leaves_the_tables_as_they_were(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs, prepared, out = tmp_path / "in", tmp_path / "prepared", tmp_path / "out"
+    arrive = arriving(inputs)
+    with monkeypatch.context() as patch:
+        patch.setattr(compaction, "MERGED_AT_ONCE", 99)
+        for piece in range(3):
+            arrive(piece)
+            add(spark, inputs, prepared)
+    before, tables = known(spark, prepared), gold(spark, prepared)
+
+    def merge() -> None:
+        store = Store(spark, str(out))
+        with store.writing():
+            compaction.compact(store)
+
+    call = 0
+    while True:
+        call += 1
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.copytree(prepared, out, symlinks=True)
+        killed = killed_at(call, merge, monkeypatch)
+        assert known(spark, out) == before, call
+        assert gold(spark, out) == tables, call
+        merge()
+        assert known(spark, out) == before, call
+        commit = Store(spark, str(out)).last_commit()
+        assert commit is not None
+        assert len(commit["parts"]) == 1, call
+        if not killed:
+            break
+    assert call > 30  # each table is deleted and written, and there is a commit
+
+
+def test_a_kill_at_any_step_of_publishing_what_was_merged_costs_nothing(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The snapshot, the link, and the deletion of what was merged."""
+    inputs, prepared, out = tmp_path / "in", tmp_path / "prepared", tmp_path / "out"
+    arrive = arriving(inputs)
+    for piece in range(PIECES - 1):
+        arrive(piece)
+        add(spark, inputs, prepared)
+    arrive(PIECES - 1)
+    whole = tmp_path / "undisturbed"
+    shutil.copytree(prepared, whole, symlinks=True)
+    add(spark, inputs, whole)
+    tables = [gold(spark, folder) for folder in (prepared, whole)]
+    call = 0
+    while True:
+        call += 1 if call < 6 else 13  # from the sixth on, they are deletions
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.copytree(prepared, out, symlinks=True)
+        killed = killed_at(call, lambda: add(spark, inputs, out), monkeypatch, since="draft")
+        assert gold(spark, out) in tables, call
+        add(spark, inputs, out)
+        assert gold(spark, out) == tables[1], call
+        store = Store(spark, str(out))
+        assert all(any(Path(folder).iterdir()) for folder in store.published_batches(stream.QUARANTINE))
+        if not killed:
+            break
+    assert call > 30

@@ -1,0 +1,109 @@
+"""What operators do to a healthy cluster, as Kafka 3.0 logs it: nothing of it is an outage or a violation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from aiocontroller.analytics import batch
+
+STATE = "leaderRecoveryState=RECOVERED, zkVersion={version}"
+
+
+def line(second: float, text: str) -> str:
+    return f"[2024-05-01 10:00:{second:06.3f}] ".replace(".", ",") + f"INFO {text}\n"
+
+
+def by_controller(second: float, text: str) -> str:
+    return line(second, f"[Controller id=1 epoch=1] {text} (state.change.logger)")
+
+
+def online(second: float, partition: str, leader: int, isr: str, version: int = 0, before: str = "New") -> str:
+    return by_controller(
+        second,
+        f"Changed partition {partition} from {before}Partition to OnlinePartition with state "
+        f"LeaderAndIsr(leader={leader}, leaderEpoch={version}, isr=List({isr}), {STATE.format(version=version)})",
+    )
+
+
+def removed(second: float, partition: str, leader: int, isr: str, version: int, replica: int) -> str:
+    return by_controller(
+        second,
+        f"Partition {partition} state changed to (Leader:{leader},ISR:{isr},LeaderRecoveryState:RECOVERED,"
+        f"LeaderEpoch:{version},ZkVersion:{version},ControllerEpoch:1) after removing replica {replica} from the ISR "
+        "as part of transition to OfflineReplica",
+    )
+
+
+def write(logs: Path, state_changes: list[str], controller: list[str]) -> None:
+    logs.mkdir(parents=True)
+    elected = "[Controller id=1] 1 successfully elected as the controller. Epoch incremented to 1 and epoch zk version"
+    begun = line(0.5, f"{elected} is now 1 (kafka.controller.KafkaController)")
+    (logs / "state-change.log").write_text("".join(state_changes))
+    (logs / "controller.log").write_text("".join([begun, *controller]))
+
+
+def analysed(spark: Any, folder: Path) -> dict[str, list[Any]]:
+    batch.run(spark, [str(folder / "in")], str(folder / "out"))
+    read = spark.read.parquet
+    names = ("windows", "violations", "availability")
+    return {name: [row.asDict() for row in read(f"{folder}/out/gold/{name}").collect()] for name in names}
+
+
+def deletion_and_reassignment(logs: Path) -> None:
+    moved = (
+        "[Controller id=1 epoch=1] Sending become-leader LeaderAndIsr request LeaderAndIsrPartitionState("
+        "topicName='moved', partitionIndex=0, controllerEpoch=1, leader=1, leaderEpoch={epoch}, isr=[1, 2, 3], "
+        "zkVersion={epoch}, replicas=[1, 2], addingReplicas=[], removingReplicas=[], isNew=false) "
+        "to broker {broker} for partition moved-0 (state.change.logger)"
+    )
+    state_changes = [
+        *(online(1, f"gone-{n}", 1, "1, 2") for n in range(2)),
+        online(1.1, "moved-0", 1, "1, 2, 3"),
+        online(1.2, "kept-0", 1, "1, 2"),
+        *(line(3 + broker / 100, moved.format(epoch=1, broker=broker)) for broker in (1, 2)),
+        line(3.1, moved.format(epoch=2, broker=1)),
+        *(removed(5 + n / 10, f"gone-{n}", 1, "1", 1, 2) for n in range(2)),
+        *(removed(5.5 + n / 10, f"gone-{n}", -1, "1", 2, 1) for n in range(2)),
+        # A new topic takes the name, and is deleted as well.
+        online(8, "gone-0", 2, "2, 1"),
+        removed(20, "gone-0", -1, "2", 1, 2),
+        online(58, "kept-0", 2, "1, 2", 5, before="Online"),
+    ]
+    done = "[Topic Deletion Manager 1] Deletion of topic gone successfully completed"
+    controller = [line(at, f"{done} (kafka.controller.TopicDeletionManager)") for at in (6, 21)]
+    write(logs, state_changes, controller)
+
+
+def test_deletion_and_reassignment_of_healthy_topics(spark: Any, tmp_path: Path) -> None:
+    """A deleted topic's partitions were without a leader for ever; a reassignment violated I3 fourteen times."""
+    deletion_and_reassignment(tmp_path / "in")
+    found = analysed(spark, tmp_path)
+    assert found["violations"] == []
+    deletions = [row for row in found["windows"] if row["topic"] == "gone" and row["kind"] == "no_leader"]
+    assert [row["cause"] for row in deletions] == ["deletion"] * 3
+    assert all(row["end_us"] is not None for row in found["windows"] if row["topic"] == "gone")
+    (cluster,) = [row for row in found["availability"] if row["level"] == "cluster"]
+    assert cluster["unavailable_us"] == 0
+    assert cluster["availability"] == 1.0
+
+
+def test_leader_that_writes_its_isr_while_the_controller_changes_violates_nothing(spark: Any, tmp_path: Path) -> None:
+    """Up to protocol 2.6 leaders write ISRs themselves, also after the next controller has read the state."""
+    controller, leader = tmp_path / "in" / "2", tmp_path / "in" / "1"
+    state = "LeaderAndIsr(leader=1, leaderEpoch=0, isr=List(1, 2), zkVersion=0)"
+    changed = "Changed partition t-0 from {before} to OnlinePartition with state " + state
+    by_epoch = "[Controller id=2 epoch={epoch}] {text} (state.change.logger)"
+    write(
+        controller,
+        [
+            line(1, by_epoch.format(epoch=1, text=changed.format(before="NewPartition"))),
+            line(9.1, by_epoch.format(epoch=2, text=changed.format(before="OnlinePartition"))),
+        ],
+        [line(9, "[Controller id=2] 2 successfully elected as the controller. Epoch incremented to 2 and epoch zk "
+                 "version is now 2 (kafka.controller.KafkaController)")],
+    )  # fmt: skip
+    leader.mkdir()
+    updated = "[Partition t-0 broker=1] ISR updated to [1] and zkVersion updated to [1] (kafka.cluster.Partition)"
+    (leader / "server.log").write_text(line(8.95, updated))
+    assert analysed(spark, tmp_path)["violations"] == []

@@ -1,0 +1,52 @@
+"""The truth suite's short form: logs of real clusters that it recorded (``tests/truth``), against what happened."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from aiocontroller.analytics import batch
+from tests.truth.comparing import compared
+
+UNCLEAN = "unclean_election"
+RECORDED = Path(__file__).parents[2] / "truth" / "recorded"
+
+
+def test_recorded_runs_are_told_as_they_were(spark: Any, tmp_path: Path, record_property: Any) -> None:
+    """Kills of the controller's broker, of another, of both; a hang, a bounce, a reassignment, a deletion, an unclean
+    election, a rolling restart and a ZooKeeper that stood still; Kafka 3.9, 3.0 and 2.8 with their own controllers, and
+    3.9 with ours, which is killed alone and with a broker.  Of 3.0 and ours, ZooKeeper is also cut off until every
+    session has ended."""
+    found = batch.run(spark, [str(RECORDED)], str(tmp_path))
+    release_of = {file.cluster: file.name.split("/")[0] for file in found.files}
+    recorded = sorted(folder.name for folder in RECORDED.iterdir())
+    assert sorted(release_of.values()) == recorded  # told apart by their cluster ids
+    gold: dict[str, list[dict[str, Any]]] = {
+        name: [row.asDict(recursive=True) for row in spark.read.parquet(f"{tmp_path}/gold/{name}").collect()]
+        for name in ("windows", "incidents", "completeness", "availability", "violations", "problems")
+    }
+    for cluster, release in sorted(release_of.items(), key=lambda pair: pair[1]):
+        of = {name: [row for row in rows if row["cluster"] == cluster] for name, rows in gold.items()}
+        truth = json.loads((RECORDED / release / "truth.json").read_text())
+        figures = compared(truth, of["windows"], of["incidents"])
+        record_property("truth", figures.row(truth["version"], truth["office"]))
+        sys.stdout.write(f"\n{figures.words(release)}\n")
+        assert figures.failures() == [], figures
+        assert of["violations"] == []
+        of_brokers = [row["how"] for row in of["incidents"] if row["what"] in ("broker", "broker and controller")]
+        assert Counter(of_brokers) == Counter(death["how"] for death in truth["deaths"])
+        # Of known problems, what was done on purpose and nothing else.
+        hung = [death["broker"] for death in truth["deaths"] if death["how"] == "hung"]
+        problems = sorted((row["problem"], row["broker"]) for row in of["problems"] if row["problem"] != UNCLEAN)
+        assert problems == [("session_lost_to_pause", broker) for broker in hung]
+        unclean = [(row["topic"], row["partitions"]) for row in of["problems"] if row["problem"] == UNCLEAN]
+        assert unclean == [("unclean", 1)]
+        assert [row["topic"] for row in of["windows"] if row["cause"] == "unclean"] == ["unclean"]
+        with_controller = [row["broker"] for row in of["incidents"] if row["what"] == "broker and controller"]
+        assert with_controller == [death["broker"] for death in truth["deaths"] if death["was_controller"]]
+        assert [row["words"] for row in of["completeness"] if not row["known"]] == []
+        (whole,) = [row for row in of["availability"] if row["level"] == "cluster"]
+        assert whole["onset_availability"] < whole["availability"] < 1

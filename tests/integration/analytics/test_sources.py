@@ -1,0 +1,150 @@
+"""Which files are read, of which cluster each is, and what is said of those that cannot be read."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from aiocontroller.analytics.dataframes import DUCKDB, engine
+from aiocontroller.analytics.lines import read_lines
+from aiocontroller.analytics.manifest import Manifest
+from aiocontroller.analytics.sources import find_files
+from aiocontroller.core.errors import BadInputError
+from tests.integration.analytics.small_lines import texts_of
+
+
+def server_log(broker: int, cluster: str | None = None, lines: int = 3, marker: str = "") -> bytes:
+    told = [f"[2024-05-01 10:00:00,000] INFO Cluster ID = {cluster} (kafka.server.KafkaServer)"] if cluster else []
+    told += [
+        f"[2024-05-01 10:00:{n % 60:02d},{n % 1000:03d}] INFO [KafkaServer id={broker}] started {marker}{n} "
+        "(kafka.server.KafkaServer)"
+        for n in range(lines)
+    ]
+    return "".join(f"{line}\n" for line in told).encode()
+
+
+def zstd(data: bytes) -> bytes:
+    return pa.compress(data, codec="zstd", asbytes=True)
+
+
+def lines_of(spark: Any, folder: Path) -> dict[str, int]:
+    files = find_files(spark, [str(folder)]).files
+    if engine() == DUCKDB:
+        return {file.name: sum(map(bool, texts_of(replace(file, framing=None)))) for file in files}
+    rows = read_lines(spark, files).groupBy("file").count().collect()
+    return {row["file"]: row["count"] for row in rows}
+
+
+PACKINGS: list[tuple[str, Callable[[bytes], bytes]]] = [(".gz", gzip.compress), (".bz2", bz2.compress), (".zst", zstd)]
+
+
+@pytest.mark.parametrize("suffix, pack", PACKINGS)
+def test_packed_files_are_read(spark: Any, tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]) -> None:
+    (tmp_path / f"server.log{suffix}").write_bytes(pack(server_log(1, lines=50)))
+    assert lines_of(spark, tmp_path) == {f"server.log{suffix}": 50}
+
+
+@pytest.mark.parametrize("suffix, pack", PACKINGS)
+def test_damaged_file_is_read_as_far_as_it_goes_and_one_line_of_the_report(
+    spark: Any, tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]
+) -> None:
+    """One corrupt .gz used to end everything with a traceback of Java's."""
+
+    def text() -> bytes:
+        return b"".join(server_log(1, lines=1, marker=os.urandom(40).hex()) for _ in range(30_000))
+
+    packed = bytearray(pack(text()))
+    middle = len(packed) // 2
+    packed[middle : middle + 64] = bytes(64)
+    (tmp_path / f"a-server.log{suffix}").write_bytes(packed)
+    (tmp_path / f"b-server.log{suffix}").write_bytes(pack(text())[: len(packed) // 3])
+    (tmp_path / "c-server.log").write_bytes(server_log(2))
+    found = find_files(spark, [str(tmp_path)])
+    remarks = [words for words in found.remarks() if words.startswith("damaged: ")]
+    counts = lines_of(spark, tmp_path)
+    # Arrow writes zstd without checksums, so there only what is cut off is noticed; the rest is for the quarantine.
+    assert len(remarks) == (1 if suffix == ".zst" else 2)
+    assert counts["c-server.log"] == 3
+    assert counts[f"a-server.log{suffix}"] > 0
+    assert 0 < counts[f"b-server.log{suffix}"] < 30_000
+
+
+def test_what_is_no_packed_file_is_named(spark: Any, tmp_path: Path) -> None:
+    for name in ("server.log.gz", "controller.log.bz2", "journal-1-1-1-000001.jsonl.zst"):
+        (tmp_path / name).write_bytes(b"\x00garbage" * 100)
+    (tmp_path / "server.log").write_bytes(server_log(1))
+    found = find_files(spark, [str(tmp_path)])
+    assert [file.name for file in found.files] == ["server.log"]
+    assert sorted(name for name, _ in found.unreadable) == [
+        "controller.log.bz2",
+        "journal-1-1-1-000001.jsonl.zst",
+        "server.log.gz",
+    ]
+    assert all(words.startswith("not read: ") for words in found.remarks() if "UTC" not in words)
+
+
+def test_nothing_that_can_be_read_is_an_error_that_names_a_file(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "server.log.gz").write_bytes(b"garbage")
+    with pytest.raises(BadInputError, match=r"can be read; server\.log\.gz, for example: Not a gzipped file"):
+        find_files(spark, [str(tmp_path)])
+
+
+def test_file_that_may_not_be_read_is_named(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "server.log").write_bytes(server_log(1))
+    (tmp_path / "gone.log").symlink_to("/proc/self/mem")  # it is listed, and reading it fails
+    found = find_files(spark, [str(tmp_path)])
+    assert [file.name for file in found.files] == ["server.log"]
+    assert [name for name, _ in found.unreadable] == ["gone.log"]
+
+
+def test_files_that_begin_alike_and_go_on_apart_are_both_read(spark: Any, tmp_path: Path) -> None:
+    """The same first 64 KB used to make one of them a copy: 50,000 bytes were lost."""
+    beginning = server_log(1, lines=900)
+    assert len(beginning) > 64 << 10
+    (tmp_path / "a-server.log").write_bytes(beginning + server_log(1, lines=500, marker="a"))
+    (tmp_path / "b-server.log").write_bytes(beginning + server_log(1, lines=400, marker="b"))
+    (tmp_path / "c-server.log").write_bytes(beginning + server_log(1, lines=300, marker="a"))
+    (tmp_path / "d-server.log.gz").write_bytes(gzip.compress(beginning + server_log(1, lines=450, marker="a")))
+    found = find_files(spark, [str(tmp_path)])
+    assert [file.name for file in found.files] == ["a-server.log", "b-server.log"]
+    assert found.copies == (("c-server.log", "a-server.log"), ("d-server.log.gz", "a-server.log"))
+
+
+def test_logs_of_two_clusters_are_told_apart_by_the_ids_that_they_state(spark: Any, tmp_path: Path) -> None:
+    """They used to become one cluster: 192 violations, 94 windows that never were."""
+    for cluster in ("berlin", "paris"):
+        for broker in (1, 2):
+            folder = tmp_path / cluster / f"broker-{broker}"
+            folder.mkdir(parents=True)
+            stated = f"{cluster}_Id-0000000000" if broker == 1 else None
+            (folder / "server.log").write_bytes(server_log(broker, stated, marker=cluster))
+            (folder / "controller.log").write_bytes(server_log(broker, marker=f"{cluster} c"))
+    found = find_files(spark, [str(tmp_path)])
+    assert {file.cluster for file in found.files} == {"berlin_Id-0000000000", "paris_Id-0000000000"}
+    for file in found.files:
+        assert file.cluster.partition("_")[0] == file.name.partition("/")[0]
+
+
+def test_file_that_may_be_of_either_cluster_is_refused_by_name(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "a-server.log").write_bytes(server_log(1, "AAAAAAAAAAAAAAAAAAAAAA"))
+    (tmp_path / "b-server.log").write_bytes(server_log(1, "BBBBBBBBBBBBBBBBBBBBBB"))
+    (tmp_path / "state-change.log").write_bytes(server_log(1, marker="x"))
+    with pytest.raises(BadInputError, match=r"2 clusters \(A+, B+\), and state-change\.log may be of either"):
+        find_files(spark, [str(tmp_path)])
+    manifest = Manifest([{"glob": "state-change.log", "cluster": "AAAAAAAAAAAAAAAAAAAAAA"}])
+    found = find_files(spark, [str(tmp_path)], manifest=manifest)
+    assert [file.cluster[0] for file in found.files] == ["A", "B", "A"]
+
+
+def test_one_cluster_keeps_its_plain_name(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "a-server.log").write_bytes(server_log(1, "AAAAAAAAAAAAAAAAAAAAAA"))
+    (tmp_path / "b-server.log").write_bytes(server_log(2))
+    assert {file.cluster for file in find_files(spark, [str(tmp_path)]).files} == {"default"}

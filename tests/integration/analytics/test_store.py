@@ -1,0 +1,271 @@
+"""The output folder: other people's data stays untouched, readers see whole snapshots, a crash leaves the last one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow.parquet as pq
+import pytest
+
+from aiocontroller.analytics import batch
+from aiocontroller.analytics.dataframes import DUCKDB, SPARK, computing_by
+from aiocontroller.analytics.files import Files, HadoopFiles, LocalFiles
+from aiocontroller.analytics.gold import SORTED_BY
+from aiocontroller.analytics.report import write_report
+from aiocontroller.analytics.small.session import SmallSession
+from aiocontroller.analytics.store import Store
+from aiocontroller.analytics.summary import summarise
+from aiocontroller.core.errors import BadInputError
+from aiocontroller.data_folder import FolderInUseError
+from tests.integration.analytics.gold.build import lines
+from tests.integration.analytics.gold.histories import history
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "journal-7-1-1-000001.jsonl").write_bytes(b"".join(lines(history([1, 2, 3], topics=2))))
+    return folder
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_folder_of_any_name_holds_tables_and_reports(tmp_path: Path, journal: Path) -> None:
+    """A backslash in ``--out`` ended DuckDB."""
+    out = str(tmp_path / "a\\b [x] {y,z} ? *")
+    with computing_by(DUCKDB):
+        session: Any = SmallSession()
+        batch.run(session, [str(journal)], out)
+        (journal / "journal-7-1-1-000002.jsonl").write_bytes(b"".join(lines(history([4], topics=1))))
+        batch.run_incremental(session, [str(journal)], out)
+        assert summarise(session, out)["records"] > 0
+        write_report(session, out, tmp_path / "page.html")
+    assert (tmp_path / "page.html").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("present", [("gold",), ("runs", "other"), ("snapshots",), ("bronze", "gold", "silver")])
+def test_folder_of_somebody_else_is_refused_by_name_and_left_untouched(
+    spark: Any, tmp_path: Path, journal: Path, present: tuple[str, ...]
+) -> None:
+    out = tmp_path / "lake"
+    for name in present:
+        (out / name).mkdir(parents=True)
+        (out / name / "precious").write_text(name)
+    before = everything(out)
+    for run in (batch.run, batch.run_incremental):
+        with pytest.raises(BadInputError, match=rf"{out}: found .*{'|'.join(present)}.* nothing was touched"):
+            run(spark, [str(journal)], str(out))
+        assert everything(out) == before
+
+
+def test_neighbours_of_the_tables_stay(spark: Any, tmp_path: Path, journal: Path) -> None:
+    """``lake/bronze`` and ``lake/silver`` used to be deleted, whoever owned them."""
+    out = tmp_path / "lake"
+    for name in ("bronze", "silver", "notes"):
+        (out / name).mkdir(parents=True)
+        (out / name / "precious").write_text(name)
+    before = everything(out)
+    batch.run(spark, [str(journal)], str(out))
+    batch.run(spark, [str(journal)], str(out))
+    assert before.items() <= everything(out).items()
+    assert pq.read_table(out / "gold" / "windows").num_rows >= 0
+
+
+@pytest.mark.parametrize(
+    "marker, words",
+    [
+        ({"owner": "somebody", "layout": 6}, "found owner 'somebody', expected 'aiocontroller analyze'"),
+        ({"owner": "aiocontroller analyze", "layout": 99}, "found tables of layout 99, expected 6"),
+        ("no object", "found owner None"),
+    ],
+)
+def test_folder_of_another_owner_or_version_is_refused(spark: Any, tmp_path: Path, marker: Any, words: str) -> None:
+    (tmp_path / "_aiocontroller.json").write_text(json.dumps(marker))
+    with pytest.raises(BadInputError, match=words):
+        Store(spark, str(tmp_path))
+
+
+def test_file_in_place_of_the_folder_is_refused(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(BadInputError, match="found a file, expected a folder"):
+        Store(spark, str(tmp_path / "out"))
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_one_process_at_a_time_writes(spark: Any, tmp_path: Path, journal: Path) -> None:
+    store = Store(spark, str(tmp_path / "out"))
+    with store.writing(), pytest.raises(FolderInUseError, match="give another folder by --out"):
+        batch.run(spark, [str(journal)], str(tmp_path / "out"))
+
+
+def published(store: Store, spark: Any, value: int, commit: str) -> None:
+    drafts = store.draft(("a", "b"), value)
+    for folder in drafts.values():
+        spark.createDataFrame([(value,)], "id long").write.parquet(folder)
+    store.publish(drafts, {"id": commit, "parts": [[0, 0]]})
+
+
+def value(folder: Path | str) -> int:
+    return int(pq.read_table(str(folder)).column(0)[0].as_py())
+
+
+def test_all_tables_change_at_once_and_readers_keep_what_they_have_open(spark: Any, tmp_path: Path) -> None:
+    store = Store(spark, str(tmp_path / "out"))
+    store.lock()
+    store.begin()
+    published(store, spark, 1, "first")
+    first = store.gold("a")
+    assert value(tmp_path / "out/gold/a") == value(first) == 1
+    published(store, spark, 2, "second")
+    assert [value(tmp_path / "out/gold" / name) for name in "ab"] == [2, 2]
+    assert value(first) == 1  # for those who read it now
+    published(store, spark, 3, "third")
+    assert not Path(first).exists()
+    again = Store(spark, str(tmp_path / "out"))
+    assert again.published() == "third"
+    files = again.snapshot()["tables"]["a"]  # type: ignore[index]
+    assert files == [path.name for path in sorted(Path(again.gold("a")).glob("part-*"))]
+    store.unlock()
+
+
+def test_run_that_ends_half_way_leaves_the_last_tables(spark: Any, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    store = Store(spark, str(out))
+    with store.writing():
+        store.begin()
+        store.commit({"batch": 0, "parts": [[0, 0]], "seen": {}, "files": {}})
+        published(store, spark, 1, "first")
+    before = everything(out)
+
+    def fails() -> None:
+        with store.writing():
+            store.begin()
+            spark.createDataFrame([(9,)], "id long").write.parquet(store.of_batch("bronze/events", 0))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
+    assert everything(out) == before
+    # A process that was killed cannot tidy up; what it left stands in nobody's way and goes with the next run.
+    store.lock()
+    store.begin()
+    left = Path(store.in_run("."))
+    store.unlock()
+    assert Store(spark, str(out)).published() == "first"
+    with store.writing():
+        store.begin()
+        store.commit({"batch": 0, "parts": [[0, 0]], "seen": {}, "files": {}})
+        published(store, spark, 2, "second")
+    assert not left.exists()
+    assert value(out / "gold/a") == 2
+
+
+def test_only_what_carries_the_mark_is_deleted(spark: Any, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    store = Store(spark, str(out))
+    with store.writing():
+        for number in (1, 2, 3, 4):
+            store.begin()
+            if number == 1:
+                for name in ("backup", "000000-deadbeef"):
+                    (out / "runs" / name).mkdir()
+                    (out / "runs" / name / "precious").write_text("mine")
+                (out / "runs" / "000000-feedbeef").symlink_to(tmp_path)
+            store.commit({"batch": 0, "parts": [[0, 0]], "seen": {}, "files": {}})
+            published(store, spark, number, str(number))
+    kept = {path.name.split("-")[0] for path in (out / "runs").iterdir()}
+    assert kept == {"backup", "000000", "000003", "000004"}
+    assert (out / "runs/000000-deadbeef/precious").read_text() == "mine"
+    assert tmp_path.exists()
+
+
+def test_folder_that_is_no_link_of_ours_is_not_replaced(spark: Any, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    store = Store(spark, str(out))
+    with store.writing():
+        store.begin()
+        (out / "gold").mkdir()
+        (out / "gold/precious").write_text("mine")
+        store.commit({"batch": 0, "parts": [[0, 0]], "seen": {}, "files": {}})
+        published(store, spark, 1, "first")
+    assert (out / "gold/precious").read_text() == "mine"
+    assert value(store.gold("a")) == 1
+
+
+def test_files_of_this_machine_keep_the_contract(tmp_path: Path) -> None:
+    keeps_the_contract(LocalFiles(tmp_path / "out"))
+
+
+def test_files_of_hadoop_keep_the_contract(spark_itself: Any, tmp_path: Path) -> None:
+    keeps_the_contract(HadoopFiles(spark_itself, f"file://{tmp_path}/out"))
+
+
+@pytest.fixture
+def viewfs(spark_itself: Any, tmp_path: Path) -> str:
+    """A file system of another scheme than ``file:``, without links and locks: Hadoop's own ViewFileSystem."""
+    mounted = spark_itself.sparkContext._jsc.hadoopConfiguration()
+    for name in ("in", "out"):
+        (tmp_path / name).mkdir(exist_ok=True)
+        mounted.set(f"fs.viewfs.mounttable.{tmp_path.name}.link./{name}", f"file://{tmp_path}/{name}")
+    return f"viewfs://{tmp_path.name}"
+
+
+def test_another_file_system_of_hadoop_holds_journals_and_tables(
+    spark_itself: Any, tmp_path: Path, journal: Path, viewfs: str
+) -> None:
+    with computing_by(SPARK):
+        keeps_the_contract(HadoopFiles(spark_itself, f"{viewfs}/out/contract"))
+        found = batch.run(spark_itself, [f"{viewfs}/in"], f"{viewfs}/out/tables")
+        assert [file.name for file in found.files] == [path.name for path in journal.iterdir()]
+        told = Store(spark_itself, f"{viewfs}/out/tables").gold("windows")
+    assert told.startswith(f"{viewfs}/out/tables/runs/")
+    with computing_by(DUCKDB):
+        batch.run(cast(Any, SmallSession()), [str(journal)], str(tmp_path / "local"))
+    for table in SORTED_BY:
+        remote, local = (
+            pq.read_table(folder).to_pylist()
+            for folder in (
+                told.replace(viewfs, str(tmp_path)).replace("windows", table),
+                tmp_path / "local/gold" / table,
+            )
+        )
+        assert remote == local, table
+    assert pq.read_table(tmp_path / "local/gold/windows").num_rows > 0
+
+
+def keeps_the_contract(files: Files) -> None:
+    assert files.names() == []
+    assert not files.exists("a/x.json")
+    files.write_new("a/x.json", "ü")
+    assert files.read("a/x.json") == "ü"
+    with pytest.raises(FileExistsError):
+        files.write_new("a/x.json", "another")
+    assert files.read("a/x.json") == "ü"
+    files.write_new("top.json", "1")
+    assert [name for name in files.names() if not name.startswith(".")] == ["a", "top.json"]
+    assert [name for name in files.names("a") if not name.startswith(".")] == ["x.json"]
+    with pytest.raises(NotADirectoryError):
+        files.names("top.json")
+    files.delete_tree("a")
+    files.delete_tree("top.json")
+    files.delete_tree("never there")
+    assert [name for name in files.names() if not name.startswith(".")] == []
+
+
+def test_process_that_is_killed_frees_the_folder(spark: Any, tmp_path: Path) -> None:
+    held = (
+        "import os, sys, pathlib\n"
+        "from aiocontroller.data_folder import FolderLock\n"
+        "FolderLock(pathlib.Path(sys.argv[1]), '--out').acquire()\n"
+        "os._exit(9)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", held, str(tmp_path)], check=False).returncode == 9
+    with Store(spark, str(tmp_path)).writing():
+        pass

@@ -1,0 +1,231 @@
+"""What an analysis says beside the truth: windows found and invented, causes, deaths, and whether its bounds hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+Row = Mapping[str, Any]
+
+NOT_AN_OUTAGE = ("creation", "deletion")
+SETTLES_US = 1_500_000
+"""Between a leader that ZooKeeper has and the same leader in a log, on a busy machine with 20 ms between looks."""
+
+
+class Silence(NamedTuple):
+    """ZooKeeper stood still, or was cut off, for so long that sessions ended."""
+
+    from_us: int
+    to_us: int
+    expired: list[Row]
+    """As ``deaths``: brokers whose registrations were gone, from when until when.  Their processes went on."""
+
+
+class Outage(NamedTuple):
+    topic: str
+    partition: int
+    start_us: int
+    """When its leader died, or nobody led it any more: at the earliest."""
+    start_latest_us: int
+    end_us: int
+    """The earliest at which ZooKeeper can have named the next leader."""
+    latest_us: int
+    broker: int
+    """Who died, or lost its session."""
+    gone_us: int
+    """When it did."""
+
+
+def silences(truth: Row) -> list[Silence]:
+    """Of what was done to ZooKeeper, that which cost somebody a session."""
+    found = []
+    registered = truth.get("registered", ())
+    for stall in (*truth.get("stalls", ()), *truth.get("cuts", ())):
+        until_us = stall["to_us"] + truth["session_us"]
+        expired = [
+            {
+                "broker": broker,
+                "at_us": at_us,
+                "back_us": next((b[1] for b in registered if b[2] == broker and b[3] and b[1] > at_us), None),
+            }
+            for _, at_us, broker, made in registered
+            if made is None and stall["from_us"] < at_us <= until_us
+        ]
+        lost_office = any(stall["from_us"] < c[1] <= until_us and c[2] is None for c in truth.get("controllers", ()))
+        if expired or lost_office:
+            found.append(Silence(stall["from_us"], stall["to_us"], expired))
+    return found
+
+
+def true_outages(truth: Row) -> list[Outage]:
+    """Of each partition the times in which its leader was dead or nobody: by deaths, and by what ZooKeeper showed."""
+    found = []
+    deaths = [*truth["deaths"], *(each for silence in silences(truth) for each in silence.expired)]
+    deaths.sort(key=lambda death: death["at_us"])
+    by_partition: dict[tuple[str, int], list[Sequence[Any]]] = {}
+    for change in truth["changes"]:
+        by_partition.setdefault((change[2], change[3]), []).append(change)
+    for (topic, partition), changes in sorted(by_partition.items()):
+        opened: tuple[int, int, int, int] | None = None
+        for now, after in zip(changes, [*changes[1:], None], strict=True):
+            earliest_us, latest_us, _, _, leader, _ = now
+            if leader is None:  # deleted
+                opened = None
+                continue
+            if leader >= 0 and opened is not None:
+                found.append(Outage(topic, partition, *opened[:2], earliest_us, latest_us, *opened[2:]))
+                opened = None
+            until_us = after[1] if after is not None else None
+            death = _death_of(deaths, leader, latest_us, until_us)
+            if death is not None and opened is None and (after is None or after[4] != leader):
+                served = "how" not in death and after is not None  # until its partition was taken from it
+                since = tuple(after[:2]) if served and after else (death["at_us"], death["at_us"])
+                opened = (*since, leader, death["at_us"])
+    return found
+
+
+def _death_of(deaths: Iterable[Row], leader: int, from_us: int, until_us: int | None) -> Row | None:
+    """The death that ended this leadership."""
+    within = [d for d in deaths if d["broker"] == leader and (until_us is None or d["at_us"] <= until_us)]
+    return next((d for d in reversed(within) if d["at_us"] >= from_us or (d["back_us"] or 0) > from_us), None)
+
+
+COLUMNS = (
+    "release", "controller", "recall", "precision", "causes", "deaths", "controllers", "ZooKeeper", "bounds",
+    "onset off by (median)", "(most)",
+)  # fmt: skip
+
+
+class Figures(NamedTuple):
+    outages: int
+    found: int
+    invented: list[Any]
+    missed: list[Outage]
+    causes: int
+    """Of those found, how many have the right cause and broker."""
+    deaths: int
+    deaths_found: int
+    controllers: int
+    """That were killed, and were no brokers."""
+    controllers_found: int
+    silences: int
+    """Of ZooKeeper, that ended sessions."""
+    silences_found: int
+    onsets_us: list[int]
+    """How far from the truth the onset of each incident that is a death."""
+    bounds: int
+    bounds_held: int
+    false_incidents: list[Any]
+    felt: int
+    """Of the outages, how many a client felt that wrote to the partition all the time."""
+
+    def words(self, name: str) -> str:
+        reported = self.found + len(self.invented)
+        onsets = sorted(self.onsets_us)
+        return (
+            f"{name}: recall {self.found}/{self.outages}, precision {self.found}/{reported}, "
+            f"causes {self.causes}/{self.found}, deaths {self.deaths_found}/{self.deaths}, "
+            f"controllers {self.controllers_found}/{self.controllers}, "
+            f"ZooKeeper {self.silences_found}/{self.silences}, "
+            f"bounds held {self.bounds_held}/{self.bounds}, "
+            f"onset off by {onsets[len(onsets) // 2] / 1000 if onsets else 0:.0f} ms (median), "
+            f"{onsets[-1] / 1000 if onsets else 0:.0f} ms (most), "
+            f"incidents that were none: {len(self.false_incidents)}; a client felt {self.felt} of the outages"
+        )
+
+    def row(self, release: str, controller: str) -> tuple[str, ...]:
+        """Of ``COLUMNS``: found of all."""
+        onsets = [f"{us / 1000:.0f} ms" for us in sorted(self.onsets_us)] or ["-"]
+        return (
+            release, controller, f"{self.found}/{self.outages}", f"{self.found}/{self.found + len(self.invented)}",
+            f"{self.causes}/{self.found}", f"{self.deaths_found}/{self.deaths}",
+            f"{self.controllers_found}/{self.controllers}", f"{self.silences_found}/{self.silences}",
+            f"{self.bounds_held}/{self.bounds}", onsets[len(onsets) // 2], onsets[-1],
+        )  # fmt: skip
+
+    def failures(self) -> list[str]:
+        wanted = {
+            "recall below 1.0": not self.missed,
+            "precision below 1.0": not self.invented,
+            "causes below 95 %": self.causes >= 0.95 * self.found,
+            "deaths missing": self.deaths_found == self.deaths,
+            "controllers' deaths missing": self.controllers_found == self.controllers,
+            "ZooKeeper's silences missing": self.silences_found == self.silences,
+            "bounds hold for less than 99 %": self.bounds_held >= 0.99 * self.bounds,
+            "incidents that were none": not self.false_incidents,
+        }
+        return [words for words, holds in wanted.items() if not holds]
+
+
+def compared(truth: Row, windows: Iterable[Row], incidents: Iterable[Row]) -> Figures:
+    """``windows`` and ``incidents`` are rows of gold, of one cluster."""
+    expected = true_outages(truth)
+    told = [w for w in windows if w["kind"] != "under_replicated" and w["cause"] not in NOT_AN_OUTAGE]
+    told = [w for w in told if w["topic"] in {outage.topic for outage in expected} | {"three-copies", "two-copies"}]
+    left, invented, causes, bounds, held = list(expected), [], 0, 0, 0
+    for window in sorted(told, key=lambda w: w["start_us"]):
+        match = next((outage for outage in left if _same(outage, window)), None)
+        if match is None:
+            invented.append(window)
+            continue
+        left.remove(match)
+        causes += window["broker"] == match.broker and window["cause"] in (
+            "broker_death", "controller_failover", "unclean",
+        )  # fmt: skip
+        bounds += 1
+        error_us = window["onset_error_us"]
+        held += match.start_us - error_us <= window["onset_us"] <= match.start_latest_us + error_us
+    left_of: dict[str, list[Any]] = {
+        "broker": list(truth["deaths"]),
+        "controller": list(truth.get("controllers_killed", ())),
+        "zookeeper": [{"at_us": silence.from_us, "to_us": silence.to_us} for silence in silences(truth)],
+    }
+    wanted = {what: len(rows) for what, rows in left_of.items()}
+    onsets, false_incidents = [], []
+    for row in incidents:
+        what = row["what"] if row["what"] in left_of else "broker"
+        death = next((d for d in left_of[what] if _IS[what](d, row)), None)
+        if death is None:
+            false_incidents.append(row)
+            continue
+        left_of[what].remove(death)
+        off_us = abs(row["onset_us"] - death["at_us"])
+        onsets.append(off_us)
+        bounds += 1
+        held += off_us <= row["onset_error_us"]
+    return Figures(
+        len(expected), len(expected) - len(left), invented, left, causes,
+        *(each for what in wanted for each in (wanted[what], wanted[what] - len(left_of[what]))),
+        onsets, bounds, held, false_incidents,
+        sum(any(_felt(outage, gap) for gap in truth["felt"]) for outage in expected),
+    )  # fmt: skip
+
+
+def _felt(outage: Outage, gap: Sequence[Any]) -> bool:
+    from_us, to_us, topic, partition = gap
+    return (topic, partition) == outage[:2] and from_us < outage.end_us and to_us > outage.start_us
+
+
+def _same(outage: Outage, window: Row) -> bool:
+    if (outage.topic, outage.partition) != (window["topic"], window["partition"]) or window["end_us"] is None:
+        return False
+    ends = outage.end_us - SETTLES_US <= window["end_us"] <= outage.latest_us + SETTLES_US
+    return ends and window["start_us"] >= outage.gone_us - window["error_us"] - SETTLES_US
+
+
+def _is(death: Row, row: Row) -> bool:
+    """By what is surely known of both: who, and that it was noticed while the broker was away."""
+    away_until_us = (death["back_us"] or row["noticed_us"]) + SETTLES_US
+    return bool(row["broker"] == death["broker"] and death["at_us"] <= row["noticed_us"] <= away_until_us)
+
+
+def _is_controllers(death: Row, row: Row) -> bool:
+    elected = death["at_us"] <= row["elected_us"] <= death["successor_us"] + SETTLES_US
+    return bool(row["controller_before"] == death["controller"] and elected)
+
+
+def _is_silence(silence: Row, row: Row) -> bool:
+    return bool(silence["at_us"] - row["onset_error_us"] <= row["onset_us"] <= silence["to_us"])
+
+
+_IS = {"broker": _is, "controller": _is_controllers, "zookeeper": _is_silence}

@@ -1,0 +1,336 @@
+"""Onsets, incidents and completeness: the plain Python that stands on counted rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from aiocontroller.analytics.gold.completeness import of_cluster as completeness_of
+from aiocontroller.analytics.gold.incidents import of_cluster as incidents_of
+from aiocontroller.analytics.gold.onsets import DEFAULT_SESSION_US, EXPIRY_US, NOTICED_WITHIN_US, Signs
+
+S = 1_000_000
+KILLED_US = 1000 * S
+NOTICED_US = KILLED_US + 7 * S
+
+
+def sign(kind: str, ts_us: int, **told: Any) -> dict[str, Any]:
+    names = ("node", "broker", "detail", "duration_us", "event", "epoch", "brokers", "source", "process")
+    return dict.fromkeys(names) | {
+        "cluster": "c", "kind": kind, "ts_us": ts_us, "ts_error_us": 1000, "place": f"{kind}@{ts_us}", **told,
+    }  # fmt: skip
+
+
+AGREED = sign("session", 10 * S, node=2, detail="ESTABLISHED", duration_us=6 * S)
+LAST_LINE = sign("log_end", KILLED_US - S // 10, node=2, broker=2, detail="without a shutdown")
+LOST = sign("peer_lost", KILLED_US + 30_000, node=1, broker=2, duration_us=6 * S)
+
+
+def holds(onset: Any, true_us: int = KILLED_US) -> bool:
+    return bool(abs(onset.us - true_us) <= onset.error_us)
+
+
+def test_fetchers_tell_of_a_death_before_its_session_ends() -> None:
+    idle = sign("peer_lost", KILLED_US - 300 * S, node=1, broker=2, duration_us=0)
+    onset = Signs([AGREED, LAST_LINE, LOST, idle]).onset(2, NOTICED_US, 1000, 500 * S)
+    assert (onset.us, onset.evidence, onset.how) == (LOST["ts_us"], "peers", "killed")
+    assert holds(onset)
+    assert onset.error_us == 130_000 + 2000
+    assert onset.places == (LOST["place"], LAST_LINE["place"])
+    # Without the log of the dead broker itself nothing tells how it ended.
+    alone = Signs([AGREED, LOST]).onset(2, NOTICED_US, 1000, 500 * S)
+    assert (alone.us, alone.how, alone.error_us) == (LOST["ts_us"], "unknown", NOTICED_WITHIN_US + 2000)
+
+
+def test_evidence_of_an_earlier_life_does_not_count() -> None:
+    before = sign("peer_lost", KILLED_US - 20 * S, node=1, broker=2, duration_us=6 * S)
+    onset = Signs([AGREED, before, LAST_LINE, LOST]).onset(2, NOTICED_US, 1000, KILLED_US - 5 * S)
+    assert onset.us == LOST["ts_us"]
+
+
+def test_the_fetchers_of_a_broker_that_shuts_down_tell_of_no_other_brokers_death() -> None:
+    """One broker after another is restarted: the first one's fetchers lose the second one, which goes on for 20 s."""
+    own = sign("peer_lost", KILLED_US - 15 * S, node=3, broker=2, duration_us=0)
+    left = sign("log_end", KILLED_US - 14 * S, node=3, broker=3, detail="shut down")
+    onset = Signs([AGREED, own, left, LOST]).onset(2, NOTICED_US, 1000, 500 * S)
+    assert (onset.us, onset.evidence) == (LOST["ts_us"], "peers")
+
+
+def test_a_process_that_hung_says_so_when_it_goes_on() -> None:
+    woke = sign("session", KILLED_US + 12 * S, node=2, detail="TIMED_OUT", duration_us=13 * S)
+    onset = Signs([AGREED, woke]).onset(2, NOTICED_US, 1000, 500 * S)
+    assert (onset.how, onset.evidence) == ("hung", "own session")
+    assert holds(onset)
+    assert onset.error_us < 3 * S
+
+
+@pytest.mark.parametrize("agreed", [(), (AGREED,)])
+def test_a_session_alone_bounds_the_onset(agreed: tuple[Any, ...]) -> None:
+    onset = Signs([*agreed]).onset(2, NOTICED_US, 1000, 500 * S)
+    session_us = 6 * S if agreed else DEFAULT_SESSION_US
+    assert (onset.evidence, onset.how) == ("session", "unknown")
+    assert holds(onset)
+    assert onset.us - onset.error_us <= NOTICED_US - session_us - EXPIRY_US
+    assert holds(onset, NOTICED_US)
+
+
+def turn(ts_us: int, broker: int, event: str, **told: Any) -> dict[str, Any]:
+    return sign("turn", ts_us, broker=broker, event=event, node=1, **{"missed": False, "epoch": 1, **told})
+
+
+def cost(culprit: str | None, **told: Any) -> dict[str, Any]:
+    return {
+        "cluster": "c", "culprit": culprit, "bucket": None, "broker": culprit and 2, "causes": ["broker_death"],
+        "partitions": 3, "topics": 2, "under_replicated": 5, "start_us": NOTICED_US, "error_us": 0,
+        "led_again_us": NOTICED_US + S, "in_sync_us": NOTICED_US + 60 * S, "still_open": 0, "open": 0,
+        "unavailable_us": 3 * S, "longest_us": S, "evidence": ["a"], "last_evidence": ["b"], **told,
+    }  # fmt: skip
+
+
+def test_two_deaths_that_one_record_tells_are_two_incidents_each_with_its_own_cost() -> None:
+    both = [turn(NOTICED_US, broker, "died", place="deleted brokers: 2,3") for broker in (2, 3)]
+    costs = [cost("deleted brokers: 2,3", broker=broker, partitions=broker * 10) for broker in (2, 3)]
+    rows = incidents_of("c", both, [AGREED], costs)
+    assert sorted((row["broker"], row["partitions"]) for row in rows) == [(2, 20), (3, 30)]
+
+
+def test_the_controllers_own_death_is_one_incident_with_the_failover_in_it() -> None:
+    terms = [
+        sign("elected", 10 * S, node=2, epoch=1),
+        sign("elected", NOTICED_US - S, node=3, epoch=2),
+        sign("active", NOTICED_US, node=3, epoch=2),
+    ]
+    died = turn(NOTICED_US, 2, "died", missed=True, epoch=2)
+    (row,) = incidents_of("c", [died], [AGREED, LAST_LINE, LOST, *terms], [cost(died["place"])])
+    assert (row["what"], row["broker"], row["how"], row["cause"]) == (
+        "broker and controller", 2, "killed", "broker_death",
+    )  # fmt: skip
+    assert (row["controller_before"], row["controller_after"], row["controller_epoch"]) == (2, 3, 2)
+    assert row["onset_us"] == LOST["ts_us"] < row["session_end_us"] == row["elected_us"] < row["noticed_us"]
+    assert (row["partitions"], row["topics"], row["certainty"]) == (3, 2, "certain")
+    assert row["evidence"] == [LOST["place"], LAST_LINE["place"], "elected@1006000000", died["place"], "b"]
+
+
+def ours(node: int, epoch: int, at_us: int, kind: str = "elected") -> dict[str, Any]:
+    return sign(kind, at_us, node=node, epoch=epoch, process=f"{node}-{epoch}", source="journal")
+
+
+def record(node: int, epoch: int, last_us: int) -> dict[str, Any]:
+    return {"cluster": "c", "process": f"{node}-{epoch}", "epoch": epoch, "last_us": last_us}
+
+
+TERMS = [ours(1001, 1, 10 * S), ours(1002, 2, NOTICED_US)]
+
+
+def test_a_controller_that_is_no_broker_dies_and_the_next_one_is_named() -> None:
+    last = [record(1001, 1, KILLED_US - S), record(1002, 2, 2000 * S)]
+    (row,) = incidents_of("c", [], [AGREED, *TERMS], [], last)
+    assert (row["what"], row["how"], row["broker"], row["partitions"]) == ("controller", "killed", None, 0)
+    assert (row["controller_before"], row["controller_after"], row["controller_epoch"]) == (1001, 1002, 2)
+    assert row["elected_us"] == row["noticed_us"] == NOTICED_US
+    assert abs(row["onset_us"] - KILLED_US) <= row["onset_error_us"] < 5 * S
+    assert row["evidence"] == [TERMS[0]["place"], TERMS[1]["place"]]
+    # Partitions whose leader died with it are told at that broker, with the failover in it.
+    died = turn(NOTICED_US, 2, "died", missed=True, epoch=2)
+    both = incidents_of("c", [died], [AGREED, *TERMS], [cost(died["place"])], last)
+    assert sorted(row["what"] for row in both) == ["broker", "controller"]
+    broker = next(row for row in both if row["what"] == "broker")
+    assert (broker["controller_before"], broker["controller_after"], broker["elected_us"]) == (1001, 1002, NOTICED_US)
+
+
+@pytest.mark.parametrize("apart_us", [-S, S])
+def test_a_controller_that_hands_over_is_no_incident(apart_us: int) -> None:
+    """Also one that an operator makes to: the next one may be elected before it has said that it resigned."""
+    said = ours(1001, 1, NOTICED_US + apart_us, "resigned")
+    assert incidents_of("c", [], [*TERMS, said], [], [record(1001, 1, said["ts_us"])]) == []
+
+
+def test_a_controller_that_resigns_long_after_the_next_election_had_lost_its_session() -> None:
+    said = ours(1001, 1, NOTICED_US + 20 * S, "resigned")
+    (row,) = incidents_of("c", [], [AGREED, *TERMS, said], [], [record(1001, 1, said["ts_us"])])
+    assert (row["what"], row["how"]) == ("controller", "expired")
+    assert row["onset_us"] - row["onset_error_us"] <= NOTICED_US - 9 * S
+    assert row["evidence"][0] == said["place"]
+
+
+def test_terms_without_a_journal_or_with_others_between_prove_no_controllers_death() -> None:
+    assert incidents_of("c", [], TERMS, [], []) == []
+    apart = [TERMS[0], ours(1002, 3, NOTICED_US)]
+    assert incidents_of("c", [], apart, [], [record(1001, 1, KILLED_US)]) == []
+
+
+SILENT_US = 1000 * S
+
+
+def unheard(node: int, heard_us: int, **told: Any) -> list[dict[str, Any]]:
+    """What one broker says of a ZooKeeper that does not answer for ten seconds."""
+    return [
+        sign("session", 10 * S, node=node, detail="ESTABLISHED", duration_us=6 * S),
+        sign("session", heard_us + 4 * S, node=node, detail="TIMED_OUT", duration_us=4 * S, place=f"t{node}", **told),
+        sign("session", SILENT_US + 10 * S, node=node, detail="ESTABLISHED", duration_us=6 * S),
+    ]
+
+
+def silent(*nodes: int) -> list[dict[str, Any]]:
+    return [row for node in nodes for row in unheard(node, SILENT_US - node * S // 10)]
+
+
+def test_a_zookeeper_that_several_brokers_do_not_hear_from_is_one_incident_with_all_that_it_cost() -> None:
+    terms = [sign("elected", 20 * S, node=2, epoch=1), sign("elected", SILENT_US + 11 * S, node=3, epoch=2)]
+    gone = [turn(SILENT_US + 11 * S, n, "died", missed=True, epoch=2, place=f"gone {n}") for n in (1, 2)]
+    costs = [cost(f"gone {n}", broker=n, longest_us=n * S) for n in (1, 2)]
+    (row,) = incidents_of("c", gone, [*silent(1, 2, 3), *terms], costs)
+    assert (row["what"], row["how"], row["broker"], row["cause"]) == ("zookeeper", "no answer", None, "zookeeper")
+    assert (row["partitions"], row["topics"], row["unavailable_us"], row["longest_us"]) == (6, 2, 6 * S, 2 * S)
+    assert (row["controller_before"], row["controller_after"], row["controller_epoch"]) == (2, 3, 2)
+    assert abs(row["onset_us"] - SILENT_US) <= row["onset_error_us"] < 3 * S
+    assert row["session_end_us"] == row["elected_us"] == SILENT_US + 11 * S
+    assert row["noticed_us"] == SILENT_US + 10 * S
+    assert {"t1", "t2", "t3", "gone 1", "gone 2"} <= set(row["evidence"])
+    assert row["culprit"] is None  # brokers served meanwhile: their windows begin when the controller moved them
+
+
+def test_one_broker_that_does_not_hear_from_zookeeper_stood_still_itself() -> None:
+    died = turn(SILENT_US + 7 * S, 2, "died")
+    woke = sign("session", SILENT_US + 12 * S, node=2, detail="TIMED_OUT", duration_us=13 * S)
+    (row,) = incidents_of("c", [died], [woke], [cost(died["place"])])
+    assert (row["what"], row["broker"], row["how"]) == ("broker", 2, "hung")
+
+
+def test_a_broker_that_was_killed_while_zookeeper_was_silent_is_told_beside_it() -> None:
+    end = sign("log_end", SILENT_US + 2 * S, node=3, broker=3, detail="without a shutdown")
+    gone = [turn(SILENT_US + 11 * S, n, "died", missed=True, epoch=2, place=f"gone {n}") for n in (1, 3)]
+    rows = incidents_of("c", gone, [*silent(1, 2), end], [])
+    assert sorted((row["what"], row["broker"], row["how"]) for row in rows if row["broker"]) == [
+        ("broker", 3, "killed")
+    ]
+    assert len(rows) == 2
+    assert next(row for row in rows if row["what"] == "zookeeper")["evidence"] == ["t2", "t1", "gone 1"]
+
+
+def test_a_zookeeper_that_was_silent_for_less_than_a_session_is_no_incident() -> None:
+    assert incidents_of("c", [], [*silent(1, 2, 3), sign("elected", 20 * S, node=2, epoch=1)], []) == []
+
+
+def test_brokers_that_did_not_hear_from_zookeeper_at_different_times_are_no_silence() -> None:
+    died = [turn(SILENT_US + (7 + 600 * n) * S, n, "died", place=f"gone {n}") for n in (1, 2)]
+    signs = [
+        sign("session", SILENT_US + (12 + 600 * n) * S, node=n, detail="TIMED_OUT", duration_us=13 * S) for n in (1, 2)
+    ]
+    rows = incidents_of("c", died, signs, [])
+    assert [(row["what"], row["how"]) for row in rows] == [("broker", "hung"), ("broker", "hung")]
+
+
+def test_what_no_turn_explains_is_an_incident_of_unknown_cause() -> None:
+    minutes = [
+        cost(None, causes=["unknown"], bucket=n, start_us=n * 60 * S, led_again_us=n * 60 * S + S) for n in (1, 2)
+    ]
+    later = cost(None, causes=["unknown"], start_us=9000 * S, led_again_us=None, still_open=1, open=1)
+    shutdown = turn(50 * S, 3, "shutdown")
+    found = incidents_of("c", [shutdown], [], [*minutes, later])
+    assert [(row["what"], row["certainty"], row["partitions"]) for row in found] == [("partitions", "unknown", 6), (
+        "partitions", "unknown", 3)]  # fmt: skip
+    assert (found[1]["led_again_us"], found[1]["still_open"]) == (None, 1)
+
+
+def tally(source: str, node: int | None, epoch: int | None, kind: str, first_us: int = S, last_us: int = 2 * S) -> Any:
+    return {
+        "cluster": "c", "source": source, "node": node, "epoch": epoch, "kind": kind, "n": 1, "first_us": first_us,
+        "last_us": last_us,
+    }  # fmt: skip
+
+
+def availability(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return next(row for row in rows if row["what"] == "availability")
+
+
+def test_only_server_logs_leave_availability_unknown() -> None:
+    """Finding 4: it was 1.0, without a window, against 59 outages."""
+    records = [tally("server.log", node, None, kind) for node in (1, 2) for kind in ("isr", "other")]
+    found = completeness_of(records, [], [{"cluster": "c", "broker": n} for n in (1, 2, 3)])
+    assert not availability(found)["known"]
+    assert "no record of any controller" in availability(found)["words"]
+    missing = {row["name"] for row in found if not row["known"]}
+    assert {"3", "controller.log of broker 1", "state-change.log of broker 2"} <= missing
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_term_without_logs_is_named(named: bool) -> None:
+    """Finding 4: 33 windows vanished without a remark, although epochs 1 and 3 were there."""
+    kinds = ("elected", "partition", "loaded")
+    records = [tally("controller.log", epoch, epoch, kind) for epoch in (1, 3) for kind in kinds]
+    records += [tally("state-change.log", node, 1, "received") for node in (1, 3)]
+    signs = []
+    if named:
+        records.append(tally("state-change.log", 1, 2, "received", 5 * S, 9 * S))
+        signs.append(sign("term", 5 * S, node=1, broker=2, epoch=2, duration_us=4 * S))
+    found = completeness_of(records, signs, [])
+    terms = [row for row in found if row["what"] == "term"]
+    assert [(row["name"], row["known"]) for row in terms] == [("1", True), ("2", False), ("3", True)]
+    assert not availability(found)["known"]
+    assert ("no record of controller 2 in epoch 2" if named else "the controller of epoch 2") in terms[1]["words"]
+    assert terms[1]["words"] in availability(found)["words"]
+
+
+def test_epochs_far_apart_are_one_row_of_missing_terms() -> None:
+    records = [tally("journal", 1, epoch, "elected") for epoch in (1, 3, 2**31 - 1)]
+    terms = [row for row in completeness_of(records, [], []) if row["what"] == "term"]
+    assert [row["name"] for row in terms] == ["1", "2", "3", "4 to 2147483646", "2147483647"]
+    assert [row["known"] for row in terms] == [True, False, True, False, True]
+    assert "the controllers of epochs 4 to 2147483646" in terms[3]["words"]
+
+
+def test_all_logs_of_all_terms_are_complete() -> None:
+    records = [tally("controller.log", 1, 1, kind) for kind in ("elected", "loaded")]
+    records += [tally("state-change.log", 1, 1, "partition"), tally("server.log", 1, 1, "isr")]
+    found = completeness_of(records, [sign("cluster_id", S, node=1, detail="abc")], [])
+    assert [row for row in found if not row["known"]] == []
+    assert {"cluster id", "broker", "term", "log", "availability"} == {row["what"] for row in found}
+    journal = [tally("journal", 7, 1, "partition"), tally("journal", 8, 2, "elected")]
+    assert all(row["known"] for row in completeness_of(journal, [], [{"cluster": "c", "broker": 1}]))
+
+
+class Counted(dict[str, Any]):
+    """A row that counts how often it is asked."""
+
+    asked = 0
+
+    def __getitem__(self, name: str) -> Any:
+        Counted.asked += 1
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        Counted.asked += 1
+        return super().get(name, default)
+
+
+def asked_of(brokers: int) -> tuple[int, int]:
+    """How often incidents and completeness ask the rows of so many brokers that died and came back."""
+    turns, signs, records = [], [], []
+    for n in range(brokers):
+        died_us, back_us = (5000 + n) * S, (9000 + n) * S
+        for event, ts_us in (("died", died_us), ("came_back", back_us)):
+            turns.append(Counted(sign("broker", ts_us, broker=n, event=event, epoch=1), missed=False))
+        signs += [
+            Counted(sign("broker", died_us, broker=n, detail="dead", node=1)),
+            Counted(sign("broker", back_us, broker=n, detail="added", node=1)),
+            Counted(sign("log_end", died_us - S, broker=n, node=n, detail="without a shutdown")),
+        ]
+        records += [
+            Counted(source="server.log", node=n, epoch=1, kind=kind, n=1, first_us=died_us, last_us=back_us)
+            for kind in ("isr", "other", "broker")
+        ]
+    Counted.asked = 0
+    assert len(incidents_of("c", turns, signs, [])) == brokers
+    incidents, Counted.asked = Counted.asked, 0
+    completeness_of(records, signs, [])
+    return incidents, Counted.asked
+
+
+def test_twice_as_many_dead_brokers_take_no_more_than_twice_as_long() -> None:
+    """3,000 took a minute: each one's rows were looked for among those of all."""
+    for once, twice in zip(asked_of(100), asked_of(200), strict=True):
+        assert 0 < twice < 2.5 * once

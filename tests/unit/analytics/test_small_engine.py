@@ -1,0 +1,141 @@
+"""What DuckDB would answer otherwise than Spark, the reference."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import re
+import weakref
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from aiocontroller.analytics.dataframes import DUCKDB, F, computing_by
+from aiocontroller.analytics.small import bronze
+from aiocontroller.analytics.small.journal_lines import journal_line
+from aiocontroller.analytics.small.session import SmallSession
+
+
+@pytest.mark.parametrize("numbers", [[], [None]])
+def test_aggregates_of_nothing_are_empty_and_not_null(numbers: list[None]) -> None:
+    """Half of the brokers' logs, or an empty journal, leaves groups like these."""
+    with computing_by(DUCKDB):
+        found = (
+            SmallSession()
+            .createDataFrame([(number,) for number in numbers], "number int")
+            .agg(
+                F.expr("sort_array(collect_set(if(number > 0, number, NULL)))").alias("distinct_ones"),
+                F.expr("collect_list(number)").alias("all_of_them"),
+                F.expr("count_if(number > 0)").alias("count"),
+            )
+        )
+        assert found.collect() == [{"distinct_ones": [], "all_of_them": [], "count": 0}]
+
+
+@pytest.mark.parametrize("number", [2**63 - 1, 1 - 2**63, 7, None])
+def test_a_sum_beyond_64_bits_is_the_largest_number(number: int | None) -> None:
+    with computing_by(DUCKDB):
+        summed = (
+            SmallSession().createDataFrame([(number,), (number,)], "number long").agg(F.expr("sum(number) AS total"))
+        )
+        expected = None if number is None else max(1 - 2**63, min(2**63 - 1, 2 * number))
+        assert summed.collect() == [{"total": expected}]
+
+
+@pytest.mark.parametrize("name", ["x[1]", "st*r", "w?y", "it's", 'a "100%" {b,c}', "[!a]", "[a-z]", "back\\slash [x]"])
+def test_a_folder_of_any_name_is_read_and_no_other(name: str, tmp_path: Path) -> None:
+    with computing_by(DUCKDB):
+        session = SmallSession()
+        for folder, number in ((name, 1), ("x1", 2), ("star", 2), ("way", 2), ("b", 2), ("c", 2)):
+            session.createDataFrame([(number,)], "number int").write.parquet(str(tmp_path / folder / "table"))
+        assert session.read.parquet(str(tmp_path / name / "table")).collect() == [{"number": 1}]
+
+
+def test_an_interrupted_query_is_an_interruption_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted:
+        def execute(self, sql: str) -> None:
+            raise RuntimeError("Query interrupted")  # as DuckDB says it at Ctrl-C
+
+    session = SmallSession()
+    monkeypatch.setattr(session, "_connection", Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        session.run("SELECT 1")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="it stands for a full disk")
+def test_a_full_disk_is_an_operating_error() -> None:
+    with pytest.raises(OSError, match="/dev/full"):
+        SmallSession().run("COPY (SELECT 1) TO '/dev/full' (FORMAT parquet, USE_TMP_FILE false)")
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", '{"a":1e999}', "1" * 400])
+def test_a_number_that_no_computer_holds_rejects_its_record_and_ends_nothing(number: str) -> None:
+    text = f'{{"v":1,"seq":{number},"epoch":1}}'
+    ((fields, rejected, reason),) = journal_line(text)
+    assert rejected == text
+    assert reason == "not JSON, or a field of another type than the journal's"
+    assert "seq" not in fields
+    ((fields, _, _),) = journal_line(f'{{"v":1,"detail":{number}}}')
+    assert fields["detail"] == number  # of a text's field the JSON is kept as it stands
+
+
+@pytest.mark.parametrize("separator", [None, "\n[", "\n20"])
+@pytest.mark.parametrize("piece_bytes", [1, 2, 3, 1000])
+def test_texts_are_cut_alike_however_the_file_is_read(
+    separator: str | None, piece_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "one\r\ntwo\rthree\n\n[four\n20é\n\r\n[\n2\n200\r"
+    (tmp_path / "log").write_bytes(text.encode() + b"\xc3")  # cut within a character
+    monkeypatch.setattr(bronze, "_PIECE_BYTES", piece_bytes)
+    whole = text + "\N{REPLACEMENT CHARACTER}"
+    expected = re.split(r"\r\n|\r|\n", whole) if separator is None else whole.split(separator)
+    assert list(bronze._texts(str(tmp_path / "log"), separator)) == expected
+
+
+def test_a_log_without_line_ends_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that lost its power leaves megabytes of NULs."""
+    (tmp_path / "log").write_bytes(bytes(5000))
+    looked_at: list[int] = []
+
+    class Ends:
+        def split(self, text: str) -> list[str]:
+            looked_at.append(len(text))
+            return re.split("\n", text)
+
+    monkeypatch.setattr(bronze, "_PIECE_BYTES", 10)
+    monkeypatch.setattr(bronze, "_LINES", Ends())
+    assert list(bronze._texts(str(tmp_path / "log"), None)) == ["\0" * 5000]
+    assert sum(looked_at) == 5000
+
+
+def test_a_session_ends_with_its_last_user() -> None:
+    """Its tables would stay in memory."""
+    with computing_by(DUCKDB):
+        session = SmallSession()
+        session.createDataFrame([(1,)], "number int").agg(F.expr("count_if(number > 0)")).collect()
+    gone = weakref.ref(session)
+    del session
+    gc.collect()
+    assert gone() is None
+
+
+def test_sets_of_arrays_are_sparks() -> None:
+    """In the order in which elements come first; the quick ways for what most rows hold change no answer."""
+    arrays = [None, *(list(each) for length in range(4) for each in itertools.product((1, 2, None), repeat=length))]
+    pairs = [(one, other) for one in arrays for other in arrays]
+    columns = [pa.array(list(side), pa.list_(pa.int32())) for side in zip(*pairs, strict=True)]
+    with computing_by(DUCKDB):
+        found = (
+            SmallSession()
+            .createDataFrame(pa.table(columns, ["a", "b"]), "a array<int>, b array<int>")
+            .selectExpr("a", "b", "array_union(a, b) AS either", "array_except(a, b) AS first_alone")
+        )
+        rows = found.collect()
+    assert len(rows) == len(pairs)
+    for row in rows:
+        a, b = row["a"], row["b"]
+        some = a is not None and b is not None
+        assert row["either"] == (list(dict.fromkeys(a + b)) if some else None), row
+        alone = list(dict.fromkeys(n for n in a if n is not None and n not in b)) if some else None
+        assert row["first_alone"] == alone, row  # Spark keeps a null
