@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from random import Random
 
@@ -16,8 +15,7 @@ from aiocontroller.authorizer.acl_authorizer import AclAuthorizer
 from aiocontroller.authorizer.acls import AccessControlEntry, ResourcePattern
 from aiocontroller.authorizer.authorizer import AclOperation, AclPermissionType, PatternType, ResourceType
 from aiocontroller.authorizer.principals import PrincipalError, SslPrincipalMapper, java_address, name_of
-from aiocontroller.cluster.java import JavaMissingError, find_java
-from aiocontroller.cluster.real_kafka import KafkaMissingError, kafka_jars, kafka_missing
+from tests.java import answers, java_program
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]  # the jars may have to be fetched first
 
@@ -29,36 +27,12 @@ OPERATIONS = [o for o in AclOperation if o not in (AclOperation.ANY, AclOperatio
 
 
 @pytest.fixture(scope="module")
-def command() -> list[str | Path]:
-    try:
-        java = find_java()
-    except JavaMissingError as error:
-        pytest.skip(str(error))
-    modules = subprocess.run([java, "--list-modules"], capture_output=True, text=True, timeout=30, check=False).stdout
-    if "jdk.compiler@" not in modules:
-        pytest.skip(f"{java} has no compiler: a JDK is needed to ask Kafka's own classes")
-    missing = kafka_missing()
-    if missing:
-        pytest.skip(missing)
-    try:
-        jars = kafka_jars()
-    except KafkaMissingError as error:
-        pytest.skip(str(error))
-    source = Path(__file__).with_name("KafkasAuthorizer.java")
-    return [java, "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*", source]
+def command() -> list[str]:
+    return java_program(Path(__file__).with_name("KafkasAuthorizer.java"))
 
 
-def ask(command: list[str | Path], questions: list[list[str]]) -> list[str]:
-    asked = subprocess.run(
-        command,
-        input="".join("\t".join(words) + "\n" for words in questions).encode(),
-        capture_output=True,
-        timeout=110,
-        check=False,
-    )
-    answers = asked.stdout.decode().split("\n")[:-1]  # the line ends within an answer are part of it
-    assert len(answers) == len(questions), asked.stderr[-2000:].decode()
-    return answers
+def ask(command: list[str], questions: list[list[str]]) -> list[str]:
+    return answers(command, ["\t".join(words) for words in questions], timeout_s=110)
 
 
 # -- authorization -----------------------------------------------------------------------------------------------------
@@ -79,7 +53,7 @@ def some_acls(random: Random) -> dict[ResourcePattern, list[AccessControlEntry]]
     return acls
 
 
-def test_authorization(command: list[str | Path]) -> None:
+def test_authorization(command: list[str]) -> None:
     random = Random(1)
     questions: list[list[str]] = []
     ours: list[str] = []
@@ -146,7 +120,7 @@ def some_name(random: Random) -> bytes:
     return tlv(0x30, b"".join(tlv(0x31, rdn) for rdn in rdns))
 
 
-def test_names_of_certificates(command: list[str | Path]) -> None:
+def test_names_of_certificates(command: list[str]) -> None:
     random = Random(2)
     names = [name for name in (some_name(random) for _ in range(6000)) if "\n" not in name_of(name)]
     theirs = ask(command, [["name", name.hex()] for name in names])
@@ -187,7 +161,7 @@ def mapped(rules: str, subject: str) -> str:
         return "refused"
 
 
-def test_mapping_rules(command: list[str | Path]) -> None:
+def test_mapping_rules(command: list[str]) -> None:
     """But for rules that fail only for the names that they match: those are refused from the beginning here."""
     random = Random(3)
     asked = [(some_rules(random), random.choice(SUBJECTS)) for _ in range(8000)]

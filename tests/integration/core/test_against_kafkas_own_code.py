@@ -6,20 +6,18 @@ release's jars.  Needs a JDK (its compiler) and the jars; where one is missing t
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from aiocontroller.cluster.java import JavaMissingError, find_java
-from aiocontroller.cluster.real_kafka import KafkaMissingError, kafka_jars, kafka_missing
 from aiocontroller.core.election import Strategy, UncleanPolicy
 from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment
 from aiocontroller.core.partition_state_machine import plan_elections
 from aiocontroller.core.replica_placement import PlacementError, assign_replicas_to_brokers
 from tests.builders import ctx, leadership, table
+from tests.java import answers, java_program
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]  # the jars may have to be fetched first
 
@@ -30,41 +28,8 @@ Brokers = list[tuple[int, str | None]]
 
 
 @pytest.fixture(scope="module")
-def java() -> Path:
-    try:
-        java = find_java()
-    except JavaMissingError as error:
-        pytest.skip(str(error))
-    modules = subprocess.run([java, "--list-modules"], capture_output=True, text=True, timeout=30, check=False).stdout
-    if "jdk.compiler@" not in modules:
-        pytest.skip(f"{java} has no compiler: a JDK is needed to ask Kafka's own classes")
-    return java
-
-
-@pytest.fixture(scope="module")
-def jars() -> Path:
-    missing = kafka_missing()
-    if missing:
-        pytest.skip(missing)
-    try:
-        return kafka_jars()
-    except KafkaMissingError as error:
-        pytest.skip(str(error))
-
-
-def ask(java: Path, jars: Path, questions: list[str]) -> list[str]:
-    source = Path(__file__).with_name("KafkasOwn.java")
-    asked = subprocess.run(
-        [java, "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*", source],
-        input="".join(f"{q}\n" for q in questions),
-        capture_output=True,
-        text=True,
-        timeout=55,
-        check=False,
-    )
-    answers = asked.stdout.splitlines()
-    assert len(answers) == len(questions), asked.stderr[-2000:]
-    return answers
+def command() -> list[str]:
+    return java_program(Path(__file__).with_name("KafkasOwn.java"))
 
 
 def shown(ids: Iterable[int]) -> str:
@@ -134,20 +99,20 @@ def placed(brokers: Brokers, partitions: int, replication_factor: int, start_ind
     return " ".join(f"{partition}:{shown(replicas)}" for partition, replicas in assignment.items())
 
 
-def test_replica_placement(java: Path, jars: Path) -> None:
+def test_replica_placement(command: list[str]) -> None:
     random = Random(1)
     topics = [a_topic(random) for _ in range(CASES)]
     questions = [
         f"place {partitions} {factor} {start} {first} " + " ".join(f"{i}:{rack or '-'}" for i, rack in brokers)
         for brokers, partitions, factor, start, first in topics
     ]
-    assert [placed(*topic) for topic in topics] == ask(java, jars, questions)
+    assert [placed(*topic) for topic in topics] == answers(command, questions)
 
 
 # -- elections ---------------------------------------------------------------------------------------------------------
 
 
-def test_elections(java: Path, jars: Path) -> None:
+def test_elections(command: list[str]) -> None:
     random, questions, ours = Random(2), [], []
     for _ in range(CASES):
         assignment = an_assignment(random)
@@ -172,24 +137,24 @@ def test_elections(java: Path, jars: Path) -> None:
                 f"{now.leader} {now.leader_epoch} {shown(now.isr)} {now.recovery_state} {now.partition_epoch} "
                 f"{shown(recipients)}"
             )
-    assert ours == ask(java, jars, questions)
+    assert ours == answers(command, questions)
     assert 1000 < sum(answer != "none" for answer in ours) < CASES
 
 
 # -- assignments -------------------------------------------------------------------------------------------------------
 
 
-def test_reassign_to(java: Path, jars: Path) -> None:
+def test_reassign_to(command: list[str]) -> None:
     random, questions, ours = Random(3), [], []
     for _ in range(CASES):
         before, target = an_assignment(random), some(random, IDS, 1)
         questions.append(f"reassign {parts(before)} {shown(target)}")
         after = before.reassign_to(target)
         ours.append(parts(after))
-    assert ours == ask(java, jars, questions)
+    assert ours == answers(command, questions)
 
 
-def test_preferred_replica_imbalance(java: Path, jars: Path) -> None:
+def test_preferred_replica_imbalance(command: list[str]) -> None:
     """But where the first replica is being added and leads already: Kafka counts that as imbalanced, we do not."""
     random, questions, ours = Random(4), [], []
     for _ in range(CASES):
@@ -201,4 +166,4 @@ def test_preferred_replica_imbalance(java: Path, jars: Path) -> None:
         made = table({"t": [assignment]})
         made.set_leadership(0, known)
         ours.append(str(made.preferred_replica_imbalance))
-    assert ours == ask(java, jars, questions)
+    assert ours == answers(command, questions)
