@@ -4,9 +4,9 @@ Sources, the later wins: defaults (Kafka's own where the property is Kafka's), a
 (``AIOCONTROLLER_ZOOKEEPER_CONNECT`` for ``zookeeper.connect``, ``AIOCONTROLLER_HTTP_PORT`` for
 ``aiocontroller.http.port``), overrides from the command line.
 
-A bad value is an error that names property, value and what was expected; all of them are reported at once.  A property
-that Kafka knows and we do not use is passed over with one warning for all; one that nobody knows gets a warning of its
-own, with the name that was probably meant; an unknown one of our own prefix is an error, because it can only be a slip.
+A bad value is an error that names property, value and what was expected; all errors are reported at once.  Kafka's
+properties that we do not use are ignored with one warning for all; an unknown property gets its own warning, with the
+name that was probably meant; an unknown one with our prefix is an error, because it must be a typing error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import msgspec
 from aiocontroller.authorizer.principals import parse_principals
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import Endpoint
-from aiocontroller.kafka_property_names import KAFKA_PROPERTIES, is_kafkas
+from aiocontroller.kafka_property_names import KAFKA_PROPERTIES, TOPIC_DEFAULTS, is_kafkas
+from aiocontroller.net.ports import DEBUG_VARIABLE
 from aiocontroller.properties_file import Setting, read_properties
 from aiocontroller.property_values import (
     SECURITY_PROTOCOLS,
@@ -56,52 +57,58 @@ class ConfigError(BadInputError):
 
 
 Detection = Literal["off", "refused", "full"]
-"""``refused``: the connection ended and nobody listens any more; ``full``: also silence."""
+"""``refused``: the connection ended and new ones are refused; ``full``: also silence."""
 
 
 class Config(msgspec.Struct, frozen=True):
     """Each field is the property with underscores for dots; units are those of Kafka's names."""
 
     zookeeper_connect: str = "127.0.0.1:2181"
+    """The ensemble, with a chroot if the cluster has one."""
     zookeeper_session_timeout_ms: int = 18_000
+    """How long the session, and with it the role, outlives this process or its connection."""
     zookeeper_connection_timeout_ms: int | None = None
     """How long to wait for ZooKeeper at start; None: as long as it takes."""
     zookeeper_set_acl: bool = False
-    """New znodes belong to who makes them; see ``zookeeper.acls``."""
+    """New znodes belong to their creator; see ``zookeeper.acls``."""
     zookeeper_ssl_client_enable: bool = False
+    """TLS to ZooKeeper."""
     zookeeper_ssl_keystore_location: str | None = None
     """PEM: our certificate, its chain and its key, for servers that want one."""
     zookeeper_ssl_keystore_password: Secret | None = None
-    """Of the key, where it is encrypted."""
+    """The password of an encrypted key."""
     zookeeper_ssl_keystore_type: str | None = None
     zookeeper_ssl_truststore_location: str | None = None
-    """PEM: whom to trust; None: what the system trusts."""
+    """PEM: trusted certificates; None: those that the system trusts."""
     zookeeper_ssl_truststore_password: Secret | None = None
-    """PEM certificates have none; taken so that it need not be removed, and not used."""
+    """Accepted so that it need not be removed, and ignored: PEM certificates have no password."""
     zookeeper_ssl_truststore_type: str | None = None
     zookeeper_ssl_endpoint_identification_algorithm: str = "HTTPS"
-    """``HTTPS``: the server's certificate names the host that was asked for; empty: that is not checked."""
+    """``HTTPS``: the server's certificate must name its host; empty: no check."""
     zookeeper_ssl_protocol: str = "TLSv1.2"
     zookeeper_ssl_enabled_protocols: tuple[str, ...] | None = None
     """None: ``zookeeper.ssl.protocol`` and newer."""
     zookeeper_ssl_crl_enable: bool = False
     zookeeper_ssl_ocsp_enable: bool = False
     aiocontroller_zookeeper_sasl_username: str | None = None
-    """For SASL DIGEST-MD5, what a broker's JAAS file names for ``Client``."""
+    """For SASL DIGEST-MD5, as in section ``Client`` of a broker's JAAS file."""
     aiocontroller_zookeeper_sasl_password: Secret | None = None
+    """For SASL DIGEST-MD5: the password that belongs to ``aiocontroller.zookeeper.sasl.username``."""
     aiocontroller_zookeeper_digest_username: str | None = None
     """For ZooKeeper's scheme ``digest``."""
     aiocontroller_zookeeper_digest_password: Secret | None = None
+    """The password that belongs to ``aiocontroller.zookeeper.digest.username``."""
     listeners: tuple[Endpoint, ...] = (Endpoint("PLAINTEXT", "127.0.0.1", 0),)
-    """Where brokers and clients reach this controller; port 0 takes a free one."""
+    """Where brokers and clients connect to this controller; port 0 takes a free one."""
     advertised_listeners: tuple[Endpoint, ...] | None = None
-    """What brokers are told; None: ``listeners``, with the port that was really taken."""
+    """The addresses announced to brokers; None: ``listeners``, with the actual port."""
     listener_security_protocol_map: Mapping[str, str] = {}
     """Protocol by listener name; a listener that is not in it, and named as no protocol is, is PLAINTEXT."""
     security_inter_broker_protocol: str | None = None
     """The inter-broker listener by its protocol; ``inter.broker.listener.name`` says the same by its name."""
     inter_broker_listener_name: str = "PLAINTEXT"
     control_plane_listener_name: str | None = None
+    """The listener on which the controller reaches brokers, where they have one for it."""
     ssl_keystore_location: str | None = None
     """PEM: our certificate, its chain and its key; see ``security``."""
     ssl_keystore_type: str = "PEM"
@@ -116,9 +123,9 @@ class Config(msgspec.Struct, frozen=True):
     authorizer_class_name: str | None = None
     """That brokers have an authorizer; see ``security.authorizer_of``."""
     authorizer_zookeeper_url: str | None = None
-    """Where the ACLs are, if not in the brokers' ZooKeeper."""
+    """The ZooKeeper with the ACLs, if not the brokers'."""
     super_users: tuple[str, ...] = ()
-    """``Type:name`` each; may do everything."""
+    """``Type:name`` each; allowed everything."""
     allow_everyone_if_no_acl_found: bool = False
     ssl_principal_mapping_rules: str = "DEFAULT"
     principal_builder_class: str | None = None
@@ -128,28 +135,32 @@ class Config(msgspec.Struct, frozen=True):
     """A request's size; what is answered here may be less (``server.request_sizes``)."""
     socket_listen_backlog_size: int = 50
     max_connections: int = MAX_INT
-    """Of brokers and clients; at most what the operating system's limit of descriptors leaves."""
+    """Connections of brokers and clients; also limited by the operating system's descriptors."""
     max_connections_per_ip: int = MAX_INT
     max_connections_per_ip_overrides: Mapping[str, int] = {}
+    """By IP address or host name."""
     connections_max_idle_ms: int = 600_000
+    connections_max_reauth_ms: int = 0
+    """How long a SASL login lasts (KIP-368); for ever unless positive."""
     connection_failed_authentication_delay_ms: int = 100
     sasl_server_max_receive_size: int = 512 * 1024
     """A request's size before its sender has logged in."""
     queued_max_request_bytes: int = -1
-    """Of all requests that are being received or answered; -1 is no limit in Kafka, and 256 MiB here."""
+    """Total size of requests being received or answered; -1 is no limit in Kafka, and 256 MiB here."""
     aiocontroller_queued_max_response_bytes: int = 256 * 1024 * 1024
-    """Of all answers that are not read."""
+    """Total size of answers that clients have not read."""
     aiocontroller_queued_max_client_requests: int = 4
-    """In the event queue; see ``server.admission``."""
+    """Requests in the event queue; see ``server.admission``."""
     aiocontroller_login_timeout_ms: int = 10_000
     """For TLS handshake and login together."""
     aiocontroller_login_max_bytes: int = 16 * 1024 * 1024
-    """Of all requests before their senders have logged in."""
+    """Total size of requests from clients that have not logged in."""
     aiocontroller_request_receive_timeout_ms: int = 30_000
     """From a request's first byte to its last."""
     aiocontroller_response_send_timeout_ms: int = 30_000
     """How long answers may wait to be read."""
     inter_broker_protocol_version: str = "3.9"
+    """The protocol that all brokers can read."""
     controller_socket_timeout_ms: int = 30_000
     request_timeout_ms: int = 30_000
     socket_connection_setup_timeout_ms: int = 10_000
@@ -158,6 +169,23 @@ class Config(msgspec.Struct, frozen=True):
     leader_imbalance_check_interval_seconds: int = 300
     unclean_leader_election_enable: bool = False
     delete_topic_enable: bool = True
+    controller_quota_window_num: int = 11
+    """With ``controller.quota.window.size.seconds``: how many seconds' worth a client may save up of its
+    ``controller_mutation_rate``."""
+    controller_quota_window_size_seconds: int = 1
+    auto_create_topics_enable: bool = True
+    num_partitions: int = 1
+    default_replication_factor: int = 1
+    offsets_topic_num_partitions: int = 50
+    offsets_topic_replication_factor: int = 3
+    offsets_topic_segment_bytes: int = 100 * 1024 * 1024
+    transaction_state_log_num_partitions: int = 50
+    transaction_state_log_replication_factor: int = 3
+    transaction_state_log_segment_bytes: int = 100 * 1024 * 1024
+    transaction_state_log_min_isr: int = 2
+    create_topic_policy_class_name: str | None = None
+    """The brokers'; see ``controller.cluster_settings``: no Java class runs here."""
+    alter_config_policy_class_name: str | None = None
     delegation_token_secret_key: Secret | None = None
     """The brokers' own, with which the secrets of delegation tokens are made; None: no tokens are made here."""
     delegation_token_master_key: Secret | None = None
@@ -166,29 +194,53 @@ class Config(msgspec.Struct, frozen=True):
     delegation_token_expiry_time_ms: int = 86_400_000
     delegation_token_expiry_check_interval_ms: int = 3_600_000
     aiocontroller_id: int = DEFAULT_CONTROLLER_ID
+    """The id under which this process holds ``/controller``; no broker may have it."""
+    aiocontroller_keep_ours: tuple[str, ...] = ()
+    """Settings whose values here apply even if the brokers' differ; ``all`` for every one."""
+    given: Mapping[str, str] = {}
+    """The text of each Kafka property that was set and is used here; no secrets."""
     aiocontroller_http_host: str = "127.0.0.1"
+    """The address of the HTTP server for metrics, health and commands."""
     aiocontroller_http_port: int = 0
+    """Its port; 0 takes a free one."""
     aiocontroller_http_max_connections: int = 64
+    """HTTP connections at once; one more takes the place of the one that has been idle longest."""
     aiocontroller_http_max_request_bytes: int = 1024 * 1024
     """A command's body."""
     aiocontroller_http_timeout_ms: int = 10_000
     """For each of a request's header, its body and the reading of its answer, and how long a connection may idle."""
     aiocontroller_journal_dir: str | None = None
+    """The folder for the journal's files (docs/journal.md); ``run --data`` sets it."""
     aiocontroller_takeover_policy: Literal["wait", "takeover", "observe"] = "wait"
+    """What to do while a broker is the controller: ``wait`` for a vacancy, ``takeover`` at once, or ``observe`` and
+    never stand."""
     aiocontroller_release_linger_ms: int = 30_000
-    """How long a process that ends after a release goes on to answer clients that have not heard of it."""
+    """How long a process that ends after a release still answers clients that do not know of it yet."""
+    aiocontroller_audit_interval_ms: int = 600_000
+    """Interval of comparisons of memory with ZooKeeper; 0: only after writes by others."""
+    aiocontroller_audit_partitions_per_second: int = 4_000
+    """At most so many partitions are compared with ZooKeeper each second."""
     aiocontroller_early_broker_detection: Detection = "off"
-    """Whether brokers that seem to be dead lose their leaders before their session ends (docs/early-detection.md)."""
+    """Whether brokers that seem dead lose their leaders before their session ends (docs/early-detection.md)."""
     aiocontroller_early_controller_detection: Detection = "off"
-    """Whether a controller that stands by takes over as soon as the one in office seems to be dead."""
+    """Whether a standby controller takes over as soon as the active one seems dead."""
     aiocontroller_early_detection_heartbeat_interval_ms: int = 200
+    """How often each peer is asked."""
     aiocontroller_early_detection_silence_ms: int = 1_500
+    """In mode ``full``, a peer that has not answered for so long is suspected."""
     aiocontroller_early_detection_trust_ms: int = 1_000
-    """How long a suspect answers before it is taken back; doubled for each false alarm before."""
+    """How long a suspect must answer to be trusted again; doubled for each earlier false alarm."""
     aiocontroller_early_detection_max_suspected_percentage: int = 34
+    """When more of the brokers than this seem to be dead at once, none is suspected: the fault is probably ours."""
     aiocontroller_early_detection_max_alarms_per_minute: int = 10
+    """Further suspicions wait until the minute is over."""
     aiocontroller_early_fast_bounce_ms: int = 0
-    """How long a dead broker's listener refuses before its registration is removed; 0: it is left to ZooKeeper."""
+    """How long a dead broker's listener must refuse before its registration is removed; 0: ZooKeeper removes it."""
+
+    @property
+    def protocol(self) -> tuple[int, int, int]:
+        """``inter.broker.protocol.version`` as (major, minor, IV)."""
+        return parse_protocol_version(self.inter_broker_protocol_version)
 
     @property
     def topic_ids_supported(self) -> bool:
@@ -221,10 +273,10 @@ class Config(msgspec.Struct, frozen=True):
         return getattr(self, key.replace(".", "_")) if overridden is None else overridden
 
     def _protocol_at_least(self, major: int, minor: int, iv: int) -> bool:
-        return parse_protocol_version(self.inter_broker_protocol_version) >= (major, minor, iv)
+        return self.protocol >= (major, minor, iv)
 
 
-# ---- what a value may be: a parser raises ValueError, ``expected`` says what would have been right
+# ---- kinds of values: a parser raises ValueError, ``expected`` describes valid values
 
 
 class Kind(NamedTuple):
@@ -258,6 +310,7 @@ _SECRET = Kind("a password", lambda text: Secret(parse_text(text)))
 _UNCHECKED = Kind("false: revocation is not checked here", lambda text: {"false": False}[text.lower()])
 _BOOL = Kind("true or false", parse_bool)
 _TEXT = Kind("a name", parse_text)
+_CLASS = Kind("a class, or nothing", lambda text: text or None)
 _LISTENER = Kind("a listener's name", lambda text: parse_text(text).upper())
 _LISTENERS = Kind("NAME://host:port, separated by commas, each name once", parse_listeners)
 _TIMEOUT_MS = _whole(1, unit="milliseconds")
@@ -304,18 +357,19 @@ PROPERTIES: dict[str, Kind] = {
     "sasl.enabled.mechanisms": Kind("mechanisms, separated by commas", parse_names(",")),
     "sasl.mechanism.inter.broker.protocol": _TEXT,
     "sasl.jaas.config": _SECRET,
-    "authorizer.class.name": Kind("a class, or nothing", lambda text: text or None),
+    "authorizer.class.name": _CLASS,
     "authorizer.zookeeper.url": _TEXT,
     "allow.everyone.if.no.acl.found": _BOOL,
     "ssl.principal.mapping.rules": Kind("rules, separated by commas", lambda text: text),
-    "principal.builder.class": Kind("a class, or nothing", lambda text: text or None),
+    "principal.builder.class": _CLASS,
     "super.users": Kind("Type:name (User:alice), separated by semicolons", parse_principals),
     "socket.request.max.bytes": _MAX_BYTES,
     "socket.listen.backlog.size": _whole(1),
     "max.connections": _whole(0),
     "max.connections.per.ip": _whole(0),
-    "max.connections.per.ip.overrides": Kind("IP address:number, separated by commas", parse_counts),
+    "max.connections.per.ip.overrides": Kind("host:number, separated by commas", parse_counts),
     "connections.max.idle.ms": _TIMEOUT_MS,
+    "connections.max.reauth.ms": _whole(-(2**63), 2**63 - 1, unit="milliseconds"),
     "connection.failed.authentication.delay.ms": _whole(0, unit="milliseconds"),
     "sasl.server.max.receive.size": _MAX_BYTES,
     "queued.max.request.bytes": Kind("a whole number of bytes, or -1", _whole(-1).parse),
@@ -332,14 +386,29 @@ PROPERTIES: dict[str, Kind] = {
     "auto.leader.rebalance.enable": _BOOL,
     "leader.imbalance.per.broker.percentage": _whole(0),
     "leader.imbalance.check.interval.seconds": _whole(1, unit="seconds"),
+    "controller.quota.window.num": _whole(1),
+    "controller.quota.window.size.seconds": _whole(1, unit="seconds"),
     "unclean.leader.election.enable": _BOOL,
     "delete.topic.enable": _BOOL,
+    "auto.create.topics.enable": _BOOL,
+    "num.partitions": _whole(1),
+    "default.replication.factor": _whole(1, 2**15 - 1),
+    "offsets.topic.num.partitions": _whole(1),
+    "offsets.topic.replication.factor": _whole(1, 2**15 - 1),
+    "offsets.topic.segment.bytes": _whole(1, unit="bytes"),
+    "transaction.state.log.num.partitions": _whole(1),
+    "transaction.state.log.replication.factor": _whole(1, 2**15 - 1),
+    "transaction.state.log.segment.bytes": _whole(1, unit="bytes"),
+    "transaction.state.log.min.isr": _whole(1),
+    "create.topic.policy.class.name": _CLASS,
+    "alter.config.policy.class.name": _CLASS,
     "delegation.token.secret.key": _SECRET,
     "delegation.token.master.key": _SECRET,
     "delegation.token.max.lifetime.ms": _TIMEOUT_MS,
     "delegation.token.expiry.time.ms": _TIMEOUT_MS,
     "delegation.token.expiry.check.interval.ms": _TIMEOUT_MS,
     "aiocontroller.id": _CONTROLLER_ID,
+    "aiocontroller.keep.ours": Kind("names of settings, separated by commas, or all", parse_names(",")),
     "aiocontroller.http.host": _TEXT,
     "aiocontroller.http.port": _whole(0, 65535),
     "aiocontroller.http.max.connections": _whole(1),
@@ -348,6 +417,8 @@ PROPERTIES: dict[str, Kind] = {
     "aiocontroller.journal.dir": _TEXT,
     "aiocontroller.release.linger.ms": _whole(0, unit="milliseconds"),
     "aiocontroller.takeover.policy": _one_of("wait", "takeover", "observe"),
+    "aiocontroller.audit.interval.ms": _whole(0, unit="milliseconds"),
+    "aiocontroller.audit.partitions.per.second": _whole(1),
     "aiocontroller.early.broker.detection": _one_of("off", "refused", "full"),
     "aiocontroller.early.controller.detection": _one_of("off", "refused", "full"),
     "aiocontroller.early.detection.heartbeat.interval.ms": _TIMEOUT_MS,
@@ -358,12 +429,16 @@ PROPERTIES: dict[str, Kind] = {
     "aiocontroller.early.fast.bounce.ms": _whole(0, unit="milliseconds"),
 }
 
-_OF_LISTENERS = {key: kind for key, kind in PROPERTIES.items() if key.startswith("ssl.")} | {
-    "sasl.enabled.mechanisms": PROPERTIES["sasl.enabled.mechanisms"],
-    "principal.builder.class": PROPERTIES["principal.builder.class"],
-    **{f"{mechanism}sasl.jaas.config": _SECRET for mechanism in ("", "plain.", "scram-sha-256.", "scram-sha-512.")},
+_OF_LISTENERS = {
+    key: kind
+    for key, kind in PROPERTIES.items()
+    if key.startswith("ssl.") or key in ("sasl.enabled.mechanisms", "principal.builder.class", "max.connections")
+} | {
+    f"{mechanism}{key}": PROPERTIES[key]
+    for mechanism in ("", "plain.", "scram-sha-256.", "scram-sha-512.")
+    for key in ("sasl.jaas.config", "connections.max.reauth.ms")
 }
-"""What may stand behind ``listener.name.<listener>.``."""
+"""Properties that may follow ``listener.name.<listener>.``."""
 
 
 def load_config(
@@ -378,6 +453,7 @@ def load_config(
     settings += environment
     settings += [Setting(key, value, "the command line") for key, value in (overrides or {}).items()]
     fields: dict[str, Any] = {}
+    given: dict[str, str] = {}
     errors: dict[str, str] = {}
     unused: list[str] = []
     overrides_: dict[tuple[str, str], Any] = {}
@@ -387,6 +463,8 @@ def load_config(
         if kind is None:
             if key.startswith(OWN_PREFIX):
                 errors[key] = f"{key} ({source}): no such property{_did_you_mean(key, PROPERTIES)}"
+            elif key in TOPIC_DEFAULTS:
+                given[key] = value.strip()
             elif is_kafkas(key if listener is None else _without_mechanism(property_)):
                 unused.append(key)
             else:
@@ -399,6 +477,8 @@ def load_config(
             parsed = kind.parse(value.strip())
             if listener is None:
                 fields[key.replace(".", "_")] = parsed
+                if not isinstance(parsed, Secret) and not key.startswith(OWN_PREFIX):
+                    given[key] = value.strip()
             else:
                 overrides_[listener, property_] = parsed
         except (ValueError, KeyError):
@@ -409,7 +489,7 @@ def load_config(
         raise ConfigError("\n".join(errors.values()))
     if unused:
         warnings.append(f"properties that Kafka knows and aiocontroller does not use: {_listed(unused)}")
-    return _with_protocols(Config(**fields, listener_overrides=overrides_)), warnings
+    return _with_protocols(Config(**fields, listener_overrides=overrides_, given=given)), warnings
 
 
 def _of_listener(key: str) -> tuple[str | None, str]:
@@ -445,7 +525,7 @@ def _with_protocols(config: Config) -> Config:
 
 
 def _contradictions(fields: Mapping[str, Any], errors: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What is wrong between properties, by the one to be changed; properties that are wrong by themselves are left."""
+    """Contradictions between properties, by the property to change; skips those that are invalid themselves."""
 
     def given(key: str) -> bool:
         return bool(fields.get(key.replace(".", "_"))) or key in errors
@@ -490,7 +570,7 @@ def environment_name(key: str) -> str:
 def _from_environment(environ: Mapping[str, str]) -> tuple[list[Setting], list[str]]:
     by_name = {environment_name(key): key for key in PROPERTIES}
     prefix = environment_name(OWN_PREFIX)
-    ours = sorted(name for name in environ if name.startswith(prefix))
+    ours = sorted(name for name in environ if name.startswith(prefix) and name != DEBUG_VARIABLE)
     found = [Setting(by_name[name], environ[name], f"environment variable {name}") for name in ours if name in by_name]
     endings = [name.removeprefix(prefix) for name in by_name]
     return found, [
@@ -502,7 +582,7 @@ def _from_environment(environ: Mapping[str, str]) -> tuple[list[Setting], list[s
 
 
 def _did_you_mean(name: str, known: Iterable[str], before: str = "") -> str:
-    """The nearest of them, where one is near; of two that are as near as each other, the same one each time."""
+    """The nearest known name, if one is near; of two equally near names, always the same one."""
     close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.75)
     return f"; did you mean {before}{close[0]}?" if close else ""
 

@@ -1,7 +1,7 @@
-"""A folder that one process at a time writes to: made for its owner only, locked for as long as the process runs.
+"""A folder that one process at a time writes to: private to its owner, locked while the process runs.
 
-The lock, not the files that a process leaves, is the truth: the system drops it with the process, however that ends.
-The lock file names the process, so that others can say who it is, and whether a file that names it is left over.
+Only the lock counts, not files left by a process: the system releases it when the process ends, in any way.  The lock
+file names the process, so that others can report it and recognise leftover files.
 """
 
 from __future__ import annotations
@@ -24,17 +24,19 @@ class FolderUnusableError(AioControllerError):
 
 
 def make_private_folder(folder: Path) -> None:
-    """With its parents, where they are missing; what is there stays as it is.  OSError."""
+    """Create the folder and missing parents; existing ones stay unchanged.  Raises OSError."""
     for each in reversed([each for each in folder.parents if not each.exists()]):
         each.mkdir(mode=0o700, exist_ok=True)
     folder.mkdir(mode=0o700, exist_ok=True)
 
 
 class FolderLock:
-    """Held by the process that has the folder."""
+    """The lock of the process that has the folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, named_by: str = "--data") -> None:
+        """``named_by``: the option that errors tell people to change."""
         self._folder = folder
+        self._named_by = named_by
         self._file: int | None = None
 
     @property
@@ -42,9 +44,9 @@ class FolderLock:
         return self._file is not None
 
     def acquire(self) -> None:
-        """Make the folder if need be, and lock it; FolderInUseError when another process has it.
+        """Create the folder if necessary, and lock it; raises FolderInUseError if another process has it.
 
-        FolderUnusableError when the system refuses.  Nothing happens when it is held.
+        Raises FolderUnusableError if the system refuses.  Does nothing if already held.
         """
         if self._file is not None:
             return
@@ -55,7 +57,7 @@ class FolderLock:
             os.write(self._file, f"{os.getpid()}\n".encode())
         except OSError as error:
             raise FolderUnusableError(
-                f"the folder {self._folder} cannot be used: {error.strerror}; name another by --data"
+                f"the folder {self._folder} cannot be used: {error.strerror}; name another by {self._named_by}"
             ) from error
 
     def _locked(self) -> int:
@@ -69,14 +71,14 @@ class FolderLock:
                 os.close(descriptor)
                 raise FolderInUseError(
                     f"process {holder or 'unknown'} has the folder {self._folder} already: "
-                    "stop it, or give another folder by --data"
+                    f"stop it, or give another folder by {self._named_by}"
                 ) from None
             if os.fstat(descriptor).st_nlink:
                 return descriptor
-            os.close(descriptor)  # its holder took the file away after we had opened it
+            os.close(descriptor)  # its holder removed the file after we had opened it
 
     def release(self) -> None:
-        """Drop the lock and take its file away; nothing happens when it is not held."""
+        """Release the lock and remove its file; does nothing if not held."""
         if self._file is not None:
             (self._folder / LOCK_FILE).unlink(missing_ok=True)
             os.close(self._file)
@@ -99,6 +101,6 @@ def holder_of(folder: Path) -> int | None:
 
 
 def _named(descriptor: int) -> int | None:
-    """What the holder wrote; None in the instant before it does."""
+    """The process id in the file; None just before the holder writes it."""
     text = os.pread(descriptor, 32, 0).strip()
     return int(text) if text.isdigit() else None

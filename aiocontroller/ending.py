@@ -1,10 +1,10 @@
 """The end of a long-running process: on a signal, within a bound, whatever hangs.
 
- 1. SIGTERM, SIGINT and SIGHUP (a terminal was closed) are blocked everywhere and taken by a thread of their own:
-    neither a loop that is busy nor a main thread that hangs in the system keeps the process from hearing them.
+ 1. SIGTERM, SIGINT and SIGHUP (a terminal was closed) are blocked everywhere and handled by a thread of their own:
+    neither a busy loop nor a main thread that hangs in the system can delay them.
  2. The first one asks for an orderly end, which has its own bounds.
- 3. When that takes too long, the thread ends the process itself: it says what was still going on, saves what can be
-    saved, and exits with 1.
+ 3. If that takes too long, the thread ends the process itself: it logs the work in progress, saves what it can, and
+    exits with 1.
  4. A second signal ends the process at once, with 128 + its number, as a shell names it.  The same signal within
     ``TWICE_S`` counts once: ``timeout`` sends it to the process and to its group, and a shell may pass it on.
 
@@ -41,7 +41,7 @@ class Ending:
 
     def __init__(self, signals: Sequence[signal.Signals] = SIGNALS) -> None:
         self.flush: Callable[[], object] = lambda: None
-        """Writes out what was printed and logged, as far as that can be done in a moment."""
+        """Flushes printed and logged text, for a short time at most."""
         self._signals = tuple(number for number in signals if not _hung_up_by_design(number))
         self._asked_s: float | None = None
         self._orderly: tuple[asyncio.AbstractEventLoop, Callable[[], object]] | None = None
@@ -51,15 +51,15 @@ class Ending:
         self._at_exit: list[Callable[[], object]] = []
 
     def listen(self) -> None:
-        """To be called by the main thread before there are others: they inherit which signals it does not take."""
+        """Call from the main thread before starting others: they inherit its blocked signals."""
         listener = threading.Thread(target=self._listen, name="signals", daemon=True)
 
         def forward(number: int, _: object) -> None:
-            """From a thread that some library has let take signals."""
+            """Forward a signal from a library's thread that does not block it."""
             signal.pthread_kill(listener.ident or 0, number)
 
         for number in self._signals:
-            signal.signal(number, forward)  # one that a parent ignores could not be waited for
+            signal.signal(number, forward)  # a signal that the parent process ignores could not be waited for
         signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
         listener.start()
 
@@ -79,7 +79,7 @@ class Ending:
         self._orderly = (asyncio.get_running_loop(), ask)
 
     def at_exit(self, action: Callable[[], object]) -> None:
-        """Done at an orderly end, the last one first."""
+        """Run the action at an orderly end, the last one first."""
         self._at_exit.append(action)
 
     def finish(self, code: int) -> NoReturn:
@@ -119,10 +119,10 @@ class Ending:
         self._exit(1)
 
     def _what(self) -> str:
-        """What is going on, and which line the main thread is at."""
+        """The work in progress, and the main thread's current line."""
         try:
             doing = self._doing()
-        except Exception as error:  # asked in the middle of anything
+        except Exception as error:  # may run in the middle of anything
             doing = repr(error)
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
         at = f" (at {Path(frame.f_code.co_filename).name}:{frame.f_lineno})" if frame is not None else ""

@@ -1,6 +1,6 @@
-"""The names of the properties of Kafka's brokers: what may stand in a ``server.properties`` that is handed over.
+"""The names of Kafka brokers' properties, which may occur in a ``server.properties``.
 
-Facts, as ``KafkaConfig.configDef().names()`` of Kafka 3.9.1 gives them, and what is read beside it.
+Taken from ``KafkaConfig.configDef().names()`` of Kafka 3.9.1, with the names that are read elsewhere.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ _READ_ELSEWHERE = """
     kafka.csv.metrics.dir kafka.csv.metrics.reporter.enabled kafka.metrics.polling.interval.secs
     kafka.metrics.reporters super.users
 """
-"""By AclAuthorizer and by the reporters of Kafka's own metrics."""
+"""Read by AclAuthorizer and by the reporters of Kafka's own metrics."""
 
 _OF_EARLIER_RELEASES = """
     advertised.host.name advertised.port host.name log.message.format.version port quota.consumer.default
@@ -124,13 +124,29 @@ _OF_EARLIER_RELEASES = """
 """Of 2.8, the oldest release that is supported, and gone since."""
 
 _PREFIXES = ("metrics.context.", "rlmm.config.", "rsm.config.")
-"""What stands behind these is for plug-ins."""
+"""Prefixes of plug-ins' properties."""
 
 BROKER_PROPERTIES = frozenset(_OF_3_9.split())
-"""What a broker of 3.9 can be given."""
+"""The properties of a 3.9 broker."""
 KAFKA_PROPERTIES = frozenset(f"{_OF_3_9} {_READ_ELSEWHERE} {_OF_EARLIER_RELEASES}".split())
 
 
+TOPIC_DEFAULTS = frozenset(
+    """
+    compression.gzip.level compression.lz4.level compression.type compression.zstd.level
+    log.cleaner.delete.retention.ms log.cleaner.max.compaction.lag.ms log.cleaner.min.cleanable.ratio
+    log.cleaner.min.compaction.lag.ms log.cleanup.policy log.flush.interval.messages log.flush.interval.ms
+    log.flush.scheduler.interval.ms log.index.interval.bytes log.index.size.max.bytes log.local.retention.bytes
+    log.local.retention.ms log.message.downconversion.enable log.message.format.version
+    log.message.timestamp.after.max.ms log.message.timestamp.before.max.ms log.message.timestamp.difference.max.ms
+    log.message.timestamp.type log.preallocate log.retention.bytes log.retention.hours log.retention.minutes
+    log.retention.ms log.roll.hours log.roll.jitter.hours log.roll.jitter.ms log.roll.ms log.segment.bytes
+    log.segment.delete.delay.ms message.max.bytes min.insync.replicas unclean.leader.election.enable
+    """.split()
+)
+"""The brokers' settings that provide topics' defaults."""
+
+
 def is_kafkas(name: str) -> bool:
-    """Of a property without ``listener.name.…`` before it."""
+    """Whether it is a Kafka property; without the prefix ``listener.name.…``."""
     return name in KAFKA_PROPERTIES or name.startswith(_PREFIXES)

@@ -1,4 +1,4 @@
-"""Metrics under the names that Kafka's operators already have on their dashboards.
+"""Metrics under the names that Kafka operators already use on their dashboards.
 
 A metric is registered as Kafka registers its MBean (group, type, name, tags: ``kafka.controller``, ``KafkaController``,
 ``ActiveControllerCount``) and rendered as the Prometheus JMX exporter renders that MBean with its published example
@@ -14,7 +14,7 @@ rules for Kafka (``kafka-2_0_0.yml``, lower-cased):
 exact over the latest 1024 observations (Kafka's are sampled over about the last five minutes); count and sum are over
 the life of the metric.
 
-Observing costs a tenth of a microsecond; sorting happens when somebody asks.  One thread: the loop's.
+Observing costs a tenth of a microsecond; sorting happens on demand.  All use is in the loop's thread.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
+
+from aiocontroller.metric_meanings import MEANINGS
 
 log = logging.getLogger("aiocontroller.metrics")
 
@@ -64,7 +66,7 @@ class Meter(Counter):
 
 
 class Gauge:
-    """A value that is set, or a function that is asked when somebody looks."""
+    """A value that is set, or a function that is called on each read."""
 
     prometheus_type = "gauge"
 
@@ -101,7 +103,7 @@ class Histogram:
         self._latest.append(value)
 
     def quantiles(self, *wanted: float) -> list[float]:
-        """By the nearest rank over the latest observations; 0.0 where there are none, as Kafka has it."""
+        """By the nearest rank over the latest observations; 0.0 if there are none, as in Kafka."""
         ordered = sorted(self._latest)
         if not ordered:
             return [0.0] * len(wanted)
@@ -171,16 +173,20 @@ class Metrics:
         return gauge
 
     def remove(self, group: str, type: str, name: str, *, tags: Tags | None = None) -> None:
-        """Take one metric away; nothing happens when there is none."""
+        """Remove one metric; does nothing if it does not exist."""
         self._metrics.pop(_key(group, type, name, tags), None)
 
     def remove_all(self, group: str, type: str) -> None:
-        """Take all metrics of a type away, as Kafka does when the controller resigns or a component closes."""
+        """Remove all metrics of a type, as Kafka does when the controller resigns or a component closes."""
         for key in [k for k in self._metrics if k[:2] == (group, type)]:
             del self._metrics[key]
 
     def get(self, group: str, type: str, name: str, *, tags: Tags | None = None) -> Metric | None:
         return self._metrics.get(_key(group, type, name, tags))
+
+    def names(self) -> set[tuple[str, str, str]]:
+        """Group, type and name of every metric that is registered now."""
+        return {key[:3] for key in self._metrics}
 
     def render(self) -> str:
         """Prometheus's text format 0.0.4, sorted by name and tags."""
@@ -188,11 +194,13 @@ class Metrics:
         described = ""
         for key, metric in sorted(self._metrics.items(), key=lambda item: item[0]):
             group, type_, name, tags = key
-            base = _rendered_name(group, type_, name, isinstance(metric, Meter))
+            base = rendered_name(group, type_, name, meter=isinstance(metric, Meter))
             described_name = f"{base}_total" if isinstance(metric, Counter) else base
             if described_name != described:
                 described = described_name
-                lines.append(f"# HELP {described_name} {group}:type={type_},name={name}")
+                said = MEANINGS.get((group, type_, name))
+                meaning = f": {said.text} ({said.unit})" if said else ""
+                lines.append(f"# HELP {described_name} {group}:type={type_},name={name}{meaning}")
                 lines.append(f"# TYPE {described_name} {metric.prometheus_type}")
             labels = ",".join(f'{_label_name(k)}="{_escaped(v)}"' for k, v in tags)
             for suffix, further, value in self._samples(key, metric):
@@ -222,7 +230,7 @@ class Metrics:
         return metric
 
     def _samples(self, key: _Key, metric: Metric) -> list[Sample]:
-        """A gauge whose function fails must not take the whole page with it."""
+        """The metric's samples; a gauge whose function fails must not break the whole page."""
         try:
             return list(metric.samples())
         except Exception:
@@ -236,7 +244,8 @@ def _key(group: str, type_: str, name: str, tags: Tags | None) -> _Key:
     return group, type_, name, tuple(tags.items()) if tags else ()
 
 
-def _rendered_name(group: str, type_: str, name: str, meter: bool) -> str:
+def rendered_name(group: str, type_: str, name: str, *, meter: bool) -> str:
+    """Without the suffixes of counters and timers."""
     if meter:
         name = name.removesuffix("PerSec")
     return re.sub(r"[^a-z0-9_]", "_", f"{group}_{type_}_{name}".lower())

@@ -11,9 +11,9 @@ from aiocontroller.core.errors import BadInputError
 
 
 def read_properties(file: Path) -> Iterator[Setting]:
-    """Each property of a file; BadInputError for what is no text, OSError when the file is not readable.
+    """Each property of a file; raises BadInputError for binary data, OSError if the file is not readable.
 
-    Editors write UTF-8, some with a byte order mark; a file that is no UTF-8 is ISO 8859-1, as which Kafka reads all.
+    Editors write UTF-8, some with a byte order mark; other files are read as ISO 8859-1, as Kafka reads all files.
     """
     data = file.read_bytes()
     if b"\0" in data:
@@ -26,7 +26,7 @@ def read_properties(file: Path) -> Iterator[Setting]:
 
 
 class Setting(NamedTuple):
-    """One property as it was found; ``source`` is where, for messages."""
+    """One property as found; ``source`` is its origin, for messages."""
 
     key: str
     value: str
@@ -39,7 +39,7 @@ _SEPARATOR = re.compile(r"((?:[^\\=:\s]|\\.)+)(?:\s*[=:]\s*|\s+|$)(.*)", re.DOTA
 
 
 def parse_properties(text: str, name: str) -> Iterator[Setting]:
-    """Each property with its file and line; comments, continued lines and escapes as Java has them."""
+    """Each property with its file and line; comments, continued lines and escapes are as in Java."""
     lines = enumerate(_LINE_END.split(text), 1)
     for number, line in lines:
         logical = line.lstrip()

@@ -1,4 +1,4 @@
-"""From the text of a property to its value: each function raises ValueError for a text that is none."""
+"""Parsers of property values: each function raises ValueError for invalid text."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Callable
 from aiocontroller.core.ids import Endpoint
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_HOST_NAME = re.compile(r"(?=.*[a-z])[a-z0-9_]([a-z0-9_.-]*[a-z0-9_.])?", re.ASCII | re.IGNORECASE)
+"""Contains a letter: a host without one must be an IP address."""
 TLS_PROTOCOLS = ("TLSv1.2", "TLSv1.3")
 
 
@@ -104,14 +106,23 @@ def parse_names(separator: str) -> Callable[[str], tuple[str, ...]]:
 
 
 def parse_counts(text: str) -> dict[str, int]:
-    """``10.0.0.1:200,[fe80::1]:50``: how many for each IP address."""
+    """``10.0.0.1:200,[fe80::1]:50,host-1:10``: a number for each IP address or host name."""
     found = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         address, separator, count = pair.rpartition(":")
         if not separator or not address or int(count) < 0:
             raise ValueError(text)
-        found[str(ipaddress.ip_address(address.strip("[]")))] = int(count)
+        host = address.strip("[]")
+        found[host.lower() if _HOST_NAME.fullmatch(host) else str(ipaddress.ip_address(host))] = int(count)
     return found
+
+
+def is_ip_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def parse_endpoint_identification(text: str) -> str:

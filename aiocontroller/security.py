@@ -1,8 +1,8 @@
-"""How each listener is spoken, as server and as client: TLS, SASL, and who may do what.
+"""The security of each listener, as server and as client: TLS, SASL, and authorization.
 
-Property names are Kafka's, those under ``listener.name.<listener>.`` included, so that a broker's file will do.  Stores
-are PEM, mechanisms PLAIN and SCRAM.  What a listener does not need is not looked at: a file may hold Java stores and
-GSSAPI for others.
+Property names are Kafka's, those under ``listener.name.<listener>.`` included, so that a broker's file works.  Stores
+are PEM, mechanisms PLAIN and SCRAM.  Properties that a listener does not need are not read: a file may name Java stores
+and GSSAPI for others.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ PLAIN = "PLAIN"
 MECHANISMS = (PLAIN, *DIGESTS)
 ANONYMOUS = "User:ANONYMOUS"
 ACL_AUTHORIZERS = ("kafka.security.authorizer.AclAuthorizer", "kafka.security.auth.SimpleAclAuthorizer")
-"""Kafka's own, and the name that its older releases have for it."""
+"""Kafka's own, and its name in older releases."""
 DEFAULT_PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 
-_JAAS_OPTION = re.compile(r'(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))')
+_JAAS_OPTION = re.compile(r'([\w.$-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))')
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """With which this controller comes to brokers."""
+    """The credentials with which this controller connects to brokers."""
 
     mechanism: str
     username: str
@@ -42,17 +42,19 @@ class Credentials(msgspec.Struct, frozen=True):
 
 class ListenerSecurity(msgspec.Struct, frozen=True):
     mechanisms: tuple[str, ...] = ()
-    """SASL mechanisms that are served; none: no SASL."""
+    """SASL mechanisms that are offered; empty: no SASL."""
     plain_users: Mapping[str, Secret] = {}
     server_tls: ssl.SSLContext | None = None
     client_tls: ssl.SSLContext | None = None
     credentials: Credentials | None = None
+    max_reauth_ms: Mapping[str, int] = {}
+    """``connections.max.reauth.ms`` by SASL mechanism; no limit unless positive."""
     principals: SslPrincipalMapper | None = None
-    """Where clients are known by their certificates, if they show one; on a listener with SASL they are not."""
+    """Maps client certificates to principals; not used on a listener with SASL."""
 
     @property
     def authenticated(self) -> bool:
-        """Whoever comes has proved who it is; with TLS, if it must show a certificate."""
+        """Whether clients are always authenticated: by SASL, or by TLS if a certificate is required."""
         certified = self.server_tls is not None and self.server_tls.verify_mode is ssl.CERT_REQUIRED
         return bool(self.mechanisms) or certified
 
@@ -97,7 +99,12 @@ class Security:
                 f"expected one of {', '.join(MECHANISMS)} among them"
             )
         users = self._plain_users(endpoint.listener) if PLAIN in mechanisms else {}
-        return ListenerSecurity(mechanisms, users, self._server_tls(endpoint.listener, sasl=True) if tls else None)
+        return ListenerSecurity(
+            mechanisms,
+            users,
+            server_tls=self._server_tls(endpoint.listener, sasl=True) if tls else None,
+            max_reauth_ms={name: self._max_reauth_ms(endpoint.listener, name) for name in mechanisms},
+        )
 
     def _client(self, endpoint: Endpoint) -> ListenerSecurity:
         tls, sasl = needs(endpoint)
@@ -119,7 +126,7 @@ class Security:
             ) from error
 
     def _check_principal_builder(self, listener: str) -> None:
-        """A class of one's own can name clients otherwise than we would, and ACLs go by names."""
+        """Refuse custom classes: they may name clients differently from us, and ACLs use these names."""
         builder = self._config.of_listener(listener, "principal.builder.class")
         if builder not in (None, DEFAULT_PRINCIPAL_BUILDER) and self._config.authorizer_class_name is not None:
             raise ConfigError(
@@ -130,7 +137,7 @@ class Security:
     # -- SASL ------------------------------------------------------------------------------------------------------
 
     def _jaas(self, listener: str, mechanism: str) -> tuple[str, dict[str, str]]:
-        """The property that holds it, and its options."""
+        """The property with the JAAS configuration, and its options."""
         key = f"{mechanism.lower()}.sasl.jaas.config"
         found = self._config.listener_overrides.get((listener.lower(), key))
         if found is None:
@@ -142,6 +149,12 @@ class Security:
             )
         return key, parse_jaas(found.value)
 
+    def _max_reauth_ms(self, listener: str, mechanism: str) -> int:
+        """The mechanism's value on this listener, else the listener's, else the general one."""
+        key = "connections.max.reauth.ms"
+        of_mechanism = self._config.listener_overrides.get((listener.lower(), f"{mechanism.lower()}.{key}"))
+        return int(self._config.of_listener(listener, key) if of_mechanism is None else of_mechanism)
+
     def _plain_users(self, listener: str) -> dict[str, Secret]:
         _, options = self._jaas(listener, PLAIN)
         return {name[5:]: Secret(value) for name, value in options.items() if name.startswith("user_")}
@@ -151,17 +164,19 @@ class Security:
         if mechanism not in MECHANISMS:
             raise ConfigError(
                 f"sasl.mechanism.inter.broker.protocol: found {mechanism}, expected one of {', '.join(MECHANISMS)}, "
-                f"since brokers are reached on listener {listener}"
+                f"since connections to brokers use listener {listener}"
             )
         key, options = self._jaas(listener, mechanism)
         if not options.get("username") or "password" not in options:
-            raise ConfigError(f'{key}: found no username="…" and password="…", expected those to come to brokers with')
+            raise ConfigError(
+                f'{key}: found no username="…" and password="…", expected the credentials for connections to brokers'
+            )
         return Credentials(mechanism, options["username"], Secret(options["password"]))
 
     # -- TLS -------------------------------------------------------------------------------------------------------
 
     def _server_tls(self, listener: str, *, sasl: bool) -> ssl.SSLContext:
-        """With SASL only what is said of this listener asks for certificates, as in Kafka."""
+        """With SASL, only this listener's own property can ask for certificates, as in Kafka."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._own_certificate(context, listener, required=True)
@@ -188,7 +203,7 @@ class Security:
                 raise ConfigError(f"ssl.keystore.location: found nothing, expected PEM, since {listener} speaks TLS")
             return
         password = self._config.of_listener(listener, "ssl.key.password")
-        # a wrong or missing password must be an error and not a question on the terminal
+        # a wrong or missing password must raise an error, not prompt on the terminal
         opened = "" if password is None else password.value
         expected = "a certificate and its key in PEM, which ssl.key.password opens"
         _load("ssl.keystore.location", path, expected, lambda: context.load_cert_chain(path, password=opened))
@@ -213,10 +228,10 @@ class Security:
 
 
 def authorizer_of(config: Config) -> Authorizer:
-    """What decides who may do what, as at brokers with the same properties.
+    """The authorizer, as in brokers with the same properties.
 
-    With a class that cannot run here, or with its ACLs elsewhere (``unsupported_authorizer``), it never gets to know
-    any, and so allows super users only.
+    If its class cannot run here or its ACLs are elsewhere (``unsupported_authorizer``), it never loads any ACLs, and so
+    allows super users only.
     """
     if config.authorizer_class_name is None:
         return AllowAll()
@@ -224,7 +239,7 @@ def authorizer_of(config: Config) -> Authorizer:
 
 
 def unsupported_authorizer(config: Config) -> str | None:
-    """Why who may do what cannot be known here, which is a reason against taking the role."""
+    """Why authorization is not possible here, which is a reason against taking the role."""
     name = config.authorizer_class_name
     if name is None:
         return None

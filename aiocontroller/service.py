@@ -1,6 +1,6 @@
-"""A controller as a running process: everything put together, started in order, ended in the reverse order.
+"""A controller as a running process: assembles all parts, starts them in order, and ends them in reverse order.
 
-Each step of the end has a bound, counted from the moment at which somebody asks for it (``leave``, ``stop``):
+Each step of the end has a bound, counted from the request to end (``leave``, ``stop``):
 
     2.5 s  the role is released, or what is in hand comes to its end; 12 s if an operator had asked for a release before
     3.0 s  the handler that is still at work is broken off, as a crash would
@@ -41,6 +41,7 @@ from aiocontroller.journal.writer import FileJournal
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import Listener, Timer, World
 from aiocontroller.net.real import raise_descriptor_limit, real_world, return_memory
+from aiocontroller.net.tasks import Tasks, task_group
 from aiocontroller.server import http
 from aiocontroller.server.commands import Commands
 from aiocontroller.server.controller_apis import PRELOADED
@@ -56,12 +57,12 @@ from aiocontroller.zookeeper.session import CLOSE_WITHIN_S as SESSION_CLOSED_WIT
 log = logging.getLogger(__name__)
 
 DESCRIPTORS_OF_OUR_OWN = 32
-"""Listeners, ZooKeeper's connection and the next one, the journal, standard output, the loop's own."""
+"""Descriptors for listeners, two ZooKeeper connections, the journal, standard output and the loop."""
 DESCRIPTORS_PER_BROKER = 3
 """Requests to it, its heartbeat, and a question at a takeover."""
 LAG_PROBE_S = 0.05
 PRELOAD_AFTER_S = 10.0
-"""A process that has just started may have a failover to do."""
+"""Delay of the preload, because a process that has just started may be in a failover."""
 PRELOAD_PAUSE_S = 0.02
 """Between two schemas, each of which takes a few milliseconds to import."""
 ACLS_WITHIN_S = 10.0
@@ -73,14 +74,14 @@ Ready = Callable[["Service"], None]
 
 
 class Inspection(msgspec.Struct, frozen=True, kw_only=True):
-    """A controller's inside at one moment, for checkers: what a controller that stands by holds is all empty."""
+    """A controller's state at one moment, for checkers; all empty on standby."""
 
     id: int
     session_id: int
     active: bool
     queued_events: int
     queued_requests: int
-    """That wait for brokers."""
+    """Requests that wait for brokers."""
     senders: bool
     timers: int
     watches: int
@@ -90,11 +91,11 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     reassigning: int
     deleting: list[str]
     violations: list[str]
-    """Of what a context must always be (``core.invariants``)."""
+    """Broken invariants of the context (``core.invariants``)."""
 
 
 class Service:
-    """One controller, in office or standing by.  ``run`` ends after ``stop``, or with GivingUpError."""
+    """One controller, active or standby.  ``run`` ends after ``stop``, or with GivingUpError."""
 
     def __init__(
         self,
@@ -107,7 +108,7 @@ class Service:
         allow_session_expiry: bool = False,
         descriptors: int | None = None,
     ) -> None:
-        """``descriptors``: how many files and sockets this process may have open; None: nobody counts."""
+        """``descriptors``: the limit of open files and sockets; None: no limit."""
         self.config = config
         self.world = world
         self.metrics = Metrics() if metrics is None else metrics
@@ -117,12 +118,12 @@ class Service:
         self.zk = KafkaZkClient(self.client)
         self.http_port = 0
         self.endpoints: list[Endpoint] = []
-        """Where brokers reach this controller, with the ports that were really taken."""
+        """Where brokers connect to this controller, with the actual ports."""
         self.token = secrets.token_hex(16)
-        """Who knows it may give commands by HTTP."""
+        """The secret that authorizes commands by HTTP."""
         self._leaving = self._consuming = False
         self._released_by_s: float | None = None
-        """When the release has to be over; None before anybody has asked for the end."""
+        """Deadline of the release; None until the end is requested."""
         self._release_within_s = RELEASED_WITHIN_S
         self._bounds: list[Timer] = []
         self._running: anyio.CancelScope | None = None
@@ -143,22 +144,24 @@ class Service:
     async def run(self, on_ready: Ready | None = None) -> None:
         """``on_ready`` is called when the ports are open and ZooKeeper is connected; the role may come later."""
         cold.preload(PRELOADED)  # before there is a session whose heartbeats would have to wait
-        try:
-            with anyio.CancelScope() as self._running:
-                if self._released_by_s is None:
-                    await self._serve(on_ready)
-        finally:
-            for timer in self._bounds:
-                timer.cancel()
-            with anyio.CancelScope(shield=True):
-                await self._close()
+        async with task_group() as foundations:
+            try:
+                with anyio.CancelScope() as self._running:
+                    if self._released_by_s is None:
+                        await self._serve(foundations, on_ready)
+            finally:
+                for timer in self._bounds:
+                    timer.cancel()
+                with anyio.CancelScope(shield=True):
+                    await self._close()
 
-    async def _serve(self, on_ready: Ready | None) -> None:
+    async def _serve(self, foundations: Tasks, on_ready: Ready | None) -> None:
+        """``foundations``: for the tasks of the journal and of the session, which outlive all others."""
         self._step = "opening the journal"
-        await self.journal.start()
+        await self.journal.start(foundations)
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
-            await self._open(tasks)
+            await self._open(tasks, foundations)
             if on_ready is not None:
                 on_ready(self)
             self._step, self._consuming = "waiting for events", True
@@ -167,9 +170,9 @@ class Service:
             tasks.cancel_scope.cancel()
 
     def stop(self) -> None:
-        """Give the role back and end; what waits in the queue is preempted, requests among it are answered.
+        """Give the role back and end; queued events are preempted, and requests among them answered.
 
-        What is in hand is broken off when it takes too long; before events are handled, what is being waited for.
+        Work in progress is cancelled if it takes too long; during the start, waiting is cancelled.
         """
         self._count_from_now(RELEASED_WITHIN_S)
         self.queue.clear_and_put(ShutdownEventThread())
@@ -177,9 +180,9 @@ class Service:
             self._running.cancel()
 
     def leave(self) -> None:
-        """Release the role with nothing left undone, then end; asked twice, or out of office, end at once.
+        """Release the role after finishing its work, then end; on a second call, or on standby, end at once.
 
-        A release that an operator has asked for goes on in its own time.
+        A release that an operator requested keeps its own time limit.
         """
         if self._leaving or not self.controller.election.active:
             self.stop()
@@ -191,12 +194,12 @@ class Service:
 
     @property
     def end_within_s(self) -> float:
-        """How long the end may take, from the moment somebody asks for it; may be asked by another thread."""
+        """How long the end may take after the request; may be called from another thread."""
         return self._release_within_s + ENDED_AFTER_S
 
     @property
     def doing(self) -> str:
-        """What is going on, for people; may be asked by another thread."""
+        """The work in progress, as text; may be called from another thread."""
         handling = self.controller.handling
         return f"handling {handling}" if self._consuming and handling else self._step
 
@@ -208,13 +211,13 @@ class Service:
             self._bounds.append(clock.call_later(release_within_s + BROKEN_OFF_AFTER_S, self._break_off))
 
     def _break_off(self) -> None:
-        """As a crash would: what has been written is whole, and the next controller reads it."""
+        """Stop as in a crash: everything written is complete, and the next controller reads it."""
         log.warning("Ending while %s", self.doing)
         if self._running is not None:
             self._running.cancel()
 
     def _left_s(self, after_s: float, otherwise_s: float) -> float:
-        """Time for a step of the end that is to be done so long after the release."""
+        """Time left for a step that must end ``after_s`` after the release."""
         if self._released_by_s is None:
             return otherwise_s
         return max(self._released_by_s + after_s - self.world.clock.monotonic(), 0.1)
@@ -238,7 +241,7 @@ class Service:
             violations=list(violations(context)),
         )
 
-    async def _open(self, tasks: anyio.abc.TaskGroup) -> None:
+    async def _open(self, tasks: anyio.abc.TaskGroup, foundations: Tasks) -> None:
         config = self.config
         self._step = "opening listeners"
         kafka = self._kafka = SocketServer(
@@ -247,6 +250,7 @@ class Service:
             None if self._descriptors is None else self._places,
             return_memory,
         )
+        await kafka.look_up_hosts()
         for listener in config.listeners:
             how = self.shell.security.server(listener)
             serving = await self.world.network.serve_through(
@@ -268,13 +272,13 @@ class Service:
         log.info("Waiting for ZooKeeper at %s", config.zookeeper_connect)
         self.client.on_session = self._on_session
         bound_ms = config.zookeeper_connection_timeout_ms
-        await self.client.start(bound_ms / 1000 if bound_ms else None)
+        await self.client.start(bound_ms / 1000 if bound_ms else None, tasks=foundations)
         self.controller.guard.start(tasks)
         await self._follow_acls(tasks)
         log.info("Connected to ZooKeeper at %s, session 0x%x", config.zookeeper_connect, self.client.session_id)
 
     async def _follow_acls(self, tasks: anyio.abc.TaskGroup) -> None:
-        """They are best known before there is a role: until then all but super users are refused."""
+        """Load ACLs before contending for the role: until then all but super users are refused."""
         if self.shell.acls is None:
             return
         follower = self._acls = AclFollower(self.shell.acls, self.world, self.shell.bad_znodes.inc)
@@ -284,7 +288,7 @@ class Service:
             await self.shell.acls.loaded.wait()
 
     def _places(self) -> int:
-        """How many connections of brokers and clients there may be: the descriptors that nobody else needs."""
+        """The limit on connections of brokers and clients: the descriptors not needed elsewhere."""
         assert self._descriptors is not None
         of_others = (
             DESCRIPTORS_OF_OUR_OWN
@@ -294,13 +298,13 @@ class Service:
         return max(1, self._descriptors - of_others)
 
     async def _preload_codecs(self, offered: Mapping[int, VersionRange]) -> None:
-        """A client's first request of a kind would wait for kio's schema of it, and hold up everybody else's."""
+        """Import kio's schemas early: importing one at a client's first request would delay all others."""
         await self.world.clock.sleep(PRELOAD_AFTER_S)
         for _ in cold.preloading(offered):
             await self.world.clock.sleep(PRELOAD_PAUSE_S)
 
     async def _watch_loop_lag(self) -> None:
-        """How late the loop runs what is due: the longest step that anybody took is somewhere in it."""
+        """Measure how late the loop runs due callbacks, which bounds the longest step."""
         lag = self.metrics.timer("aiocontroller", "EventLoop", "LagMs")
         clock = self.world.clock
         while True:
@@ -310,6 +314,7 @@ class Service:
 
     async def _open_http(self) -> None:
         config = self.config
+        commands = Commands(self.shell, self.controller, self.stop)
         self._http = await http.serve(
             self.world,
             config.aiocontroller_http_host,
@@ -319,7 +324,8 @@ class Service:
             alive=lambda: True,
             status=self.controller.status,
             debug=self._debug_handlers(),
-            commands=Commands(self.shell, self.controller, self.stop).by_name(),
+            settings=commands.settings,
+            commands=commands.by_name(),
             token=self.token,
             limits=http.Limits(
                 config.aiocontroller_http_max_connections,
@@ -364,8 +370,9 @@ class Service:
             self._tasks,
             self.controller.on_response,
             endpoint_of=shell.endpoint_of,
-            connect_timeout_s=self.config.controller_socket_timeout_ms / 1000,
-            request_timeout_s=self.config.request_timeout_ms / 1000,
+            protocol=lambda: shell.policy.protocol,
+            connect_timeout_s=shell.policy.controller_socket_timeout_ms / 1000,
+            request_timeout_s=shell.policy.request_timeout_ms / 1000,
             metrics=self.metrics,
             journal=self.journal,
             heartbeats=self._heartbeats_of_brokers(),
@@ -380,7 +387,7 @@ class Service:
         )
 
     def _heartbeats_of_controllers(self) -> Heartbeats | None:
-        """There is one to watch."""
+        """Heartbeats of other controllers."""
         mode = self.config.aiocontroller_early_controller_detection
         return self._heartbeats("controller", mode, ControllerSuspected(), Limits(share=1.0))
 
@@ -409,7 +416,7 @@ class Service:
         )
 
     def _own_endpoints(self) -> Sequence[Endpoint]:
-        """What brokers are told of each listener of ours."""
+        """The advertised endpoint of each of our listeners."""
         told = {each.listener: each for each in self.config.advertised_listeners or ()}
         return [self._advertised(each, told.get(each.listener)) for each in self.endpoints]
 
@@ -460,7 +467,7 @@ def run_service(
             doing=lambda: service.doing,
             rescue=service.journal.rescue,
         )
-        # What is loaded stays, and is free of cycles: the collector should seldom look, and never at what is there now.
+        # Loaded code stays and has no cycles: the collector should run seldom, and never on objects that exist now.
         gc.freeze()
         gc.set_threshold(100_000, 50, 100)
         try:
@@ -483,7 +490,7 @@ def _journal_dir(config: Config, data: Path | None) -> Path | None:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where it can be had."""
+    """uvloop, if available."""
     try:
         import uvloop
     except ImportError:

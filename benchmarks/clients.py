@@ -166,7 +166,7 @@ def parsed() -> argparse.Namespace:
         if strange := set(found) - set(known):
             parser.error(f"--{name}: found {', '.join(sorted(strange))}, expected some of: {', '.join(known)}")
     if options.keep is not None and options.keep.exists():
-        parser.error(f"--keep: {options.keep} is there already; a cluster begins with nothing")
+        parser.error(f"--keep: {options.keep} exists already; expected a new folder")
     try:
         kafka_jars(options.version)
     except KafkaMissingError as error:

@@ -1,26 +1,33 @@
-"""The data pipeline's speed, beside what one would write by hand: records per second on the same input.
+"""The data pipeline's speed beside what one would write by hand, on the same files, to the same figures.
 
-    scripts/bench pipeline [--records 10000000] [--partitions 100000] [--log-lines 1000000]
+    scripts/bench pipeline [--inputs twelve,1M,10M] [--subjects …] [--runs 5] [--json FILE]
 
-* ``batch``: journals to every gold table; ``incremental``: the same in ``--pieces``, every one published.
-* ``logs``: lines of a state-change.log to bronze.
-* ``python``: one process that decodes each record by msgspec and keeps windows, churn, latencies and requests in dicts.
-* ``pandas``: lines that hold "partition" or "isr" filtered as grep would, the rest of the work in data frames.
+| subject | what it is |
+| --- | --- |
+| `duckdb` | `aiocontroller analyze --engine duckdb`: all tables |
+| `spark-1`, `spark-2` | the same by Spark in one process, with one and two workers |
+| `query` | one hand-written query of DuckDB for the figures below, and nothing else |
+| `python` | one process that decodes each record by msgspec and keeps the figures in dicts |
 
-The two by hand run on the first ``--by-hand`` records: their rate does not change with more.  A Spark session takes its
-five seconds first and once; they are not counted.  Rates of a machine that does other things are what they are:
-``cpu`` shows how much of it the run got.
+Each run is a process of its own, its start included.  The subjects take turns, so that what else the machine does
+meets all of them; load averages are printed.  All must find the same figures: records, closed windows without a leader,
+changes of leaders, requests, and the sum over APIs and brokers of the 99th percentile of their times.
+
+`twelve` are twelve journals, of twelve terms, from 500 to 40,000 records and from 40 to 20,000 partitions; a third of
+them is packed.
 """
 
 from __future__ import annotations
 
 import argparse
-import io
+import gzip
 import json
 import os
 import random
-import re
+import resource
 import shutil
+import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -28,9 +35,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
-
-import msgspec
+from typing import Any, Final
 
 START_US = 1_700_000_000_000_000
 BROKERS = 60
@@ -40,22 +45,25 @@ OTHERS = 4
 """Records of events, requests and answers for each two of partitions: what a journal of a busy controller holds."""
 
 
-def journal_lines(records: int, partitions: int, seed: int = 1) -> Iterator[str]:
-    """Brokers die and come back; of each partition that a death takes the leader from, all that is recorded."""
-    chance = random.Random(seed)
+def journal_lines(records: int, partitions: int, term: int = 1, start_us: int = START_US) -> Iterator[str]:
+    """Brokers die and come back; of each partition that a death takes the leader from, all that is recorded.
+
+    ``term`` is the controller's epoch, and the seed; each has topics of its own.
+    """
+    chance = random.Random(term)
     leaders = [p % BROKERS for p in range(partitions)]
     epochs, versions = [0] * partitions, [0] * partitions
     by_leader: list[list[int]] = [[p for p in range(partitions) if p % BROKERS == b] for b in range(BROKERS)]
     seq = 0
-    now = START_US
+    now = start_us
 
     def head(kind: str) -> str:
         nonlocal seq, now
         seq += 1
         now += 40
-        return f'{{"v":1,"seq":{seq},"epoch":1,"node":1,"ts":{now},"kind":"{kind}"'
+        return f'{{"v":1,"seq":{seq},"epoch":{term},"node":1,"ts":{now},"kind":"{kind}"'
 
-    yield head("elected") + ',"controller_epoch":1}\n'
+    yield head("elected") + f',"controller_epoch":{term}}}\n'
     yield (
         head("loaded") + f',"partitions":{partitions},"brokers":{list(range(BROKERS))},"count":{partitions // 100}}}\n'
     )
@@ -67,8 +75,8 @@ def journal_lines(records: int, partitions: int, seed: int = 1) -> Iterator[str]
         for n, p in enumerate(moved):
             r = [p % BROKERS, (p + 1) % BROKERS, (p + 2) % BROKERS]
             stay = [b for b in r if b != dead] or r
-            where = f',"topic":"topic-{p // 100}","partition":{p % 100}'
-            told = f',"replicas":{r},"controller_epoch":1'
+            where = f',"topic":"topic-{term}-{p // 100}","partition":{p % 100}'
+            told = f',"replicas":{r},"controller_epoch":{term}'
             yield (
                 head("partition") + where + ',"from_state":"OnlinePartition","to_state":"OfflinePartition"'
                 f',"leader":{dead},"leader_epoch":{epochs[p]},"isr":{r}{told},"partition_epoch":{versions[p]}}}\n'
@@ -117,89 +125,127 @@ def write_journal(folder: Path, records: int, partitions: int) -> int:
     return size
 
 
-def write_log(path: Path, lines: int) -> int:
-    with path.open("w") as file:
-        for n in range(lines):
-            at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(1_700_000_000 + n // 1000))
-            file.write(
-                f"[{at},{n % 1000:03d}] INFO [Controller id=1 epoch=3] Changed partition topic-{n % 900}-{n % 7} from "
-                "OfflinePartition to OnlinePartition with state LeaderAndIsr(leader=1, leaderEpoch=4, "
-                "isr=List(1, 2, 3), leaderRecoveryState=RECOVERED, partitionEpoch=8) (state.change.logger)\n"
-            )
-    return path.stat().st_size
+def write_twelve(folder: Path) -> int:
+    """Journals of a dozen terms; returns the bytes."""
+    chance = random.Random(12)
+    for term in range(1, 13):
+        start_us = START_US + term * 3_600_000_000
+        lines = journal_lines(chance.randrange(500, 40_001), chance.randrange(40, 20_001), term, start_us)
+        text = "".join(lines).encode()
+        name = f"journal-1-1-{start_us}-000001.jsonl"
+        if term % 3 == 0:
+            (folder / f"{name}.gz").write_bytes(gzip.compress(text, mtime=0))
+        else:
+            (folder / name).write_bytes(text)
+    return sum(path.stat().st_size for path in folder.iterdir())
 
 
-# -- by hand -----------------------------------------------------------------------------------------------------------
+INPUTS: Final[dict[str, Callable[[Path], int]]] = {
+    "twelve": write_twelve,
+    "1M": lambda folder: write_journal(folder, 1_000_000, 100_000),
+    "10M": lambda folder: write_journal(folder, 10_000_000, 100_000),
+}
+
+# -- subjects ----------------------------------------------------------------------------------------------------------
+
+FIGURES: Final = ("records", "windows", "leader_changes", "requests", "p99_us")
 
 
-def by_python(files: list[Path], most: int) -> int:
-    """Windows, churn, latencies and requests in dicts; returns the records."""
+def by_python(folder: Path) -> dict[str, int]:
+    """Record by record, in dicts."""
+    import msgspec
+
     decode = msgspec.json.Decoder().decode
-    windows: list[tuple[Any, ...]] = []
-    down: dict[tuple[str, int], int] = {}
-    last: dict[tuple[str, int], tuple[int, list[int]]] = {}
-    churn: dict[tuple[str, int], int] = defaultdict(int)
-    took: dict[tuple[str, Any], list[int]] = defaultdict(list)
-    requests: dict[tuple[int, str], list[int]] = defaultdict(lambda: [0, 0, 0])
-    records = 0
-    for path in files:
-        with path.open("rb") as lines:
+    down: set[tuple[str, int]] = set()
+    leaders: dict[tuple[str, int], int] = {}
+    took: dict[tuple[str, int], list[int]] = defaultdict(list)
+    found = dict.fromkeys(FIGURES, 0)
+    for path in sorted(folder.iterdir()):
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
             for line in lines:
                 record = decode(line)
-                records += 1
+                found["records"] += 1
                 kind = record["kind"]
                 if kind in ("partition", "isr"):
                     key = (record["topic"], record["partition"])
-                    state = record.get("to_state", "OnlinePartition")
-                    if state != "OnlinePartition":
-                        down.setdefault(key, record["ts"])
+                    if record.get("to_state", "OnlinePartition") != "OnlinePartition":
+                        down.add(key)
                     elif key in down:
-                        windows.append((*key, down.pop(key), record["ts"]))
-                    now = (record["leader"], record["isr"])
-                    if key in last and last[key] != now:
-                        churn[record["topic"], record["leader"]] += 1
-                    last[key] = now
-                elif kind == "event":
-                    took["queue", record["event"]].append(record["queue_us"])
-                    took["processing", record["event"]].append(record["processing_us"])
+                        down.remove(key)
+                        found["windows"] += 1
+                    leader = record["leader"]
+                    found["leader_changes"] += leader >= 0 and leader != leaders.get(key, leader)
+                    leaders[key] = leader
                 elif kind == "response":
                     took[record["api"], record["broker"]].append(record["duration_us"])
                 elif kind == "request":
-                    count = requests[record["broker"], record["api"]]
-                    count[0] += 1
-                    count[1] += record["partitions"]
-                    count[2] += record["bytes"]
-                if records == most:
-                    break
-        if records == most:
-            break
+                    found["requests"] += 1
     for values in took.values():
         values.sort()
-        [values[int(q * (len(values) - 1))] for q in (0.5, 0.9, 0.99, 0.999)]
-    return records
+        place = 0.99 * (len(values) - 1)
+        low = int(place)
+        high = min(low + 1, len(values) - 1)
+        found["p99_us"] += int(values[low] + (place - low) * (values[high] - values[low]) + 0.5)
+    return found
 
 
-def by_pandas(files: list[Path], most: int) -> int:
-    """grep for the partitions' lines; pandas for windows and churn alone."""
-    import pandas as pd
+QUERY: Final = """
+    WITH records AS MATERIALIZED (
+        SELECT * FROM read_ndjson('{folder}/*.jsonl*', columns = {{
+            seq: 'BIGINT', epoch: 'INTEGER', kind: 'VARCHAR', topic: 'VARCHAR', partition: 'INTEGER',
+            to_state: 'VARCHAR', leader: 'INTEGER', api: 'VARCHAR', broker: 'INTEGER', duration_us: 'BIGINT'}})
+    ), rows AS (
+        SELECT leader, lag(leader) OVER history AS led,
+               coalesce(to_state, 'OnlinePartition') <> 'OnlinePartition' AS down, lag(down) OVER history AS was_down
+        FROM records WHERE kind IN ('partition', 'isr')
+        WINDOW history AS (PARTITION BY topic, partition ORDER BY epoch, seq)
+    ), took AS (
+        SELECT round(quantile_cont(duration_us, 0.99)) AS p99_us FROM records WHERE kind = 'response'
+        GROUP BY api, broker
+    )
+    SELECT (SELECT count(*) FROM records), (SELECT count(*) FROM rows WHERE was_down AND NOT down),
+           (SELECT count(*) FROM rows WHERE leader >= 0 AND leader <> led),
+           (SELECT count(*) FROM records WHERE kind = 'request'), (SELECT sum(p99_us)::BIGINT FROM took)"""
 
-    wanted = re.compile(rb'"kind":"(partition|isr)"')
-    records = 0
-    frames = []
-    for path in files:
-        lines = path.read_bytes().splitlines()[: most - records]
-        records += len(lines)
-        frames.append(pd.read_json(io.BytesIO(b"\n".join(line for line in lines if wanted.search(line))), lines=True))
-        if records >= most:
-            break
-    table = pd.concat(frames).sort_values(["topic", "partition", "epoch", "seq"])
-    partitions = table.groupby(["topic", "partition"])
-    down = table["to_state"].eq("OfflinePartition")
-    ended = partitions["to_state"].shift().eq("OfflinePartition") & ~down
-    (table["ts"] - partitions["ts"].shift())[ended].sum()
-    (table["leader"] != partitions["leader"].shift()).groupby(table["topic"]).sum()
-    return records
 
+def by_query(folder: Path) -> dict[str, int]:
+    import duckdb
+
+    row = duckdb.connect(config={"threads": os.cpu_count() or 1}).execute(QUERY.format(folder=folder)).fetchone()
+    assert row is not None
+    return dict(zip(FIGURES, map(int, row), strict=True))
+
+
+def by_analyze(folder: Path, **how: Any) -> dict[str, int]:
+    from aiocontroller.analytics.job import Job, perform
+
+    with tempfile.TemporaryDirectory(prefix="aiocontroller-bench-out-") as out:
+        summary = perform(Job((str(folder),), out, **how), lambda words: None)
+        return {"records": summary["records"], **_figures_of(Path(out, "gold"))}
+
+
+def _figures_of(gold: Path) -> dict[str, int]:
+    import duckdb
+
+    def one(what: str, table: str, condition: str) -> int:
+        found = duckdb.execute(f"SELECT {what} FROM '{gold}/{table}/*.parquet' WHERE {condition}").fetchone()
+        return int(found[0] or 0) if found else 0
+
+    return {
+        "windows": one("count(*)", "windows", "kind <> 'under_replicated' AND end_us IS NOT NULL"),
+        "leader_changes": one("sum(leader_changes)", "churn", "true"),
+        "requests": one("sum(count)", "requests", "true"),
+        "p99_us": one("sum(p99_us)", "latencies", "what = 'request' AND broker IS NOT NULL"),
+    }
+
+
+SUBJECTS: Final[dict[str, Callable[[Path], dict[str, int]]]] = {
+    "duckdb": lambda folder: by_analyze(folder, engine="duckdb"),
+    "spark-1": lambda folder: by_analyze(folder, engine="spark", master="local[1]"),
+    "spark-2": lambda folder: by_analyze(folder, engine="spark", master="local[2]"),
+    "query": by_query,
+    "python": by_python,
+}
 
 # -- the run -----------------------------------------------------------------------------------------------------------
 
@@ -236,88 +282,75 @@ class Processors:
         return sum(list(self._of.values()))
 
 
-def timed(name: str, work: Callable[[], int], rows: list[dict[str, Any]], processors: Processors) -> None:
-    started, before_s = time.perf_counter(), processors.used_s()
-    records = work()
-    took, used = time.perf_counter() - started, processors.used_s() - before_s
-    rows.append({"what": name, "records": records, "s": took, "cpu_s": used, "per_s": records / took})
-    print(f"{name:<12} {records:>12,} {took:>9.1f} s {used:>9.1f} s cpu {records / took:>12,.0f} /s", flush=True)
+def _waited_s() -> float:
+    """Of processes that have ended, and that their parents waited for."""
+    return sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+
+
+def one_run(subject: str, folder: Path, processors: Processors) -> dict[str, Any]:
+    """A process of its own."""
+    before_s, waited_s, started = processors.used_s(), _waited_s(), time.perf_counter()
+    command = [sys.executable, "-m", "benchmarks.pipeline", "--one", subject, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    took = time.perf_counter() - started
+    if done.returncode:
+        raise RuntimeError(f"{subject} ended with {done.returncode}:\n{done.stderr[-3000:]}")
+    used = max(processors.used_s() - before_s, _waited_s() - waited_s)  # a short process is hardly looked at
+    return {"s": took, "cpu_s": used, "load": os.getloadavg()[0], "figures": json.loads(done.stdout.splitlines()[-1])}
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def spread(values: list[float]) -> str:
+    return f"{statistics.median(values):8.1f} ({min(values):.1f}–{max(values):.1f})"
+
+
+def compared(name: str, folder: Path, subjects: list[str], runs: int, processors: Processors) -> dict[str, Any]:
+    size = INPUTS[name](folder)
+    say(f"{name}: {len(list(folder.iterdir()))} files, {size / 1e6:,.0f} MB; {os.cpu_count()} processors")
+    of: dict[str, list[dict[str, Any]]] = {subject: [] for subject in subjects}
+    for number in range(runs):
+        for subject in subjects:
+            run = one_run(subject, folder, processors)
+            of[subject].append(run)
+            times = f"{run['s']:7.1f} s {run['cpu_s']:7.1f} processor s"
+            say(f"  {number + 1}/{runs} {subject:<8} {times}, load {run['load']:.0f}")
+    figures = [run["figures"] for each in of.values() for run in each]
+    if any(other != figures[0] for other in figures):
+        raise AssertionError(f"the figures differ: { {subject: each[0]['figures'] for subject, each in of.items()} }")
+    say(f"  all found {figures[0]}")
+    say(f"  {'':<8} {'s (of all runs)':>24} {'processor s':>24} {'records/s':>12}")
+    for subject, each in of.items():
+        seconds, used = [run["s"] for run in each], [run["cpu_s"] for run in each]
+        rate = figures[0]["records"] / statistics.median(seconds)
+        say(f"  {subject:<8} {spread(seconds):>24} {spread(used):>24} {rate:12,.0f}")
+    return {"input": name, "bytes": size, "figures": figures[0], "runs": of}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--records", type=int, default=10_000_000)
-    parser.add_argument("--partitions", type=int, default=100_000)
-    parser.add_argument("--log-lines", type=int, default=1_000_000)
-    parser.add_argument("--by-hand", type=int, default=1_000_000)
-    parser.add_argument("--pieces", type=int, default=3)
-    parser.add_argument("--master", default="local[2]")
-    parser.add_argument("--only", default="batch,incremental,logs,python,pandas", help="Some of these, by commas.")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--inputs", default=",".join(INPUTS), help="Some of these, by commas.")
+    parser.add_argument("--subjects", default=",".join(SUBJECTS), help="Some of these, by commas.")
+    parser.add_argument("--runs", type=int, default=5, help="Of each subject on each input.")
+    parser.add_argument("--json", type=Path, help="Where all runs are written to.")
+    parser.add_argument("--one", nargs=2, metavar=("SUBJECT", "FOLDER"), help=argparse.SUPPRESS)
     options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="aiocontroller-bench-"))
-    try:
-        rows = run(options, folder)
-    finally:
-        shutil.rmtree(folder)
-    if options.json:
-        options.json.write_text(json.dumps({"cpus": os.cpu_count(), "rows": rows}, indent=1))
-
-
-def run(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
-    from aiocontroller.analytics import batch, bronze, summary
-    from aiocontroller.analytics.session import QUICK_COMPILER_BELOW_BYTES, spark_session
-    from aiocontroller.analytics.sources import find_files
-
-    only = options.only.split(",")
-    journals, logs = folder / "journals", folder / "logs"
-    journals.mkdir()
-    logs.mkdir()
-    started = time.perf_counter()
-    size = write_journal(journals, options.records, options.partitions)
-    files = sorted(journals.iterdir())
-    took = time.perf_counter() - started
-    print(f"{options.records:,} records, {size / 1e6:,.0f} MB, {took:.0f} s to write; {os.cpu_count()} cpus")
-    rows: list[dict[str, Any]] = []
+    if options.one:
+        say(json.dumps(SUBJECTS[options.one[0]](Path(options.one[1]))))
+        return
     processors = Processors()
-    by_hand = min(options.by_hand, options.records)
-    if "python" in only:
-        timed("python", lambda: by_python(files, by_hand), rows, processors)
-    if "pandas" in only:
-        timed("pandas", lambda: by_pandas(files, by_hand), rows, processors)
-    spark = spark_session(options.master, app_name="benchmark", for_little=size < QUICK_COMPILER_BELOW_BYTES)
-    spark.range(10).count()
-
-    def all_at_once() -> int:
-        batch.run(
-            spark,
-            [str(journals)],
-            str(folder / "out"),
-            lambda step: print(f"  {time.perf_counter():.0f} {step}", file=sys.stderr),
-        )
-        return int(summary.summarise(spark, str(folder / "out"))["records"])
-
-    def in_pieces() -> int:
-        arriving = folder / "arriving"
-        arriving.mkdir()
-        for piece in range(options.pieces):
-            for path in files[piece :: options.pieces]:
-                path.rename(arriving / path.name)
-            batch.run_incremental(spark, [str(arriving)], str(folder / "pieces"))
-        return int(summary.summarise(spark, str(folder / "pieces"))["records"])
-
-    def log_lines() -> int:
-        write_log(logs / "state-change.log", options.log_lines)
-        found = find_files(spark, [str(logs)]).files
-        # As the pipeline does: who takes the accepted ones before they are written has the lines parsed twice.
-        bronze.read(spark, found).write.parquet(str(folder / "bronze"))
-        return int(bronze.accepted(spark.read.parquet(str(folder / "bronze"))).count())
-
-    for name, work in (("batch", all_at_once), ("logs", log_lines), ("incremental", in_pieces)):
-        if name in only:
-            timed(name, work, rows, processors)
-    spark.stop()
-    return rows
+    found = []
+    for name in options.inputs.split(","):
+        folder = Path(tempfile.mkdtemp(prefix="aiocontroller-bench-"))
+        try:
+            found.append(compared(name, folder, options.subjects.split(","), options.runs, processors))
+        finally:
+            shutil.rmtree(folder)
+    if options.json:
+        options.json.write_text(json.dumps({"processors": os.cpu_count(), "inputs": found}, indent=1))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import socket
 import struct
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from aiocontroller.net.ports import World
 from aiocontroller.net.real import real_world
 
 pytest_plugins = ["pytester"]
+
+os.environ.setdefault("AIOCONTROLLER_DEBUG", "1")  # of the processes that tests start, too
 
 _chroots = itertools.count(1)
 
@@ -42,6 +45,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("authorization", "a real broker against aiocontroller").addoption(
         "--authorization-report", metavar="FILE", help="where to write what differs and is not explained"
     )
+    group = parser.getgroup("admin_answers", "Kafka's own controller and ours, asked by administrators")
+    group.addoption("--admin-answers-report", metavar="FILE", help="where to write what differs and is not explained")
+    group.addoption(
+        "--admin-answers-releases", metavar="VERSIONS", help="3.9.1,2.8.2: only these, with -m admin_answers"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -49,18 +57,36 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", line)
     line = "authorization: asks real brokers and aiocontroller the same; the whole table with -m authorization"
     config.addinivalue_line("markers", line)
+    line = "admin_answers: asks Kafka's own controller and ours the same; on all releases with -m admin_answers"
+    config.addinivalue_line("markers", line)
     config.addinivalue_line("markers", "benchmark: measures us beside Kafka; runs with -m benchmark only")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "differential_seed" not in metafunc.fixturenames:
-        return
     config = metafunc.config
     count = config.getoption("--differential-seeds")
     if count is None:
         count = _SEEDS if "differential" in config.getoption("-m") else _SEEDS_IN_CI
     first = config.getoption("--seed")
-    metafunc.parametrize("differential_seed", range(first, first + count))
+    seeds = range(first, first + count)
+    if "differential_seed" in metafunc.fixturenames:
+        metafunc.parametrize("differential_seed", seeds)
+    if "differential_variant" in metafunc.fixturenames:
+        from tests.differential.random_scenarios import variant_of
+        from tests.differential.scenarios import IN_ALL_RELEASES
+
+        # Without, those that start for the seeds anyway.
+        all_of_them = "differential" in config.getoption("-m")
+        wanted = [v for v in IN_ALL_RELEASES if all_of_them or v in map(variant_of, seeds)]
+        metafunc.parametrize("differential_variant", wanted)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With ``--kafka``, tests outside its folder are left out: to read them takes half a minute."""
+    if config.getoption("--kafka") is None:
+        return None
+    wanted = Path(__file__).parent / "integration" / "kafka"
+    return None if collection_path.is_relative_to(wanted) or wanted.is_relative_to(collection_path) else True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

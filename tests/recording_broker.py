@@ -16,6 +16,7 @@ from aiocontroller.wire.frames import (
     decode_request_header,
     response_frame,
 )
+from aiocontroller.wire.primitives import UNLIMITED
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.znodes import BrokerInfo
@@ -40,7 +41,16 @@ class Received(NamedTuple):
 class RecordingBroker:
     """``served`` may offer older versions; ``errors`` go into LeaderAndIsr answers; ``respond`` may be replaced."""
 
-    def __init__(self, world: World, zookeeper: str, broker_id: int, *, rack: str | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        zookeeper: str,
+        broker_id: int,
+        *,
+        rack: str | None = None,
+        settings: dict[str, str | None] | None = None,
+        defaults: dict[str, str] | None = None,
+    ) -> None:
         self.id = broker_id
         self.world = world
         self.rack = rack
@@ -50,8 +60,12 @@ class RecordingBroker:
         """(topic, partition) -> error code in LeaderAndIsr answers."""
         self.stop_replica_errors: list[int] = []
         """Error codes for all partitions of the next StopReplica answers, one request each."""
-        self.settings: dict[str, str | None] = {"authorizer.class.name": ""}
+        self.stop_replica_omits = 0
+        """How many of the next StopReplica answers name no partition."""
+        self.settings: dict[str, str | None] = {"authorizer.class.name": "", **(settings or {})}
         """What it says of itself."""
+        self.defaults = defaults or {}
+        """The same of what is not set."""
         self.settings_error = 0
         """The code with which it answers DescribeConfigs."""
         self.unanswered: set[ApiKey] = set()
@@ -60,6 +74,8 @@ class RecordingBroker:
         self.zk = KafkaZkClient(self.client)
         self.epoch = 0
         self.topic_ids: dict[Any, str] = {}
+        self.connections = 0
+        """How many were ever made to it."""
         self._listener: Listener | None = None
         self._connections: set[_Connection] = set()
 
@@ -75,6 +91,10 @@ class RecordingBroker:
         """Refuse connections and break those that there are; the registration stays."""
         assert self._listener is not None
         self._listener.close()
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Break the connections that there are."""
         for connection in list(self._connections):
             connection.close()
 
@@ -114,10 +134,12 @@ class RecordingBroker:
             case ApiKey.STOP_REPLICA:
                 code = self.stop_replica_errors.pop(0) if self.stop_replica_errors else 0
                 errors = [
-                    {"topic_name": t.topic_name, "partition_index": p.partition_index, "error_code": code}
-                    for t in (request.topic_states if version >= 3 else ())
-                    for p in t.partition_states
+                    {"topic_name": topic, "partition_index": number, "error_code": code}
+                    for topic, number in _stopped(version, request)
                 ]
+                if self.stop_replica_omits:
+                    self.stop_replica_omits -= 1
+                    errors = []
                 return _encode(api, version, error_code=0, partition_errors=errors)
             case ApiKey.DESCRIBE_CONFIGS:
                 return self._describe_configs(version, request)
@@ -127,12 +149,24 @@ class RecordingBroker:
     def _describe_configs(self, version: int, request: Any) -> bytes:
         (asked,) = request.resources
         configs = [{"name": n, "value": self.settings[n]} for n in asked.configuration_keys if n in self.settings]
+        for name in (n for n in asked.configuration_keys if n in self.defaults):
+            synonym = {"name": name, "value": self.defaults[name], "source": 5}
+            configs.append({"name": name, "value": self.defaults[name], "synonyms": [synonym]})
         result = {"resource_type": asked.resource_type, "resource_name": asked.resource_name, "configs": configs}
         return _encode(ApiKey.DESCRIBE_CONFIGS, version, results=[{"error_code": self.settings_error, **result}])
 
     def _leader_and_isr(self, version: int, request: Any) -> bytes:
         if version < 5:
-            return _encode(ApiKey.LEADER_AND_ISR, version, error_code=0, partition_errors=[])
+            flat = [
+                {
+                    "topic_name": t.topic_name,
+                    "partition_index": p.partition_index,
+                    "error_code": self.errors.get((t.topic_name, p.partition_index), 0),
+                }
+                for t in request.topic_states
+                for p in t.partition_states
+            ]
+            return _encode(ApiKey.LEADER_AND_ISR, version, error_code=0, partition_errors=flat)
         topics = [
             {
                 "topic_id": t.topic_id,
@@ -158,6 +192,7 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
         self._broker._connections.add(self)
+        self._broker.connections += 1
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._broker._connections.discard(self)
@@ -176,10 +211,11 @@ class _Connection(asyncio.Protocol):
         for frame in self._reader.feed(data):
             header, body = decode_request_header(frame)
             api = ApiKey(header.api_key)
-            if api not in self._broker.served:
+            low, high = self._broker.served.get(api, (0, -1))
+            if not low <= header.api_version <= high:
                 self.close()
                 return
-            request = cold.decode_request(api, header.api_version, body)
+            request = cold.decode_request(api, header.api_version, body, UNLIMITED)
             if api not in SURVEYED:
                 self._broker.received.append(Received(api, header.api_version, request))
             if api in self._broker.unanswered:
@@ -191,3 +227,12 @@ class _Connection(asyncio.Protocol):
 
 def _encode(api: ApiKey, version: int, **fields: Any) -> bytes:
     return cold.encode_response(api, version, cold.response(api, version, **fields))
+
+
+def _stopped(version: int, request: Any) -> list[tuple[str, int]]:
+    """(topic, partition) of a StopReplica."""
+    if version == 0:
+        return [(p.topic_name, p.partition_index) for p in request.ungrouped_partitions]
+    if version < 3:
+        return [(topic.name, number) for topic in request.topics for number in topic.partition_indexes]
+    return [(topic.topic_name, p.partition_index) for topic in request.topic_states for p in topic.partition_states]

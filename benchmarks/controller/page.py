@@ -3,47 +3,40 @@
 from __future__ import annotations
 
 import datetime
-import html
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
+from markupsafe import Markup
 
+from aiocontroller.pages import Column, render
 from benchmarks.controller.figures import PEER, History, Row
 
 COLOURS = {"aiocontroller": "#1f77b4", "kafka": "#d62728", "kafka, in-flight 1000": "#ff9896"}
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem; color: #1c2330; }
-table { border-collapse: collapse; margin: 1rem 0; } td, th { padding: .25rem .8rem; border-bottom: 1px solid #dde3ec; }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; }
-p.note { color: #5a6577; }
-"""
 
 
-def document(title: str, sections: Sequence[tuple[str, str, go.Figure | str]]) -> str:
-    """A whole page from (heading, a sentence of what to see, a figure or a piece of HTML)."""
-    parts = [f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{html.escape(title)}</title>"]
-    parts.append(f"<style>{_STYLE}</style><h1>{html.escape(title)}</h1>")
+def document(title: str, sections: Sequence[tuple[str, str, go.Figure | Sequence[Row]]]) -> str:
+    """A whole page from (heading, a sentence of what to see, a figure or the rows of a table)."""
     library: str | bool = True
+    shown = []
     for heading, sentence, content in sections:
-        parts.append(f"<h2>{html.escape(heading)}</h2><p class='note'>{html.escape(sentence)}</p>")
-        if isinstance(content, str):
-            parts.append(content)
-        else:
+        if isinstance(content, go.Figure):
             content.update_layout(template="plotly_white", margin={"l": 10, "r": 10, "t": 10, "b": 10})
             bare = {"displayModeBar": False}  # its tools would cover the legend
-            parts.append(content.to_html(full_html=False, include_plotlyjs=library, config=bare))
+            drawn = Markup(content.to_html(full_html=False, include_plotlyjs=library, config=bare))
+            shown.append((heading, sentence, drawn, (), ()))
             library = False
-    return "".join(parts)
+        else:
+            shown.append((heading, sentence, "", content, _columns()))
+    return render(Path(__file__).with_suffix(".html"), headline=title, sections=shown)
 
 
 def write_page(file: Path, rows: Sequence[Row], history: History) -> None:
     when = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-    sections: list[tuple[str, str, go.Figure | str]] = [
+    sections: list[tuple[str, str, go.Figure | Sequence[Row]]] = [
         ("Seconds", "Medians; the whiskers are the fastest and the slowest run. The axis is logarithmic.", _bars(rows)),
-        ("The same as a table", "Ratios compare medians of the same run.", _table(rows)),
+        ("The same as a table", "Ratios compare medians of the same run.", rows),
     ]
     if any(row.ratio is not None for row in rows) and len(history.past) > 1:
         sentence = "How many times faster than Kafka, run by run: what is noise on this machine and what is not."
@@ -75,15 +68,15 @@ def _bars(rows: Sequence[Row]) -> go.Figure:
     return figure
 
 
-def _table(rows: Sequence[Row]) -> str:
-    lines = [
-        "<table><tr><th>case<th>subject<th class=n>median<th class=n>min<th class=n>max<th class=n>times faster</tr>"
+def _columns() -> list[Column]:
+    return [
+        Column("case", lambda row: row.case),
+        Column("subject", lambda row: row.subject),
+        Column("median", lambda row: f"{row.median_s:.3f}", "n"),
+        Column("min", lambda row: f"{row.min_s:.3f}", "n"),
+        Column("max", lambda row: f"{row.max_s:.3f}", "n"),
+        Column("times faster", lambda row: "" if row.ratio is None else f"{row.ratio:.1f}", "n"),
     ]
-    for row in rows:
-        ratio = "" if row.ratio is None else f"{row.ratio:.1f}"
-        numbers = "".join(f"<td class=n>{value:.3f}" for value in (row.median_s, row.min_s, row.max_s))
-        lines.append(f"<tr><td>{html.escape(row.case)}<td>{row.subject}{numbers}<td class=n>{ratio}</tr>")
-    return "".join(lines) + "</table>"
 
 
 def _trend(rows: Sequence[Row], history: History) -> go.Figure:

@@ -23,11 +23,11 @@ from typing import NamedTuple
 
 import msgspec
 import plotly.graph_objects as go
-from aiozk import exc
 from rich.console import Console
 from rich.table import Table
 
 from aiocontroller.zookeeper import paths
+from aiocontroller.zookeeper.from_aiozk import exc
 from benchmarks.controller.cases import Bench
 from benchmarks.controller.figures import PEER, wide_console
 from benchmarks.controller.page import COLOURS, document

@@ -14,12 +14,13 @@ from typing import cast
 
 from aiocontroller.cluster.broker_requests import decode_stop_replica, run_to_end
 from aiocontroller.cluster.broker_responses import (
-    encode_describe_configs_response,
     encode_leader_and_isr_response,
     encode_stop_replica_response,
     encode_update_metadata_response,
 )
 from aiocontroller.cluster.controller_requests import encode_controlled_shutdown
+from aiocontroller.cluster.generations import NEWEST, generation
+from aiocontroller.cluster.simulated_settings import Settings
 from aiocontroller.controller.broker_connection import BrokerConnection
 from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.net.ports import Listener
@@ -44,6 +45,8 @@ OFFERED = {
 SURVEYED = (ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CONFIGS)
 """What controllers ask beside their work."""
 SESSION_TIMEOUT_S = 60
+
+_SETTINGS = Settings(generation(NEWEST), policy=False)
 
 
 class RecordingBroker:
@@ -91,7 +94,7 @@ class RecordingBroker:
         _, connection = await self._world.network.connect(BrokerConnection, host, port, timeout_s=10)
         header = encode_request_header(ApiKey.CONTROLLED_SHUTDOWN, 3, 1, "benchmark")
         started = time.monotonic()
-        await connection.request([header, encode_controlled_shutdown(self.id, self.epoch)])
+        await connection.request([header, encode_controlled_shutdown(3, self.id, self.epoch)])
         connection.close()
         return time.monotonic() - started
 
@@ -103,7 +106,7 @@ class RecordingBroker:
                 body = [encode_api_versions_response(version, OFFERED)]
             case ApiKey.DESCRIBE_CONFIGS:
                 header, rest = decode_request_header(frame)
-                body = [encode_describe_configs_response(header.api_version, rest, self.id)]
+                body = [_SETTINGS.encode_describe_configs_response(header.api_version, rest, self.id)]
             case ApiKey.LEADER_AND_ISR:
                 body = encode_leader_and_isr_response(version, 0, {})
             case ApiKey.UPDATE_METADATA:

@@ -8,7 +8,7 @@ from tests.fuzz.__main__ import corpus
 from tests.fuzz.inputs import Input, Maker
 from tests.fuzz.stage import chance_of, play
 
-FRESH = 150
+FRESH, TOGETHER = 150, 10
 CORPUS = corpus()
 
 
@@ -22,9 +22,10 @@ def test_corpus(name: str) -> None:
     assert wrong == []
 
 
-def test_fresh_inputs() -> None:
-    maker = Maker(chance_of(20261122))
-    inputs: list[Input] = [maker.fresh() for _ in range(FRESH)]
+@pytest.mark.parametrize("seed", range(FRESH // TOGETHER))
+def test_fresh_inputs(seed: int) -> None:
+    maker = Maker(chance_of(20261122 + seed))
+    inputs: list[Input] = [maker.fresh() for _ in range(TOGETHER)]
     failures = [(each, wrong) for each in inputs if (wrong := play(each)[0])]
     assert failures == []
 

@@ -23,7 +23,7 @@ from aiocontroller.property_values import split_host_port
 
 
 def test_every_property_has_its_field_and_every_field_its_property() -> None:
-    fields = set(Config.__struct_fields__) - {"listener_overrides"}  # holds those of single listeners
+    fields = set(Config.__struct_fields__) - {"listener_overrides", "given"}  # of single listeners; as they were set
     assert sorted(key.replace(".", "_") for key in PROPERTIES) == sorted(fields)
 
 
@@ -77,6 +77,20 @@ def test_a_bad_value_names_property_value_and_expectation(key: str, value: str, 
     assert expected in message
 
 
+def test_connections_are_counted_by_address_or_host_name() -> None:
+    told = "10.0.0.1:200, [fe80::0:1]:50,Host-1.example:10, db_2:0"
+    config, _ = load_config(overrides={"max.connections.per.ip.overrides": told})
+    assert config.max_connections_per_ip_overrides == {
+        "10.0.0.1": 200, "fe80::1": 50, "host-1.example": 10, "db_2": 0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("told", ["10.0.0:1", "10.0.0.1.2:1", "-a:1", "a b:1", "a:-1", "a", ":1", "[::g]:1", "a/24:1"])
+def test_what_is_no_host_has_no_count(told: str) -> None:
+    with pytest.raises(ConfigError, match="host:number"):
+        load_config(overrides={"max.connections.per.ip.overrides": told})
+
+
 def test_all_errors_at_once_with_their_lines(tmp_path: Path) -> None:
     file = tmp_path / "k.properties"
     file.write_text("# comment\nrequest.timeout.ms=x\n\naiocontroller.htp.port=1\n")
@@ -89,7 +103,7 @@ def test_all_errors_at_once_with_their_lines(tmp_path: Path) -> None:
 
 
 def test_what_kafka_knows_and_we_do_not_use_is_one_warning_and_a_slip_another() -> None:
-    overrides = {"log.dirs": "/x", "num.partitions": "3", "zookeper.connect": "h:1", "AIO": "1"}
+    overrides = {"log.dirs": "/x", "num.io.threads": "3", "zookeper.connect": "h:1", "AIO": "1"}
     config, warnings = load_config(overrides=overrides, environ={"AIOCONTROLLER_NONE": "1", "PATH": "x"})
     assert config == Config()
     assert warnings == [
@@ -97,7 +111,7 @@ def test_what_kafka_knows_and_we_do_not_use_is_one_warning_and_a_slip_another() 
         "zookeper.connect (the command line): neither Kafka nor aiocontroller has it; "
         "did you mean zookeeper.connect?; ignored",
         "AIO (the command line): neither Kafka nor aiocontroller has it; ignored",
-        "properties that Kafka knows and aiocontroller does not use: log.dirs, num.partitions",
+        "properties that Kafka knows and aiocontroller does not use: log.dirs, num.io.threads",
     ]
 
 
@@ -270,3 +284,25 @@ def test_what_secures_nothing_is_refused(overrides: dict[str, str], message: str
         load_config(overrides=overrides)
     assert len(str(error.value).splitlines()) == 1
     assert str(error.value).startswith(message)
+
+
+def test_what_is_set_is_told_from_what_is_left_out_even_where_it_is_the_default() -> None:
+    overrides = {
+        "delete.topic.enable": " true",
+        "log.retention.hours": "168",
+        "aiocontroller.id": "7",
+        "delegation.token.secret.key": "secret",
+        "log.dirs": "/x",
+    }
+    config, warnings = load_config(overrides=overrides)
+    assert config.given == {"delete.topic.enable": "true", "log.retention.hours": "168"}
+    assert warnings == ["properties that Kafka knows and aiocontroller does not use: log.dirs"]
+    assert load_config()[0].given == {}
+    assert load_config(overrides={"aiocontroller.keep.ours": "num.partitions, all"})[0].aiocontroller_keep_ours == (
+        "num.partitions",
+        "all",
+    )
+
+
+def test_the_variable_of_debug_mode_is_no_property() -> None:
+    assert load_config(environ={"AIOCONTROLLER_DEBUG": "1"})[1] == []

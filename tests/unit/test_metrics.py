@@ -20,7 +20,7 @@ def test_a_gauge_under_the_exporters_name(metrics: Metrics) -> None:
     metrics.gauge("kafka.controller", "KafkaController", "ActiveControllerCount", lambda: 1)
     assert metrics.render() == (
         "# HELP kafka_controller_kafkacontroller_activecontrollercount"
-        " kafka.controller:type=KafkaController,name=ActiveControllerCount\n"
+        " kafka.controller:type=KafkaController,name=ActiveControllerCount: This process is the controller. (0 or 1)\n"
         "# TYPE kafka_controller_kafkacontroller_activecontrollercount gauge\n"
         "kafka_controller_kafkacontroller_activecontrollercount 1\n"
     )

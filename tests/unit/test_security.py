@@ -92,6 +92,12 @@ def test_jaas_options() -> None:
     assert parse_jaas(text) == {"username": "a b", "password": 'q"uote;d', "user_alice": "plain", "serviceName": "k"}
 
 
+@pytest.mark.parametrize("user", ["svc-orders", "team.a", "a_b", "j$", "größe", "7"])
+def test_jaas_users_are_named_as_kafkas_parser_allows(user: str) -> None:
+    text = f'org.X required user_alice="x" user_{user}="y-{user}" username="u-v";'
+    assert parse_jaas(text) == {"user_alice": "x", f"user_{user}": f"y-{user}", "username": "u-v"}
+
+
 def test_listeners_take_their_protocols_from_the_map() -> None:
     told = {"listeners": "INTERNAL://h:1,CLIENT://h:2,SSL://h:3", "listener.security.protocol.map": "internal:SASL_SSL"}
     config, _ = load_config(overrides=told)

@@ -1,0 +1,189 @@
+"""What each metric says: for Prometheus's HELP lines and for ``docs/reference/metrics.md``.  One line per metric."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from aiocontroller.core.events import ControllerState
+
+
+class Meaning(NamedTuple):
+    unit: str
+    """What is counted, or the unit of a value."""
+    text: str
+    alert: str = ""
+    """When an operator should look; empty where the metric is for people who already look."""
+
+
+_TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
+    ("kafka.controller", "KafkaController"): {
+        "ActiveControllerCount": Meaning(
+            "0 or 1", "This process is the controller.", "sum over processes and brokers is not 1"
+        ),
+        "OfflinePartitionsCount": Meaning("partitions", "Partitions without a leader.", "above 0 for a minute"),
+        "PreferredReplicaImbalanceCount": Meaning(
+            "partitions", "Partitions that their preferred replica does not lead."
+        ),
+        "ControllerState": Meaning("Kafka's number", "What the controller is busy with; 0 is idle."),
+        "GlobalTopicCount": Meaning("topics", "Topics of the cluster."),
+        "GlobalPartitionCount": Meaning("partitions", "Partitions that have had a leader."),
+        "TopicsToDeleteCount": Meaning("topics", "Topics that are being deleted."),
+        "ReplicasToDeleteCount": Meaning("replicas", "Replicas that are being deleted."),
+        "TopicsIneligibleToDeleteCount": Meaning(
+            "topics", "Topics whose deletion cannot go on now.", "above 0 for an hour"
+        ),
+        "ReplicasIneligibleToDeleteCount": Meaning("replicas", "Replicas whose deletion cannot go on now."),
+        "ZkMigrationState": Meaning("Kafka's number", "Always 4: no migration to KRaft has begun."),
+        "ActiveBrokerCount": Meaning("brokers", "Registered brokers.", "below the size of the cluster"),
+        "FencedBrokerCount": Meaning("brokers", "Always 0: only KRaft fences brokers."),
+    },
+    ("kafka.controller", "ControllerStats"): {
+        "UncleanLeaderElectionsPerSec": Meaning(
+            "elections", "Leaders elected outside the ISR; each may lose records.", "rises"
+        ),
+    },
+    ("kafka.controller", "ControllerEventManager"): {
+        "EventQueueSize": Meaning("events", "Events that wait for the consumer.", "stays above 100 for a minute"),
+        "EventQueueTimeMs": Meaning("ms", "How long events waited in the queue.", "p99 above 1 s"),
+    },
+    ("kafka.controller", "ControllerChannelManager"): {
+        "TotalQueueSize": Meaning(
+            "requests", "Requests that wait to be sent, to all brokers.", "stays above 0 for minutes"
+        ),
+        "QueueSize": Meaning("requests", "Requests that wait to be sent to the broker.", "stays above 0 for minutes"),
+        "RequestRateAndQueueTimeMs": Meaning("ms", "How long requests to the broker waited before they were sent."),
+    },
+    ("kafka.server", "ControllerMutation"): {
+        "ThrottledRequestsPerSec": Meaning("requests", "Requests refused or delayed by a controller mutation quota."),
+        "tokens": Meaning("mutations", "What is left of a client's quota; negative while it is in debt."),
+    },
+    ("kafka.server", "SessionExpireListener"): {
+        "ZooKeeperDisconnectsPerSec": Meaning("connections", "Lost connections to ZooKeeper.", "rises often"),
+        "ZooKeeperSyncConnectsPerSec": Meaning("connections", "Connections to ZooKeeper."),
+        "ZooKeeperAuthFailuresPerSec": Meaning("logins", "Logins that ZooKeeper refused.", "rises"),
+        "ZooKeeperSaslAuthenticationsPerSec": Meaning("logins", "Logins to ZooKeeper by SASL."),
+        "ZooKeeperReadOnlyConnectsPerSec": Meaning(
+            "connections", "Connections to a ZooKeeper server that cannot write."
+        ),
+        "ZooKeeperExpiresPerSec": Meaning("sessions", "Expired sessions; each costs the role.", "rises"),
+    },
+    ("kafka.server", "ZooKeeperClientMetrics"): {
+        "ZooKeeperRequestLatencyMs": Meaning("ms", "Time from a request to ZooKeeper to its answer.", "p99 above 1 s"),
+        "InFlight": Meaning("requests", "Requests to ZooKeeper without an answer yet."),
+        "BytesInFlight": Meaning("bytes", "The size of these requests."),
+        "Waiting": Meaning("requests", "Requests that wait for a connection to ZooKeeper, or for room in it."),
+        "BytesSent": Meaning("bytes", "Sent to ZooKeeper in all."),
+        "BytesReceived": Meaning("bytes", "Received from ZooKeeper in all."),
+        "FailedAttempts": Meaning("attempts", "Attempts to connect that failed, in all.", "rises"),
+        "Watches": Meaning("watches", "Watches that are armed."),
+    },
+    ("kafka.server", "socket-server-metrics"): {
+        "connection-count": Meaning(
+            "connections", "Connections of brokers and clients, by listener.", "near `max.connections`"
+        ),
+        "successful-authentication": Meaning("logins", "Logins that succeeded."),
+        "failed-authentication": Meaning("logins", "Logins that failed.", "rises steadily"),
+        "successful-reauthentication": Meaning("logins", "Repeated logins (KIP-368) that succeeded."),
+        "failed-reauthentication": Meaning("logins", "Repeated logins that failed."),
+        "expired-connections-killed-count": Meaning(
+            "connections", "Closed because their login had not been repeated in time."
+        ),
+    },
+    ("kafka.network", "SocketServer"): {
+        "MemoryPoolUsed": Meaning("bytes", "Held by requests that are received or answered."),
+        "MemoryPoolAvailable": Meaning("bytes", "Left of `queued.max.request.bytes`.", "0 for a minute"),
+        "ExpiredConnectionsKilled": Meaning("connections", "Closed because they were idle or too slow."),
+    },
+    ("aiocontroller", "SocketServer"): {
+        "RefusedConnections": Meaning("connections", "Refused because a limit was reached.", "rises"),
+        "EvictedConnections": Meaning("connections", "Closed to make room for others.", "rises"),
+        "LoginMemoryUsed": Meaning("bytes", "Held by requests of connections that have not logged in."),
+        "UnreadResponseBytes": Meaning("bytes", "Answers that clients have not read."),
+        "UnreadConnections": Meaning("connections", "Connections with such answers."),
+        "ConnectionsWaitingForMemory": Meaning(
+            "connections", "Not read from, since requests hold all memory they may."
+        ),
+        "ConnectionsWaitingForTheirTurn": Meaning("connections", "With a request that waits for its turn of the loop."),
+    },
+    ("aiocontroller", "EventQueue"): {
+        "Signals": Meaning("events", "Changes that wait for the consumer, one of each kind and name."),
+        "ClientRequests": Meaning("requests", "Clients' requests in the event queue; it takes at most 1000."),
+        "RefusedClientRequests": Meaning("requests", "Clients' requests that the full queue refused.", "rises"),
+    },
+    ("aiocontroller", "RequestAdmission"): {
+        "WaitingRequests": Meaning("requests", "Clients' requests that wait before the event queue."),
+        "DeferredRequests": Meaning("requests", "Clients' requests whose answer comes later."),
+    },
+    ("aiocontroller", "HttpServer"): {
+        "Connections": Meaning("connections", "Connections to the HTTP server."),
+        "EvictedConnections": Meaning("connections", "Closed to make room for others.", "rises"),
+    },
+    ("aiocontroller", "Authorizer"): {
+        "BrokersRefused": Meaning("brokers", "Brokers whose requests are refused for their principal.", "above 0"),
+        "RequestsRefused": Meaning("requests", "Requests refused by the authorizer, by API."),
+    },
+    ("aiocontroller", "Guard"): {
+        "Reasons": Meaning("reasons", "What speaks against this process being the controller, by kind.", "above 0"),
+        "Refusals": Meaning("elections", "Elections that this process stayed out of, by kind of reason."),
+        "BrokersUnanswered": Meaning(
+            "brokers", "Registered brokers that have not said what they are.", "above 0 for minutes"
+        ),
+    },
+    ("aiocontroller", "Settings"): {
+        "Differing": Meaning("settings", "Obeyed settings in which brokers differ.", "above 0"),
+        "Contradicting": Meaning("settings", "Settings that are set here and contradict the brokers'.", "above 0"),
+    },
+    ("aiocontroller", "Events"): {
+        "Failed": Meaning("events", "Events whose handler failed: a bug.", "rises"),
+        "Reloads": Meaning("reloads", "How often the cluster was read again after such a failure."),
+        "Refused": Meaning("requests", "Requests refused because the same kind keeps failing.", "rises"),
+        "SetAside": Meaning("events", "Kinds of events that failed and wait to be tried again.", "above 0"),
+    },
+    ("aiocontroller", "Debts"): {
+        "ReplicasToDelete": Meaning(
+            "replicas", "Replicas that brokers still have to delete.", "does not fall for a day"
+        ),
+    },
+    ("aiocontroller", "Audit"): {
+        "Findings": Meaning("findings", "Differences between memory and ZooKeeper, by kind.", "rises"),
+        "Passes": Meaning("passes", "Complete audits."),
+        "SliceTimeMs": Meaning("ms", "Time for one slice of an audit."),
+        "LastPassTimestampMs": Meaning("ms since 1970", "When the last complete audit ended.", "hours ago"),
+        "LastPassDurationMs": Meaning("ms", "How long it took."),
+        "Coverage": Meaning("0 to 1", "How far the present audit has got."),
+        "Suspicions": Meaning("differences", "Seen once, and to be looked at again."),
+    },
+    ("aiocontroller", "EarlyDetection"): {
+        "Suspicions": Meaning("suspicions", "Peers that seemed to be dead, by kind."),
+        "Held": Meaning("suspicions", "Suspicions that a limit held back, by kind of peer.", "rises"),
+        "Alarms": Meaning("brokers", "Brokers whose leaders were moved before their session expired."),
+        "FalseAlarms": Meaning("brokers", "Of these, brokers that were alive.", "rises"),
+    },
+    ("aiocontroller", "ZooKeeper"): {
+        "BadZNodes": Meaning("znodes", "Znodes that could not be read and were left out.", "rises"),
+    },
+    ("aiocontroller", "EventLoop"): {
+        "LagMs": Meaning("ms", "How late the event loop runs its timers.", "p99 above 1 s"),
+    },
+    ("aiocontroller", "Journal"): {
+        "Appended": Meaning("records", "Records handed to the journal."),
+        "Written": Meaning("records", "Records written to its files."),
+        "Dropped": Meaning("records", "Records lost because the disk was too slow or full.", "rises"),
+        "Pending": Meaning("records", "Records that wait to be written."),
+        "WrittenBytes": Meaning("bytes", "Written in all."),
+        "Failures": Meaning("attempts", "Writes that the operating system refused.", "rises"),
+        "Segments": Meaning("files", "Files begun."),
+        "Deleted": Meaning("files", "Files deleted under the running process.", "rises"),
+    },
+}
+
+for _state in ControllerState:
+    if _state.timer is not None:
+        _TYPES["kafka.controller", "ControllerStats"][_state.timer] = Meaning(
+            "ms", f"Time that events of the state {_state.name} took."
+        )
+
+MEANINGS: dict[tuple[str, str, str], Meaning] = {
+    (group, type_, name): meaning for (group, type_), names in _TYPES.items() for name, meaning in names.items()
+}
+"""By group, type and name, as a metric is registered."""

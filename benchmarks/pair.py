@@ -1,0 +1,74 @@
+"""Two replicas die in turns, where brokers write ISRs themselves: how soon the live one leads, here and with Kafka's.
+
+    scripts/bench pair --release 2.6.3 --rounds 50 --office both
+    scripts/bench pair --release 3.9.1 --protocol 2.6 --rounds 50
+
+Prints a line for each round as it ends, and the medians.  ``both``: the controllers take turns of five rounds on one
+cluster, with the same delays.  ``aiocontroller.chaos.kafka.pair`` says what a round is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import tempfile
+from pathlib import Path
+
+from aiocontroller.chaos.kafka import pair
+from aiocontroller.chaos.kafka.stage import zookeeper_stage
+from aiocontroller.cluster.real_kafka import release
+
+SETTINGS = {
+    "zookeeper.session.timeout.ms": "6000",
+    "replica.lag.time.max.ms": "10000",
+    "auto.leader.rebalance.enable": "false",
+}
+OFFICES = {"aiocontroller": ("aiocontroller",), "kafka": ("kafka",), "both": ("kafka", "aiocontroller")}
+
+
+async def measure(options: argparse.Namespace, found: dict[str, list[pair.Round]]) -> None:
+    """Into ``found``, by office, as the rounds end."""
+
+    def tell(office: str, number: int, one: pair.Round) -> None:
+        found.setdefault(office, []).append(one)
+        print(
+            f"{office:13} {number:3} after {one.delay_s:4.2f} s: led {one.after_kill_s:6.3f} s after the kill, "
+            f"{one.after_session_s * 1000:6.1f} ms after the session{', leaderless before' * one.leaderless}",
+            flush=True,
+        )
+
+    protocol = {"inter.broker.protocol.version": options.protocol} if options.protocol else {}
+    with tempfile.TemporaryDirectory(prefix="pair-") as folder:
+        async with zookeeper_stage(
+            Path(folder), version=release(options.release), overrides=SETTINGS | protocol
+        ) as stage:
+            await pair.rounds(stage, OFFICES[options.office], options.rounds, options.seed, tell=tell)
+
+
+def quartiles(values: list[float], unit: str) -> str:
+    low, middle, high = statistics.quantiles(values, n=4) if len(values) > 1 else values * 3
+    return f"median {middle:.3f} {unit} (quartiles {low:.3f} to {high:.3f}, {min(values):.3f} to {max(values):.3f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--release", default="3.9.1")
+    parser.add_argument("--protocol", help="inter.broker.protocol.version; by default the release's own")
+    parser.add_argument("--office", choices=tuple(OFFICES), default="aiocontroller")
+    parser.add_argument("--rounds", type=int, default=10, help="under each controller")
+    parser.add_argument("--seed", type=int, default=26)
+    options = parser.parse_args()
+    found: dict[str, list[pair.Round]] = {}
+    try:
+        asyncio.run(measure(options, found))
+    finally:
+        for office, rounds in found.items():
+            print(f"{office} on {options.release}, protocol {options.protocol or 'its own'}, {len(rounds)} rounds")
+            print("  after the kill:   ", quartiles([one.after_kill_s for one in rounds], "s"))
+            print("  after the session:", quartiles([one.after_session_s * 1000 for one in rounds], "ms"))
+            print("  without a leader in ZooKeeper before:", sum(one.leaderless for one in rounds), "rounds")
+
+
+if __name__ == "__main__":
+    main()

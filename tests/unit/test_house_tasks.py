@@ -1,0 +1,124 @@
+"""The house's rule for background work: each task belongs to a task group, each timer's handle is kept.
+
+A task outside a group may die without anyone learning of it, and may outlive its owner; so may what a timer starts.
+The exceptions are listed here, each with its reason.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = sorted((ROOT / "aiocontroller").rglob("*.py"))
+
+BARE_TASKS = {
+    "net/tasks.py LooseTasks.start_soon": "tells the loop's exception handler of a death; for commands and tests",
+    "net/real.py RealListener._enter": "the loop accepts, not a task; ``close`` cancels what still opens",
+    "controller/guard.py Guard._look": "gather: awaited on the spot; after an error the other reads end by themselves",
+    "zookeeper/client.py ZooKeeperClient._close_by_force": "gather: of two futures, no tasks",
+    "cli/up.py _storm": "waits for the first of two and cancels the other",
+    "cli/up.py _started": "waits for the first of two and cancels the other",
+    "cli/up.py _show": "waits for the first of two and cancels both; what hangs must not be awaited",
+}
+"""Of everything but the laboratory."""
+BARE_TIMERS = {
+    "net/real.py RealClock.call_later": "is the clock",
+    "net/real.py RealListener._accept": "asks whether the listener was closed meanwhile",
+}
+"""Timers past the clock of ``net/ports.py``, outside the laboratory."""
+UNKEPT_TIMERS = {
+    "controller/topic_admin.py _answer_when_known": "asks whether the request was answered meanwhile",
+    "controller/topic_admin.py _when.look": "asks whether the request was answered meanwhile",
+    "controller/topic_admin.py _answer_when_gone": "asks whether the request was answered meanwhile",
+    "net/complaints.py Complaints.warn": "at most one for each kind of complaint; only logs",
+    "net/complaints.py Complaints._sum_up": "at most one for each kind of complaint; only logs",
+    "server/commands.py Commands.release": "ends the process a moment after the answer",
+    "server/kafka_channel.py KafkaChannel._answer": "asks whether the connection was closed meanwhile",
+    "server/kafka_channel.py KafkaChannel._authenticate": "asks whether the connection was closed meanwhile",
+    "server/socket_server.py SocketServer.connection": "one at a time; ends with the last connection",
+    "server/socket_server.py SocketServer._sweep": "one at a time; ends with the last connection",
+}
+"""Timers whose handle is not kept, so that they cannot be cancelled, outside the laboratory."""
+LABORATORY = {
+    "chaos/fault_proxy.py": "each connection awaits its pumps, and ends with the first",
+    "chaos/processes/observed_broker.py": "begun by a signal handler of a process that a storm kills",
+    "chaos/processes/steps.py": "its timers are cancelled when the storm heals everything",
+    "chaos/simulation.py": "a simulated process: its end is checked for bugs, and to kill it is to cancel its task",
+    "chaos/steps/brokers.py": "a fault's end; the simulation's loop ends with the plan",
+    "chaos/steps/controllers.py": "a fault's end; the simulation's loop ends with the plan",
+    "chaos/steps/network.py": "a fault's end; the simulation's loop ends with the plan",
+    "chaos/steps/steps.py": "a fault's end; the simulation's loop ends with the plan",
+    "chaos/steps/base.py": "a fault's end; the simulation's loop ends with the plan",
+    "chaos/storms/hostile.py": "probes and attacks are awaited before the round's verdict",
+    "chaos/background.py": "a plan goes on while what it has begun lasts, and waits for it at its end",
+    "chaos/zookeeper_faults.py": "faults heal later; ``calm`` awaits or cancels them",
+    "chaos/zookeeper_follower.py": "a follower applies what the leader wrote, in order",
+    "chaos/zookeeper_storm.py": "the reader and the faults of a segment are awaited at its end",
+}
+
+
+WORDS = ("create_task", "ensure_future", "gather", "call_later", "call_at")
+
+
+def calls(path: Path) -> Iterator[tuple[str, str, ast.Call, bool]]:
+    """(function, method called, call, whether its result is dropped)"""
+
+    def walk(node: ast.AST, owner: str) -> Iterator[tuple[str, str, ast.Call, bool]]:
+        for child in ast.iter_child_nodes(node):
+            named = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            name = f"{owner}.{child.name}".lstrip(".") if named else owner
+            if isinstance(child, ast.Call) and isinstance(child.func, ast.Attribute | ast.Name):
+                method = child.func.attr if isinstance(child.func, ast.Attribute) else child.func.id
+                yield name, method, child, isinstance(node, ast.Expr)
+            yield from walk(child, name)
+
+    yield from walk(ast.parse(path.read_text()), "")
+
+
+def callee(call: ast.Call) -> str:
+    return ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+
+
+def in_group(call: ast.Call) -> bool:
+    return callee(call).endswith("tasks")
+
+
+def by_clock(call: ast.Call) -> bool:
+    return callee(call).lower().endswith("clock")
+
+
+def found(*, laboratory: bool) -> dict[str, set[str]]:
+    """Kind of exception -> places."""
+    places: dict[str, set[str]] = {"tasks": set(), "timers": set(), "unkept": set()}
+    for path in SOURCES:
+        file = str(path.relative_to(ROOT / "aiocontroller"))
+        lab = file.startswith(("chaos/", "cluster/"))
+        if lab is not laboratory or not any(word in path.read_text() for word in WORDS):
+            continue
+        for function, method, call, dropped in calls(path):
+            place = file if lab else f"{file} {function}"
+            gathers = method == "gather" and callee(call) == "asyncio" and not lab
+            if gathers or (method in ("create_task", "ensure_future") and not in_group(call)):
+                places["tasks"].add(place)
+            elif method in ("call_later", "call_at") and not by_clock(call) and callee(call) != "self":
+                places["timers"].add(place)
+            elif method in ("call_later", "call_at") and dropped:
+                places["unkept"].add(place)
+    return places
+
+
+@pytest.mark.parametrize("kind, allowed", [("tasks", BARE_TASKS), ("timers", BARE_TIMERS), ("unkept", UNKEPT_TIMERS)])
+def test_background_work_has_an_owner(kind: str, allowed: dict[str, str]) -> None:
+    places = found(laboratory=False)[kind]
+    assert sorted(places - allowed.keys()) == [], "use the owner's task group, or a kept timer of the clock"
+    assert sorted(allowed.keys() - places) == [], "the list names what is no longer there"
+
+
+def test_background_work_of_the_laboratory_has_a_reason() -> None:
+    places = set().union(*found(laboratory=True).values())
+    assert sorted(places - LABORATORY.keys()) == []
+    assert sorted(LABORATORY.keys() - places) == [], "the list names what is no longer there"
