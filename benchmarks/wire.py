@@ -45,8 +45,8 @@ def cluster(topics: int, partitions: int, brokers: int) -> PartitionTable:
         for p in range(partitions):
             first = (t * 7 + p) % brokers
             replicas = tuple(dict.fromkeys((first, (first + shift) % brokers, (first + shift + 1) % brokers)))
-            pid = table.add_partition(topic, p, ReplicaAssignment(replicas))
-            table.set_leadership(pid, LeaderAndIsr(replicas[0], 3, replicas, 5, 7))
+            row = table.add_partition(topic, p, ReplicaAssignment(replicas))
+            table.set_leadership(row, LeaderAndIsr(replicas[0], 3, replicas, 5, 7))
     return table
 
 
@@ -70,28 +70,28 @@ def parts(api: ApiKey, version: int) -> tuple[Any, dict[str, Any]]:
     return request, vars(module)
 
 
-def kio_request(api: ApiKey, table: PartitionTable, pids: Sequence[int]) -> bytes:
+def kio_request(api: ApiKey, table: PartitionTable, rows: Sequence[int]) -> bytes:
     """LeaderAndIsr 7 or UpdateMetadata 8, built and written."""
     lisr = api == ApiKey.LEADER_AND_ISR
     request, names = parts(api, 7 if lisr else 8)
     name = "LeaderAndIsr" if lisr else "UpdateMetadata"
     partition_class, topic_class = names[f"{name}PartitionState"], names[f"{name}TopicState"]
     by_topic: dict[int, list[Any]] = {}
-    for pid in pids:
-        assignment = table.assignment(pid)
+    for row in rows:
+        assignment = table.assignment(row)
         common = {
-            "partition_index": table.index_of[pid],
-            "controller_epoch": table.controller_epoch[pid],
-            "leader": table.leader[pid],
-            "leader_epoch": table.leader_epoch[pid],
-            "isr": table.isr(pid),
+            "partition_index": table.index_of[row],
+            "controller_epoch": table.controller_epoch[row],
+            "leader": table.leader[row],
+            "leader_epoch": table.leader_epoch[row],
+            "isr": table.isr(row),
             "replicas": assignment.replicas,
         }
         if lisr:
-            state = partition_class(partition_epoch=table.partition_epoch[pid], is_new=False, **common)
+            state = partition_class(partition_epoch=table.partition_epoch[row], is_new=False, **common)
         else:
-            state = partition_class(zk_version=table.partition_epoch[pid], offline_replicas=(), **common)
-        by_topic.setdefault(table.topic_of[pid], []).append(state)
+            state = partition_class(zk_version=table.partition_epoch[row], offline_replicas=(), **common)
+        by_topic.setdefault(table.topic_of[row], []).append(state)
     states = []
     for number, members in by_topic.items():
         topic = table.topics[number]
@@ -108,14 +108,14 @@ def kio_request(api: ApiKey, table: PartitionTable, pids: Sequence[int]) -> byte
 # -- encoding ----------------------------------------------------------------------------------------------------------
 
 
-def encoders(table: PartitionTable, pids: Sequence[int]) -> dict[ApiKey, Callable[[], Any]]:
+def encoders(table: PartitionTable, rows: Sequence[int]) -> dict[ApiKey, Callable[[], Any]]:
     live = range(10_000)
     return {
         ApiKey.LEADER_AND_ISR: lambda: LeaderAndIsrEncoder(
-            7, controller_id=1, controller_epoch=1, table=table, pids=pids
+            7, controller_id=1, controller_epoch=1, table=table, rows=rows
         ),
         ApiKey.UPDATE_METADATA: lambda: UpdateMetadataEncoder(
-            8, controller_id=1, controller_epoch=1, table=table, pids=pids, live_brokers=(), live=live
+            8, controller_id=1, controller_epoch=1, table=table, rows=rows, live_brokers=(), live=live
         ),
     }
 
@@ -123,13 +123,13 @@ def encoders(table: PartitionTable, pids: Sequence[int]) -> dict[ApiKey, Callabl
 def measure_encoders(rows: Rows, partitions: int, brokers: int, rounds: int) -> None:
     for per_topic in (1000, 100, 10, 1):
         table = cluster(partitions // per_topic, per_topic, brokers)
-        pids = list(table.pids())
-        sample = pids[: max(per_topic, len(pids) // 10)]
-        for api, make in encoders(table, pids).items():
+        wanted = list(table.rows())
+        sample = wanted[: max(per_topic, len(wanted) // 10)]
+        for api, make in encoders(table, wanted).items():
             assert encoders(table, sample)[api]().body().for_broker(1) == kio_request(api, table, sample)
-            ours = best(rounds, lambda make=make: make().body()) / len(pids)
+            ours = best(rounds, lambda make=make: make().body()) / len(wanted)
             kio = best(2, lambda api=api: kio_request(api, table, sample)) / len(sample)  # noqa: B023
-            rows.append(row(f"{api.name} encode, {per_topic} partitions a topic", len(pids), ours, kio))
+            rows.append(row(f"{api.name} encode, {per_topic} partitions a topic", len(wanted), ours, kio))
         if per_topic == 100:
             on_broker = table.partitions_on_broker(1)
             make = encoders(table, on_broker)[ApiKey.LEADER_AND_ISR]
@@ -140,12 +140,12 @@ def measure_encoders(rows: Rows, partitions: int, brokers: int, rounds: int) -> 
                 "controller_id": 1,
                 "controller_epoch": 1,
                 "table": table,
-                "pids": on_broker,
+                "rows": on_broker,
                 "kept": kept,
             }
             ours = best(rounds, lambda a=arguments: LeaderAndIsrEncoder(7, **a).body()) / len(on_broker)
             rows.append(row("the same, encoded values kept", len(on_broker), ours))
-            measure_sharing(rows, encoders(table, pids)[ApiKey.UPDATE_METADATA]().body(), brokers, rounds)
+            measure_sharing(rows, encoders(table, wanted)[ApiKey.UPDATE_METADATA]().body(), brokers, rounds)
 
 
 def measure_sharing(rows: Rows, body: Any, brokers: int, rounds: int) -> None:

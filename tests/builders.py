@@ -42,12 +42,12 @@ def add_topics(table: PartitionTable, topics: Mapping[str, Sequence[Replicas]], 
     for name, partitions in topics.items():
         topic = table.add_topic(name, topic_id(name))
         for number, replicas in enumerate(partitions):
-            pid = table.add_partition(topic, number, assignment(replicas))
+            row = table.add_partition(topic, number, assignment(replicas))
             if online:
-                held = table.replicas(pid)
-                table.set_leadership(pid, leadership(held[0], held))
-                table.set_state((pid,), PartitionState.OnlinePartition)
-                table.replica_states_of[pid] = table.replica_states.id((ReplicaState.OnlineReplica,) * len(held))
+                held = table.replicas(row)
+                table.set_leadership(row, leadership(held[0], held))
+                table.set_state((row,), PartitionState.OnlinePartition)
+                table.replica_states_of[row] = table.replica_states.id((ReplicaState.OnlineReplica,) * len(held))
 
 
 def table(topics: Mapping[str, Sequence[Replicas]], *, online: bool = False) -> PartitionTable:
@@ -84,16 +84,16 @@ def ctx(
     return context
 
 
-def pid(context: ControllerContext, name: str) -> int:
+def row_of(context: ControllerContext, name: str) -> int:
     """The row of a partition by the name that logs give it: ``t-0``."""
     topic, _, partition = name.rpartition("-")
-    found = context.table.pid(topic, int(partition))
+    found = context.table.row(topic, int(partition))
     assert found >= 0, name
     return found
 
 
 def lead(context: ControllerContext, name: str, leader: int, isr: Sequence[int], **fields: int) -> int:
-    """Give the partition this leadership (fields as in ``leadership``); returns its pid."""
-    row = pid(context, name)
+    """Give the partition this leadership (fields as in ``leadership``); returns its row."""
+    row = row_of(context, name)
     context.table.set_leadership(row, leadership(leader, isr, **fields))
     return row

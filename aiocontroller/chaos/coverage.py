@@ -76,19 +76,19 @@ def watching(marks: Marks) -> Iterator[None]:
     before = [(logger.level, logger.propagate) for logger in loggers]
     partition_check, replica_check = psm.check_valid_previous_states, rsm.check_valid_previous_states
 
-    def partitions(table: Any, pids: Any, target: Any) -> Any:
-        checked = partition_check(table, pids, target)
+    def partitions(table: Any, rows: Any, target: Any) -> Any:
+        checked = partition_check(table, rows, target)
         for mark, found in (("", checked.valid), ("!", checked.refused)):
-            for pid in found:
-                marks[f"partition/{states.PartitionState(table.state[pid]).name}/{mark}{target.name}"] += 1
+            for row in found:
+                marks[f"partition/{states.PartitionState(table.state[row]).name}/{mark}{target.name}"] += 1
         return checked
 
     def replicas(table: Any, wanted: Any, target: Any) -> Any:
         checked = replica_check(table, wanted, target)
         for mark, found in (("", checked.valid), ("!", checked.refused)):
-            for broker, pids in found.items():
-                for pid in pids:
-                    marks[f"replica/{table.replica_state(pid, broker).name}/{mark}{target.name}"] += 1
+            for broker, rows in found.items():
+                for row in rows:
+                    marks[f"replica/{table.replica_state(row, broker).name}/{mark}{target.name}"] += 1
         return checked
 
     for logger in loggers:

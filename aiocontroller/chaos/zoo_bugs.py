@@ -181,10 +181,10 @@ def _tell_the_leader_only(decisions: Any) -> None:
 def _stale_epoch_after_bump() -> list[Patch]:
     original = state_changes.bump_leader_epochs
 
-    async def bump(shell: Any, pids: Any) -> Any:
-        written = await original(shell, pids)
-        for pid in written.done:
-            shell.context.table.leader_epoch[pid] -= 1
+    async def bump(shell: Any, rows: Any) -> Any:
+        written = await original(shell, rows)
+        for row in written.done:
+            shell.context.table.leader_epoch[row] -= 1
         return written
 
     return [(reassignment, "bump_leader_epochs", bump)]
@@ -195,10 +195,10 @@ def _alter_partition(*as_current: str) -> Callable[[], list[Patch]]:
         original = alter_partition.check_partition
 
         def check(context: Any, change: Any, *rest: Any) -> Any:
-            pid = context.table.pid(change.topic, change.partition) if isinstance(change.topic, str) else -1
+            row = context.table.row(change.topic, change.partition) if isinstance(change.topic, str) else -1
             if isinstance(change.topic, bytes) and change.topic in context.table.topic_by_id:
-                pid = context.table.pid(context.table.topic_by_id[change.topic].name, change.partition)
-            current = context.table.leadership(pid) if pid >= 0 else None
+                row = context.table.row(context.table.topic_by_id[change.topic].name, change.partition)
+            current = context.table.leadership(row) if row >= 0 else None
             if current is not None:
                 mended = {name: getattr(current, name) for name in as_current}
                 change = msgspec.structs.replace(change, **mended)
@@ -253,8 +253,8 @@ def _reassignments_survive_resignation() -> list[Patch]:
     async def resigning(shell: ControllerShell) -> None:
         context = shell.context
         vars(shell)["kept"] = {
-            context.table.topic_partition(pid): context.table.assignment(pid).target
-            for pid in context.partitions_being_reassigned
+            context.table.topic_partition(row): context.table.assignment(row).target
+            for row in context.partitions_being_reassigned
         }
         await resign(shell)
 
@@ -262,8 +262,8 @@ def _reassignments_survive_resignation() -> list[Patch]:
         await begin(shell)
         table = shell.context.table
         kept = vars(shell).pop("kept", {})
-        pids = {tp: table.pid(*tp) for tp in kept}
-        wanted = {p: table.assignment(p).reassign_to(kept[tp]) for tp, p in pids.items() if p >= 0}
+        rows = {tp: table.row(*tp) for tp in kept}
+        wanted = {p: table.assignment(p).reassign_to(kept[tp]) for tp, p in rows.items() if p >= 0}
         await reassignment.trigger_partition_reassignment(shell, wanted)
 
     return [
@@ -327,10 +327,10 @@ def _bounce_not_noticed() -> list[Patch]:
 def _no_broker_list() -> list[Patch]:
     original = ControllerShell.send_update_metadata
 
-    async def send(self: ControllerShell, to: Any, pids: Any = ()) -> None:
-        pids = list(pids)
-        if pids:
-            await original(self, to, pids)
+    async def send(self: ControllerShell, to: Any, rows: Any = ()) -> None:
+        rows = list(rows)
+        if rows:
+            await original(self, to, rows)
 
     return [(ControllerShell, "send_update_metadata", send)]
 
@@ -349,9 +349,9 @@ def _sender_gives_up() -> list[Patch]:
 def _deleted_topics_are_not_told() -> list[Patch]:
     original = RequestBatch.add_update_metadata_request_for_brokers
 
-    def add(self: RequestBatch, to: Any, pids: Any) -> None:
+    def add(self: RequestBatch, to: Any, rows: Any) -> None:
         table = self._context.table
-        original(self, to, [pid for pid in pids if not table.topic(pid).deleting])
+        original(self, to, [row for row in rows if not table.topic(row).deleting])
 
     return [(RequestBatch, "add_update_metadata_request_for_brokers", add)]
 
@@ -406,7 +406,7 @@ def _deletion_does_not_wait() -> list[Patch]:
 
 
 def _leaderless_deletion() -> list[Patch]:
-    return [(psm, "_is_going", lambda context, pid: context.table.topic(pid).deleting)]
+    return [(psm, "_is_going", lambda context, row: context.table.topic(row).deleting)]
 
 
 # -- ZooKeeper ---------------------------------------------------------------------------------------------------------

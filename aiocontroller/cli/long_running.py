@@ -16,7 +16,6 @@ from aiocontroller.cli.background import BackgroundWriter
 from aiocontroller.cli.output import dropped_lines, in_background, plural
 from aiocontroller.ending import SIGNALS, Ending
 
-
 SWITCH_INTERVAL_S = 0.0001
 """How long a thread waits for the interpreter's lock before it asks for it.
 

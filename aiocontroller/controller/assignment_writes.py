@@ -28,12 +28,12 @@ async def write_assignments(
 ) -> dict[int, str]:
     """Merge the partitions' assignments into each topic's znode, one write per topic; returns the failures.
 
-    The same step adds debts for ``removed`` (pid -> brokers), and drops the debts of replicas that are wanted again.
+    The same step adds debts for ``removed`` (row -> brokers), and drops the debts of replicas that are wanted again.
     """
     table = shell.context.table
     by_topic: dict[str, dict[int, int]] = {}
-    for pid in wanted:
-        by_topic.setdefault(table.topic(pid).name, {})[table.index_of[pid]] = pid
+    for row in wanted:
+        by_topic.setdefault(table.topic(row).name, {})[table.index_of[row]] = row
     changes = to_be_deleted(shell, removed)
     for debt in no_longer_owed(shell.context, wanted):
         changes.forget(debt)
@@ -48,7 +48,7 @@ async def write_assignments(
             failed |= dict.fromkeys(by_topic.pop(topic).values(), "its topic znode is gone or cannot be read")
         changed = [
             msgspec.structs.replace(
-                found[topic], partitions=found[topic].partitions | {n: wanted[pid] for n, pid in numbers.items()}
+                found[topic], partitions=found[topic].partitions | {n: wanted[row] for n, row in numbers.items()}
             )
             for topic, numbers in by_topic.items()
         ]
@@ -57,11 +57,11 @@ async def write_assignments(
             if codes[assignment.topic] == Code.OK:
                 del by_topic[assignment.topic]
             elif codes[assignment.topic] == TOO_LARGE:
-                pids = by_topic.pop(assignment.topic).values()
-                failed |= dict.fromkeys(pids, too_large(assignment.topic, topic_znode_bytes(assignment), len(pids)))
+                rows = by_topic.pop(assignment.topic).values()
+                failed |= dict.fromkeys(rows, too_large(assignment.topic, topic_znode_bytes(assignment), len(rows)))
             elif is_refusal(code := codes[assignment.topic]):
-                pids = by_topic.pop(assignment.topic).values()
-                failed |= dict.fromkeys(pids, _refused(assignment.topic, code, changes))
+                rows = by_topic.pop(assignment.topic).values()
+                failed |= dict.fromkeys(rows, _refused(assignment.topic, code, changes))
     for numbers in by_topic.values():
         failed |= dict.fromkeys(numbers.values(), f"its topic znode changed {MAX_ATTEMPTS} times meanwhile")
     return failed
@@ -94,13 +94,13 @@ async def _write_topics(shell: ControllerShell, changed: Sequence[TopicAssignmen
 
 
 def to_be_deleted(shell: ControllerShell, removed: Mapping[int, Sequence[int]]) -> Changes:
-    """The debts of brokers (pid -> brokers) that are no longer replicas."""
+    """The debts of brokers (row -> brokers) that are no longer replicas."""
     table, changes = shell.context.table, Changes(shell.context.debts)
-    for pid, brokers in removed.items():
-        topic = table.topic(pid)
+    for row, brokers in removed.items():
+        topic = table.topic(row)
         for broker in brokers:
             if broker not in shell.context.controllers:
-                changes.owe(broker, topic.name, topic.id, table.index_of[pid])
+                changes.owe(broker, topic.name, topic.id, table.index_of[row])
     return changes
 
 

@@ -124,36 +124,36 @@ async def _look_at_topics(shell: ControllerShell, pieces: Sequence[Piece]) -> li
         for assignment in read.found:
             found += compare_topic(context, table.topic_by_name[assignment.topic], assignment)
         renamed = {f.topic for f in found if f.kind is Kind.TOPIC_ID}.union(read.missing)
-    pids = [
-        pid
+    rows = [
+        row
         for topic, start, end in pieces
         if topic not in renamed
-        for pid in table.topic_by_name[topic].pids[start:end]
-        if pid >= 0
+        for row in table.topic_by_name[topic].rows[start:end]
+        if row >= 0
     ]
-    found += await _look_at_states(shell, pids)
+    found += await _look_at_states(shell, rows)
     return sorted(found, key=attrgetter("topic", "partition"))
 
 
-async def _look_at_states(shell: ControllerShell, pids: Sequence[int]) -> list[Finding]:
+async def _look_at_states(shell: ControllerShell, rows: Sequence[int]) -> list[Finding]:
     context, table, auditor = shell.context, shell.context.table, shell.auditor
     readable: list[int] = []
     states: list[LeaderAndIsr | None] = []
-    for pid, state in zip(pids, await shell.zk.get_topic_partition_states(*names(shell, pids)), strict=True):
+    for row, state in zip(rows, await shell.zk.get_topic_partition_states(*names(shell, rows)), strict=True):
         if isinstance(state, BadZNode):
             shell.report_bad_znodes([state])
             continue
         if state is not None and is_of_a_later_controller(shell, state):
             raise ControllerMovedError(
-                f"the state of {shell.topic_partition(pid)} was written in controller epoch {state.controller_epoch}, "
+                f"the state of {shell.topic_partition(row)} was written in controller epoch {state.controller_epoch}, "
                 f"later than ours, {context.epoch}"
             )
-        readable.append(pid)
+        readable.append(row)
         states.append(state)
     found = list(compare_states(context, readable, states, brokers_write=auditor.brokers_write))
     known = {(finding.topic, finding.partition) for finding in found}
-    for pid, state in zip(readable, states, strict=True) if auditor.noted else ():
-        partition = table.topic_partition(pid)
+    for row, state in zip(readable, states, strict=True) if auditor.noted else ():
+        partition = table.topic_partition(row)
         if partition in auditor.noted and partition not in known:
             expected = "no state but the controller's"
             found.append(Finding(Kind.STATE, str(partition), shown(state), expected, *partition))

@@ -57,13 +57,13 @@ class _Names:
         while self.names and room > 0:
             topic = table.topic_by_name.get(self.names[0])
             start = self.offset
-            if topic is None or topic.deleting or start > len(topic.pids):
+            if topic is None or topic.deleting or start > len(topic.rows):
                 self._next()
                 continue
-            end = min(start + room, len(topic.pids))
+            end = min(start + room, len(topic.rows))
             pieces.append(Piece(topic.name, start, end))
             room -= max(end - start, 1)
-            if end < len(topic.pids):
+            if end < len(topic.rows):
                 self.offset = end
             else:
                 self._next()

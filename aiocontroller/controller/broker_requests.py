@@ -63,14 +63,14 @@ class BrokerRequestSender:
         """Queue LeaderAndIsr, then UpdateMetadata, then StopReplica.  ``sent``: requests of earlier pieces."""
         sent = Sent(Acknowledgements(), Acknowledgements()) if sent is None else sent
         metadata = requests.update_metadata
-        told: Sequence[int] = () if metadata is None else metadata.pids
+        told: Sequence[int] = () if metadata is None else metadata.rows
         for low, high in pairwise((-inf, *told[PARTITIONS_PER_REQUEST::PARTITIONS_PER_REQUEST], inf)):
             piece = in_range(told[bisect_left(told, low) : bisect_left(told, high)])
             self._cores = Cores(self._context.table.with_leadership(piece))
             for request in requests.leader_and_isr:
-                pids = request.pids[bisect_left(request.pids, low) : bisect_left(request.pids, high)]
-                if pids:
-                    self._send_leader_and_isr(request, pids, sent.control)
+                rows = request.rows[bisect_left(request.rows, low) : bisect_left(request.rows, high)]
+                if rows:
+                    self._send_leader_and_isr(request, rows, sent.control)
                     await self._clock.sleep(0)
             if metadata is not None:
                 self._send_update_metadata(metadata, piece, sent.metadata)
@@ -81,36 +81,36 @@ class BrokerRequestSender:
         return sent
 
     def _send_leader_and_isr(
-        self, request: LeaderAndIsrRequest, pids: Sequence[int], acknowledgements: Acknowledgements
+        self, request: LeaderAndIsrRequest, rows: Sequence[int], acknowledgements: Acknowledgements
     ) -> None:
         def encode(version: int, broker_epoch: int) -> Sequence[Body]:
-            return self._leader_and_isr(pids, request.new, version, broker_epoch)
+            return self._leader_and_isr(rows, request.new, version, broker_epoch)
 
-        def anew(pids: Sequence[int], new: frozenset[int], version: int, broker_epoch: int) -> Sequence[Body]:
-            return self._leader_and_isr(self._on_broker(pids, request.broker), new, version, broker_epoch)
+        def anew(rows: Sequence[int], new: frozenset[int], version: int, broker_epoch: int) -> Sequence[Body]:
+            return self._leader_and_isr(self._on_broker(rows, request.broker), new, version, broker_epoch)
 
         self._channels.send(
             request.broker,
             ApiKey.LEADER_AND_ISR,
             encode,
-            pids,
+            rows,
             acknowledgements.one(),
-            new=request.new.intersection(pids) if request.new else request.new,
+            new=request.new.intersection(rows) if request.new else request.new,
             anew=anew,
         )
 
     def _leader_and_isr(
-        self, pids: Sequence[int], new: frozenset[int], version: int, broker_epoch: int
+        self, rows: Sequence[int], new: frozenset[int], version: int, broker_epoch: int
     ) -> Sequence[Body]:
         context, table = self._context, self._context.table
-        if not pids:
+        if not rows:
             return []
         body = LeaderAndIsrEncoder(
             version,
             controller_id=self._controller_id,
             controller_epoch=context.epoch,
             table=table,
-            pids=pids,
+            rows=rows,
             new=new,
             live_leaders=self._live_leaders(),
             kept=self._kept,
@@ -119,32 +119,32 @@ class BrokerRequestSender:
         return [body.pieces_for_broker(broker_epoch)]
 
     def _send_update_metadata(
-        self, request: UpdateMetadataRequest, pids: Sequence[int], acknowledgements: Acknowledgements
+        self, request: UpdateMetadataRequest, rows: Sequence[int], acknowledgements: Acknowledgements
     ) -> None:
         shared: dict[int, ControlRequestBody] = {}
 
         def encode(version: int, broker_epoch: int) -> list[Body]:
             if version not in shared:
-                shared[version] = self._update_metadata(pids, version)
+                shared[version] = self._update_metadata(rows, version)
             return [shared[version].pieces_for_broker(broker_epoch)]
 
-        def anew(pids: Sequence[int], new: frozenset[int], version: int, broker_epoch: int) -> list[Body]:
-            return [self._update_metadata(pids, version).pieces_for_broker(broker_epoch)]
+        def anew(rows: Sequence[int], new: frozenset[int], version: int, broker_epoch: int) -> list[Body]:
+            return [self._update_metadata(rows, version).pieces_for_broker(broker_epoch)]
 
-        going = self._any_is_going(pids)
+        going = self._any_is_going(rows)
         for broker in request.brokers:
             self._channels.send(
-                broker, ApiKey.UPDATE_METADATA, encode, pids, acknowledgements.one(), anew=None if going else anew
+                broker, ApiKey.UPDATE_METADATA, encode, rows, acknowledgements.one(), anew=None if going else anew
             )
 
-    def _update_metadata(self, pids: Sequence[int], version: int) -> ControlRequestBody:
+    def _update_metadata(self, rows: Sequence[int], version: int) -> ControlRequestBody:
         context, own = self._context, self._own_entry()
         return UpdateMetadataEncoder(
             version,
             controller_id=self._controller_id,
             controller_epoch=context.epoch,
             table=context.table,
-            pids=self._existing(pids),
+            rows=self._existing(rows),
             live_brokers=[*context.brokers.values(), *([own] if own is not None else [])],
             live=context.live,
             offline_dirs=context.offline_dirs,
@@ -152,22 +152,22 @@ class BrokerRequestSender:
             cores=self._cores,
         ).body()
 
-    def _any_is_going(self, pids: Sequence[int]) -> bool:
+    def _any_is_going(self, rows: Sequence[int]) -> bool:
         """Whether a partition's topic is being deleted: its row may go before a merged request is encoded, but brokers
         must hear of the deletion."""
         context = self._context
         if not context.topics_to_be_deleted:
             return False
         topics = context.table.topics
-        return any((topic := topics[n]) is None or topic.deleting for n in set(take(pids, context.table.topic_of)[0]))
+        return any((topic := topics[n]) is None or topic.deleting for n in set(take(rows, context.table.topic_of)[0]))
 
     def _send_stop_replica(self, request: StopReplicaRequest, acknowledgements: Acknowledgements) -> None:
         """Names are looked up now, because rows may belong to other partitions by the time the request is sent."""
         context, table = self._context, self._context.table
         named = [
             *(
-                StopReplicaPartition(table.topic(pid).name, table.index_of[pid], epoch, delete)
-                for pid, epoch, delete in request.partitions
+                StopReplicaPartition(table.topic(row).name, table.index_of[row], epoch, delete)
+                for row, epoch, delete in request.partitions
             ),
             *(StopReplicaPartition(debt.topic, debt.partition, epoch, True) for debt, epoch in request.debts),
         ]
@@ -182,8 +182,8 @@ class BrokerRequestSender:
             )
             return [(body,) for body in bodies]
 
-        deleted = [pid for pid, _, delete in request.partitions if delete]
-        topics = [table.topic(pid) for pid in deleted]
+        deleted = [row for row, _, delete in request.partitions if delete]
+        topics = [table.topic(row) for row in deleted]
         self._channels.send(
             request.broker,
             ApiKey.STOP_REPLICA,
@@ -195,21 +195,21 @@ class BrokerRequestSender:
             and not any(waits_for_all(context, t) for t in topics),
         )
 
-    def _existing(self, pids: Sequence[int]) -> Sequence[int]:
-        topics = take(pids, self._context.table.topic_of)[0]
-        return pids if min(topics, default=0) >= 0 else [p for p, t in zip(pids, topics, strict=True) if t >= 0]
+    def _existing(self, rows: Sequence[int]) -> Sequence[int]:
+        topics = take(rows, self._context.table.topic_of)[0]
+        return rows if min(topics, default=0) >= 0 else [p for p, t in zip(rows, topics, strict=True) if t >= 0]
 
-    def _on_broker(self, pids: Sequence[int], broker: int) -> Sequence[int]:
-        """``pids`` without those whose topic was deleted, or whose row was reused, while the request was queued."""
+    def _on_broker(self, rows: Sequence[int], broker: int) -> Sequence[int]:
+        """``rows`` without those whose topic was deleted, or whose row was reused, while the request was queued."""
         table, held = self._context.table, self._context.held_back.get(broker)
         if held:
-            pids = [pid for pid in pids if pid not in held]
-        topics, assignments, isrs = take(pids, table.topic_of, table.assignment_of, table.isr_of)
+            rows = [row for row in rows if row not in held]
+        topics, assignments, isrs = take(rows, table.topic_of, table.assignment_of, table.isr_of)
         strange = {a for a in set(assignments) if broker not in table.assignments.values[a].replicas}
         if not strange and min(topics) >= 0 and NO_ISR not in isrs:
-            return pids
-        rows = zip(pids, topics, assignments, isrs, strict=True)
-        return [pid for pid, topic, a, isr in rows if topic >= 0 and a not in strange and isr != NO_ISR]
+            return rows
+        states = zip(rows, topics, assignments, isrs, strict=True)
+        return [row for row, topic, a, isr in states if topic >= 0 and a not in strange and isr != NO_ISR]
 
     def _live_leaders(self) -> list[LiveLeader]:
         """The endpoints that followers fetch from: inter-broker listeners, not those of a separate control plane."""

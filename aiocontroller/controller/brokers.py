@@ -83,7 +83,7 @@ async def on_broker_startup(shell: ControllerShell, ids: Sequence[int]) -> None:
     log.info("New broker startup callback for %s", list(ids))
     await shell.send_update_metadata([b for b in context.brokers if b not in ids])
     # Topics being deleted are included, marked as such: a broker whose session expired may still know them.
-    await shell.send_update_metadata(ids, table.worth_telling(table.pids()))
+    await shell.send_update_metadata(ids, table.worth_telling(table.rows()))
     for broker in ids:
         await debts.look_and_pay(shell, broker)
     batch = shell.new_batch()
@@ -102,7 +102,7 @@ async def on_broker_startup(shell: ControllerShell, ids: Sequence[int]) -> None:
         await load_known_controllers(shell)
     if naming_controllers(shell):
         shell.queue.append(OwnReplicas())  # until now there may have been no other broker to hold them
-    names = dict.fromkeys(table.topic(pid).name for pids in replicas.values() for pid in pids)
+    names = dict.fromkeys(table.topic(row).name for rows in replicas.values() for row in rows)
     await resume_deletion_for_topics(shell, [name for name in names if name in context.topics_to_be_deleted])
 
 
@@ -123,11 +123,11 @@ async def on_replicas_become_offline(shell: ControllerShell, replicas: dict[int,
     leaderless = psm.partitions_with_offline_leader(context)
     await handle_partition_state_changes(shell, leaderless, PartitionState.OfflinePartition)
     await shell.breathe()
-    staying = {broker: table.staying(pids) for broker, pids in replicas.items()}
+    staying = {broker: table.staying(rows) for broker, rows in replicas.items()}
     await elect_and_take_offline(shell, psm.partitions_to_bring_online(context), Strategy.OFFLINE, staying, batch)
     deleting: dict[int, list[int]] = {}
     if context.topics_to_be_deleted:
-        deleting = {b: [pid for pid in pids if table.topic(pid).deleting] for b, pids in replicas.items()}
+        deleting = {b: [row for row in rows if table.topic(row).deleting] for b, rows in replicas.items()}
     batch.add_update_metadata_request_for_brokers(context.brokers, ())  # all brokers get the broker list
     await shell.send(batch)
     await fail_replica_deletion(shell, deleting)

@@ -56,7 +56,7 @@ class Response(NamedTuple):
     api: ApiKey
     version: int
     body: bytes
-    pids: Sequence[int]
+    rows: Sequence[int]
     asked: Deletions | None = None
     silent: bool = False
     """The broker took the request but did not answer in time, and is not asked again; there is no body."""
@@ -151,7 +151,7 @@ class ControllerChannelManager:
         broker: int,
         api: ApiKey,
         encode: Encode,
-        pids: Sequence[int],
+        rows: Sequence[int],
         done: Callable[[], None] | None = None,
         *,
         new: frozenset[int] = frozenset(),
@@ -173,12 +173,12 @@ class ControllerChannelManager:
             if done is not None:
                 done()
             return
-        one = Outgoing(api, encode, pids, self.world.clock.monotonic(), done, new, anew, asked, may_be_given_up)
+        one = Outgoing(api, encode, rows, self.world.clock.monotonic(), done, new, anew, asked, may_be_given_up)
         if sender.queue.merge(one):
             return
         version = self.version(sender.versions or self._expected_versions(), api)
         bodies = encode(version, sender.broker.epoch)
-        later = encode if anew is None else functools.partial(anew, pids, new)
+        later = encode if anew is None else functools.partial(anew, rows, new)
         sender.put(one._replace(encode=lambda v, e: bodies if v == version else later(v, e)))
 
     def hold_back(self, brokers: Iterable[int], timeout_s: float) -> Barrier:
@@ -304,7 +304,7 @@ class RequestSender:
             self._timer.observe(queued_s)
             self._silent = False
             try:
-                answer = await self._request(outgoing.api, version, body, len(outgoing.pids), queued_s)
+                answer = await self._request(outgoing.api, version, body, len(outgoing.rows), queued_s)
             except OSError:
                 if not self._silent or not outgoing.may_be_given_up or self._is_dropped():
                     raise
@@ -319,7 +319,7 @@ class RequestSender:
             if self._is_dropped():
                 return  # the term or incarnation that asked is over: its rows may have been reused
             who = (self.broker.id, self.broker.epoch)
-            self._manager.on_response(Response(*who, outgoing.api, version, answer, outgoing.pids, asked, self._silent))
+            self._manager.on_response(Response(*who, outgoing.api, version, answer, outgoing.rows, asked, self._silent))
             if self._silent:
                 return
             # of two StopReplica requests the first deletes; the second answer does not show whether it did

@@ -35,13 +35,13 @@ async def controlled_shutdown(shell: ControllerShell, event: ControlledShutdown)
     await shell.breathe()
     assigned, leaders = take(hosted, table.assignment_of, table.leader)
     shared = {a for a in set(assigned) if len(table.assignments.values[a].replicas) > 1}
-    rows = list(zip(hosted, assigned, leaders, strict=True))
-    led = [pid for pid, a, leader in rows if leader == event.broker and a in shared]
-    followed = [pid for pid, a, leader in rows if leader != event.broker and a in shared]
+    replicas = list(zip(hosted, assigned, leaders, strict=True))
+    led = [row for row, a, leader in replicas if leader == event.broker and a in shared]
+    followed = [row for row, a, leader in replicas if leader != event.broker and a in shared]
     await shell.breathe()
     batch = shell.new_batch()
     await elect_and_take_offline(shell, led, Strategy.CONTROLLED_SHUTDOWN, {event.broker: followed}, batch)
-    remaining = [table.topic_partition(pid) for pid in led if table.leader[pid] == event.broker]
+    remaining = [table.topic_partition(row) for row in led if table.leader[row] == event.broker]
     if remaining:
         log.warning("Broker %d still leads %d partitions, the first is %s", event.broker, len(remaining), remaining[0])
     sent = await shell.send(batch)

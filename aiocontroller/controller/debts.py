@@ -55,10 +55,10 @@ async def load_debts(shell: ControllerShell) -> None:
     gone = Changes(context.debts)
     overtaken: list[Debt] = []
     for debt in context.debts:
-        pid = table.pid(debt.topic, debt.partition)
-        if pid < 0 or debt.broker not in table.replicas(pid):
+        row = table.row(debt.topic, debt.partition)
+        if row < 0 or debt.broker not in table.replicas(row):
             continue
-        if table.topic(pid).id == debt.topic_id:
+        if table.topic(row).id == debt.topic_id:
             gone.forget(debt)
         elif not unbroken:
             gone.forget(debt)
@@ -74,7 +74,7 @@ async def load_debts(shell: ControllerShell) -> None:
         context.debts_epoch = found.epoch
         context.debts.give_up(gone.forgotten())
     await _prepare(shell, context.debts.brokers())
-    context.hold_back([pid for name in context.debts.topics for pid in _partitions(shell, name)])
+    context.hold_back([row for name in context.debts.topics for row in _partitions(shell, name)])
     log.info("%d replicas are still to be deleted, on brokers %s", len(context.debts), context.debts.brokers())
 
 
@@ -207,14 +207,14 @@ async def notice_given_up(shell: ControllerShell) -> None:
 async def _outrank(shell: ControllerShell, debts: Sequence[Debt]) -> None:
     """Raise leader epochs: brokers before 3.7 obey a StopReplica only with a higher epoch than the one they know."""
     table = shell.context.table
-    pids = [
-        pid for debt in debts if (pid := table.pid(debt.topic, debt.partition)) >= 0 and table.isr_of[pid] != NO_ISR
+    rows = [
+        row for debt in debts if (row := table.row(debt.topic, debt.partition)) >= 0 and table.isr_of[row] != NO_ISR
     ]
-    if not pids:
+    if not rows:
         return
-    risen = await bump_leader_epochs(shell, sorted(set(pids)))
+    risen = await bump_leader_epochs(shell, sorted(set(rows)))
     batch = shell.new_batch()
-    batch.add_leader_and_isr_requests(risen.done, [table.replicas(pid) for pid in risen.done])
+    batch.add_leader_and_isr_requests(risen.done, [table.replicas(row) for row in risen.done])
     await shell.send(batch)
 
 
@@ -269,21 +269,21 @@ async def _go_on_with(shell: ControllerShell, gone: Iterable[Debt]) -> None:
     context, table = shell.context, shell.context.table
     by_broker: dict[int, list[int]] = {}
     for debt in gone:
-        pid = table.pid(debt.topic, debt.partition)
-        if pid >= 0:
-            by_broker.setdefault(debt.broker, []).append(pid)
+        row = table.row(debt.topic, debt.partition)
+        if row >= 0:
+            by_broker.setdefault(debt.broker, []).append(row)
     batch = shell.new_batch()
-    for broker, pids in sorted(by_broker.items()):
-        free = [pid for pid in context.let_go(broker, pids) if broker in table.replicas(pid)]
+    for broker, rows in sorted(by_broker.items()):
+        free = [row for row in context.let_go(broker, rows) if broker in table.replicas(row)]
         if not free or broker not in context.brokers:
             continue
         log.info("Broker %d has deleted replicas of earlier topics: informing it of %s", broker, shell.sample(free))
         known = rsm.not_in_state(table, broker, free, ReplicaState.NewReplica)
-        new = [pid for pid in free if pid not in known]
+        new = [row for row in free if row not in known]
         batch.add_leader_and_isr_request_for_brokers((broker,), new, is_new=True)
         staying = rsm.check_valid_previous_states(table, {broker: known}, ReplicaState.OnlineReplica).valid
         await handle_replica_state_changes(shell, staying, ReplicaState.OnlineReplica, batch=batch)
-        waiting = [pid for pid in free if pid in table.not_online]
+        waiting = [row for row in free if row in table.not_online]
         if waiting:
             await handle_partition_state_changes(
                 shell,

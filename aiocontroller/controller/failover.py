@@ -74,8 +74,8 @@ async def load_topics(shell: ControllerShell) -> None:
     async def read(give: Give) -> None:
         for group in groups:
             found = await topics.read_assignments(shell, group)
-            pids = await give(partial(topics.add_partitions, shell, found))
-            await _read_partition_states(shell, pids, give)
+            rows = await give(partial(topics.add_partitions, shell, found))
+            await _read_partition_states(shell, rows, give)
 
     await taken_in(min(GROUPS_AT_ONCE, -(-len(all_topics) // FIRST_GROUP)), read)
 
@@ -91,16 +91,16 @@ def _groups(shell: ControllerShell, topics: Sequence[str]) -> Iterator[Sequence[
             size = max(1, GROUP_PARTITIONS * len(table.topic_by_name) // len(table))
 
 
-async def _read_partition_states(shell: ControllerShell, pids: Sequence[int], give: Give) -> None:
+async def _read_partition_states(shell: ControllerShell, rows: Sequence[int], give: Give) -> None:
     """Read the partitions' leadership; those without a state znode have none yet."""
     taken = 0
 
     async def take_slice(states: PartitionStates) -> None:
         nonlocal taken
         start, taken = taken, taken + len(states.number)
-        await give(partial(_take, shell, pids[start:taken], states))
+        await give(partial(_take, shell, rows[start:taken], states))
 
-    await shell.zk.each_topic_partition_states(*names(shell, pids), take_slice)
+    await shell.zk.each_topic_partition_states(*names(shell, rows), take_slice)
 
 
 async def _outrank_earlier_controllers(shell: ControllerShell) -> None:
@@ -122,14 +122,14 @@ async def _outrank_earlier_controllers(shell: ControllerShell) -> None:
     raise ControllerMovedError(f"epoch {context.epoch} gives way to {highest + 1}")
 
 
-async def _take(shell: ControllerShell, pids: Sequence[int], states: PartitionStates) -> None:
+async def _take(shell: ControllerShell, rows: Sequence[int], states: PartitionStates) -> None:
     """Put states into the table.  Each distinct value is checked once, so each partition costs only look-ups."""
     table, numbers, versions = shell.context.table, states.number, states.version
     shell.report_bad_znodes([value for value in states.values if isinstance(value, BadZNode)])
     led = {number: value for number, value in enumerate(states.values) if isinstance(value, LeaderAndIsr)}
     if len(led) < len(states.values):
         found = [number in led for number in numbers]
-        pids, numbers, versions = (list(compress(column, found)) for column in (pids, numbers, versions))
+        rows, numbers, versions = (list(compress(column, found)) for column in (rows, numbers, versions))
 
     of_value = [
         (v.leader, v.leader_epoch, table.isrs.id(v.isr), v.recovery_state, v.controller_epoch) for v in led.values()
@@ -139,7 +139,7 @@ async def _take(shell: ControllerShell, pids: Sequence[int], states: PartitionSt
         numbers = list(map(place.__getitem__, numbers))
     if numbers:
         leaders, leader_epochs, isrs, recovery_states, epochs = take(numbers, *zip(*of_value, strict=True))
-        table.set_leaderships(pids, leaders, leader_epochs, isrs, recovery_states, epochs, versions)
+        table.set_leaderships(rows, leaders, leader_epochs, isrs, recovery_states, epochs, versions)
 
 
 async def _discard_notifications(shell: ControllerShell) -> None:
@@ -183,9 +183,9 @@ async def _startup_replicas(shell: ControllerShell) -> None:
             offline[broker] = away
     for low, high in _ranges(len(shell.context.table.topic_of)):
         batch = shell.new_batch()
-        for broker, pids in online.items():
+        for broker, rows in online.items():
             # They are OnlineReplica already, but their broker has to be told.
-            own = pids[bisect_left(pids, low) : bisect_left(pids, high)]
+            own = rows[bisect_left(rows, low) : bisect_left(rows, high)]
             batch.add_leader_and_isr_request_for_brokers((broker,), own, is_new=False)
         await shell.send(batch)
     await handle_replica_state_changes(shell, offline, ReplicaState.OfflineReplica)

@@ -45,7 +45,7 @@ UNKNOWN = (KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION, KafkaErrorCode.UNKNOWN_TOP
 them, as Kafka's may."""
 
 Resolved = tuple[AlterPartitionReceived, list[int]]
-"""A request, and the pids of those of its partitions that exist."""
+"""A request, and the rows of those of its partitions that exist."""
 
 
 class Begun(NamedTuple):
@@ -74,11 +74,11 @@ def _take_disjoint(shell: ControllerShell, waiting: deque[AlterPartitionReceived
             event.reply.answer(error)
             waiting.popleft()
             continue
-        pids = [pid for c in event.partitions if (pid := resolve(context, c.topic, c.partition)[0]) >= 0]
-        if not seen.isdisjoint(pids):
+        rows = [row for c in event.partitions if (row := resolve(context, c.topic, c.partition)[0]) >= 0]
+        if not seen.isdisjoint(rows):
             break
-        seen.update(pids)
-        taken.append((event, pids))
+        seen.update(rows)
+        taken.append((event, rows))
         waiting.popleft()
     return taken
 
@@ -101,13 +101,13 @@ async def _alter_together(shell: ControllerShell, requests: list[Resolved]) -> N
         for (event, _), verdicts in zip(step, begun.verdicts, strict=True):
             event.reply.answer(
                 [
-                    _result(shell, change.topic, change.partition, verdict, outcome.get(verdict.pid))
+                    _result(shell, change.topic, change.partition, verdict, outcome.get(verdict.row))
                     for change, verdict in zip(event.partitions, verdicts, strict=True)
                 ]
             )
 
     await overlapped(_steps(requests), begin, finish)
-    known = [pid for _, pids in requests for pid in pids]
+    known = [row for _, rows in requests for row in rows]
     if known:
         await shell.send_update_metadata(shell.context.brokers, known)
     await maybe_complete_reassignment(shell, known)
@@ -117,13 +117,13 @@ async def _alter_together(shell: ControllerShell, requests: list[Resolved]) -> N
 def _refused_strangers(
     shell: ControllerShell, step: list[Resolved], verdicts: list[list[Verdict]]
 ) -> dict[int, list[int]]:
-    """pid -> brokers that its leader wrongly takes for replicas, and would propose again; Kafka accepts them."""
+    """row -> brokers that its leader wrongly takes for replicas, and would propose again; Kafka accepts them."""
     return {
-        verdict.pid: strangers(shell.context, verdict.pid, change.isr)
+        verdict.row: strangers(shell.context, verdict.row, change.isr)
         for (event, _), each in zip(step, verdicts, strict=True)
         for change, verdict in zip(event.partitions, each, strict=True)
         if verdict.error_code == KafkaErrorCode.INVALID_REQUEST
-        and event.broker == shell.context.table.leader[verdict.pid]
+        and event.broker == shell.context.table.leader[verdict.row]
     }
 
 
@@ -146,37 +146,37 @@ async def _write(shell: ControllerShell, step: list[Resolved]) -> Begun:
         [check_partition(context, change, event.broker, event.version) for change in event.partitions]
         for event, _ in step
     ]
-    accepted = {v.pid: v.write for each in verdicts for v in each if v.write is not None}
+    accepted = {v.row: v.write for each in verdicts for v in each if v.write is not None}
     decisions = Decisions(list(accepted), list(accepted.values()), [()] * len(accepted))
     if not accepted:
         if any(verdict.error_code in UNKNOWN for each in verdicts for verdict in each):
             await shell.zk.check_controller_epoch(fence=context.epoch_zk_version)
         return Begun(verdicts, decisions, Writes(0))
     writes = await shell.zk.set_topic_partition_states(
-        *names(shell, decisions.pids), decisions.leaderships, fence=context.epoch_zk_version
+        *names(shell, decisions.rows), decisions.leaderships, fence=context.epoch_zk_version
     )
     return Begun(verdicts, decisions, writes)
 
 
 async def _finish(shell: ControllerShell, begun: Begun) -> dict[int, KafkaErrorCode]:
-    """Apply the changes that ZooKeeper accepted; returns pid -> error code."""
+    """Apply the changes that ZooKeeper accepted; returns row -> error code."""
     _, decisions, writes = begun
-    if not decisions.pids:
+    if not decisions.rows:
         return {}
     ok = [i for i, code in enumerate(writes.code) if code == Code.OK]
     written = decisions.select(ok)
     commit(shell.context.table, written, [writes.version[i] for i in ok])
-    journal_isrs(shell, written.pids)
+    journal_isrs(shell, written.rows)
     await read_states_again(
-        shell, [pid for pid, code in zip(decisions.pids, writes.code, strict=True) if code != Code.OK]
+        shell, [row for row, code in zip(decisions.rows, writes.code, strict=True) if code != Code.OK]
     )
     return {
-        pid: KafkaErrorCode.NONE
+        row: KafkaErrorCode.NONE
         if code == Code.OK
         else KafkaErrorCode.INVALID_UPDATE_VERSION
         if code == Code.BAD_VERSION
         else KafkaErrorCode.UNKNOWN_SERVER_ERROR
-        for pid, code in zip(decisions.pids, writes.code, strict=True)
+        for row, code in zip(decisions.rows, writes.code, strict=True)
     }
 
 
@@ -184,7 +184,7 @@ def _result(
     shell: ControllerShell, topic: str | bytes, partition: int, verdict: Verdict, written: KafkaErrorCode | None
 ) -> AlterPartitionResult:
     error = verdict.error_code if written is None else written
-    leadership = shell.context.table.leadership(verdict.pid) if error == KafkaErrorCode.NONE else None
+    leadership = shell.context.table.leadership(verdict.row) if error == KafkaErrorCode.NONE else None
     return AlterPartitionResult(topic, partition, error, leadership)
 
 
@@ -196,9 +196,9 @@ async def isr_change_notification(shell: ControllerShell, event: IsrChangeNotifi
     partitions, bad = await shell.zk.get_partitions_from_isr_change_notifications(names)
     shell.report_bad_znodes(bad)
     table = shell.context.table
-    pids = sorted({pid for tp in partitions if (pid := table.pid(tp.topic, tp.partition)) >= 0})
-    unread = await read_states_again(shell, pids)
-    found = [pid for pid in pids if pid not in unread]
+    rows = sorted({row for tp in partitions if (row := table.row(tp.topic, tp.partition)) >= 0})
+    unread = await read_states_again(shell, rows)
+    found = [row for row in rows if row not in unread]
     if found:
         await shell.send_update_metadata(shell.context.brokers, found)
         await maybe_complete_reassignment(shell, found)
@@ -212,9 +212,9 @@ async def partition_reassignment_isr_change(
 ) -> None:
     """An added replica may have joined the ISR; the leader's notification comes later."""
     table, under_way = shell.context.table, shell.context.partitions_being_reassigned
-    pids = sorted({pid for event in events if (pid := table.pid(event.topic, event.partition)) in under_way})
-    await follow_isrs(shell, pids)
-    await maybe_complete_reassignment(shell, pids)
+    rows = sorted({row for event in events if (row := table.row(event.topic, event.partition)) in under_way})
+    await follow_isrs(shell, rows)
+    await maybe_complete_reassignment(shell, rows)
 
 
 async def leader_and_isr_response_received(shell: ControllerShell, event: LeaderAndIsrResponseReceived) -> None:
@@ -232,13 +232,13 @@ async def leader_and_isr_response_received(shell: ControllerShell, event: Leader
     offline: list[int] = []
     refused: set[int] = set()
     for topic, partition, code in event.errors:
-        pid, _ = resolve(context, topic, partition)
-        if pid >= 0 and code == KafkaErrorCode.KAFKA_STORAGE_ERROR:
-            offline.append(pid)
-        elif pid >= 0:
-            refused.add(pid)
+        row, _ = resolve(context, topic, partition)
+        if row >= 0 and code == KafkaErrorCode.KAFKA_STORAGE_ERROR:
+            offline.append(row)
+        elif row >= 0:
+            refused.add(row)
     before = context.offline_dirs.get(event.broker, ())
-    online = [pid for pid in event.pids if pid in before and pid not in refused] if before else []
+    online = [row for row in event.rows if row in before and row not in refused] if before else []
     newly = context.set_offline_dir_replicas(event.broker, offline, online)
     if newly:
         log.error("Log directory failures on broker %d: %s", event.broker, shell.sample(newly))

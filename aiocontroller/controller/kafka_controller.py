@@ -126,7 +126,7 @@ class KafkaController:
             case ApiKey.LEADER_AND_ISR:
                 answer = decode_leader_and_isr_response(response.version, response.body)
                 self.shell.queue.append(
-                    ev.LeaderAndIsrResponseReceived(*who, answer.error_code, answer.partitions, response.pids)
+                    ev.LeaderAndIsrResponseReceived(*who, answer.error_code, answer.partitions, response.rows)
                 )
             case ApiKey.UPDATE_METADATA:
                 code = decode_update_metadata_response(response.version, response.body)

@@ -49,8 +49,8 @@ async def replica_leader_election(shell: ControllerShell, event: ReplicaLeaderEl
     asked = event.partitions
     if asked is None:
         # the partitions that brokers know of: Kafka takes all partitions from its metadata cache
-        led = (pid for pid in table.pids() if table.isr_of[pid] != NO_ISR and not table.topic(pid).deleting)
-        asked = tuple(table.topic_partition(pid) for pid in led)
+        led = (row for row in table.rows() if table.isr_of[row] != NO_ISR and not table.topic(row).deleting)
+        asked = tuple(table.topic_partition(row) for row in led)
     answers = await on_replica_election(shell, asked, event.election_type)
     if event.partitions is None:
         answers = {tp: a for tp, a in answers.items() if a[0] != KafkaErrorCode.ELECTION_NOT_NEEDED}
@@ -85,11 +85,11 @@ async def on_replica_election(
     for number, tp in enumerate(dict.fromkeys(partitions)):
         if number % PARTITIONS_AT_ONCE == 0:
             await shell.breathe()
-        pid = table.pid(*tp)
-        refusal = _refusal(shell, pid, election_type)
+        row = table.row(*tp)
+        refusal = _refusal(shell, row, election_type)
         answers[tp] = refusal or DONE
         if refusal is None:
-            electable.append(pid)
+            electable.append(row)
     preferred = election_type is ElectionType.PREFERRED
     result = await handle_partition_state_changes(
         shell,
@@ -100,21 +100,21 @@ async def on_replica_election(
     )
     code = KafkaErrorCode.PREFERRED_LEADER_NOT_AVAILABLE if preferred else KafkaErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
     elected = set(result.elected)
-    for pid in electable:
-        if pid not in elected:
-            answers[table.topic_partition(pid)] = (code, result.failed.get(pid, "no leader was elected"))
+    for row in electable:
+        if row not in elected:
+            answers[table.topic_partition(row)] = (code, result.failed.get(row, "no leader was elected"))
     return answers
 
 
-def _refusal(shell: ControllerShell, pid: int, election_type: ElectionType) -> tuple[KafkaErrorCode, str] | None:
+def _refusal(shell: ControllerShell, row: int, election_type: ElectionType) -> tuple[KafkaErrorCode, str] | None:
     table = shell.context.table
-    if pid < 0:
+    if row < 0:
         return KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
-    if table.topic(pid).deleting:
+    if table.topic(row).deleting:
         return KafkaErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted"
-    if table.isr_of[pid] == NO_ISR:
+    if table.isr_of[row] == NO_ISR:
         return KafkaErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "The partition has never had a leader"
-    leader, replicas = table.leader[pid], table.replicas(pid)
+    leader, replicas = table.leader[row], table.replicas(row)
     if election_type is ElectionType.PREFERRED:
         needed = not replicas or leader != replicas[0]
     else:
@@ -137,10 +137,10 @@ async def auto_preferred_replica_leader_election(
     if not shell.policy.auto_leader_rebalance_enable:
         return  # the brokers' setting has been switched off
     try:
-        pids = partitions_to_rebalance(shell.context, shell.policy.leader_imbalance_per_broker_percentage)
-        if pids:
-            log.info("Moving %s to their preferred leaders", shell.sample(pids))
-            await handle_partition_state_changes(shell, pids, PartitionState.OnlinePartition, Strategy.PREFERRED)
+        rows = partitions_to_rebalance(shell.context, shell.policy.leader_imbalance_per_broker_percentage)
+        if rows:
+            log.info("Moving %s to their preferred leaders", shell.sample(rows))
+            await handle_partition_state_changes(shell, rows, PartitionState.OnlinePartition, Strategy.PREFERRED)
     finally:
         schedule_auto_leader_rebalance(shell)
 

@@ -48,33 +48,33 @@ class Planned(NamedTuple):
 class Change(ABC):
     """New leaderships for partitions, decided anew until ZooKeeper has taken them."""
 
-    def __init__(self, pids: Sequence[int], batch: RequestBatch | None = None) -> None:
+    def __init__(self, rows: Sequence[int], batch: RequestBatch | None = None) -> None:
         self.batch = batch
         """Takes the requests; None for a change that sends none."""
-        self.undecided = pids
-        """pids still to be decided, or to be decided again after a foreign write that the context has adopted."""
+        self.undecided = rows
+        """rows still to be decided, or to be decided again after a foreign write that the context has adopted."""
         self.done: list[int] = []
         self.failed: dict[int, str] = {}
-        """pid -> why it stays unchanged."""
+        """row -> why it stays unchanged."""
 
     @abstractmethod
-    async def decide(self, pids: Sequence[int]) -> Planned:
+    async def decide(self, rows: Sequence[int]) -> Planned:
         """Plan a step without changing the context: an earlier step may still be in flight."""
 
     def carried_out(self, effects: Effects) -> None:  # noqa: B027  # most changes do not look
         """Called with the effects of each step."""
 
     async def reconsider(self) -> None:  # noqa: B027  # most changes have nothing to reconsider
-        """Called when nothing is undecided or in flight: reopen pids that stale memory may have decided wrongly."""
+        """Called when nothing is undecided or in flight: reopen rows that stale memory may have decided wrongly."""
 
-    async def _read_what_changed(self, shell: ControllerShell, pids: Sequence[int]) -> list[int]:
-        """Read these states from ZooKeeper; pids with a foreign write become undecided again."""
-        versions = take(pids, shell.context.table.partition_epoch)[0]
-        unread = await read_states_again(shell, pids)
+    async def _read_what_changed(self, shell: ControllerShell, rows: Sequence[int]) -> list[int]:
+        """Read these states from ZooKeeper; rows with a foreign write become undecided again."""
+        versions = take(rows, shell.context.table.partition_epoch)[0]
+        unread = await read_states_again(shell, rows)
         changed = [
-            pid
-            for pid, before in zip(pids, versions, strict=True)
-            if pid not in unread and shell.context.table.partition_epoch[pid] != before
+            row
+            for row, before in zip(rows, versions, strict=True)
+            if row not in unread and shell.context.table.partition_epoch[row] != before
         ]
         self.failed |= unread
         self.undecided = [*self.undecided, *changed]
@@ -82,7 +82,7 @@ class Change(ABC):
 
 
 Step = list[tuple[Change, Sequence[int]]]
-"""One step: pids of one change, or of several small ones."""
+"""One step: rows of one change, or of several small ones."""
 
 
 async def carry_out(shell: ControllerShell, *changes: Change) -> None:
@@ -90,11 +90,11 @@ async def carry_out(shell: ControllerShell, *changes: Change) -> None:
     started_s = shell.world.clock.monotonic()
 
     async def begin(step: Step) -> tuple[list[Planned], Writes]:
-        planned = [await change.decide(pids) for change, pids in step]
-        pids, leaderships, _ = joined(plan.decisions for plan in planned)
-        if not pids:
+        planned = [await change.decide(rows) for change, rows in step]
+        rows, leaderships, _ = joined(plan.decisions for plan in planned)
+        if not rows:
             return planned, Writes(0)
-        topics, numbers = names(shell, pids)
+        topics, numbers = names(shell, rows)
         writes = await shell.zk.set_topic_partition_states(
             topics, numbers, leaderships, fence=shell.context.epoch_zk_version
         )
@@ -104,11 +104,11 @@ async def carry_out(shell: ControllerShell, *changes: Change) -> None:
         planned, writes = begun
         written, conflicts, at = [], 0, 0
         for (change, _), plan in zip(step, planned, strict=True):
-            end = at + len(plan.decisions.pids)
+            end = at + len(plan.decisions.rows)
             done, again = await _commit(shell, plan.decisions, writes.part(at, end), change.failed)
             at = end
             written.append(done)
-            change.done += done.pids
+            change.done += done.rows
             change.undecided = [*change.undecided, *again]
             conflicts += len(again)
         if at:
@@ -142,24 +142,24 @@ async def carry_out(shell: ControllerShell, *changes: Change) -> None:
 def carry_out_effects(shell: ControllerShell, effects: Effects, batch: RequestBatch) -> None:
     """Record the states that partitions enter, set them, and add the requests to the batch."""
     for entered in effects.entered:
-        journal_partitions(shell, entered.pids, entered.state, entered.why)
+        journal_partitions(shell, entered.rows, entered.state, entered.why)
         if entered.state is not None:
-            shell.context.table.set_state(entered.pids, entered.state)
+            shell.context.table.set_state(entered.rows, entered.state)
     effects.add_to(batch, shell.context.brokers)
 
 
 def _steps(changes: Sequence[Change]) -> list[Step]:
-    """Split all undecided pids into steps."""
+    """Split all undecided rows into steps."""
     steps: list[Step] = []
     open_, room = sum(len(change.undecided) for change in changes), 0
     for change in changes:
-        pids, change.undecided = change.undecided, []
+        rows, change.undecided = change.undecided, []
         at = 0
-        while at < len(pids):
+        while at < len(rows):
             if not room:
                 room = WRITTEN_AT_ONCE if steps or open_ <= WRITTEN_AT_ONCE else WRITTEN_FIRST
                 steps.append([])
-            piece = pids[at : at + room]
+            piece = rows[at : at + room]
             steps[-1].append((change, piece))
             at, room = at + len(piece), room - len(piece)
     return steps
@@ -168,24 +168,24 @@ def _steps(changes: Sequence[Change]) -> list[Step]:
 async def _commit(
     shell: ControllerShell, step: Decisions, writes: Writes, failed: dict[int, str]
 ) -> tuple[Decisions, list[int]]:
-    """Write a step; returns the written states, and the pids with conflicts.  Permanent failures go to ``failed``."""
+    """Write a step; returns the written states, and the rows with conflicts.  Permanent failures go to ``failed``."""
     if writes.ok:
         commit(shell.context.table, step, writes.version)
         return step, []
     ok = [i for i, code in enumerate(writes.code) if code == Code.OK]
     done = step.select(ok)
     commit(shell.context.table, done, [writes.version[i] for i in ok])
-    conflicts = [pid for pid, code in zip(step.pids, writes.code, strict=True) if code == Code.BAD_VERSION]
-    for pid, code in zip(step.pids, writes.code, strict=True):
+    conflicts = [row for row, code in zip(step.rows, writes.code, strict=True) if code == Code.BAD_VERSION]
+    for row, code in zip(step.rows, writes.code, strict=True):
         if code == Code.NO_NODE:
-            _deleted_by_another(shell, pid)
+            _deleted_by_another(shell, row)
     failed |= {
-        pid: "its state znode is gone" if code == Code.NO_NODE else f"ZooKeeper answered {code}"
-        for pid, code in zip(step.pids, writes.code, strict=True)
+        row: "its state znode is gone" if code == Code.NO_NODE else f"ZooKeeper answered {code}"
+        for row, code in zip(step.rows, writes.code, strict=True)
         if code not in (Code.OK, Code.BAD_VERSION)
     }
     failed |= await read_states_again(shell, conflicts)
-    return done, [pid for pid in conflicts if pid not in failed]
+    return done, [row for row in conflicts if row not in failed]
 
 
 MAX_CONTROLLER_EPOCH = 2_000_000_000
@@ -196,38 +196,38 @@ def is_of_a_later_controller(shell: ControllerShell, state: LeaderAndIsr) -> boo
     return shell.context.epoch < state.controller_epoch <= MAX_CONTROLLER_EPOCH
 
 
-async def read_states_again(shell: ControllerShell, pids: Sequence[int]) -> dict[int, str]:
-    """Read states from ZooKeeper into the context; returns pid -> why it failed.
+async def read_states_again(shell: ControllerShell, rows: Sequence[int]) -> dict[int, str]:
+    """Read states from ZooKeeper into the context; returns row -> why it failed.
 
     ControllerMovedError when a later controller has written a state: the next fenced write would raise it too.
     """
-    if not pids:
+    if not rows:
         return {}
     failed: dict[int, str] = {}
-    states = await shell.zk.get_topic_partition_states(*names(shell, pids))
-    for pid, state in zip(pids, states, strict=True):
+    states = await shell.zk.get_topic_partition_states(*names(shell, rows))
+    for row, state in zip(rows, states, strict=True):
         if state is None:
-            failed[pid] = "its state znode is gone"
-            _deleted_by_another(shell, pid)
+            failed[row] = "its state znode is gone"
+            _deleted_by_another(shell, row)
         elif not isinstance(state, LeaderAndIsr):
             shell.report_bad_znodes([state])
-            failed[pid] = "its state znode cannot be read"
+            failed[row] = "its state znode cannot be read"
         elif is_of_a_later_controller(shell, state):
             raise ControllerMovedError(
-                f"the state of {shell.topic_partition(pid)} was written in controller epoch {state.controller_epoch}, "
+                f"the state of {shell.topic_partition(row)} was written in controller epoch {state.controller_epoch}, "
                 f"later than ours, {shell.context.epoch}"
             )
         else:
-            shell.auditor.read_anew(shell.topic_partition(pid), shell.context.table.leadership(pid), state)
-            shell.context.table.set_leadership(pid, state)
-            if strangers(shell.context, pid, state.isr):
-                shell.context.read_with_strangers[pid] = None
+            shell.auditor.read_anew(shell.topic_partition(row), shell.context.table.leadership(row), state)
+            shell.context.table.set_leadership(row, state)
+            if strangers(shell.context, row, state.isr):
+                shell.context.read_with_strangers[row] = None
     return failed
 
 
-def _deleted_by_another(shell: ControllerShell, pid: int) -> None:
-    if not shell.context.table.topic(pid).deleting:
-        shell.auditor.look_soon((shell.context.table.topic(pid).name,))
+def _deleted_by_another(shell: ControllerShell, row: int) -> None:
+    if not shell.context.table.topic(row).deleting:
+        shell.auditor.look_soon((shell.context.table.topic(row).name,))
 
 
 async def is_still_there(shell: ControllerShell, topic: Topic) -> bool:
@@ -235,32 +235,32 @@ async def is_still_there(shell: ControllerShell, topic: Topic) -> bool:
 
     A topic that was deleted and created again has lost all states.  One whose partitions never had a leader has none.
     """
-    pids = topic.partitions()
-    states = await shell.zk.get_topic_partition_states(*names(shell, pids))
+    rows = topic.partitions()
+    states = await shell.zk.get_topic_partition_states(*names(shell, rows))
     return any(
-        state is not None and state == shell.context.table.leadership(pid)
-        for pid, state in zip(pids, states, strict=True)
+        state is not None and state == shell.context.table.leadership(row)
+        for row, state in zip(rows, states, strict=True)
     )
 
 
-def names(shell: ControllerShell, pids: Sequence[int]) -> tuple[list[str], Sequence[int]]:
+def names(shell: ControllerShell, rows: Sequence[int]) -> tuple[list[str], Sequence[int]]:
     """Topic names and partition numbers, as the ZooKeeper client takes them."""
     table = shell.context.table
-    topics, numbers = take(pids, table.topic_of, table.index_of)
+    topics, numbers = take(rows, table.topic_of, table.index_of)
     names = {number: topic.name for number in set(topics) if (topic := table.topics[number]) is not None}
     return list(map(names.__getitem__, topics)), numbers
 
 
 def journal_partitions(
-    shell: ControllerShell, pids: Sequence[int], after: PartitionState | None = None, why: str | None = None
+    shell: ControllerShell, rows: Sequence[int], after: PartitionState | None = None, why: str | None = None
 ) -> None:
     """Journal a record per partition: from its present state to ``after``, or its present leadership."""
-    if not pids or not shell.journal.enabled:
+    if not rows or not shell.journal.enabled:
         return
     table = shell.context.table
-    topics, numbers = names(shell, pids)
+    topics, numbers = names(shell, rows)
     states, assignments, isrs, *leadership = take(
-        pids,
+        rows,
         table.state,
         table.assignment_of,
         table.isr_of,
@@ -280,7 +280,7 @@ def journal_partitions(
         topics,
         numbers,
         before,
-        before if after is None else [after.name] * len(pids),
+        before if after is None else [after.name] * len(rows),
         leader,
         leader_epoch,
         [None if isr == NO_ISR else table.isrs.values[isr] for isr in isrs],
@@ -292,25 +292,25 @@ def journal_partitions(
     shell.journal.append_partitions("partition", columns, detail=why)
 
 
-def journal_isrs(shell: ControllerShell, pids: Sequence[int]) -> None:
+def journal_isrs(shell: ControllerShell, rows: Sequence[int]) -> None:
     """Journal a record for each partition whose leader has changed its ISR."""
-    if not pids or not shell.journal.enabled:
+    if not rows or not shell.journal.enabled:
         return
     table = shell.context.table
-    nothing = [None] * len(pids)
+    nothing = [None] * len(rows)
     isrs, assignments, *leadership = take(
-        pids, table.isr_of, table.assignment_of, table.leader, table.leader_epoch, table.partition_epoch
+        rows, table.isr_of, table.assignment_of, table.leader, table.leader_epoch, table.partition_epoch
     )
     leader, leader_epoch, partition_epoch = leadership
     columns = PartitionColumns(
-        *names(shell, pids),
+        *names(shell, rows),
         nothing,
         nothing,
         leader,
         leader_epoch,
         list(map(table.isrs.values.__getitem__, isrs)),
         [table.assignments.values[assignment].replicas for assignment in assignments],
-        [shell.context.epoch] * len(pids),
+        [shell.context.epoch] * len(rows),
         partition_epoch,
         nothing,
     )

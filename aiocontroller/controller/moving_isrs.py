@@ -13,8 +13,8 @@ from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.zookeeper.state_watches import watch_topic_partition_states
 
 
-async def follow_isrs(shell: ControllerShell, pids: Sequence[int]) -> None:
+async def follow_isrs(shell: ControllerShell, rows: Sequence[int]) -> None:
     """Read the states from ZooKeeper and watch them; does nothing where brokers send AlterPartition."""
-    if pids and not shell.policy.alter_partition_supported:
-        await watch_topic_partition_states(shell.zk.client, *names(shell, pids))
-        await read_states_again(shell, pids)
+    if rows and not shell.policy.alter_partition_supported:
+        await watch_topic_partition_states(shell.zk.client, *names(shell, rows))
+        await read_states_again(shell, rows)

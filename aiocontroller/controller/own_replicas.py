@@ -65,7 +65,7 @@ async def without_leader(shell: ControllerShell, found: Sequence[TopicAssignment
     states = await shell.zk.get_topic_partition_states([t for t, _ in named], [n for _, n in named])
     ours: dict[str, list[int]] = {}
     for (topic, number), state in zip(named, states, strict=True):
-        if state is None and shell.context.table.pid(topic, number) < 0:
+        if state is None and shell.context.table.row(topic, number) < 0:
             ours.setdefault(topic, []).append(number)
         else:
             shell.queue.append(OwnReplicas())
@@ -90,24 +90,24 @@ async def move_own_replicas(shell: ControllerShell, event: OwnReplicas) -> None:
     context, table = shell.context, shell.context.table
     live = sorted(context.live)
     wanted: dict[int, ReplicaAssignment] = {}
-    for pid in naming_controllers(shell):
-        target = table.assignment(pid).target
-        if context.controllers.isdisjoint(target) or table.topic(pid).deleting:
+    for row in naming_controllers(shell):
+        target = table.assignment(row).target
+        if context.controllers.isdisjoint(target) or table.topic(row).deleting:
             continue
-        spread = table.index_of[pid]
+        spread = table.index_of[row]
         other = without_controllers(ReplicaAssignment(target), context.controllers, live, spread).replicas
-        assignment = check_target(context, pid, other)
+        assignment = check_target(context, row, other)
         if isinstance(assignment, Refused):
             log.warning(
                 "%s names a controller as a replica and cannot be moved now: %s",
-                shell.topic_partition(pid),
+                shell.topic_partition(row),
                 assignment.message,
             )
         else:
-            wanted[pid] = assignment
+            wanted[row] = assignment
     if wanted:
         refused = await too_large_for_their_znodes(shell, wanted)
-        wanted = {pid: assignment for pid, assignment in wanted.items() if pid not in refused}
+        wanted = {row: assignment for row, assignment in wanted.items() if row not in refused}
         log_refused(shell, refused)
         log.info("Reassigning partitions that name a controller as a replica: %s", shell.sample(list(wanted)))
         await trigger_partition_reassignment(shell, wanted)
@@ -115,4 +115,4 @@ async def move_own_replicas(shell: ControllerShell, event: OwnReplicas) -> None:
 
 def naming_controllers(shell: ControllerShell) -> list[int]:
     table = shell.context.table
-    return sorted({pid for controller in shell.context.controllers for pid in table.partitions_on_broker(controller)})
+    return sorted({row for controller in shell.context.controllers for row in table.partitions_on_broker(controller)})

@@ -66,17 +66,17 @@ async def api_partition_reassignment(shell: ControllerShell, event: ApiPartition
     for number, (tp, target) in enumerate(event.targets.items()):
         if number % PARTITIONS_AT_ONCE == 0:
             await shell.breathe()
-        pid = _movable(shell, tp)
-        assignment = check_target(shell.context, pid, target)
+        row = _movable(shell, tp)
+        assignment = check_target(shell.context, row, target)
         if isinstance(assignment, Refused):
             answers[tp] = (assignment.code, assignment.message)
         else:
-            answers[tp], wanted[pid] = _OK, assignment
+            answers[tp], wanted[row] = _OK, assignment
     refused = await too_large_for_their_znodes(shell, wanted)
-    wanted = {pid: assignment for pid, assignment in wanted.items() if pid not in refused}
-    await _remove_from_znode(shell, [shell.topic_partition(pid) for pid in wanted])
+    wanted = {row: assignment for row, assignment in wanted.items() if row not in refused}
+    await _remove_from_znode(shell, [shell.topic_partition(row) for row in wanted])
     refused |= await trigger_partition_reassignment(shell, wanted)
-    answers |= {shell.topic_partition(pid): (why.code, why.message) for pid, why in refused.items()}
+    answers |= {shell.topic_partition(row): (why.code, why.message) for row, why in refused.items()}
     event.reply.answer(answers)
 
 
@@ -89,7 +89,7 @@ async def zk_partition_reassignment(shell: ControllerShell, event: ZkPartitionRe
 
 
 async def _begin_what_the_znode_says(shell: ControllerShell, under_way: AbstractSet[int] = frozenset()) -> set[int]:
-    """Start or resume the znode's entries, and return their pids.  Those ``under_way`` to the same target are kept."""
+    """Start or resume the znode's entries, and return their rows.  Those ``under_way`` to the same target are kept."""
     requested = await shell.zk.get_partition_reassignment(watch=True)
     if requested is None:
         return set()
@@ -101,30 +101,30 @@ async def _begin_what_the_znode_says(shell: ControllerShell, under_way: Abstract
     for number, (tp, target) in enumerate(requested.items()):
         if number % PARTITIONS_AT_ONCE == 0:
             await shell.breathe()
-        pid = _movable(shell, tp)
+        row = _movable(shell, tp)
         # Targets need not be alive: as in Kafka, a dead target is waited for.
-        sound = pid >= 0 and target and len(set(target)) == len(target) and min(target) >= 0
+        sound = row >= 0 and target and len(set(target)) == len(target) and min(target) >= 0
         if not sound or not shell.context.controllers.isdisjoint(target):
             log.error("Reassignment of %s to %s is impossible: removed from the request", tp, target)
             refused.append(tp)
             continue
-        assignment = shell.context.table.assignment(pid).reassign_to(target)
+        assignment = shell.context.table.assignment(row).reassign_to(target)
         if (
-            pid in under_way
-            and assignment == shell.context.table.assignment(pid)
-            and not is_complete(shell.context, pid)
+            row in under_way
+            and assignment == shell.context.table.assignment(row)
+            and not is_complete(shell.context, row)
         ):
             continue
-        if in_sync_replica_stays(shell.context, pid, assignment):
-            wanted[pid] = assignment
+        if in_sync_replica_stays(shell.context, row, assignment):
+            wanted[row] = assignment
         else:
             log.error("Reassignment of %s to %s would lose data: removed from the request", tp, target)
             refused.append(tp)
     failed = await too_large_for_their_znodes(shell, wanted)
-    wanted = {pid: assignment for pid, assignment in wanted.items() if pid not in failed}
+    wanted = {row: assignment for row, assignment in wanted.items() if row not in failed}
     failed |= await trigger_partition_reassignment(shell, wanted)
     log_refused(shell, failed)
-    refused += [shell.topic_partition(pid) for pid in failed]
+    refused += [shell.topic_partition(row) for row in failed]
     await _remove_from_znode(shell, refused)
     return set(wanted) - set(failed)
 
@@ -132,23 +132,23 @@ async def _begin_what_the_znode_says(shell: ControllerShell, under_way: Abstract
 def log_refused(shell: ControllerShell, failed: Mapping[int, Refused]) -> None:
     """Log one line per reason; a reason about a topic names it."""
     by_reason: dict[str, list[int]] = {}
-    for pid, why in failed.items():
-        by_reason.setdefault(why.message, []).append(pid)
-    for message, pids in by_reason.items():
-        log.error("Not reassigned: %s: %s", shell.sample(pids), message)
+    for row, why in failed.items():
+        by_reason.setdefault(why.message, []).append(row)
+    for message, rows in by_reason.items():
+        log.error("Not reassigned: %s: %s", shell.sample(rows), message)
 
 
 async def list_partition_reassignments(shell: ControllerShell, event: ListPartitionReassignments) -> None:
     table, under_way = shell.context.table, shell.context.partitions_being_reassigned
     asked: Iterable[int] = sorted(under_way)
     if event.partitions is not None:
-        asked = (table.pid(*tp) for tp in event.partitions)
+        asked = (table.row(*tp) for tp in event.partitions)
     found: dict[TopicPartition, ReplicaAssignment] = {}
-    for number, pid in enumerate(asked):
+    for number, row in enumerate(asked):
         if number % PARTITIONS_AT_ONCE == 0:
             await shell.breathe()
-        if pid >= 0 and pid in under_way:
-            found[table.topic_partition(pid)] = table.assignment(pid)
+        if row >= 0 and row in under_way:
+            found[table.topic_partition(row)] = table.assignment(row)
     event.reply.answer(found)
 
 
@@ -157,7 +157,7 @@ async def initialize_partition_reassignments(shell: ControllerShell) -> None:
     await _drop_leftovers(shell)
     resumed = await _begin_what_the_znode_says(shell)
     await on_partition_reassignment(
-        shell, [pid for pid in sorted(shell.context.partitions_being_reassigned) if pid not in resumed]
+        shell, [row for row in sorted(shell.context.partitions_being_reassigned) if row not in resumed]
     )
 
 
@@ -170,8 +170,8 @@ async def _drop_leftovers(shell: ControllerShell) -> None:
         (a, i) for a, i in combinations if i != NO_ISR and a >= 0 and not set(in_sync[i]) <= set(replicas[a].replicas)
     }
     if odd:
-        pids = [pid for pid in table.pids() if (table.assignment_of[pid], table.isr_of[pid]) in odd]
-        await drop_strangers(shell, {pid: strangers(shell.context, pid, table.isr(pid)) for pid in pids})
+        rows = [row for row in table.rows() if (table.assignment_of[row], table.isr_of[row]) in odd]
+        await drop_strangers(shell, {row: strangers(shell.context, row, table.isr(row)) for row in rows})
 
 
 async def drop_strangers(shell: ControllerShell, found: Mapping[int, Sequence[int]]) -> None:
@@ -182,19 +182,19 @@ async def drop_strangers(shell: ControllerShell, found: Mapping[int, Sequence[in
     """
     table = shell.context.table
     odd = {
-        pid: brokers
-        for pid, brokers in found.items()
-        if brokers and table.leader[pid] in table.replicas(pid) and not table.topic(pid).deleting
+        row: brokers
+        for row, brokers in found.items()
+        if brokers and table.leader[row] in table.replicas(row) and not table.topic(row).deleting
     }
     if not odd:
         return
     log.info("Removing brokers that are not replicas from the ISRs of %s", shell.sample(list(odd)))
     batch = shell.new_batch()
-    in_sync = {pid: brokers for pid, brokers in odd.items() if not set(brokers).isdisjoint(table.isr(pid))}
+    in_sync = {row: brokers for row, brokers in odd.items() if not set(brokers).isdisjoint(table.isr(row))}
     await remove_from_isr(shell, by_broker(in_sync), batch)
-    raised = await bump_leader_epochs(shell, [pid for pid in odd if pid not in in_sync])
-    batch.add_leader_and_isr_requests(raised.done, [table.replicas(pid) for pid in raised.done])
-    left = {pid: brokers for pid, brokers in odd.items() if set(brokers).isdisjoint(table.isr(pid))}
+    raised = await bump_leader_epochs(shell, [row for row in odd if row not in in_sync])
+    batch.add_leader_and_isr_requests(raised.done, [table.replicas(row) for row in raised.done])
+    left = {row: brokers for row, brokers in odd.items() if set(brokers).isdisjoint(table.isr(row))}
     await debts.write(shell, to_be_deleted(shell, left), "replica is none any more")
     stop_removed_replicas(shell, left, batch)
     await shell.send(batch)
@@ -206,21 +206,21 @@ async def drop_strangers_read_again(shell: ControllerShell) -> None:
     Called after each event, because during a reassignment memory is ahead of ZooKeeper.
     """
     context = shell.context
-    pids, context.read_with_strangers = context.read_with_strangers, {}
+    rows, context.read_with_strangers = context.read_with_strangers, {}
     await drop_strangers(
         shell,
         {
-            pid: strangers(context, pid, context.table.isr(pid))
-            for pid in pids
-            if context.table.topic_of[pid] >= 0 and context.table.isr_of[pid] != NO_ISR
+            row: strangers(context, row, context.table.isr(row))
+            for row in rows
+            if context.table.topic_of[row] >= 0 and context.table.isr_of[row] != NO_ISR
         },
     )
 
 
-async def maybe_complete_reassignment(shell: ControllerShell, pids: Iterable[int]) -> None:
+async def maybe_complete_reassignment(shell: ControllerShell, rows: Iterable[int]) -> None:
     """ISRs have changed: partitions whose whole target is in sync go on to phase B."""
     under_way = shell.context.partitions_being_reassigned
-    ready = [pid for pid in pids if pid in under_way and is_complete(shell.context, pid)]
+    ready = [row for row in rows if row in under_way and is_complete(shell.context, row)]
     if ready:
         await on_partition_reassignment(shell, ready)
 
@@ -229,9 +229,9 @@ async def resume_for_brokers(shell: ControllerShell, brokers: Sequence[int]) -> 
     """Brokers have started: resume reassignments to them, and those whose partition has got its first leader."""
     table, started = shell.context.table, set(brokers)
     waiting = [
-        pid
-        for pid in shell.context.partitions_being_reassigned
-        if started & set(table.assignment(pid).target) or is_complete(shell.context, pid)
+        row
+        for row in shell.context.partitions_being_reassigned
+        if started & set(table.assignment(row).target) or is_complete(shell.context, row)
     ]
     await on_partition_reassignment(shell, sorted(waiting))
 
@@ -242,28 +242,28 @@ async def resume_for_brokers(shell: ControllerShell, brokers: Sequence[int]) -> 
 async def trigger_partition_reassignment(
     shell: ControllerShell, wanted: Mapping[int, ReplicaAssignment]
 ) -> dict[int, Refused]:
-    """Run phase U for new assignments, then continue with all; returns pid -> why it could not start."""
+    """Run phase U for new assignments, then continue with all; returns row -> why it could not start."""
     context, table = shell.context, shell.context.table
     mark_ineligible(shell, _queued_topics(shell, wanted), "reassignment")
-    before = {pid: table.assignment(pid) for pid, assignment in wanted.items() if table.assignment(pid) != assignment}
-    dropped = {pid: [b for b in old.replicas if b not in wanted[pid].replicas] for pid, old in before.items()}
-    known_epochs, batch = {pid: table.leader_epoch[pid] for pid in before}, shell.new_batch()
-    for pid in before:
-        table.set_assignment(pid, wanted[pid])
-    dropped = {pid: brokers for pid, brokers in dropped.items() if brokers}
+    before = {row: table.assignment(row) for row, assignment in wanted.items() if table.assignment(row) != assignment}
+    dropped = {row: [b for b in old.replicas if b not in wanted[row].replicas] for row, old in before.items()}
+    known_epochs, batch = {row: table.leader_epoch[row] for row in before}, shell.new_batch()
+    for row in before:
+        table.set_assignment(row, wanted[row])
+    dropped = {row: brokers for row, brokers in dropped.items() if brokers}
     failed = await _leave_isrs(shell, dropped, batch)
-    going = {pid: wanted[pid] for pid in before if pid not in failed}
-    failed |= await write_assignments(shell, going, {pid: b for pid, b in dropped.items() if pid in going})
-    for pid in failed:
-        table.set_assignment(pid, before[pid])
+    going = {row: wanted[row] for row in before if row not in failed}
+    failed |= await write_assignments(shell, going, {row: b for row, b in dropped.items() if row in going})
+    for row in failed:
+        table.set_assignment(row, before[row])
     context.hold_back(before)
-    batch.add_leader_and_isr_requests(list(failed), [table.replicas(pid) for pid in failed])
+    batch.add_leader_and_isr_requests(list(failed), [table.replicas(row) for row in failed])
     await shell.send(batch)
-    begun = [pid for pid in wanted if pid not in failed]
+    begun = [row for row in wanted if row not in failed]
     context.partitions_being_reassigned.update(dict.fromkeys(begun))
     await on_partition_reassignment(shell, begun)
-    await _stop_dropped(shell, {pid: b for pid, b in dropped.items() if pid not in failed}, known_epochs)
-    return {pid: Refused(KafkaErrorCode.UNKNOWN_SERVER_ERROR, why) for pid, why in failed.items()}
+    await _stop_dropped(shell, {row: b for row, b in dropped.items() if row not in failed}, known_epochs)
+    return {row: Refused(KafkaErrorCode.UNKNOWN_SERVER_ERROR, why) for row, why in failed.items()}
 
 
 async def _stop_dropped(
@@ -274,10 +274,10 @@ async def _stop_dropped(
     Kafka stops them first; brokers of 2.6 to 3.4.0 ignore a StopReplica of their own leader epoch (KAFKA-13972).
     """
     table, batch = shell.context.table, shell.new_batch()
-    dropped = {pid: brokers for pid, brokers in dropped.items() if table.topic_of[pid] >= 0}
-    same = [pid for pid in dropped if table.isr_of[pid] != NO_ISR and table.leader_epoch[pid] == known_epochs[pid]]
+    dropped = {row: brokers for row, brokers in dropped.items() if table.topic_of[row] >= 0}
+    same = [row for row in dropped if table.isr_of[row] != NO_ISR and table.leader_epoch[row] == known_epochs[row]]
     raised = (await bump_leader_epochs(shell, same)).done
-    batch.add_leader_and_isr_requests(raised, [table.replicas(pid) for pid in raised])
+    batch.add_leader_and_isr_requests(raised, [table.replicas(row) for row in raised])
     stop_removed_replicas(shell, dropped, batch)
     await shell.send(batch)
 
@@ -285,34 +285,34 @@ async def _stop_dropped(
 async def too_large_for_their_znodes(
     shell: ControllerShell, wanted: Mapping[int, ReplicaAssignment]
 ) -> dict[int, Refused]:
-    """Returns pid -> why, for topics whose znode would be too large with the wanted and current reassignments.
+    """Returns row -> why, for topics whose znode would be too large with the wanted and current reassignments.
 
     A reassignment under way is stored with its adding and removing replicas, so it needs more room than its result.
     Checked before anything starts; ZooKeeper's refusal covers a znode that grows meanwhile.
     """
     table = shell.context.table
     by_topic: dict[str, list[int]] = {}
-    for pid in wanted:
-        by_topic.setdefault(table.topic(pid).name, []).append(pid)
+    for row in wanted:
+        by_topic.setdefault(table.topic(row).name, []).append(row)
     refused: dict[int, Refused] = {}
     looked_at = 0
-    for name, pids in by_topic.items():
+    for name, rows in by_topic.items():
         topic = table.topic_by_name[name]
-        looked_at += len(topic.pids)
+        looked_at += len(topic.rows)
         if looked_at > PARTITIONS_AT_ONCE:
             looked_at = 0
             await shell.breathe()
-        assignments = {table.index_of[pid]: wanted.get(pid) or table.assignment(pid) for pid in topic.partitions()}
+        assignments = {table.index_of[row]: wanted.get(row) or table.assignment(row) for row in topic.partitions()}
         size = topic_znode_bytes(TopicAssignment(name, topic.id, assignments))
         if size > MAX_DATA_BYTES:
-            refused |= dict.fromkeys(pids, Refused(KafkaErrorCode.POLICY_VIOLATION, too_large(name, size, len(pids))))
+            refused |= dict.fromkeys(rows, Refused(KafkaErrorCode.POLICY_VIOLATION, too_large(name, size, len(rows))))
     return refused
 
 
 async def _leave_isrs(
     shell: ControllerShell, dropped: Mapping[int, Sequence[int]], batch: RequestBatch
 ) -> dict[int, str]:
-    """Removed replicas stop leading and leave the ISR; returns pid -> why they could not.
+    """Removed replicas stop leading and leave the ISR; returns row -> why they could not.
 
     This comes before the assignment is written: a controller that ends in between leaves replicas that catch up again.
     Kafka writes the assignment first, and may leave a broker in the ISR that can never lead.
@@ -321,71 +321,71 @@ async def _leave_isrs(
     return await remove_from_isr(shell, by_broker(dropped), batch) if dropped else {}
 
 
-async def on_partition_reassignment(shell: ControllerShell, pids: Sequence[int]) -> None:
-    mark_ineligible(shell, _queued_topics(shell, pids), "reassignment")
-    waiting = [pid for pid in pids if not is_complete(shell.context, pid)]
+async def on_partition_reassignment(shell: ControllerShell, rows: Sequence[int]) -> None:
+    mark_ineligible(shell, _queued_topics(shell, rows), "reassignment")
+    waiting = [row for row in rows if not is_complete(shell.context, row)]
     await _phase_a(shell, waiting)
     await follow_isrs(shell, waiting)
-    await _lead_at_last(shell, pids)
-    await _phase_b(shell, [pid for pid in pids if is_complete(shell.context, pid)])
+    await _lead_at_last(shell, rows)
+    await _phase_b(shell, [row for row in rows if is_complete(shell.context, row)])
 
 
-async def _phase_a(shell: ControllerShell, pids: Sequence[int]) -> None:
+async def _phase_a(shell: ControllerShell, rows: Sequence[int]) -> None:
     """Raise the leader epoch, send all replicas the union of old and new, and have the added replicas created."""
-    if not pids:
+    if not rows:
         return
     table = shell.context.table
     batch = shell.new_batch()
-    written = await bump_leader_epochs(shell, pids)
-    for pid in written.done:
-        assignment = table.assignment(pid)
-        batch.add_leader_and_isr_request_for_brokers(assignment.origin, (pid,), is_new=False)
-        batch.add_leader_and_isr_request_for_brokers(assignment.adding, (pid,), is_new=True)
-    leaderless = [pid for pid in pids if table.isr_of[pid] == NO_ISR]  # their first election informs new replicas
-    fresh = by_broker({pid: _nonexistent(shell, pid) for pid in [*written.done, *leaderless]})
+    written = await bump_leader_epochs(shell, rows)
+    for row in written.done:
+        assignment = table.assignment(row)
+        batch.add_leader_and_isr_request_for_brokers(assignment.origin, (row,), is_new=False)
+        batch.add_leader_and_isr_request_for_brokers(assignment.adding, (row,), is_new=True)
+    leaderless = [row for row in rows if table.isr_of[row] == NO_ISR]  # their first election informs new replicas
+    fresh = by_broker({row: _nonexistent(shell, row) for row in [*written.done, *leaderless]})
     await handle_replica_state_changes(shell, fresh, ReplicaState.NewReplica, batch=batch)
     await shell.send(batch)
 
 
-async def _phase_b(shell: ControllerShell, pids: Sequence[int]) -> None:
+async def _phase_b(shell: ControllerShell, rows: Sequence[int]) -> None:
     """The whole target is in sync: move the leader into it, and remove the other replicas."""
-    if not pids:
+    if not rows:
         return
     context, table = shell.context, shell.context.table
     batch = shell.new_batch()
-    added = by_broker({pid: [b for b in table.assignment(pid).adding if _is_not_online(shell, pid, b)] for pid in pids})
+    added = by_broker({row: [b for b in table.assignment(row).adding if _is_not_online(shell, row, b)] for row in rows})
     await handle_replica_state_changes(shell, added, ReplicaState.OnlineReplica, batch=batch)
-    outside = [pid for pid in pids if not _leader_stays(shell, pid)]
+    outside = [row for row in rows if not _leader_stays(shell, row)]
     hopeless = set(elect(context, [p for p in outside if table.isr_of[p] != NO_ISR], Strategy.REASSIGN).failed)
     if hopeless:
         log.warning("No target replica can lead %s yet; nothing is removed", shell.sample(sorted(hopeless)))
-    before = {pid: table.assignment(pid) for pid in pids if pid not in hopeless}
-    for pid, assignment in before.items():
-        table.set_assignment(pid, ReplicaAssignment(assignment.target))
-    moving = [pid for pid in outside if pid not in hopeless]
+    before = {row: table.assignment(row) for row in rows if row not in hopeless}
+    for row, assignment in before.items():
+        table.set_assignment(row, ReplicaAssignment(assignment.target))
+    moving = [row for row in outside if row not in hopeless]
     moved = await handle_partition_state_changes(
         shell, moving, PartitionState.OnlinePartition, Strategy.REASSIGN, batch=batch
     )
     # Where the ISR turned out to be different, no new leader was elected, so no replica is removed either.
     elected = set(moved.elected)
-    for pid in moving:
-        if pid not in elected and table.isr_of[pid] != NO_ISR:
-            table.set_assignment(pid, before.pop(pid))
-    staying = [pid for pid in before if pid not in elected and table.isr_of[pid] != NO_ISR]
+    for row in moving:
+        if row not in elected and table.isr_of[row] != NO_ISR:
+            table.set_assignment(row, before.pop(row))
+    staying = [row for row in before if row not in elected and table.isr_of[row] != NO_ISR]
     written = await bump_leader_epochs(shell, staying)
     batch.add_leader_and_isr_requests(written.done, [table.replicas(p) for p in written.done], is_new=False)
-    removed = {pid: assignment.removing for pid, assignment in before.items() if assignment.removing}
+    removed = {row: assignment.removing for row, assignment in before.items() if assignment.removing}
     if removed:
         await remove_from_isr(shell, by_broker(removed), batch)
     await _commit(shell, before, batch)
 
 
-async def _lead_at_last(shell: ControllerShell, pids: Sequence[int]) -> None:
+async def _lead_at_last(shell: ControllerShell, rows: Sequence[int]) -> None:
     """A partition none of whose replicas was ever alive is New: an added replica may lead it.
 
     Kafka refuses to move it, with an unknown error.
     """
-    never_led = [pid for pid in pids if shell.context.table.isr_of[pid] == NO_ISR]
+    never_led = [row for row in rows if shell.context.table.isr_of[row] == NO_ISR]
     if never_led:
         await handle_partition_state_changes(shell, never_led, PartitionState.OnlinePartition, Strategy.OFFLINE)
 
@@ -397,7 +397,7 @@ async def _lead_without(shell: ControllerShell, dropped: Mapping[int, Sequence[i
     sync already, phase B follows at once and elects.
     """
     table = shell.context.table
-    led = [pid for pid, gone in dropped.items() if table.leader[pid] in gone and not is_complete(shell.context, pid)]
+    led = [row for row, gone in dropped.items() if table.leader[row] in gone and not is_complete(shell.context, row)]
     await handle_partition_state_changes(shell, led, PartitionState.OnlinePartition, Strategy.OFFLINE, batch=batch)
 
 
@@ -408,24 +408,24 @@ async def _commit(shell: ControllerShell, before: Mapping[int, ReplicaAssignment
     origin and target (``before``) and is resumed later.
     """
     context, table = shell.context, shell.context.table
-    safe = {pid: assignment for pid, assignment in before.items() if nothing_can_be_lost(context, pid)}
-    removed = {pid: old.removing for pid, old in safe.items() if old.removing and table.isr_of[pid] != NO_ISR}
-    failed = await write_assignments(shell, {pid: ReplicaAssignment(old.target) for pid, old in safe.items()}, removed)
-    log_refused(shell, {pid: Refused(KafkaErrorCode.UNKNOWN_SERVER_ERROR, why) for pid, why in failed.items()})
-    waiting = [pid for pid in before if pid not in safe or pid in failed]
-    for pid in waiting:
-        table.set_assignment(pid, before[pid])
-    batch.add_leader_and_isr_requests(waiting, [table.replicas(pid) for pid in waiting])
-    stop_removed_replicas(shell, {pid: b for pid, b in removed.items() if pid not in failed}, batch)
+    safe = {row: assignment for row, assignment in before.items() if nothing_can_be_lost(context, row)}
+    removed = {row: old.removing for row, old in safe.items() if old.removing and table.isr_of[row] != NO_ISR}
+    failed = await write_assignments(shell, {row: ReplicaAssignment(old.target) for row, old in safe.items()}, removed)
+    log_refused(shell, {row: Refused(KafkaErrorCode.UNKNOWN_SERVER_ERROR, why) for row, why in failed.items()})
+    waiting = [row for row in before if row not in safe or row in failed]
+    for row in waiting:
+        table.set_assignment(row, before[row])
+    batch.add_leader_and_isr_requests(waiting, [table.replicas(row) for row in waiting])
+    stop_removed_replicas(shell, {row: b for row, b in removed.items() if row not in failed}, batch)
     await shell.send(batch)
-    await _finish(shell, [pid for pid in safe if pid not in failed])
+    await _finish(shell, [row for row in safe if row not in failed])
 
 
 def stop_removed_replicas(shell: ControllerShell, removed: Mapping[int, Sequence[int]], batch: RequestBatch) -> None:
-    """Stop and delete, in one request, replicas ``{pid: brokers}`` that the assignments no longer name."""
+    """Stop and delete, in one request, replicas ``{row: brokers}`` that the assignments no longer name."""
     ledger, table = shell.context.debts, shell.context.table
-    for pid, brokers in removed.items():
-        name, number = table.topic_partition(pid)
+    for row, brokers in removed.items():
+        name, number = table.topic_partition(row)
         batch.add_debts(debt for broker in brokers if (debt := ledger.get(broker, name, number)) is not None)
 
 
@@ -434,15 +434,15 @@ async def _finish(shell: ControllerShell, done: Sequence[int]) -> None:
     if not done:
         return
     context, table = shell.context, shell.context.table
-    for pid in done:
-        context.partitions_being_reassigned.pop(pid, None)
+    for row in done:
+        context.partitions_being_reassigned.pop(row, None)
         shell.journal.append(
-            "reassigned", topic=table.topic(pid).name, partition=table.index_of[pid], replicas=table.replicas(pid)
+            "reassigned", topic=table.topic(row).name, partition=table.index_of[row], replicas=table.replicas(row)
         )
     log.info("Reassignment finished: %s", shell.sample(done))
-    await _remove_from_znode(shell, [shell.topic_partition(pid) for pid in done], only_finished=True)
+    await _remove_from_znode(shell, [shell.topic_partition(row) for row in done], only_finished=True)
     await shell.send_update_metadata(context.brokers, done)
-    await resume_deletion_for_topics(shell, dict.fromkeys(table.topic(pid).name for pid in done))
+    await resume_deletion_for_topics(shell, dict.fromkeys(table.topic(row).name for row in done))
 
 
 # -- the request znode -------------------------------------------------------------------------------------------------
@@ -465,7 +465,7 @@ async def _remove_from_znode(
     left = {
         tp: target
         for tp, target in requested.items()
-        if tp not in gone or (only_finished and table.replicas(table.pid(*tp)) != tuple(target))
+        if tp not in gone or (only_finished and table.replicas(table.row(*tp)) != tuple(target))
     }
     if len(left) == len(requested):
         return
@@ -478,31 +478,31 @@ async def _remove_from_znode(
 
 
 def _movable(shell: ControllerShell, tp: TopicPartition) -> int:
-    """The pid, or -1 where the partition does not exist or its topic is being deleted."""
-    pid = shell.context.table.pid(*tp)
-    return -1 if pid < 0 or shell.context.table.topic(pid).deleting else pid
+    """The row, or -1 where the partition does not exist or its topic is being deleted."""
+    row = shell.context.table.row(*tp)
+    return -1 if row < 0 or shell.context.table.topic(row).deleting else row
 
 
-def _queued_topics(shell: ControllerShell, pids: Iterable[int]) -> list[str]:
+def _queued_topics(shell: ControllerShell, rows: Iterable[int]) -> list[str]:
     table = shell.context.table
-    names = dict.fromkeys(table.topic(pid).name for pid in pids)
+    names = dict.fromkeys(table.topic(row).name for row in rows)
     return [name for name in names if name in shell.context.topics_to_be_deleted]
 
 
-def _nonexistent(shell: ControllerShell, pid: int) -> list[int]:
+def _nonexistent(shell: ControllerShell, row: int) -> list[int]:
     table = shell.context.table
     return [
         broker
-        for broker in table.assignment(pid).adding
-        if table.replica_state(pid, broker) is ReplicaState.NonExistentReplica
+        for broker in table.assignment(row).adding
+        if table.replica_state(row, broker) is ReplicaState.NonExistentReplica
     ]
 
 
-def _is_not_online(shell: ControllerShell, pid: int, broker: int) -> bool:
-    return shell.context.table.replica_state(pid, broker) is not ReplicaState.OnlineReplica
+def _is_not_online(shell: ControllerShell, row: int, broker: int) -> bool:
+    return shell.context.table.replica_state(row, broker) is not ReplicaState.OnlineReplica
 
 
-def _leader_stays(shell: ControllerShell, pid: int) -> bool:
+def _leader_stays(shell: ControllerShell, row: int) -> bool:
     table = shell.context.table
-    leader = table.leader[pid]
-    return leader in table.assignment(pid).target and shell.context.is_replica_online(pid, leader)
+    leader = table.leader[row]
+    return leader in table.assignment(row).target and shell.context.is_replica_online(row, leader)

@@ -90,7 +90,7 @@ class RoleRelease:
     async def _give_back(self, left: list[int]) -> None:
         if left:
             log.warning("Partitions still name a controller as a replica: %s", self._shell.sample(left))
-        names = tuple(str(self._shell.topic_partition(pid)) for pid in left)
+        names = tuple(str(self._shell.topic_partition(row)) for row in left)
         owed = tuple(debts.status(self._shell))
         for each in owed:
             log.warning("Broker %(broker)d still has %(replicas)d replicas to delete, of topics %(topics)s", each)

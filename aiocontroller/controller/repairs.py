@@ -95,7 +95,7 @@ async def _unheard(shell: ControllerShell, findings: Sequence[Finding]) -> None:
 
 
 async def _dead_leaders(shell: ControllerShell, findings: Sequence[Finding]) -> None:
-    await _elect(shell, _pids(shell, findings))
+    await _elect(shell, _rows(shell, findings))
 
 
 # -- topics ------------------------------------------------------------------------------------------------------------
@@ -119,19 +119,19 @@ async def forget_deleted_topics(shell: ControllerShell, topics: Sequence[Topic])
     deletion before they learn of topics that replace them."""
     context, table = shell.context, shell.context.table
     log.warning("Topics deleted by a foreign write: %s", [topic.name for topic in topics])
-    pids = [pid for topic in topics for pid in topic.partitions()]
+    rows = [row for topic in topics for row in topic.partitions()]
     for topic in topics:
         table.set_topic_deleting(topic, True)
-    if any(pid in context.partitions_being_reassigned for pid in pids):
+    if any(row in context.partitions_being_reassigned for row in rows):
         shell.queue.append(ZkPartitionReassignment())  # takes the topic's entries out of the request
-    await handle_partition_state_changes(shell, pids, PartitionState.OfflinePartition)
-    await handle_partition_state_changes(shell, pids, PartitionState.NonExistentPartition)
-    await shell.send_update_metadata(context.brokers, pids)
+    await handle_partition_state_changes(shell, rows, PartitionState.OfflinePartition)
+    await handle_partition_state_changes(shell, rows, PartitionState.NonExistentPartition)
+    await shell.send_update_metadata(context.brokers, rows)
     owed = Changes(context.debts)
     for broker, held in replicas_of(context, topics).items():
-        for pid in held if broker not in context.controllers else ():
-            topic = table.topic(pid)
-            owed.owe(broker, topic.name, topic.id, table.index_of[pid])
+        for row in held if broker not in context.controllers else ():
+            topic = table.topic(row)
+            owed.owe(broker, topic.name, topic.id, table.index_of[row])
     await debts.write(shell, owed, "deleted by a foreign write")
     for topic in topics:
         context.remove_topic(topic)
@@ -144,7 +144,7 @@ async def _partitions(shell: ControllerShell, findings: Sequence[Finding]) -> No
     """Create new partitions as usual; write partitions missing from the znode into it again: brokers have them."""
     for topic in _known_topics(shell, findings):
         numbers = [f.partition for f in findings if f.topic == topic.name]
-        lost = [number for number in numbers if shell.context.table.pid(topic.name, number) >= 0]
+        lost = [number for number in numbers if shell.context.table.row(topic.name, number) >= 0]
         if lost:
             log.warning("Restoring partitions %s of topic %s in its znode", lost, topic.name)
             await _write_topic(shell, topic, lost)
@@ -160,20 +160,20 @@ async def _assignments(shell: ControllerShell, findings: Sequence[Finding]) -> N
     topics = _known_topics(shell, findings)
     read = await shell.zk.get_topic_assignments([topic.name for topic in topics], watch=False)
     found = {assignment.topic: assignment.partitions for assignment in read.found}
-    for pid in _pids(shell, findings):
-        there = found.get(table.topic(pid).name, {}).get(table.index_of[pid])
-        if there is None or pid in context.partitions_being_reassigned:
+    for row in _rows(shell, findings):
+        there = found.get(table.topic(row).name, {}).get(table.index_of[row])
+        if there is None or row in context.partitions_being_reassigned:
             continue
-        assignment = check_target(context, pid, there.target)
+        assignment = check_target(context, row, there.target)
         if isinstance(assignment, Refused):
-            refused[pid] = assignment
+            refused[row] = assignment
         else:
-            wanted[pid] = assignment
+            wanted[row] = assignment
     refused |= await trigger_partition_reassignment(shell, wanted)
     log_refused(shell, refused)
     by_topic: dict[str, list[int]] = {}
-    for pid in refused:
-        by_topic.setdefault(table.topic(pid).name, []).append(table.index_of[pid])
+    for row in refused:
+        by_topic.setdefault(table.topic(row).name, []).append(table.index_of[row])
     for name, numbers in by_topic.items():
         log.warning("Restoring the replicas of partitions %s of topic %s", numbers, name)
         await _write_topic(shell, table.topic_by_name[name], numbers)
@@ -186,7 +186,7 @@ async def _write_topic(shell: ControllerShell, topic: Topic, numbers: Sequence[i
     """
     table = shell.context.table
     read = await shell.zk.get_topic_assignments([topic.name], watch=True)
-    ours = {number: table.assignment(table.pid(topic.name, number)) for number in numbers}
+    ours = {number: table.assignment(table.row(topic.name, number)) for number in numbers}
     changed = [
         msgspec.structs.replace(found, topic_id=topic.id, partitions=dict(sorted((found.partitions | ours).items())))
         for found in read.found
@@ -200,32 +200,32 @@ async def _write_topic(shell: ControllerShell, topic: Topic, numbers: Sequence[i
 async def _states(shell: ControllerShell, findings: Sequence[Finding]) -> None:
     """Make ZooKeeper, memory and brokers agree on a leadership that is newer than any they held."""
     context, table = shell.context, shell.context.table
-    pids = _pids(shell, findings)
+    rows = _rows(shell, findings)
     unwritten: list[tuple[int, LeaderAndIsr, int]] = []
-    states = await shell.zk.get_topic_partition_states(*names(shell, pids))
-    for pid, found in zip(pids, states, strict=True):
-        above = shell.auditor.noted.pop(shell.topic_partition(pid), Above(-1, -1))
+    states = await shell.zk.get_topic_partition_states(*names(shell, rows))
+    for row, found in zip(rows, states, strict=True):
+        above = shell.auditor.noted.pop(shell.topic_partition(row), Above(-1, -1))
         if isinstance(found, BadZNode):
             shell.report_bad_znodes([found])
             continue
         if found is not None and is_of_a_later_controller(shell, found):
-            raise ControllerMovedError(f"another controller wrote the state of {shell.topic_partition(pid)}")
-        known = table.leadership(pid)
+            raise ControllerMovedError(f"another controller wrote the state of {shell.topic_partition(row)}")
+        known = table.leadership(row)
         if known is None:
             continue  # it is New: the election of its first leader adopts the existing state
         if known == found and found.leader_epoch > above.leader_epoch and found.partition_epoch > above.partition_epoch:
             continue  # written and sent since
-        settled = reconciled(context, pid, found, above)
+        settled = reconciled(context, row, found, above)
         if settled is None:
-            log.error("%s stays without a leader: no replica of it is known to be in sync", shell.topic_partition(pid))
+            log.error("%s stays without a leader: no replica of it is known to be in sync", shell.topic_partition(row))
         else:
-            unwritten.append((pid, settled, max(above.partition_epoch, known.partition_epoch)))
+            unwritten.append((row, settled, max(above.partition_epoch, known.partition_epoch)))
     written = await _settle(shell, unwritten)
     batch = shell.new_batch()
-    batch.add_leader_and_isr_requests(written, [table.replicas(pid) for pid in written])
+    batch.add_leader_and_isr_requests(written, [table.replicas(row) for row in written])
     await shell.send(batch)
-    await _elect(shell, pids)
-    await maybe_complete_reassignment(shell, pids)
+    await _elect(shell, rows)
+    await maybe_complete_reassignment(shell, rows)
 
 
 async def _settle(shell: ControllerShell, unwritten: Sequence[tuple[int, LeaderAndIsr, int]]) -> list[int]:
@@ -236,41 +236,41 @@ async def _settle(shell: ControllerShell, unwritten: Sequence[tuple[int, LeaderA
 
     async def work() -> None:
         while waiting:
-            pid, leadership, above = waiting.pop()
+            row, leadership, above = waiting.pop()
             version = await settle_partition_state(
-                shell.zk.client, shell.topic_partition(pid), leadership, above, fence=context.epoch_zk_version
+                shell.zk.client, shell.topic_partition(row), leadership, above, fence=context.epoch_zk_version
             )
             if version >= 0:
-                versions[pid] = leadership, version
+                versions[row] = leadership, version
             else:
-                shell.auditor.look_soon((table.topic(pid).name,))
+                shell.auditor.look_soon((table.topic(row).name,))
 
     await in_window(WRITTEN_TOGETHER if len(unwritten) > 1 else 1, work)
     written = sorted(versions)
-    for pid in written:
-        leadership, version = versions[pid]
-        table.set_leadership(pid, msgspec.structs.replace(leadership, partition_epoch=version))
+    for row in written:
+        leadership, version = versions[row]
+        table.set_leadership(row, msgspec.structs.replace(leadership, partition_epoch=version))
     journal_partitions(shell, written, why="audit")
     return written
 
 
-async def _elect(shell: ControllerShell, pids: Sequence[int]) -> None:
+async def _elect(shell: ControllerShell, rows: Sequence[int]) -> None:
     """Elect where the leader is not alive; also handles offline partitions that have a leader now."""
     context, table = shell.context, shell.context.table
     leaderless = [
-        pid
-        for pid in table.staying(pids)
-        if table.isr_of[pid] != NO_ISR
-        and not context.is_replica_online(pid, table.leader[pid], include_shutting_down=True)
+        row
+        for row in table.staying(rows)
+        if table.isr_of[row] != NO_ISR
+        and not context.is_replica_online(row, table.leader[row], include_shutting_down=True)
     ]
     await handle_partition_state_changes(shell, leaderless, PartitionState.OfflinePartition)
-    if not shell.context.table.not_online.keys().isdisjoint(pids):
+    if not shell.context.table.not_online.keys().isdisjoint(rows):
         await trigger_online_partition_state_change(shell)
 
 
-def _pids(shell: ControllerShell, findings: Sequence[Finding]) -> list[int]:
-    found = (shell.context.table.pid(f.topic, f.partition) for f in findings)
-    return sorted({pid for pid in found if pid >= 0})
+def _rows(shell: ControllerShell, findings: Sequence[Finding]) -> list[int]:
+    found = (shell.context.table.row(f.topic, f.partition) for f in findings)
+    return sorted({row for row in found if row >= 0})
 
 
 def _known_topics(shell: ControllerShell, findings: Sequence[Finding]) -> list[Topic]:

@@ -38,7 +38,7 @@ Body = Sequence[bytes]
 Encode = Callable[[int, int], Sequence[Body]]
 """(version, broker epoch) -> bodies, each sent as a request of its own; empty where nothing is left to send."""
 EncodeNow = Callable[[Sequence[int], frozenset[int], int, int], Sequence[Body]]
-"""(pids, those of them new to the broker, version, broker epoch) -> bodies with the current state."""
+"""(rows, those of them new to the broker, version, broker epoch) -> bodies with the current state."""
 
 
 class Outgoing(NamedTuple):
@@ -46,7 +46,7 @@ class Outgoing(NamedTuple):
 
     api: ApiKey
     encode: Encode
-    pids: Sequence[int]
+    rows: Sequence[int]
     """The partitions that the request is about, for the handler of the response."""
     enqueued_s: float
     done: Callable[[], None] | None
@@ -76,7 +76,7 @@ class Merged:
     """Requests of one kind that became one."""
 
     def __init__(self) -> None:
-        self.pids: dict[int, None] = {}
+        self.rows: dict[int, None] = {}
         self.new: dict[int, None] = {}
         self.count = 0
         self._said = 0
@@ -85,23 +85,23 @@ class Merged:
 
     def add(self, one: Outgoing) -> None:
         self._oldest = self._oldest or one
-        self._said += len(one.pids)
+        self._said += len(one.rows)
         self.count += 1
-        self.pids.update(dict.fromkeys(one.pids))
+        self.rows.update(dict.fromkeys(one.rows))
         self.new.update(dict.fromkeys(one.new))
         if one.done is not None:
             self._done.append(one.done)
 
     def is_worth_it(self) -> bool:
-        return len(self.pids) <= MOST and (self._said <= LITTLE or self._said >= 2 * len(self.pids))
+        return len(self.rows) <= MOST and (self._said <= LITTLE or self._said >= 2 * len(self.rows))
 
-    def outgoing(self, pids: Iterable[int] | None = None) -> Outgoing:
+    def outgoing(self, rows: Iterable[int] | None = None) -> Outgoing:
         """As one request; or, for other partitions, the same kind of request without a callback."""
         assert self._oldest is not None and self._oldest.anew is not None
-        whose = sorted(self.pids if pids is None else pids)
+        whose = sorted(self.rows if rows is None else rows)
         new = frozenset(self.new)
         encode = functools.partial(self._oldest.anew, whose, new)
-        return self._oldest._replace(encode=encode, pids=whose, new=new, done=self._answered if pids is None else None)
+        return self._oldest._replace(encode=encode, rows=whose, new=new, done=self._answered if rows is None else None)
 
     def _answered(self) -> None:
         for done in self._done:
@@ -119,10 +119,10 @@ class CatchUp:
 
     def takes(self, one: Outgoing) -> bool:
         """Whether ``one`` is small, or repeats partitions that are included already."""
-        known = self._by_api[one.api].pids
-        if len(known) + len(one.pids) > MOST:
+        known = self._by_api[one.api].rows
+        if len(known) + len(one.rows) > MOST:
             return False
-        return len(one.pids) + len(known) <= LITTLE or 2 * sum(map(known.__contains__, one.pids)) >= len(one.pids)
+        return len(one.rows) + len(known) <= LITTLE or 2 * sum(map(known.__contains__, one.rows)) >= len(one.rows)
 
     def is_worth_it(self) -> bool:
         """Whether merging pays; an UpdateMetadata is needed for the broker list."""
@@ -159,11 +159,11 @@ class RequestQueue:
         return len(self._waiting) >= self._merged_from and self._begin_to_merge(one)
 
     def _begin_to_merge(self, one: Outgoing) -> bool:
-        run, said, taken = [one], len(one.pids), 0
+        run, said, taken = [one], len(one.rows), 0
         for each in reversed(list(islice(self._waiting, 1, None))):
-            if isinstance(each, Outgoing) and each.anew is not None and said + len(each.pids) <= READ:
+            if isinstance(each, Outgoing) and each.anew is not None and said + len(each.rows) <= READ:
                 run.append(each)
-                said += len(each.pids)
+                said += len(each.rows)
             elif not (isinstance(each, Barrier) and each.opened.is_set()):
                 break
             taken += 1

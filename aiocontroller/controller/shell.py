@@ -130,7 +130,7 @@ class ControllerShell:
         self.leaving = False
         """The role is about to be given back: brokers get a live broker list without the controller."""
         self.reported_offline: frozenset[int] = frozenset()
-        """pids already logged as leaderless, so that a sweep does not log them again."""
+        """rows already logged as leaderless, so that a sweep does not log them again."""
         self._deletion_waiters: dict[str, list[Callable[[str], None]]] = {}
         self.settings = ClusterSettings(config, metrics)
         self.policy = self.settings.policy
@@ -272,9 +272,9 @@ class ControllerShell:
         if len(batch) >= SENT_AT_ONCE:
             await self.send(batch)
 
-    async def send_update_metadata(self, brokers: Iterable[int], pids: Sequence[int] = ()) -> None:
+    async def send_update_metadata(self, brokers: Iterable[int], rows: Sequence[int] = ()) -> None:
         batch = self.new_batch()
-        batch.add_update_metadata_request_for_brokers(brokers, pids)
+        batch.add_update_metadata_request_for_brokers(brokers, rows)
         await self.send(batch)
 
     # -- callbacks for deletions -----------------------------------------------------------------------------------
@@ -310,10 +310,10 @@ class ControllerShell:
         """Paths of znodes that were reported and skipped."""
         return self._reported_bad
 
-    def sample(self, pids: Sequence[int], most: int = 5) -> str:
+    def sample(self, rows: Sequence[int], most: int = 5) -> str:
         """The names of a few of the partitions, for a log line."""
-        names = ", ".join(str(self.context.table.topic_partition(pid)) for pid in pids[:most])
-        return f"{names}, … ({len(pids)} in all)" if len(pids) > most else names
+        names = ", ".join(str(self.context.table.topic_partition(row)) for row in rows[:most])
+        return f"{names}, … ({len(rows)} in all)" if len(rows) > most else names
 
-    def topic_partition(self, pid: int) -> TopicPartition:
-        return self.context.table.topic_partition(pid)
+    def topic_partition(self, row: int) -> TopicPartition:
+        return self.context.table.topic_partition(row)

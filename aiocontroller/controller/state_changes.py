@@ -53,7 +53,7 @@ SWEEP = "offline partitions sweep"
 class ElectionResult(NamedTuple):
     elected: list[int]
     failed: dict[int, str]
-    """pid -> why it has no new leader."""
+    """row -> why it has no new leader."""
 
 
 # -- partitions --------------------------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ class ElectionResult(NamedTuple):
 
 async def handle_partition_state_changes(
     shell: ControllerShell,
-    pids: Sequence[int],
+    rows: Sequence[int],
     target: PartitionState,
     strategy: Strategy | None = None,
     *,
@@ -73,14 +73,14 @@ async def handle_partition_state_changes(
     The requests are sent at the end, or stay in ``batch`` if one is given.
     """
     if target is not PartitionState.OnlinePartition:
-        valid = _valid_partitions(shell, pids, target)
+        valid = _valid_partitions(shell, rows, target)
         for start in range(0, len(valid), CHUNK):
             _move(shell, valid[start : start + CHUNK], target)
             await shell.breathe()
         return ElectionResult([], {})
     assert strategy is not None
     own = shell.new_batch() if batch is None else batch
-    elections = await _begin_elections(shell, pids, strategy, own, force_unclean=force_unclean)
+    elections = await _begin_elections(shell, rows, strategy, own, force_unclean=force_unclean)
     await carry_out(shell, elections)
     if batch is None:
         await shell.send(own)
@@ -88,47 +88,47 @@ async def handle_partition_state_changes(
 
 
 async def elect_and_take_offline(
-    shell: ControllerShell, pids: Sequence[int], strategy: Strategy, replicas: rsm.Replicas, batch: RequestBatch
+    shell: ControllerShell, rows: Sequence[int], strategy: Strategy, replicas: rsm.Replicas, batch: RequestBatch
 ) -> ElectionResult:
-    """Move ``pids`` to OnlinePartition and ``replicas`` to OfflineReplica, leaders first, in one stream of writes.
+    """Move ``rows`` to OnlinePartition and ``replicas`` to OfflineReplica, leaders first, in one stream of writes.
 
     The requests stay in ``batch``, unless it becomes large and is sent early.
     """
-    elections = await _begin_elections(shell, pids, strategy, batch)
+    elections = await _begin_elections(shell, rows, strategy, batch)
     await _offline_replicas(shell, _valid_replicas(shell, replicas, ReplicaState.OfflineReplica), batch, elections)
     return elections.result()
 
 
 async def trigger_online_partition_state_change(shell: ControllerShell, topic: str | None = None) -> ElectionResult:
     """Try to bring every New and Offline partition online (``triggerOnlinePartitionStateChange``)."""
-    pids = psm.partitions_to_bring_online(shell.context, topic)
-    if not pids:
+    rows = psm.partitions_to_bring_online(shell.context, topic)
+    if not rows:
         return ElectionResult([], {})
-    return await handle_partition_state_changes(shell, pids, PartitionState.OnlinePartition, Strategy.OFFLINE)
+    return await handle_partition_state_changes(shell, rows, PartitionState.OnlinePartition, Strategy.OFFLINE)
 
 
-def _valid_partitions(shell: ControllerShell, pids: Sequence[int], target: PartitionState) -> list[int]:
-    checked = psm.check_valid_previous_states(shell.context.table, pids, target)
+def _valid_partitions(shell: ControllerShell, rows: Sequence[int], target: PartitionState) -> list[int]:
+    checked = psm.check_valid_previous_states(shell.context.table, rows, target)
     if checked.refused:
         log.error("Illegal change to %s refused for partitions %s", target.name, shell.sample(checked.refused))
     return checked.valid
 
 
-def _move(shell: ControllerShell, pids: Sequence[int], target: PartitionState) -> None:
+def _move(shell: ControllerShell, rows: Sequence[int], target: PartitionState) -> None:
     table = shell.context.table
-    journal_partitions(shell, pids, target)
-    table.set_state(pids, target)
+    journal_partitions(shell, rows, target)
+    table.set_state(rows, target)
 
 
-async def _initialize(shell: ControllerShell, pids: Sequence[int], batch: RequestBatch) -> list[int]:
+async def _initialize(shell: ControllerShell, rows: Sequence[int], batch: RequestBatch) -> list[int]:
     """Elect first leaders of New partitions.  Returns those that had a leader before and need an ordinary election."""
     context = shell.context
-    decisions, leaderless = psm.plan_initialization(context, pids)
+    decisions, leaderless = psm.plan_initialization(context, rows)
     if leaderless:
         log.warning("No live replica to lead the new partitions %s", shell.sample(leaderless))
-    if not decisions.pids:
+    if not decisions.rows:
         return []
-    topics, numbers = names(shell, decisions.pids)
+    topics, numbers = names(shell, decisions.rows)
     writes = await shell.zk.create_topic_partition_states(
         topics, numbers, decisions.leaderships, fence=context.epoch_zk_version
     )
@@ -138,19 +138,19 @@ async def _initialize(shell: ControllerShell, pids: Sequence[int], batch: Reques
     carry_out_effects(shell, psm.effects_of_initialization(done), batch)
     # A state that exists already was written by an earlier attempt of ours whose answer was lost, or by an earlier
     # term: Kafka leaves such a partition New and leaderless until the next failover; it is adopted here.
-    existing = [pid for pid, code in zip(decisions.pids, writes.code, strict=True) if code == Code.NODE_EXISTS]
+    existing = [row for row, code in zip(decisions.rows, writes.code, strict=True) if code == Code.NODE_EXISTS]
     lost = [
-        pid for pid, code in zip(decisions.pids, writes.code, strict=True) if code not in (Code.OK, Code.NODE_EXISTS)
+        row for row, code in zip(decisions.rows, writes.code, strict=True) if code not in (Code.OK, Code.NODE_EXISTS)
     ]
     if lost:
         log.error("Could not create the state of the new partitions %s", shell.sample(lost))
     failed = await read_states_again(shell, existing)
-    return [pid for pid in existing if pid not in failed]
+    return [row for row in existing if row not in failed]
 
 
 async def _begin_elections(
     shell: ControllerShell,
-    pids: Sequence[int],
+    rows: Sequence[int],
     strategy: Strategy,
     batch: RequestBatch,
     *,
@@ -158,13 +158,13 @@ async def _begin_elections(
 ) -> Elections:
     """Give New partitions their first leaders; the remaining ones need an ordinary election."""
     table = shell.context.table
-    valid = _valid_partitions(shell, pids, PartitionState.OnlinePartition)
-    new = {pid: None for pid in valid if table.state[pid] == PartitionState.NewPartition}
+    valid = _valid_partitions(shell, rows, PartitionState.OnlinePartition)
+    new = {row: None for row in valid if table.state[row] == PartitionState.NewPartition}
     waiting, found = list(new), list[int]()
     for start in range(0, len(waiting), CHUNK):
         found += await _initialize(shell, waiting[start : start + CHUNK], batch)
         await shell.breathe()
-    led = [pid for pid in valid if table.isr_of[pid] != NO_ISR and pid not in new]
+    led = [row for row in valid if table.isr_of[row] != NO_ISR and row not in new]
     return Elections(shell, led + found, strategy, batch, force_unclean=force_unclean)
 
 
@@ -174,32 +174,32 @@ class Elections(Change):
     def __init__(
         self,
         shell: ControllerShell,
-        pids: Sequence[int],
+        rows: Sequence[int],
         strategy: Strategy,
         batch: RequestBatch,
         *,
         force_unclean: bool,
     ) -> None:
-        super().__init__(pids, batch)
+        super().__init__(rows, batch)
         self._shell = shell
         self._strategy = strategy
         self._force_unclean = force_unclean
         self._hopeless: list[int] = []
-        """pids that no replica can lead according to memory, not checked in ZooKeeper yet."""
+        """rows that no replica can lead according to memory, not checked in ZooKeeper yet."""
         self._read_again: set[int] = set()
 
-    async def decide(self, pids: Sequence[int]) -> Planned:
+    async def decide(self, rows: Sequence[int]) -> Planned:
         shell, strategy = self._shell, self._strategy
-        unclean = await _unclean_policy(shell, pids, strategy, self._force_unclean)
+        unclean = await _unclean_policy(shell, rows, strategy, self._force_unclean)
         decisions, elections = psm.plan_elections(
-            shell.context, pids, strategy, unclean, recovery_supported=shell.policy.leader_recovery_supported
+            shell.context, rows, strategy, unclean, recovery_supported=shell.policy.leader_recovery_supported
         )
         self.failed.update(dict.fromkeys(elections.failed, f"the {strategy.value} finds none"))
         self._hopeless += elections.failed
-        unclean_pids = {pid for pid, outcome in zip(decisions.pids, elections.outcomes, strict=True) if outcome.unclean}
-        for _ in unclean_pids:
+        unclean_rows = {row for row, outcome in zip(decisions.rows, elections.outcomes, strict=True) if outcome.unclean}
+        for _ in unclean_rows:
             shell.unclean_elections.mark()
-        return Planned(decisions, partial(psm.effects_of_elections, strategy, unclean_pids))
+        return Planned(decisions, partial(psm.effects_of_elections, strategy, unclean_rows))
 
     async def reconsider(self) -> None:
         """Read ZooKeeper before concluding that no replica can lead (Kafka always reads first).
@@ -208,11 +208,11 @@ class Elections(Change):
         memory may be in sync.  Partitions with no replica online cannot gain from it and are skipped.
         """
         hopeless, self._hopeless = self._hopeless, []
-        pids = [pid for pid in with_online_replica(self._shell.context, hopeless) if pid not in self._read_again]
-        self._read_again.update(pids)
-        changed = await self._read_what_changed(self._shell, pids)
-        for pid in changed:
-            del self.failed[pid]
+        rows = [row for row in with_online_replica(self._shell.context, hopeless) if row not in self._read_again]
+        self._read_again.update(rows)
+        changed = await self._read_what_changed(self._shell, rows)
+        for row in changed:
+            del self.failed[row]
 
     def result(self) -> ElectionResult:
         if self.failed:
@@ -226,18 +226,18 @@ class Elections(Change):
 
 
 async def _unclean_policy(
-    shell: ControllerShell, pids: Sequence[int], strategy: Strategy, force: bool
+    shell: ControllerShell, rows: Sequence[int], strategy: Strategy, force: bool
 ) -> UncleanPolicy:
     """Read the unclean election policy, only for topics with partitions that would need an unclean leader."""
     if strategy is not Strategy.OFFLINE:
         return NEVER_UNCLEAN
     if force:
         return UncleanPolicy(True)
-    needy = without_online_isr(shell.context, pids)
+    needy = without_online_isr(shell.context, rows)
     if not needy:
         return NEVER_UNCLEAN
     table = shell.context.table
-    topics = list(dict.fromkeys(table.topic(pid).name for pid in needy))
+    topics = list(dict.fromkeys(table.topic(row).name for row in needy))
     configs = await shell.zk.get_topic_configs(topics)
     overrides = {
         topic: config["unclean.leader.election.enable"].strip().lower() == "true"
@@ -257,7 +257,7 @@ async def handle_replica_state_changes(
     *,
     batch: RequestBatch | None = None,
 ) -> None:
-    """Move replicas, ``{broker: pids}``, to ``target``; the requests are sent at the end, or stay in ``batch``."""
+    """Move replicas, ``{broker: rows}``, to ``target``; the requests are sent at the end, or stay in ``batch``."""
     table = shell.context.table
     valid = _valid_replicas(shell, replicas, target)
     own = shell.new_batch() if batch is None else batch
@@ -269,8 +269,8 @@ async def handle_replica_state_changes(
         case ReplicaState.OfflineReplica:
             await _offline_replicas(shell, valid, own)
         case ReplicaState.ReplicaDeletionStarted:
-            for broker, pids in valid.items():
-                own.add_stop_replica_request_for_brokers((broker,), pids, delete=True)
+            for broker, rows in valid.items():
+                own.add_stop_replica_request_for_brokers((broker,), rows, delete=True)
             rsm.set_replica_states(table, valid, target)
         case ReplicaState.ReplicaDeletionSuccessful | ReplicaState.ReplicaDeletionIneligible:
             rsm.set_replica_states(table, valid, target)
@@ -283,31 +283,31 @@ async def handle_replica_state_changes(
 
 def _valid_replicas(shell: ControllerShell, replicas: rsm.Replicas, target: ReplicaState) -> dict[int, list[int]]:
     valid, refused = rsm.check_valid_previous_states(shell.context.table, replicas, target)
-    for broker, pids in refused.items():
+    for broker, rows in refused.items():
         log.error(
-            "On broker %d, illegal change to %s refused for replicas of %s", broker, target.name, shell.sample(pids)
+            "On broker %d, illegal change to %s refused for replicas of %s", broker, target.name, shell.sample(rows)
         )
     return valid
 
 
 def _new_replicas(shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch) -> None:
     table = shell.context.table
-    for broker, pids in replicas.items():
-        leading = [pid for pid in pids if table.isr_of[pid] != NO_ISR and table.leader[pid] == broker]
+    for broker, rows in replicas.items():
+        leading = [row for row in rows if table.isr_of[row] != NO_ISR and table.leader[row] == broker]
         if leading:
             log.error("Replicas on broker %d cannot be new, since they lead: %s", broker, shell.sample(leading))
-        fresh = [pid for pid in pids if pid not in set(leading)] if leading else list(pids)
+        fresh = [row for row in rows if row not in set(leading)] if leading else list(rows)
         batch.add_leader_and_isr_request_for_brokers((broker,), fresh, is_new=True)
         rsm.set_replica_states(table, {broker: fresh}, ReplicaState.NewReplica)
 
 
 async def _online_replicas(shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch) -> None:
     table = shell.context.table
-    for broker, pids in replicas.items():
+    for broker, rows in replicas.items():
         # A NewReplica was sent its request (is_new) in the transition to NewReplica.
-        known = rsm.not_in_state(table, broker, pids, ReplicaState.NewReplica)
+        known = rsm.not_in_state(table, broker, rows, ReplicaState.NewReplica)
         batch.add_leader_and_isr_request_for_brokers((broker,), known, is_new=False)
-        rsm.set_replica_states(table, {broker: pids}, ReplicaState.OnlineReplica)
+        rsm.set_replica_states(table, {broker: rows}, ReplicaState.OnlineReplica)
         await shell.breathe()
 
 
@@ -319,7 +319,7 @@ async def _offline_replicas(
     ``elections`` come first, in the same stream.  New leaders get an ISR without the offline replicas.
     """
     context, table = shell.context, shell.context.table
-    staying = {broker: sorted(table.staying(pids)) for broker, pids in replicas.items()}
+    staying = {broker: sorted(table.staying(rows)) for broker, rows in replicas.items()}
     electing = frozenset() if elections is None else frozenset(elections.undecided)
     await shell.breathe()
     shrinking = Shrinking(shell, _without(staying, electing), batch, stop=True)
@@ -330,22 +330,22 @@ async def _offline_replicas(
         all_live = context.live.issuperset(context.brokers) and not context.offline_dirs
         again = electing.difference(elections.done) if all_live else electing
         failed |= await remove_from_isr(shell, rsm.among(staying, sorted(again)), batch)
-    for broker, pids in _without(replicas, shrinking.stopped).items():
-        batch.add_stop_replica_request_for_brokers((broker,), pids, delete=False)
-    for broker, pids in _without(replicas, failed).items():
-        for start in range(0, len(pids), CHUNK):
-            rsm.set_replica_states(table, {broker: pids[start : start + CHUNK]}, ReplicaState.OfflineReplica)
+    for broker, rows in _without(replicas, shrinking.stopped).items():
+        batch.add_stop_replica_request_for_brokers((broker,), rows, delete=False)
+    for broker, rows in _without(replicas, failed).items():
+        for start in range(0, len(rows), CHUNK):
+            rsm.set_replica_states(table, {broker: rows[start : start + CHUNK]}, ReplicaState.OfflineReplica)
             await shell.breathe()
 
 
-def _without(replicas: rsm.Replicas, pids: Collection[int]) -> rsm.Replicas:
-    if not pids:
+def _without(replicas: rsm.Replicas, rows: Collection[int]) -> rsm.Replicas:
+    if not rows:
         return replicas
-    return {broker: [pid for pid in own if pid not in pids] for broker, own in replicas.items()}
+    return {broker: [row for row in own if row not in rows] for broker, own in replicas.items()}
 
 
 async def remove_from_isr(shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch) -> dict[int, str]:
-    """Shrink the ISRs and tell the remaining replicas; returns pid -> why the write failed."""
+    """Shrink the ISRs and tell the remaining replicas; returns row -> why the write failed."""
     shrinking = Shrinking(shell, replicas, batch)
     await carry_out(shell, shrinking)
     return shrinking.report()
@@ -357,20 +357,20 @@ class Shrinking(Change):
     def __init__(
         self, shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch, *, stop: bool = False
     ) -> None:
-        ascending = {broker: sorted(pids) for broker, pids in replicas.items()}
+        ascending = {broker: sorted(rows) for broker, rows in replicas.items()}
         several = len(ascending) != 1
-        pids = sorted(set[int]().union(*ascending.values())) if several else next(iter(ascending.values()))
-        super().__init__(pids, batch)
+        rows = sorted(set[int]().union(*ascending.values())) if several else next(iter(ascending.values()))
+        super().__init__(rows, batch)
         self.stopped: set[int] = set()
         self._unchanged: list[int] = []
-        """pids with none of the replicas in sync according to memory, not checked in ZooKeeper yet."""
+        """rows with none of the replicas in sync according to memory, not checked in ZooKeeper yet."""
         self._read_again: set[int] = set()
         self._shell = shell
         self._replicas = ascending
         self._stop = stop and not shell.context.brokers.keys().isdisjoint(replicas)
 
-    async def decide(self, pids: Sequence[int]) -> Planned:
-        context, replicas = self._shell.context, rsm.among(self._replicas, pids)
+    async def decide(self, rows: Sequence[int]) -> Planned:
+        context, replicas = self._shell.context, rsm.among(self._replicas, rows)
         plan = rsm.plan_offline(context, replicas)
         self._unchanged += plan.unchanged
         return Planned(plan.shrink, partial(rsm.effects_of_offline, context, replicas, plan, self._stop))
@@ -381,10 +381,10 @@ class Shrinking(Change):
     async def reconsider(self) -> None:
         """Read ZooKeeper where there seems to be nothing to do: a leader may have added the replica to its ISR, and it
         does not remove a dead follower that was caught up."""
-        pids = sorted(set(self._unchanged).difference(self._read_again))
+        rows = sorted(set(self._unchanged).difference(self._read_again))
         self._unchanged = []
-        self._read_again.update(pids)
-        await self._read_what_changed(self._shell, pids)
+        self._read_again.update(rows)
+        await self._read_what_changed(self._shell, rows)
 
     def report(self) -> dict[int, str]:
         """Log and return why some replicas stay in their ISRs."""
@@ -397,17 +397,17 @@ class Shrinking(Change):
 class EpochRise(Change):
     """Raises leader epochs and changes nothing else."""
 
-    def __init__(self, shell: ControllerShell, pids: Sequence[int]) -> None:
-        super().__init__(pids)
+    def __init__(self, shell: ControllerShell, rows: Sequence[int]) -> None:
+        super().__init__(rows)
         self._shell = shell
 
-    async def decide(self, pids: Sequence[int]) -> Planned:
-        return Planned(psm.plan_leader_epochs(self._shell.context, pids), lambda _: Effects())
+    async def decide(self, rows: Sequence[int]) -> Planned:
+        return Planned(psm.plan_leader_epochs(self._shell.context, rows), lambda _: Effects())
 
 
-async def bump_leader_epochs(shell: ControllerShell, pids: Sequence[int]) -> Change:
+async def bump_leader_epochs(shell: ControllerShell, rows: Sequence[int]) -> Change:
     """Raise the leader epochs and change nothing else (``updateLeaderEpoch``), with retries on conflicts."""
-    rise = EpochRise(shell, pids)
+    rise = EpochRise(shell, rows)
     await carry_out(shell, rise)
     if rise.failed:
         some = list(rise.failed)

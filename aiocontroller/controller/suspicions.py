@@ -49,16 +49,16 @@ async def _move_away(shell: ControllerShell, suspicions: Sequence[Suspicion]) ->
     suspects = [suspicion.peer for suspicion in suspicions]
     context.suspect(suspects)
     hosted = {broker: table.partitions_on_broker(broker) for broker in suspects}
-    led = {broker: [pid for pid in pids if _leads(shell, broker, pid)] for broker, pids in hosted.items()}
+    led = {broker: [row for row in rows if _leads(shell, broker, row)] for broker, rows in hosted.items()}
     batch = shell.new_batch()
     await handle_partition_state_changes(
         shell,
-        sorted(pid for pids in led.values() for pid in pids),
+        sorted(row for rows in led.values() for row in rows),
         PartitionState.OnlinePartition,
         Strategy.CONTROLLED_SHUTDOWN,
         batch=batch,
     )
-    followed = {broker: [pid for pid in pids if _follows(shell, broker, pid)] for broker, pids in hosted.items()}
+    followed = {broker: [row for row in rows if _follows(shell, broker, row)] for broker, rows in hosted.items()}
     await remove_from_isr(shell, followed, batch)
     await shell.send(batch)
     for suspicion in suspicions:
@@ -80,25 +80,25 @@ async def _move_away(shell: ControllerShell, suspicions: Sequence[Suspicion]) ->
             broker,
             suspicion.reason,
             suspicion.quiet_s,
-            sum(table.leader[pid] != broker for pid in led[broker]),
+            sum(table.leader[row] != broker for row in led[broker]),
             len(led[broker]),
             len(followed[broker]),
         )
 
 
-def _leads(shell: ControllerShell, broker: int, pid: int) -> bool:
+def _leads(shell: ControllerShell, broker: int, row: int) -> bool:
     table = shell.context.table
-    return table.isr_of[pid] != NO_ISR and table.leader[pid] == broker and not table.topic(pid).deleting
+    return table.isr_of[row] != NO_ISR and table.leader[row] == broker and not table.topic(row).deleting
 
 
-def _follows(shell: ControllerShell, broker: int, pid: int) -> bool:
+def _follows(shell: ControllerShell, broker: int, row: int) -> bool:
     """Whether the replica is in sync and its leader stays."""
     table = shell.context.table
     return (
-        table.isr_of[pid] != NO_ISR
-        and table.leader[pid] in shell.context.live
-        and broker in table.isr(pid)
-        and not table.topic(pid).deleting
+        table.isr_of[row] != NO_ISR
+        and table.leader[row] in shell.context.live
+        and broker in table.isr(row)
+        and not table.topic(row).deleting
     )
 
 

@@ -89,7 +89,7 @@ async def create_topics(shell: ControllerShell, event: CreateTopics) -> None:
 async def create_partitions(shell: ControllerShell, event: CreatePartitions) -> None:
     admin = _admin(shell)
     known = shell.context.table.topic_by_name
-    asked = [(t.topic, t.count - (len(known[t.topic].pids) if t.topic in known else 0)) for t in event.topics]
+    asked = [(t.topic, t.count - (len(known[t.topic].rows) if t.topic in known else 0)) for t in event.topics]
     results, permitted = await _permitted(shell, asked)
     grown: list[str] = []
     for topic in [t for t in event.topics if t.topic in permitted]:
@@ -128,7 +128,7 @@ async def delete_topics(shell: ControllerShell, event: DeleteTopics) -> None:
     refused: dict[str, KafkaErrorCode] = {}
     for name in waiting:
         try:
-            event.quota.record(len(table.topic_by_name[name].pids))
+            event.quota.record(len(table.topic_by_name[name].rows))
         except ThrottlingQuotaExceededError as exceeded:
             refused[name] = exceeded.code
     unmarked = [name for name in waiting if name not in refused and name not in context.topics_to_be_deleted]
@@ -373,7 +373,7 @@ def _has_leaders(shell: ControllerShell, name: str) -> bool:
     """Whether the topic exists and each of its partitions has a leader."""
     table = shell.context.table
     topic = table.topic_by_name.get(name)
-    return topic is not None and all(table.leader[pid] >= 0 for pid in topic.partitions())
+    return topic is not None and all(table.leader[row] >= 0 for row in topic.partitions())
 
 
 def _timed_out(results: Results, topics: Sequence[str]) -> Results:

@@ -129,11 +129,11 @@ async def _on_topic_deletion(shell: ControllerShell, topics: list[Topic]) -> Non
     context = shell.context
     batch = shell.new_batch()
     fresh = [t for t in topics if t.name not in context.topics_with_deletion_started]
-    pids = [pid for topic in fresh for pid in topic.partitions()]
-    await handle_partition_state_changes(shell, pids, PartitionState.OfflinePartition)
-    await handle_partition_state_changes(shell, pids, PartitionState.NonExistentPartition)
+    rows = [row for topic in fresh for row in topic.partitions()]
+    await handle_partition_state_changes(shell, rows, PartitionState.OfflinePartition)
+    await handle_partition_state_changes(shell, rows, PartitionState.NonExistentPartition)
     context.topics_with_deletion_started.update((t.name, None) for t in fresh)
-    everything = [pid for topic in topics for pid in topic.partitions()]
+    everything = [row for topic in topics for row in topic.partitions()]
     batch.add_update_metadata_request_for_brokers(context.brokers, everything)
     deletion = plan.plan_deletion(context, topics)
     await handle_replica_state_changes(shell, deletion.delete, ReplicaState.OfflineReplica, batch=batch)
@@ -156,10 +156,10 @@ async def _leave_behind(shell: ControllerShell, replicas: plan.Replicas) -> None
     for state, going in plan.way_to_successful(context, replicas):
         await handle_replica_state_changes(shell, going, state, batch=unsent)
         if state is ReplicaState.ReplicaDeletionSuccessful:
-            for broker, pids in going.items():
-                log.info("Not waiting for broker %d to delete %s", broker, shell.sample(pids))
-                for pid in pids:
-                    context.left_behind.setdefault(pid, {})[broker] = None
+            for broker, rows in going.items():
+                log.info("Not waiting for broker %d to delete %s", broker, shell.sample(rows))
+                for row in rows:
+                    context.left_behind.setdefault(row, {})[broker] = None
 
 
 def _watch_for_silence(shell: ControllerShell, topics: Sequence[Topic]) -> None:
@@ -190,7 +190,7 @@ async def fail_replica_deletion(shell: ControllerShell, replicas: plan.Replicas)
     """Handle failed deletions (dead broker, failed directory, refusal): they become debts, or are retried later."""
     table, context = shell.context.table, shell.context
     queued = {
-        b: [p for p in pids if table.topic(p).name in context.topics_to_be_deleted] for b, pids in replicas.items()
+        b: [p for p in rows if table.topic(p).name in context.topics_to_be_deleted] for b, rows in replicas.items()
     }
     not_waited_for = _of_topics(shell, queued, lambda topic: not plan.waits_for_all(context, topic))
     begun = _of_topics(shell, not_waited_for, lambda topic: topic.name in context.topics_with_deletion_started)
@@ -205,7 +205,7 @@ async def fail_replica_deletion(shell: ControllerShell, replicas: plan.Replicas)
     if any(failed.values()):
         await handle_replica_state_changes(shell, standing, ReplicaState.OfflineReplica)
         await handle_replica_state_changes(shell, failed, ReplicaState.ReplicaDeletionIneligible)
-        names = dict.fromkeys(table.topic(pid).name for pids in failed.values() for pid in pids)
+        names = dict.fromkeys(table.topic(row).name for rows in failed.values() for row in rows)
         mark_ineligible(shell, names, f"replicas on {sorted(failed)} could not be deleted")
     if any(queued.values()):
         await resume_deletions(shell)
@@ -213,7 +213,7 @@ async def fail_replica_deletion(shell: ControllerShell, replicas: plan.Replicas)
 
 def _of_topics(shell: ControllerShell, replicas: plan.Replicas, wanted: Callable[[Topic], bool]) -> plan.Replicas:
     table = shell.context.table
-    return {b: own for b, pids in replicas.items() if (own := [pid for pid in pids if wanted(table.topic(pid))])}
+    return {b: own for b, rows in replicas.items() if (own := [row for row in rows if wanted(table.topic(row))])}
 
 
 async def stop_replica_response_received(shell: ControllerShell, event: StopReplicaResponseReceived) -> None:
@@ -223,18 +223,18 @@ async def stop_replica_response_received(shell: ControllerShell, event: StopRepl
     if broker is None or broker.epoch != event.broker_epoch:
         return
     deleted = [
-        pid
-        for pid, topic in zip(event.asked.pids, event.asked.topics, strict=True)
-        if table.topic_of[pid] >= 0 and table.topic(pid) is topic
+        row
+        for row, topic in zip(event.asked.rows, event.asked.topics, strict=True)
+        if table.topic_of[row] >= 0 and table.topic(row) is topic
     ]
     if event.error_code:
         # The whole request was refused: the response names no partition, but each has failed (Kafka leaves them stuck).
         log.error("Broker %d refused StopReplica with error %d", event.broker, event.error_code)
     code_of = event.codes()
-    started = [pid for pid in deleted if table.replica_state(pid, event.broker) is ReplicaState.ReplicaDeletionStarted]
-    codes = [code_of(table.topic(pid).name, table.index_of[pid]) for pid in started]
-    failed = [pid for pid, code in zip(started, codes, strict=True) if code]
-    done = [pid for pid, code in zip(started, codes, strict=True) if not code]
+    started = [row for row in deleted if table.replica_state(row, event.broker) is ReplicaState.ReplicaDeletionStarted]
+    codes = [code_of(table.topic(row).name, table.index_of[row]) for row in started]
+    failed = [row for row, code in zip(started, codes, strict=True) if code]
+    done = [row for row, code in zip(started, codes, strict=True) if not code]
     if done:
         await handle_replica_state_changes(shell, {event.broker: done}, ReplicaState.ReplicaDeletionSuccessful)
     if failed:
@@ -270,4 +270,4 @@ def _forget(shell: ControllerShell, topic: Topic) -> None:
 
 
 def _is_being_reassigned(shell: ControllerShell, topic: Topic) -> bool:
-    return any(pid in shell.context.partitions_being_reassigned for pid in topic.partitions())
+    return any(row in shell.context.partitions_being_reassigned for row in topic.partitions())

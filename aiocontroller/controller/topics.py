@@ -36,7 +36,7 @@ async def topic_change(shell: ControllerShell, event: TopicChange) -> Sent | Non
     gone = [topic for topic in table.topic_by_name if topic not in present]
     found = await read_assignments(shell, [topic for topic in topics if topic not in table.topic_by_name])
     for topic in gone:
-        if any(pid in shell.context.partitions_being_reassigned for pid in table.topic_by_name[topic].partitions()):
+        if any(row in shell.context.partitions_being_reassigned for row in table.topic_by_name[topic].partitions()):
             shell.queue.append(ZkPartitionReassignment())  # takes the topic's entries out of the request
         shell.context.remove_topic(table.topic_by_name[topic])
     readable = {assignment.topic for assignment in found}
@@ -92,7 +92,7 @@ async def _restore_deleting(shell: ControllerShell, topics: Sequence[Topic]) -> 
 
 async def _restore_partition_replica_assignment(shell: ControllerShell, topic: Topic, found: TopicAssignment) -> None:
     """Remove partitions from the znode that were added while the topic is being deleted."""
-    added = [number for number in found.partitions if shell.context.table.pid(topic.name, number) < 0]
+    added = [number for number in found.partitions if shell.context.table.row(topic.name, number) < 0]
     if not added:
         return
     log.error("Topic %s is being deleted: its new partitions %s are not created", topic.name, added)
@@ -101,16 +101,16 @@ async def _restore_partition_replica_assignment(shell: ControllerShell, topic: T
     await shell.zk.set_topic_assignments([restored], fence=shell.context.epoch_zk_version)
 
 
-async def on_new_partition_creation(shell: ControllerShell, pids: Sequence[int]) -> Sent:
+async def on_new_partition_creation(shell: ControllerShell, rows: Sequence[int]) -> Sent:
     table = shell.context.table
     batch = shell.new_batch()
     replicas: dict[int, list[int]] = {}
-    for pid in pids:
-        for broker in table.replicas(pid):
-            replicas.setdefault(broker, []).append(pid)
-    await handle_partition_state_changes(shell, pids, PartitionState.NewPartition)
+    for row in rows:
+        for broker in table.replicas(row):
+            replicas.setdefault(broker, []).append(row)
+    await handle_partition_state_changes(shell, rows, PartitionState.NewPartition)
     await handle_replica_state_changes(shell, replicas, ReplicaState.NewReplica, batch=batch)
-    await handle_partition_state_changes(shell, pids, PartitionState.OnlinePartition, Strategy.OFFLINE, batch=batch)
+    await handle_partition_state_changes(shell, rows, PartitionState.OnlinePartition, Strategy.OFFLINE, batch=batch)
     await handle_replica_state_changes(shell, replicas, ReplicaState.OnlineReplica, batch=batch)
     return await shell.send(batch)
 
@@ -172,7 +172,7 @@ def _new_topic_id(shell: ControllerShell) -> bytes:
 
 
 async def add_partitions(shell: ControllerShell, found: Sequence[TopicAssignment]) -> Sequence[int]:
-    """Add the topics' new partitions to the table; returns their pids."""
+    """Add the topics' new partitions to the table; returns their rows."""
     created: list[int] = []
     step: list[TopicAssignment] = []
     partitions = 0
@@ -200,14 +200,14 @@ def _add(shell: ControllerShell, found: Sequence[TopicAssignment]) -> Sequence[i
         elif topic.id != assignment.topic_id != NO_TOPIC_ID:
             continue  # perhaps another topic: left to the audit
         partitions = assignment.partitions
-        if topic.pids:
-            partitions = {n: replicas for n, replicas in partitions.items() if table.pid(topic.name, n) < 0}
+        if topic.rows:
+            partitions = {n: replicas for n, replicas in partitions.items() if table.row(topic.name, n) < 0}
         new.append((topic, partitions))
     created = table.add_partitions_of(new)
     context.hold_back(created)
     [assigned] = take(created, table.assignment_of)
     moving = {a for a in set(assigned) if table.assignments.values[a].being_reassigned}
     if moving:
-        under_way = (pid for pid, a in zip(created, assigned, strict=True) if a in moving)
+        under_way = (row for row, a in zip(created, assigned, strict=True) if a in moving)
         context.partitions_being_reassigned.update(dict.fromkeys(under_way))
     return created

@@ -31,21 +31,21 @@ class AlterPartitionResult(msgspec.Struct, frozen=True, gc=False):
 class Verdict(NamedTuple):
     """``write`` is the leadership to write; if it is None, ``error_code`` is the answer (NONE: nothing changes)."""
 
-    pid: int
+    row: int
     error_code: KafkaErrorCode
     write: LeaderAndIsr | None = None
 
 
 def resolve(context: ControllerContext, topic: str | bytes, partition: int) -> tuple[int, KafkaErrorCode]:
-    """The pid of a partition named by topic name or id, or -1 and the error code for an unknown name or id."""
+    """The row of a partition named by topic name or id, or -1 and the error code for an unknown name or id."""
     table = context.table
     if isinstance(topic, bytes):
         known = table.topic_by_id.get(topic) if topic != NO_TOPIC_ID else None
         if known is None:
             return -1, KafkaErrorCode.UNKNOWN_TOPIC_ID
         topic = known.name
-    pid = table.pid(topic, partition)
-    return pid, KafkaErrorCode.NONE if pid >= 0 else KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    row = table.row(topic, partition)
+    return row, KafkaErrorCode.NONE if row >= 0 else KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def check_request(context: ControllerContext, request: AlterPartitionReceived) -> KafkaErrorCode:
@@ -58,35 +58,35 @@ def check_request(context: ControllerContext, request: AlterPartitionReceived) -
 
 def check_partition(context: ControllerContext, change: AlterPartition, broker: int, version: int) -> Verdict:
     """The verdict on one partition of a request by ``broker``; ``version`` decides the code for ineligible replicas."""
-    pid, error = resolve(context, change.topic, change.partition)
-    current = context.table.leadership(pid) if pid >= 0 else None
+    row, error = resolve(context, change.topic, change.partition)
+    current = context.table.leadership(row) if row >= 0 else None
     if current is None:
-        return Verdict(pid, error or KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return Verdict(row, error or KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if change.partition_epoch > current.partition_epoch or change.leader_epoch > current.leader_epoch:
-        return Verdict(pid, KafkaErrorCode.NOT_CONTROLLER)  # the broker has a newer epoch: we are stale
+        return Verdict(row, KafkaErrorCode.NOT_CONTROLLER)  # the broker has a newer epoch: we are stale
     if change.leader_epoch < current.leader_epoch:
-        return Verdict(pid, KafkaErrorCode.FENCED_LEADER_EPOCH)
+        return Verdict(row, KafkaErrorCode.FENCED_LEADER_EPOCH)
     if change.isr == current.isr and change.recovery_state == current.recovery_state:
-        return Verdict(pid, KafkaErrorCode.NONE)  # a repeated request whose answer was lost
+        return Verdict(row, KafkaErrorCode.NONE)  # a repeated request whose answer was lost
     if change.partition_epoch < current.partition_epoch:
-        return Verdict(pid, KafkaErrorCode.INVALID_UPDATE_VERSION)
+        return Verdict(row, KafkaErrorCode.INVALID_UPDATE_VERSION)
     if not _recovery_is_consistent(change, current):
-        return Verdict(pid, KafkaErrorCode.INVALID_REQUEST)
+        return Verdict(row, KafkaErrorCode.INVALID_REQUEST)
     if (
         broker != current.leader
         or not change.isr
         or len(set(change.isr)) != len(change.isr)
         or current.leader not in change.isr
     ):
-        return Verdict(pid, KafkaErrorCode.INVALID_REQUEST)  # never written: an ISR holds its leader
-    outside = strangers(context, pid, change.isr)
+        return Verdict(row, KafkaErrorCode.INVALID_REQUEST)  # never written: an ISR holds its leader
+    outside = strangers(context, row, change.isr)
     if not all(replica in context.live for replica in change.isr) and (version > 0 or outside):
         ineligible = KafkaErrorCode.INELIGIBLE_REPLICA if version >= 2 else KafkaErrorCode.OPERATION_NOT_ATTEMPTED
-        return Verdict(pid, ineligible)
+        return Verdict(row, ineligible)
     if outside:
-        return Verdict(pid, KafkaErrorCode.INVALID_REQUEST)  # a leader must be a replica
+        return Verdict(row, KafkaErrorCode.INVALID_REQUEST)  # a leader must be a replica
     return Verdict(
-        pid,
+        row,
         KafkaErrorCode.NONE,
         LeaderAndIsr(
             current.leader,
@@ -99,9 +99,9 @@ def check_partition(context: ControllerContext, change: AlterPartition, broker: 
     )
 
 
-def strangers(context: ControllerContext, pid: int, isr: Sequence[int]) -> list[int]:
+def strangers(context: ControllerContext, row: int, isr: Sequence[int]) -> list[int]:
     """Brokers in the ISR that are not replicas."""
-    replicas = context.table.replicas(pid)
+    replicas = context.table.replicas(row)
     return [broker for broker in isr if broker not in replicas]
 
 

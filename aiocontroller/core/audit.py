@@ -114,45 +114,45 @@ def compare_topic(context: ControllerContext, topic: Topic, found: TopicAssignme
     if found.topic_id != topic.id != NO_TOPIC_ID:
         yield Finding(Kind.TOPIC_ID, f"topic {name}", found.topic_id.hex(), topic.id.hex(), topic=name)
         return
-    known = {number: pid for number, pid in enumerate(topic.pids) if pid >= 0}
+    known = {number: row for number, row in enumerate(topic.rows) if row >= 0}
     for number in sorted(known.keys() ^ found.partitions.keys()):
         there, here = ("no partition", "one") if number in known else ("a partition", "none")
         yield Finding(Kind.PARTITIONS, f"{name}-{number}", there, here, name, number)
-    for number, pid in known.items():
+    for number, row in known.items():
         there_ = found.partitions.get(number)
-        if there_ is None or pid in context.partitions_being_reassigned:
+        if there_ is None or row in context.partitions_being_reassigned:
             continue
-        assignment = table.assignment(pid)
+        assignment = table.assignment(row)
         if there_ is not assignment and there_ != assignment:
             yield Finding(Kind.ASSIGNMENT, f"{name}-{number}", str(there_), str(assignment), name, number)
 
 
 def compare_states(
     context: ControllerContext,
-    pids: Sequence[int],
+    rows: Sequence[int],
     states: Sequence[LeaderAndIsr | None],
     *,
     brokers_write: bool,
 ) -> Iterator[Finding]:
     """``brokers_write``: leaders write ISRs themselves and notify the controller later."""
     table = context.table
-    for pid, found in zip(pids, states, strict=True):
-        known = table.leadership(pid)
+    for row, found in zip(rows, states, strict=True):
+        known = table.leadership(row)
         if found == known:
             if (
                 known is not None
-                and table.state[pid] == PartitionState.OnlinePartition
+                and table.state[row] == PartitionState.OnlinePartition
                 and known.leader not in context.brokers
             ):
-                yield _of_state(context, Kind.DEAD_LEADER, pid, shown(found), "a leader that is registered")
+                yield _of_state(context, Kind.DEAD_LEADER, row, shown(found), "a leader that is registered")
         elif found is None:
-            yield _of_state(context, Kind.MISSING_STATE, pid, shown(found), shown(known))
+            yield _of_state(context, Kind.MISSING_STATE, row, shown(found), shown(known))
         elif not (brokers_write and known is not None and is_isr_written_by_its_leader(known, found)):
-            yield _of_state(context, Kind.STATE, pid, shown(found), shown(known))
+            yield _of_state(context, Kind.STATE, row, shown(found), shown(known))
 
 
-def _of_state(context: ControllerContext, kind: Kind, pid: int, found: str, expected: str) -> Finding:
-    partition = context.table.topic_partition(pid)
+def _of_state(context: ControllerContext, kind: Kind, row: int, found: str, expected: str) -> Finding:
+    partition = context.table.topic_partition(row)
     return Finding(kind, str(partition), found, expected, *partition)
 
 
@@ -168,7 +168,7 @@ def is_isr_written_by_its_leader(known: LeaderAndIsr, found: LeaderAndIsr) -> bo
 # -- repair ------------------------------------------------------------------------------------------------------------
 
 
-def reconciled(context: ControllerContext, pid: int, found: LeaderAndIsr | None, above: Above) -> LeaderAndIsr | None:
+def reconciled(context: ControllerContext, row: int, found: LeaderAndIsr | None, above: Above) -> LeaderAndIsr | None:
     """The leadership that ZooKeeper and brokers should agree on; None if it cannot be determined.
 
     ZooKeeper's state wins, as it would with the next controller; if the znode is gone, memory's does, which ZooKeeper
@@ -176,7 +176,7 @@ def reconciled(context: ControllerContext, pid: int, found: LeaderAndIsr | None,
     any that brokers may know.  ``partition_epoch`` is the version of the znode, or -1 if there is none.
     """
     table = context.table
-    known, replicas = table.leadership(pid), table.replicas(pid)
+    known, replicas = table.leadership(row), table.replicas(row)
     base = found or known
     if base is None:
         return None

@@ -14,35 +14,35 @@ from itertools import islice
 from operator import itemgetter, lt
 
 
-def take(pids: Sequence[int], *columns: Sequence[int]) -> list[Sequence[int]]:
-    """The rows of each column, in the order of the pids; a slice where the pids are a range."""
-    n = len(pids)
+def take(rows: Sequence[int], *columns: Sequence[int]) -> list[Sequence[int]]:
+    """Each column's values at the rows, in their order; a slice where the rows are a range."""
+    n = len(rows)
     if n < 2:
-        return [[column[pid] for pid in pids] for column in columns]
-    if _is_range(pids):
-        return [column[pids[0] : pids[0] + n] for column in columns]
-    rows = itemgetter(*pids)
-    return [rows(column) for column in columns]
+        return [[column[row] for row in rows] for column in columns]
+    if _is_range(rows):
+        return [column[rows[0] : rows[0] + n] for column in columns]
+    take_from = itemgetter(*rows)
+    return [take_from(column) for column in columns]
 
 
-def put(column: array[int], pids: Sequence[int], values: Iterable[int]) -> None:
-    """Set the rows; ``values`` has one for each pid."""
-    if len(pids) > 1 and _is_range(pids):
-        column[pids[0] : pids[0] + len(pids)] = array(column.typecode, values)
+def put(column: array[int], rows: Sequence[int], values: Iterable[int]) -> None:
+    """Set the rows; ``values`` has one for each row."""
+    if len(rows) > 1 and _is_range(rows):
+        column[rows[0] : rows[0] + len(rows)] = array(column.typecode, values)
         return
-    deque(map(column.__setitem__, pids, values), maxlen=0)
+    deque(map(column.__setitem__, rows, values), maxlen=0)
 
 
-def in_range(pids: Sequence[int]) -> Sequence[int]:
-    """The pids as a range if they are contiguous, so that their rows are slices; else unchanged."""
-    return range(pids[0], pids[-1] + 1) if pids and _is_range(pids) else pids
+def in_range(rows: Sequence[int]) -> Sequence[int]:
+    """The rows as a range if they are contiguous, so that columns are sliced; else unchanged."""
+    return range(rows[0], rows[-1] + 1) if rows and _is_range(rows) else rows
 
 
-def _is_range(pids: Sequence[int]) -> bool:
-    first, n = pids[0], len(pids)
-    return isinstance(pids, range) or (pids[-1] - first == n - 1 and list(pids) == list(range(first, first + n)))
+def _is_range(rows: Sequence[int]) -> bool:
+    first, n = rows[0], len(rows)
+    return isinstance(rows, range) or (rows[-1] - first == n - 1 and list(rows) == list(range(first, first + n)))
 
 
-def ascend(pids: Sequence[int]) -> bool:
+def ascend(rows: Sequence[int]) -> bool:
     """Each greater than the one before."""
-    return isinstance(pids, range) or all(map(lt, pids, islice(pids, 1, None)))
+    return isinstance(rows, range) or all(map(lt, rows, islice(rows, 1, None)))

@@ -36,10 +36,10 @@ class ControllerContext:
         self.controllers: frozenset[int] = frozenset()
         """Ids used by this and earlier aiocontrollers; no broker has such an id, so no replica is there."""
         self.offline_dirs: dict[int, set[int]] = {}
-        """Broker -> pids whose replica there is on a failed log directory."""
+        """Broker -> rows whose replica there is on a failed log directory."""
         self.partitions_being_reassigned: dict[int, None] = {}
         self.read_with_strangers: dict[int, None] = {}
-        """pids whose ISR, when read again from ZooKeeper, contained a broker that is not a replica."""
+        """rows whose ISR, when read again from ZooKeeper, contained a broker that is not a replica."""
         self.debts = Ledger()
         """Removed replicas that their brokers have yet to delete."""
         self.debts_epoch = epoch
@@ -49,10 +49,10 @@ class ControllerContext:
         self.debt_attempts: dict[int, int] = {}
         """Broker -> number of consecutive deletions that it did not carry out."""
         self.held_back: dict[int, set[int]] = {}
-        """Broker -> pids held back from it until it has deleted the same partition of an earlier topic of that name.
+        """Broker -> rows held back from it until it has deleted the same partition of an earlier topic of that name.
         Those of registered brokers are in ``offline_dirs`` too, because they are not online."""
         self.left_behind: dict[int, dict[int, None]] = {}
-        """pid of a topic being deleted -> brokers that the deletion does not wait for; they will owe it."""
+        """row of a topic being deleted -> brokers that the deletion does not wait for; they will owe it."""
         self.deletions_watched: tuple[Topic, ...] = ()
         """Topics whose deletion waits for brokers' answers only until a timer ends."""
         self.topics_to_be_deleted: dict[str, None] = {}
@@ -97,11 +97,11 @@ class ControllerContext:
     # -- topics ----------------------------------------------------------------------------------------------------
 
     def remove_topic(self, topic: Topic) -> None:
-        """Forget the topic and everything recorded under its pids, since their rows are used again."""
+        """Forget the topic and everything recorded under its rows, since their rows are used again."""
         gone = topic.partitions()
-        for pid in gone:
-            self.partitions_being_reassigned.pop(pid, None)
-            self.left_behind.pop(pid, None)
+        for row in gone:
+            self.partitions_being_reassigned.pop(row, None)
+            self.left_behind.pop(row, None)
         for broker in list(self.held_back):
             self._let_go(broker, gone)
         for broker in list(self.offline_dirs):
@@ -116,19 +116,19 @@ class ControllerContext:
 
     # -- replicas --------------------------------------------------------------------------------------------------
 
-    def is_replica_online(self, pid: int, broker: int, *, include_shutting_down: bool = False) -> bool:
+    def is_replica_online(self, row: int, broker: int, *, include_shutting_down: bool = False) -> bool:
         """Whether the broker is live and its log directory for the partition works."""
         alive = self.brokers if include_shutting_down else self.live
-        return broker in alive and pid not in self.offline_dirs.get(broker, ())
+        return broker in alive and row not in self.offline_dirs.get(broker, ())
 
-    def offline_dir_replicas(self, pid: int) -> tuple[int, ...]:
+    def offline_dir_replicas(self, row: int) -> tuple[int, ...]:
         """The partition's replicas that are on failed log directories."""
         if not self.offline_dirs:
             return ()
-        return tuple(r for r in self.table.replicas(pid) if pid in self.offline_dirs.get(r, ()))
+        return tuple(r for r in self.table.replicas(row) if row in self.offline_dirs.get(r, ()))
 
     def set_offline_dir_replicas(self, broker: int, offline: Iterable[int], online: Iterable[int]) -> list[int]:
-        """Record which of a broker's replicas are on failed directories; returns the newly failed pids, ascending."""
+        """Record which of a broker's replicas are on failed directories; returns the newly failed rows, ascending."""
         before = self.offline_dirs.get(broker, set())
         offline = set(offline)
         after = (before - set(online)) | offline | self.held_back.get(broker, set())
@@ -146,36 +146,36 @@ class ControllerContext:
         This is checked again for each StopReplica.  A broker never hears of a held-back replica of the present topic,
         so its replica of that name belongs to an earlier topic.
         """
-        pid = self.table.pid(debt.topic, debt.partition)
+        row = self.table.row(debt.topic, debt.partition)
         return (
-            pid < 0
-            or debt.broker not in self.table.replicas(pid)
-            or pid in self.held_back.get(debt.broker, ())  # membership only
+            row < 0
+            or debt.broker not in self.table.replicas(row)
+            or row in self.held_back.get(debt.broker, ())  # membership only
         )
 
-    def hold_back(self, pids: Iterable[int]) -> None:
+    def hold_back(self, rows: Iterable[int]) -> None:
         """Hold back new partitions and replicas whose brokers owe the same partition of an earlier topic."""
         if not self.debts.topics:
             return
         table = self.table
-        for pid in pids:
-            topic = table.topic(pid)
+        for row in rows:
+            topic = table.topic(row)
             for broker in self.debts.topics.get(topic.name, ()):
-                debt = self.debts.get(broker, topic.name, table.index_of[pid])
-                if debt is not None and debt.topic_id != topic.id and broker in table.replicas(pid):
-                    self.held_back.setdefault(broker, set()).add(pid)
+                debt = self.debts.get(broker, topic.name, table.index_of[row])
+                if debt is not None and debt.topic_id != topic.id and broker in table.replicas(row):
+                    self.held_back.setdefault(broker, set()).add(row)
                     if broker in self.brokers:
-                        self.set_offline_dir_replicas(broker, (pid,), ())
+                        self.set_offline_dir_replicas(broker, (row,), ())
 
-    def let_go(self, broker: int, pids: Iterable[int]) -> list[int]:
-        """Stop holding these pids back from the broker; returns those that were held back, ascending."""
-        held = sorted(self.held_back.get(broker, set()).intersection(pids))
+    def let_go(self, broker: int, rows: Iterable[int]) -> list[int]:
+        """Stop holding these rows back from the broker; returns those that were held back, ascending."""
+        held = sorted(self.held_back.get(broker, set()).intersection(rows))
         self._let_go(broker, held)
         self.set_offline_dir_replicas(broker, (), held)
         return held
 
-    def _let_go(self, broker: int, pids: Iterable[int]) -> None:
-        left = self.held_back.get(broker, set()).difference(pids)
+    def _let_go(self, broker: int, rows: Iterable[int]) -> None:
+        left = self.held_back.get(broker, set()).difference(rows)
         if left:
             self.held_back[broker] = left
         else:

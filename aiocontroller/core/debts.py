@@ -43,7 +43,7 @@ class Debt:
 class Deletions(NamedTuple):
     """The deletions that one StopReplica asks for."""
 
-    pids: Sequence[int] = ()
+    rows: Sequence[int] = ()
     topics: Sequence[Topic] = ()
     """Each row's topic at the time of the request: the row may belong to another topic when the answer comes."""
     debts: Sequence[Debt] = ()

@@ -13,7 +13,7 @@ from aiocontroller.core.partitions import PartitionTable
 class Decisions(NamedTuple):
     """Parallel columns, one entry for each partition whose state znode is to change."""
 
-    pids: list[int]
+    rows: list[int]
     leaderships: list[LeaderAndIsr]
     """The leadership to write; ``partition_epoch`` is the version that the znode must have (-1: it must not exist)."""
     recipients: list[tuple[int, ...]]
@@ -24,7 +24,7 @@ class Decisions(NamedTuple):
         return Decisions([], [], [])
 
     def select(self, positions: Sequence[int]) -> Decisions:
-        if len(positions) == len(self.pids):
+        if len(positions) == len(self.rows):
             return self
         return Decisions(*([column[i] for i in positions] for column in self))  # type: ignore[arg-type]
 
@@ -41,7 +41,7 @@ def commit(table: PartitionTable, decisions: Decisions, versions: Sequence[int])
     """Apply decisions that were written to ZooKeeper to the table, each with its new znode version."""
     written = decisions.leaderships
     table.set_leaderships(
-        decisions.pids,
+        decisions.rows,
         [w.leader for w in written],
         [w.leader_epoch for w in written],
         [table.isrs.id(w.isr) for w in written],

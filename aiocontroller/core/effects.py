@@ -17,7 +17,7 @@ from aiocontroller.core.states import PartitionState
 class Entered(NamedTuple):
     """Partitions that the journal records, and the state that they enter; None if they stay in theirs."""
 
-    pids: Sequence[int]
+    rows: Sequence[int]
     state: PartitionState | None
     why: str
 
@@ -25,7 +25,7 @@ class Entered(NamedTuple):
 class Told(NamedTuple):
     """Partitions whose leadership is sent, each to its own recipients (parallel columns)."""
 
-    pids: Sequence[int]
+    rows: Sequence[int]
     recipients: Sequence[tuple[int, ...]]
     is_new: bool = False
     unless_told: bool = False
@@ -46,9 +46,9 @@ class Effects(NamedTuple):
         """Add the requests; ``brokers`` are all that are registered."""
         for told in self.told:
             batch.add_leader_and_isr_requests(
-                told.pids, told.recipients, is_new=told.is_new, unless_told=told.unless_told
+                told.rows, told.recipients, is_new=told.is_new, unless_told=told.unless_told
             )
         if self.metadata:
             batch.add_update_metadata_request_for_brokers(brokers, self.metadata)
-        for broker, pids in self.stopped.items():
-            batch.add_stop_replica_request_for_brokers((broker,), pids, delete=False)
+        for broker, rows in self.stopped.items():
+            batch.add_stop_replica_request_for_brokers((broker,), rows, delete=False)

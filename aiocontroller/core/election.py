@@ -54,9 +54,9 @@ class Outcome(NamedTuple):
 
 
 class Elections(NamedTuple):
-    """A batch's outcomes, in parallel columns; ``failed`` are the pids for which the strategy finds no leader."""
+    """A batch's outcomes, in parallel columns; ``failed`` are the rows for which the strategy finds no leader."""
 
-    pids: list[int]
+    rows: list[int]
     outcomes: list[Outcome]
     failed: list[int]
 
@@ -102,7 +102,7 @@ def controlled_shutdown_partition_leader_election(
 
 def elect(
     context: ControllerContext,
-    pids: Iterable[int],
+    rows: Iterable[int],
     strategy: Strategy,
     unclean: UncleanPolicy = NEVER_UNCLEAN,
 ) -> Elections:
@@ -115,26 +115,26 @@ def elect(
     allowed_of_topic: dict[int, bool] = {}
     memo: dict[tuple[int, int, Replicas, bool], Outcome | None] = {}
     elections = Elections([], [], [])
-    for pid in pids:
-        if isr_of[pid] == NO_ISR:
-            elections.failed.append(pid)
+    for row in rows:
+        if isr_of[row] == NO_ISR:
+            elections.failed.append(row)
             continue
-        failed_dirs = context.offline_dir_replicas(pid) if context.offline_dirs else ()
+        failed_dirs = context.offline_dir_replicas(row) if context.offline_dirs else ()
         allowed = False
         if may_be_unclean:
-            topic = topic_of[pid]
+            topic = topic_of[row]
             if topic not in allowed_of_topic:
-                allowed_of_topic[topic] = unclean.allows(table.topic(pid).name)
+                allowed_of_topic[topic] = unclean.allows(table.topic(row).name)
             allowed = allowed_of_topic[topic]
-        key = (assignment_of[pid], isr_of[pid], failed_dirs, allowed)
+        key = (assignment_of[row], isr_of[row], failed_dirs, allowed)
         if key in memo:
             outcome = memo[key]
         else:
             outcome = memo[key] = rule(assignments[key[0]], isrs[key[1]], failed_dirs, allowed)
         if outcome is None:
-            elections.failed.append(pid)
+            elections.failed.append(row)
         else:
-            elections.pids.append(pid)
+            elections.rows.append(row)
             elections.outcomes.append(outcome)
     return elections
 
@@ -164,34 +164,34 @@ def _rule(context: ControllerContext, strategy: Strategy) -> _Rule:
             )
 
 
-def without_online_isr(context: ControllerContext, pids: Sequence[int]) -> list[int]:
+def without_online_isr(context: ControllerContext, rows: Sequence[int]) -> list[int]:
     """The partitions with leadership but without an online in-sync replica: only these need the unclean setting."""
     table, memo = context.table, dict[int, bool]()
     found = []
-    for pid in pids:
-        isr = table.isr_of[pid]
+    for row in rows:
+        isr = table.isr_of[row]
         if isr == NO_ISR:
             continue
         if context.offline_dirs:
-            dead = not any(context.is_replica_online(pid, r) for r in table.isr(pid))
+            dead = not any(context.is_replica_online(row, r) for r in table.isr(row))
         elif isr in memo:
             dead = memo[isr]
         else:
             dead = memo[isr] = context.live.isdisjoint(table.isrs.values[isr])
         if dead:
-            found.append(pid)
+            found.append(row)
     return found
 
 
-def with_online_replica(context: ControllerContext, pids: Iterable[int]) -> list[int]:
+def with_online_replica(context: ControllerContext, rows: Iterable[int]) -> list[int]:
     """The partitions with leadership that have an online replica, in sync or not."""
     table, live = context.table, context.live
     return [
-        pid
-        for pid in pids
-        if table.isr_of[pid] != NO_ISR
-        and not live.isdisjoint(table.replicas(pid))
-        and any(context.is_replica_online(pid, replica) for replica in table.replicas(pid))
+        row
+        for row in rows
+        if table.isr_of[row] != NO_ISR
+        and not live.isdisjoint(table.replicas(row))
+        and any(context.is_replica_online(row, replica) for replica in table.replicas(row))
     ]
 
 

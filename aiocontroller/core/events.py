@@ -249,7 +249,7 @@ class LeaderAndIsrResponseReceived(Response, frozen=True, gc=False):
     error_code: int
     errors: tuple[tuple[bytes | str, int, int], ...]
     """(topic id, or name below version 5; partition; error code) of each partition with an error."""
-    pids: Sequence[int]
+    rows: Sequence[int]
     """The partitions of the request."""
 
 

@@ -29,31 +29,31 @@ def violations(context: ControllerContext) -> list[str]:
 
 def _table(table: PartitionTable) -> Iterator[str]:
     """The table's derived values match a recount."""
-    counted = [pid for pid in table.pids() if not table.topic(pid).deleting]
-    states = Counter(table.state[pid] for pid in counted)
+    counted = [row for row in table.rows() if not table.topic(row).deleting]
+    states = Counter(table.state[row] for row in counted)
     yield from _differs("partitions by state", table.count_by_state, [states[s] for s in PartitionState])
-    led = [pid for pid in table.pids() if table.isr_of[pid] != NO_ISR]
+    led = [row for row in table.rows() if table.isr_of[row] != NO_ISR]
     yield from _differs("partitions with leadership", table.leadership_count, len(led))
-    imbalance = sum(_imbalanced(table, pid) for pid in counted)
+    imbalance = sum(_imbalanced(table, row) for row in counted)
     yield from _differs("preferred replica imbalance", table.preferred_replica_imbalance, imbalance)
     waiting = (PartitionState.NewPartition, PartitionState.OfflinePartition)
     yield from _differs(
-        "partitions not online", sorted(table.not_online), [pid for pid in table.pids() if table.state[pid] in waiting]
+        "partitions not online", sorted(table.not_online), [row for row in table.rows() if table.state[row] in waiting]
     )
     by_broker: dict[int, list[int]] = {}
-    for pid in table.pids():
-        for broker in dict.fromkeys(table.replicas(pid)):
-            by_broker.setdefault(broker, []).append(pid)
+    for row in table.rows():
+        for broker in dict.fromkeys(table.replicas(row)):
+            by_broker.setdefault(broker, []).append(row)
     yield from _differs("brokers with replicas", table.brokers_with_replicas(), sorted(by_broker))
-    for broker, pids in sorted(by_broker.items()):
-        yield from _differs(f"partitions on broker {broker}", table.partitions_on_broker(broker), pids)
+    for broker, rows in sorted(by_broker.items()):
+        yield from _differs(f"partitions on broker {broker}", table.partitions_on_broker(broker), rows)
 
 
-def _imbalanced(table: PartitionTable, pid: int) -> bool:
-    replicas, adding, _ = table.assignment(pid)
-    if table.isr_of[pid] == NO_ISR or not replicas or table.leader[pid] == replicas[0]:
+def _imbalanced(table: PartitionTable, row: int) -> bool:
+    replicas, adding, _ = table.assignment(row)
+    if table.isr_of[row] == NO_ISR or not replicas or table.leader[row] == replicas[0]:
         return False
-    return replicas[0] not in adding or replicas[0] in table.isr(pid)
+    return replicas[0] not in adding or replicas[0] in table.isr(row)
 
 
 def _brokers(context: ControllerContext) -> Iterator[str]:
@@ -75,8 +75,8 @@ def _brokers(context: ControllerContext) -> Iterator[str]:
 def _partitions(context: ControllerContext) -> Iterator[str]:
     """Leadership is consistent in itself and with the partition's state."""
     table = context.table
-    for pid in table.pids():
-        name, state, known = str(table.topic_partition(pid)), PartitionState(table.state[pid]), table.leadership(pid)
+    for row in table.rows():
+        name, state, known = str(table.topic_partition(row)), PartitionState(table.state[row]), table.leadership(row)
         if known is None:
             if state is PartitionState.OnlinePartition:
                 yield f"{name}: found no leadership, expected one in {state.name}"
@@ -87,11 +87,11 @@ def _partitions(context: ControllerContext) -> Iterator[str]:
             yield f"{name}: found ISR {known.isr}, expected brokers, each once"
         if known.leader != NO_LEADER and known.leader not in known.isr:
             yield f"{name}: found leader {known.leader} outside the ISR {known.isr}"
-        if not set(known.isr) <= set(table.replicas(pid)):
-            yield f"{name}: found ISR {known.isr}, expected it among the replicas {table.replicas(pid)}"
+        if not set(known.isr) <= set(table.replicas(row)):
+            yield f"{name}: found ISR {known.isr}, expected it among the replicas {table.replicas(row)}"
         if known.controller_epoch > context.epoch:
             yield f"{name}: found controller epoch {known.controller_epoch}, expected at most ours, {context.epoch}"
-        led = known.leader in context.brokers or table.topic(pid).deleting  # deleted topics get no elections
+        led = known.leader in context.brokers or table.topic(row).deleting  # deleted topics get no elections
         if state is PartitionState.OnlinePartition and not led:
             yield f"{name}: found leader {known.leader}, expected a registered broker in {state.name}"
 
@@ -99,19 +99,19 @@ def _partitions(context: ControllerContext) -> Iterator[str]:
 def _under_way(context: ControllerContext) -> Iterator[str]:
     """Reassignments and deletions refer to existing partitions, and all of them are tracked."""
     table = context.table
-    existing = set(table.pids())
-    for what, pids in (
+    existing = set(table.rows())
+    for what, rows in (
         ("partitions being reassigned", context.partitions_being_reassigned),
         ("partitions left behind", context.left_behind),
         ("partitions held back", set().union(*context.held_back.values())),
         # A replica that was moved away may still stand here: the broker's next answer about it clears that.
         ("partitions on failed directories", set().union(*context.offline_dirs.values())),
     ):
-        yield from _differs(f"{what}: rows that do not exist", sorted(set(pids) - existing), [])
+        yield from _differs(f"{what}: rows that do not exist", sorted(set(rows) - existing), [])
     forgotten = [
-        str(table.topic_partition(pid))
-        for pid in table.pids()
-        if table.assignment(pid).being_reassigned and pid not in context.partitions_being_reassigned
+        str(table.topic_partition(row))
+        for row in table.rows()
+        if table.assignment(row).being_reassigned and row not in context.partitions_being_reassigned
     ]
     yield from _differs("reassignments that the context does not track", forgotten, [])
     deleting = sorted(name for name, topic in table.topic_by_name.items() if topic.deleting)
@@ -123,12 +123,12 @@ def _debts(context: ControllerContext) -> Iterator[str]:
     """No debt is for a replica of the present assignment."""
     table = context.table
     for debt in context.debts:
-        pid = table.pid(debt.topic, debt.partition)
-        if pid < 0 or debt.broker not in table.replicas(pid):
+        row = table.row(debt.topic, debt.partition)
+        if row < 0 or debt.broker not in table.replicas(row):
             continue
-        if table.topic(pid).id == debt.topic_id:
+        if table.topic(row).id == debt.topic_id:
             yield f"{debt!r}: found a debt, expected none for a replica"
-        elif pid not in context.held_back.get(debt.broker, ()):
+        elif row not in context.held_back.get(debt.broker, ()):
             yield f"{debt!r}: found that its broker may hear of the present topic, expected that it pays first"
 
 

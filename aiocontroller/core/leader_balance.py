@@ -24,7 +24,7 @@ class Imbalance(NamedTuple):
     preferred: int
     """Number of partitions that have the broker as head of their assignment."""
     not_led: Sequence[int]
-    """The pids among them that another broker leads, ascending."""
+    """The rows among them that another broker leads, ascending."""
 
     @property
     def ratio(self) -> float:
@@ -35,29 +35,29 @@ def leader_imbalance(context: ControllerContext) -> list[Imbalance]:
     """Every preferred broker's imbalance, by broker id; topics being deleted do not count."""
     table = context.table
     heads = [a.replicas[0] if a.replicas else -1 for a in table.assignments.values]
-    pids = table.pids()
+    rows = table.rows()
     going = {topic.number for topic in table.topics if topic is not None and topic.deleting}
     if going:
-        pids = [pid for pid, topic in zip(pids, take(pids, table.topic_of)[0], strict=True) if topic not in going]
-    assignments, leaders = take(pids, table.assignment_of, table.leader)
+        rows = [row for row, topic in zip(rows, take(rows, table.topic_of)[0], strict=True) if topic not in going]
+    assignments, leaders = take(rows, table.assignment_of, table.leader)
     preferred: dict[int, int] = {}
     for assignment, count in Counter(assignments).items():
         preferred[heads[assignment]] = preferred.get(heads[assignment], 0) + count
     not_led: dict[int, list[int]] = {}
-    for pid in compress(pids, map(ne, map(heads.__getitem__, assignments), leaders)):
-        if table.isr_of[pid] != NO_ISR:
-            not_led.setdefault(heads[table.assignment_of[pid]], []).append(pid)
+    for row in compress(rows, map(ne, map(heads.__getitem__, assignments), leaders)):
+        if table.isr_of[row] != NO_ISR:
+            not_led.setdefault(heads[table.assignment_of[row]], []).append(row)
     return [Imbalance(b, preferred[b], not_led.get(b, [])) for b in sorted(preferred) if b >= 0]
 
 
 def partitions_to_rebalance(context: ControllerContext, leader_imbalance_per_broker_percentage: int) -> list[int]:
-    """The pids whose preferred leader should and can lead again, ascending."""
+    """The rows whose preferred leader should and can lead again, ascending."""
     if not context.table.preferred_replica_imbalance:
         return []
     candidates = [
-        pid
+        row
         for imbalance in leader_imbalance(context)
         if imbalance.ratio > leader_imbalance_per_broker_percentage / 100
-        for pid in imbalance.not_led
+        for row in imbalance.not_led
     ]
-    return sorted(elect(context, candidates, Strategy.PREFERRED).pids)
+    return sorted(elect(context, candidates, Strategy.PREFERRED).rows)

@@ -33,53 +33,53 @@ class Checked(NamedTuple):
     refused: list[int]
 
 
-def check_valid_previous_states(table: PartitionTable, pids: Sequence[int], target: PartitionState) -> Checked:
+def check_valid_previous_states(table: PartitionTable, rows: Sequence[int], target: PartitionState) -> Checked:
     """Which partitions may make the transition to the target state, by the table of ``states``."""
     allowed = {int(s) for s in VALID_PREVIOUS_PARTITION_STATES[target]}
-    [states] = take(pids, table.state)
+    [states] = take(rows, table.state)
     if allowed.issuperset(states):
-        return Checked(list(pids), [])
+        return Checked(list(rows), [])
     legal = [state in allowed for state in states]
-    return Checked(list(compress(pids, legal)), [pid for pid, ok in zip(pids, legal, strict=True) if not ok])
+    return Checked(list(compress(rows, legal)), [row for row, ok in zip(rows, legal, strict=True) if not ok])
 
 
 def initialize_partition_states(context: ControllerContext) -> None:
     """Set the states at failover: New without leadership, Online with an online leader, else Offline."""
     table = context.table
-    pids = table.pids()
-    isrs, leaders = take(pids, table.isr_of, table.leader)
+    rows = table.rows()
+    isrs, leaders = take(rows, table.isr_of, table.leader)
     away = set(leaders).difference(context.live)
-    table.set_state(pids, PartitionState.OnlinePartition)
+    table.set_state(rows, PartitionState.OnlinePartition)
     if away or context.offline_dirs:
         offline = [
-            pid
-            for pid, leader in zip(pids, leaders, strict=True)
-            if leader in away or (context.offline_dirs and not context.is_replica_online(pid, leader))
+            row
+            for row, leader in zip(rows, leaders, strict=True)
+            if leader in away or (context.offline_dirs and not context.is_replica_online(row, leader))
         ]
         table.set_state(offline, PartitionState.OfflinePartition)
     if NO_ISR in isrs:
-        new = list(compress(pids, map(NO_ISR.__eq__, isrs)))
+        new = list(compress(rows, map(NO_ISR.__eq__, isrs)))
         table.set_state(new, PartitionState.NewPartition)
 
 
 def partitions_to_bring_online(context: ControllerContext, topic: str | None = None) -> list[int]:
     """Every New or Offline partition, ascending, except of topics that are being deleted; or those of one topic."""
     table = context.table
-    pids = _staying(context, sorted(table.not_online))
-    return pids if topic is None else [pid for pid in pids if table.topic(pid).name == topic]
+    rows = _staying(context, sorted(table.not_online))
+    return rows if topic is None else [row for row in rows if table.topic(row).name == topic]
 
 
-def _staying(context: ControllerContext, pids: list[int]) -> list[int]:
+def _staying(context: ControllerContext, rows: list[int]) -> list[int]:
     """The partitions without those that no longer need a leader."""
-    if len(context.table.staying(pids)) == len(pids):
-        return pids
-    return [pid for pid in pids if not _is_going(context, pid)]
+    if len(context.table.staying(rows)) == len(rows):
+        return rows
+    return [row for row in rows if not _is_going(context, row)]
 
 
-def _is_going(context: ControllerContext, pid: int) -> bool:
+def _is_going(context: ControllerContext, row: int) -> bool:
     """Whether the partition no longer needs a leader.  While its deletion waits for a reassignment it does: without a
     leader no replica can join the ISR, and the two would wait for each other for ever (as they do in Kafka)."""
-    return context.table.topic(pid).deleting and pid not in context.partitions_being_reassigned
+    return context.table.topic(row).deleting and row not in context.partitions_being_reassigned
 
 
 def partitions_with_offline_leader(context: ControllerContext) -> list[int]:
@@ -89,44 +89,44 @@ def partitions_with_offline_leader(context: ControllerContext) -> list[int]:
     leader if no other in-sync replica can replace it.
     """
     table = context.table
-    pids = table.partitions_on_brokers(b for b in table.brokers_with_replicas() if b not in context.live)
+    rows = table.partitions_on_brokers(b for b in table.brokers_with_replicas() if b not in context.live)
     if context.offline_dirs:
-        pids = sorted(set(pids).union(*context.offline_dirs.values()))
-    isrs, leaders = take(pids, table.isr_of, table.leader)
+        rows = sorted(set(rows).union(*context.offline_dirs.values()))
+    isrs, leaders = take(rows, table.isr_of, table.leader)
     if context.offline_dirs:
-        online = map(context.is_replica_online, pids, leaders)
+        online = map(context.is_replica_online, rows, leaders)
     else:
         online = map(context.live.__contains__, leaders)
-    away = [pid for pid, isr, lives in zip(pids, isrs, online, strict=True) if isr != NO_ISR and not lives]
+    away = [row for row, isr, lives in zip(rows, isrs, online, strict=True) if isr != NO_ISR and not lives]
     if context.suspected:
-        away = [pid for pid in away if not _may_lead_unheard(context, pid)]
+        away = [row for row in away if not _may_lead_unheard(context, row)]
     return _staying(context, away)
 
 
-def _may_lead_unheard(context: ControllerContext, pid: int) -> bool:
-    leader = context.table.leader[pid]
-    return leader in context.suspected and context.is_replica_online(pid, leader, include_shutting_down=True)
+def _may_lead_unheard(context: ControllerContext, row: int) -> bool:
+    leader = context.table.leader[row]
+    return leader in context.suspected and context.is_replica_online(row, leader, include_shutting_down=True)
 
 
-def plan_initialization(context: ControllerContext, pids: Sequence[int]) -> tuple[Decisions, list[int]]:
-    """The first leadership of New partitions, and the pids of those without a live replica."""
+def plan_initialization(context: ControllerContext, rows: Sequence[int]) -> tuple[Decisions, list[int]]:
+    """The first leadership of New partitions, and the rows of those without a live replica."""
     table, live = context.table, context.live
     decisions, failed = Decisions.none(), []
     memo: dict[int, tuple[int, ...]] = {}
     first: dict[tuple[int, ...], LeaderAndIsr] = {}
-    for pid in pids:
-        assignment = table.assignment_of[pid]
+    for row in rows:
+        assignment = table.assignment_of[row]
         alive = memo.get(assignment)
         if alive is None or context.offline_dirs:
             alive = memo[assignment] = tuple(
-                r for r in table.replicas(pid) if r in live and context.is_replica_online(pid, r)
+                r for r in table.replicas(row) if r in live and context.is_replica_online(row, r)
             )
         if not alive:
-            failed.append(pid)
+            failed.append(row)
             continue
         if alive not in first:
             first[alive] = LeaderAndIsr(alive[0], INITIAL_LEADER_EPOCH, alive, context.epoch, -1, RECOVERED)
-        decisions.pids.append(pid)
+        decisions.rows.append(row)
         decisions.leaderships.append(first[alive])
         decisions.recipients.append(alive)
     return decisions, failed
@@ -134,14 +134,14 @@ def plan_initialization(context: ControllerContext, pids: Sequence[int]) -> tupl
 
 def effects_of_initialization(done: Decisions) -> Effects:
     return Effects(
-        (Entered(done.pids, PartitionState.OnlinePartition, "initialized"),),
-        (Told(done.pids, done.recipients, is_new=True),),
+        (Entered(done.rows, PartitionState.OnlinePartition, "initialized"),),
+        (Told(done.rows, done.recipients, is_new=True),),
     )
 
 
 def plan_elections(
     context: ControllerContext,
-    pids: Sequence[int],
+    rows: Sequence[int],
     strategy: Strategy,
     unclean: UncleanPolicy = NEVER_UNCLEAN,
     *,
@@ -150,19 +150,19 @@ def plan_elections(
     """New leadership by the strategy, leader epochs raised by one; ``Elections.failed`` keep their leadership."""
     table, epoch = context.table, context.epoch
     leader_epoch, partition_epoch, recovery = table.leader_epoch, table.partition_epoch, table.recovery_state
-    elections = elect(context, pids, strategy, unclean)
+    elections = elect(context, rows, strategy, unclean)
     decisions = Decisions(
-        elections.pids,
+        elections.rows,
         [
             LeaderAndIsr(
                 outcome.leader,
-                leader_epoch[pid] + 1,
+                leader_epoch[row] + 1,
                 outcome.isr,
                 epoch,
-                partition_epoch[pid],
-                recovery_state_after(outcome, recovery[pid], recovery_supported),
+                partition_epoch[row],
+                recovery_state_after(outcome, recovery[row], recovery_supported),
             )
-            for pid, outcome in zip(elections.pids, elections.outcomes, strict=True)
+            for row, outcome in zip(elections.rows, elections.outcomes, strict=True)
         ],
         [outcome.recipients for outcome in elections.outcomes],
     )
@@ -170,33 +170,33 @@ def plan_elections(
 
 
 def effects_of_elections(strategy: Strategy, unclean: Collection[int], done: Decisions) -> Effects:
-    """``unclean``: the pids whose new leader was not in the ISR; the journal tells them apart."""
+    """``unclean``: the rows whose new leader was not in the ISR; the journal tells them apart."""
     online = PartitionState.OnlinePartition
     return Effects(
         (
-            Entered([pid for pid in done.pids if pid not in unclean], online, strategy.value),
-            Entered([pid for pid in done.pids if pid in unclean], online, f"{strategy.value}, unclean"),
+            Entered([row for row in done.rows if row not in unclean], online, strategy.value),
+            Entered([row for row in done.rows if row in unclean], online, f"{strategy.value}, unclean"),
         ),
-        (Told(done.pids, done.recipients),),
+        (Told(done.rows, done.recipients),),
     )
 
 
-def plan_leader_epochs(context: ControllerContext, pids: Sequence[int]) -> Decisions:
+def plan_leader_epochs(context: ControllerContext, rows: Sequence[int]) -> Decisions:
     """The same leadership with leader epochs raised by one; partitions without leadership are left out."""
     table = context.table
-    led = [pid for pid in pids if table.isr_of[pid] != NO_ISR]
+    led = [row for row in rows if table.isr_of[row] != NO_ISR]
     return Decisions(
         led,
         [
             LeaderAndIsr(
-                table.leader[pid],
-                table.leader_epoch[pid] + 1,
-                table.isr(pid),
+                table.leader[row],
+                table.leader_epoch[row] + 1,
+                table.isr(row),
                 context.epoch,
-                table.partition_epoch[pid],
-                table.recovery_state[pid],
+                table.partition_epoch[row],
+                table.recovery_state[row],
             )
-            for pid in led
+            for row in led
         ],
         [()] * len(led),
     )

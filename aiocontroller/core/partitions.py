@@ -1,15 +1,15 @@
 """The partition table: every partition of the cluster, in columns.
 
 Theory.  Two million partitions do not fit a Python object each, and decisions repeat: there are few distinct replica
-lists and few distinct ISRs.  So a partition is a dense int (*pid*, a row), its numbers live in ``array`` columns, and
+lists and few distinct ISRs.  So a partition is a *row*, a dense int: its numbers live in ``array`` columns, and
 its tuples are interned, one id per distinct value.  A decision that depends only on interned values is made once per
 combination and batch, not once per partition.
 
 Rules.
- * A pid is valid until its topic is removed; rows are then reused.
+ * A row is valid until its topic is removed; rows are then reused.
  * Only the setters here write a column, since they maintain three derived values: the index from broker to
    partitions, the number of partitions in each state, and the preferred-replica imbalance.
- * Results come in ascending pid order, so nothing depends on hashing.  A topic's rows are usually contiguous, but code
+ * Results come in ascending row order, so nothing depends on hashing.  A topic's rows are usually contiguous, but code
    that groups by topic must not rely on it, because rows are reused.
 
 The index maps broker -> assignment ids -> rows in order: moving a partition costs two binary searches, and finding a
@@ -64,21 +64,21 @@ class Interner(Generic[T]):
 
 
 class Topic:
-    """A topic of the table: name, id (16 bytes) and its pids by partition number (-1 if there is none)."""
+    """A topic of the table: name, id (16 bytes) and its rows by partition number (-1 if there is none)."""
 
-    __slots__ = ("deleting", "id", "name", "number", "pids")
+    __slots__ = ("deleting", "id", "name", "number", "rows")
 
     def __init__(self, number: int, name: str, topic_id: bytes) -> None:
         self.number = number
         self.name = name
         self.id = topic_id
-        self.pids: array[int] = array("i")
+        self.rows: array[int] = array("i")
         self.deleting = False
         """Queued for deletion: the gauges leave it out, and brokers are told to forget it."""
 
     def partitions(self) -> list[int]:
-        """The pids of all partitions that exist, in order of partition number."""
-        return [pid for pid in self.pids if pid >= 0]
+        """The rows of all partitions that exist, in order of partition number."""
+        return [row for row in self.rows if row >= 0]
 
 
 class PartitionTable:
@@ -114,10 +114,10 @@ class PartitionTable:
         self.changes = 0
         """Increases whenever a row's replicas change or are removed."""
         self.not_online: dict[int, None] = {}
-        """The pids in NewPartition or OfflinePartition, in order of arrival; an election may bring these online."""
+        """The rows in NewPartition or OfflinePartition, in order of arrival; an election may bring these online."""
 
-        self._rows: list[array[int]] = []
-        """The pids of each interned assignment, ascending."""
+        self._rows_of_assignment: list[array[int]] = []
+        """The rows of each interned assignment, ascending."""
         self._heads: list[int] = []
         """First replica of each interned assignment."""
         self._assignments_of_broker: dict[int, list[int]] = {}
@@ -129,86 +129,88 @@ class PartitionTable:
     def __len__(self) -> int:
         return len(self.topic_of) - len(self._free_rows)
 
-    def pid(self, topic: str, partition: int) -> int:
+    def row(self, topic: str, partition: int) -> int:
         """The partition's row, or -1."""
         known = self.topic_by_name.get(topic)
-        if known is None or not 0 <= partition < len(known.pids):
+        if known is None or not 0 <= partition < len(known.rows):
             return -1
-        return known.pids[partition]
+        return known.rows[partition]
 
-    def topic(self, pid: int) -> Topic:
-        topic = self.topics[self.topic_of[pid]]
-        assert topic is not None, pid
+    def topic(self, row: int) -> Topic:
+        topic = self.topics[self.topic_of[row]]
+        assert topic is not None, row
         return topic
 
-    def topic_partition(self, pid: int) -> TopicPartition:
-        return TopicPartition(self.topic(pid).name, self.index_of[pid])
+    def topic_partition(self, row: int) -> TopicPartition:
+        return TopicPartition(self.topic(row).name, self.index_of[row])
 
-    def assignment(self, pid: int) -> ReplicaAssignment:
-        return self.assignments.values[self.assignment_of[pid]]
+    def assignment(self, row: int) -> ReplicaAssignment:
+        return self.assignments.values[self.assignment_of[row]]
 
-    def replicas(self, pid: int) -> tuple[int, ...]:
-        return self.assignments.values[self.assignment_of[pid]].replicas
+    def replicas(self, row: int) -> tuple[int, ...]:
+        return self.assignments.values[self.assignment_of[row]].replicas
 
-    def isr(self, pid: int) -> tuple[int, ...]:
-        isr = self.isr_of[pid]
+    def isr(self, row: int) -> tuple[int, ...]:
+        isr = self.isr_of[row]
         return () if isr == NO_ISR else self.isrs.values[isr]
 
-    def leadership(self, pid: int) -> LeaderAndIsr | None:
-        isr = self.isr_of[pid]
+    def leadership(self, row: int) -> LeaderAndIsr | None:
+        isr = self.isr_of[row]
         if isr == NO_ISR:
             return None
         return LeaderAndIsr(
-            self.leader[pid],
-            self.leader_epoch[pid],
+            self.leader[row],
+            self.leader_epoch[row],
             self.isrs.values[isr],
-            self.controller_epoch[pid],
-            self.partition_epoch[pid],
-            self.recovery_state[pid],
+            self.controller_epoch[row],
+            self.partition_epoch[row],
+            self.recovery_state[row],
         )
 
-    def pids(self) -> Sequence[int]:
-        """Every partition, in pid order."""
+    def rows(self) -> Sequence[int]:
+        """Every partition, in row order."""
         rows = range(len(self.topic_of))
         return list(compress(rows, map(ge, self.topic_of, repeat(0)))) if self._free_rows else rows
 
-    def with_leadership(self, pids: Sequence[int]) -> Sequence[int]:
-        """The pids with leadership; the same object if every partition of the cluster has it."""
+    def with_leadership(self, rows: Sequence[int]) -> Sequence[int]:
+        """The rows with leadership; the same object if every partition of the cluster has it."""
         if self.leadership_count == len(self):
-            return pids
-        return list(compress(pids, map(ne, take(pids, self.isr_of)[0], repeat(NO_ISR))))
+            return rows
+        return list(compress(rows, map(ne, take(rows, self.isr_of)[0], repeat(NO_ISR))))
 
-    def worth_telling(self, pids: Sequence[int]) -> Sequence[int]:
-        """The pids with leadership, and those of topics being deleted, which brokers must forget."""
-        led = self.with_leadership(pids)
-        if len(led) == len(pids):
-            return pids
+    def worth_telling(self, rows: Sequence[int]) -> Sequence[int]:
+        """The rows with leadership, and those of topics being deleted, which brokers must forget."""
+        led = self.with_leadership(rows)
+        if len(led) == len(rows):
+            return rows
         topic_of, topics, isr_of = self.topic_of, self.topics, self.isr_of
-        leaderless = {topic_of[pid] for pid in pids if isr_of[pid] == NO_ISR}
+        leaderless = {topic_of[row] for row in rows if isr_of[row] == NO_ISR}
         if not any((topic := topics[number]) is not None and topic.deleting for number in leaderless):
             return led
         return [
-            pid
-            for pid in pids
-            if isr_of[pid] != NO_ISR or ((topic := topics[topic_of[pid]]) is not None and topic.deleting)
+            row
+            for row in rows
+            if isr_of[row] != NO_ISR or ((topic := topics[topic_of[row]]) is not None and topic.deleting)
         ]
 
     def partitions_on_broker(self, broker: int) -> list[int]:
-        """The pids with a replica on the broker, ascending."""
+        """The rows with a replica on the broker, ascending."""
         return self.partitions_on_brokers((broker,))
 
     def partitions_on_brokers(self, brokers: Iterable[int]) -> list[int]:
-        """The pids with a replica on any of the brokers, ascending, each once."""
+        """The rows with a replica on any of the brokers, ascending, each once."""
         wanted = dict.fromkeys(a for broker in brokers for a in self._assignments_of_broker.get(broker, ()))
         found: list[int] = []
         for assignment in wanted:
-            found.extend(self._rows[assignment])
+            found.extend(self._rows_of_assignment[assignment])
         found.sort()
         return found
 
     def brokers_with_replicas(self) -> list[int]:
         """The ids of the brokers named in any partition's assignment, ascending."""
-        return sorted(b for b, used in self._assignments_of_broker.items() if any(self._rows[a] for a in used))
+        return sorted(
+            b for b, used in self._assignments_of_broker.items() if any(self._rows_of_assignment[a] for a in used)
+        )
 
     # -- topics ----------------------------------------------------------------------------------------------------
 
@@ -235,14 +237,14 @@ class PartitionTable:
         """Forget the topic and its partitions; their rows may be used again."""
         self.changes += 1
         self.set_topic_deleting(topic, True)
-        for pid in topic.partitions():
-            self._unlink(pid)
-            if self.isr_of[pid] != NO_ISR:
+        for row in topic.partitions():
+            self._unlink(row)
+            if self.isr_of[row] != NO_ISR:
                 self.leadership_count -= 1
-            self.not_online.pop(pid, None)
+            self.not_online.pop(row, None)
             for column, blank in self._blanks():
-                column[pid] = blank
-            self._free_rows.append(pid)
+                column[row] = blank
+            self._free_rows.append(row)
         self._free_rows.sort(reverse=True)
         self.topics[topic.number] = None
         self._free_topics.append(topic.number)
@@ -259,9 +261,9 @@ class PartitionTable:
         if topic.deleting == deleting:
             return
         sign = -1 if deleting else 1
-        for pid in topic.partitions():
-            self.count_by_state[self.state[pid]] += sign
-            self.preferred_replica_imbalance += sign * self._imbalanced(pid)
+        for row in topic.partitions():
+            self.count_by_state[self.state[row]] += sign
+            self.preferred_replica_imbalance += sign * self._imbalanced(row)
         topic.deleting = deleting
 
     # -- partitions ------------------------------------------------------------------------------------------------
@@ -271,11 +273,11 @@ class PartitionTable:
         return self.add_partitions(topic, {partition: assignment})[0]
 
     def add_partitions(self, topic: Topic, partitions: Mapping[int, ReplicaAssignment]) -> Sequence[int]:
-        """Add rows for new partitions, as ``add_partition``; returns their pids by ascending partition number."""
+        """Add rows for new partitions, as ``add_partition``; returns their rows by ascending partition number."""
         return self.add_partitions_of([(topic, partitions)])
 
     def add_partitions_of(self, topics: Iterable[tuple[Topic, Mapping[int, ReplicaAssignment]]]) -> Sequence[int]:
-        """Do the same for many topics at once, each given once; returns the pids in the order of the topics."""
+        """Do the same for many topics at once, each given once; returns the rows in the order of the topics."""
         numbers: list[int] = []
         values: list[ReplicaAssignment] = []
         owners: list[int] = []
@@ -287,31 +289,31 @@ class PartitionTable:
                 numbers += own
                 values += partitions.values() if list(partitions) == list(own) else map(partitions.__getitem__, own)
                 owners += [topic.number] * len(own)
-        pids = self._new_rows(len(numbers))
+        rows = self._new_rows(len(numbers))
         objects = list(map(id, values))
         interned = {key: self._intern(value) for key, value in dict(zip(objects, values, strict=True)).items()}
         assigned = list(map(interned.__getitem__, objects))
         nowhere = {a: self._in_one_state(a, ReplicaState.NonExistentReplica) for a in dict.fromkeys(assigned)}
-        if pids:
-            put(self.topic_of, pids, owners)
-            put(self.index_of, pids, numbers)
-            put(self.assignment_of, pids, assigned)
-            put(self.replica_states_of, pids, map(nowhere.__getitem__, assigned))
+        if rows:
+            put(self.topic_of, rows, owners)
+            put(self.index_of, rows, numbers)
+            put(self.assignment_of, rows, assigned)
+            put(self.replica_states_of, rows, map(nowhere.__getitem__, assigned))
         at = 0
         for topic, own in added:
-            topic.pids.extend([-1] * (own[-1] + 1 - len(topic.pids)))
-            taken = [number for number in own if topic.pids[number] != -1]
+            topic.rows.extend([-1] * (own[-1] + 1 - len(topic.rows)))
+            taken = [number for number in own if topic.rows[number] != -1]
             assert not taken, (topic.name, taken)
-            put(topic.pids, own, pids[at : at + len(own)])
+            put(topic.rows, own, rows[at : at + len(own)])
             at += len(own)
             if not topic.deleting:
                 self.count_by_state[_NON_EXISTENT] += len(own)
         by_assignment: dict[int, list[int]] = {a: [] for a in nowhere}
-        for pid, assignment in zip(pids, assigned, strict=True):
-            by_assignment[assignment].append(pid)
+        for row, assignment in zip(rows, assigned, strict=True):
+            by_assignment[assignment].append(row)
         for assignment, those in by_assignment.items():
             self._index(assignment, those)
-        return pids
+        return rows
 
     def _new_rows(self, count: int) -> Sequence[int]:
         """Blank rows, ascending: reused rows first."""
@@ -342,24 +344,24 @@ class PartitionTable:
         """The interned states of an assignment (by its id) all of whose replicas are in one state."""
         return self.replica_states.id((state,) * len(self.assignments.values[assignment].replicas))
 
-    def set_assignment(self, pid: int, assignment: ReplicaAssignment) -> None:
+    def set_assignment(self, row: int, assignment: ReplicaAssignment) -> None:
         """Replace the replicas; those that stay keep their state, new ones are NonExistentReplica."""
-        old = self.replicas(pid)
+        old = self.replicas(row)
         if old != assignment.replicas:
             self.changes += 1
-            states = dict(zip(old, self.replica_states.values[self.replica_states_of[pid]], strict=True))
-            self.replica_states_of[pid] = self.replica_states.id(
+            states = dict(zip(old, self.replica_states.values[self.replica_states_of[row]], strict=True))
+            self.replica_states_of[row] = self.replica_states.id(
                 tuple(states.get(r, ReplicaState.NonExistentReplica) for r in assignment.replicas)
             )
-        counted = not self.topic(pid).deleting
-        self.preferred_replica_imbalance -= counted and self._imbalanced(pid)
-        self._unlink(pid)
-        self._link(pid, assignment)
-        self.preferred_replica_imbalance += counted and self._imbalanced(pid)
+        counted = not self.topic(row).deleting
+        self.preferred_replica_imbalance -= counted and self._imbalanced(row)
+        self._unlink(row)
+        self._link(row, assignment)
+        self.preferred_replica_imbalance += counted and self._imbalanced(row)
 
-    def set_leadership(self, pid: int, leadership: LeaderAndIsr) -> None:
+    def set_leadership(self, row: int, leadership: LeaderAndIsr) -> None:
         self.set_leaderships(
-            (pid,),
+            (row,),
             (leadership.leader,),
             (leadership.leader_epoch,),
             (self.isrs.id(leadership.isr),),
@@ -370,7 +372,7 @@ class PartitionTable:
 
     def set_leaderships(
         self,
-        pids: Sequence[int],
+        rows: Sequence[int],
         leaders: Iterable[int],
         leader_epochs: Iterable[int],
         isr_ids: Iterable[int],
@@ -378,108 +380,108 @@ class PartitionTable:
         controller_epochs: Iterable[int],
         partition_epochs: Iterable[int],
     ) -> None:
-        """Set many leaderships: parallel columns, one entry for each pid."""
-        self._count_leaderships(pids, -1)
-        put(self.leader, pids, leaders)
-        put(self.leader_epoch, pids, leader_epochs)
-        put(self.isr_of, pids, isr_ids)
-        put(self.recovery_state, pids, recovery_states)
-        put(self.controller_epoch, pids, controller_epochs)
-        put(self.partition_epoch, pids, partition_epochs)
-        self._count_leaderships(pids, +1)
+        """Set many leaderships: parallel columns, one entry for each row."""
+        self._count_leaderships(rows, -1)
+        put(self.leader, rows, leaders)
+        put(self.leader_epoch, rows, leader_epochs)
+        put(self.isr_of, rows, isr_ids)
+        put(self.recovery_state, rows, recovery_states)
+        put(self.controller_epoch, rows, controller_epochs)
+        put(self.partition_epoch, rows, partition_epochs)
+        self._count_leaderships(rows, +1)
 
-    def _count_leaderships(self, pids: Sequence[int], sign: int) -> None:
+    def _count_leaderships(self, rows: Sequence[int], sign: int) -> None:
         """Add these rows to the gauges (sign 1) or subtract them (sign -1)."""
-        [isrs] = take(pids, self.isr_of)
-        led = len(pids) - isrs.count(NO_ISR)
+        [isrs] = take(rows, self.isr_of)
+        led = len(rows) - isrs.count(NO_ISR)
         self.leadership_count += sign * led
         if not led:
             return
-        assignments, leaders = take(pids, self.assignment_of, self.leader)
+        assignments, leaders = take(rows, self.assignment_of, self.leader)
         not_led_by_first = map(ne, map(self._heads.__getitem__, assignments), leaders)
-        for pid in compress(pids, not_led_by_first):
-            if self._imbalanced(pid) and not self.topic(pid).deleting:
+        for row in compress(rows, not_led_by_first):
+            if self._imbalanced(row) and not self.topic(row).deleting:
                 self.preferred_replica_imbalance += sign
 
-    def set_state(self, pids: Sequence[int], state: PartitionState) -> None:
+    def set_state(self, rows: Sequence[int], state: PartitionState) -> None:
         """Set states without a check; ``partition_state_machine`` checks transitions."""
-        if not pids:
+        if not rows:
             return
-        [before] = take(self.staying(pids), self.state)
+        [before] = take(self.staying(rows), self.state)
         for old in dict.fromkeys(before):
             self.count_by_state[old] -= before.count(old)
         self.count_by_state[state] += len(before)
-        put(self.state, pids, [state] * len(pids))
+        put(self.state, rows, [state] * len(rows))
         if state in (PartitionState.NewPartition, PartitionState.OfflinePartition):
-            self.not_online.update(dict.fromkeys(pids))
+            self.not_online.update(dict.fromkeys(rows))
         elif self.not_online:
-            for pid in pids:
-                self.not_online.pop(pid, None)
+            for row in rows:
+                self.not_online.pop(row, None)
 
-    def staying(self, pids: Sequence[int]) -> Sequence[int]:
-        """The pids whose topics are not being deleted; the same object if none is."""
-        [topics] = take(pids, self.topic_of)
+    def staying(self, rows: Sequence[int]) -> Sequence[int]:
+        """The rows whose topics are not being deleted; the same object if none is."""
+        [topics] = take(rows, self.topic_of)
         going = {n for n in dict.fromkeys(topics) if (topic := self.topics[n]) is None or topic.deleting}
-        return [pid for pid, n in zip(pids, topics, strict=True) if n not in going] if going else pids
+        return [row for row, n in zip(rows, topics, strict=True) if n not in going] if going else rows
 
     # -- replicas --------------------------------------------------------------------------------------------------
 
-    def set_replica_states(self, pids: Sequence[int], states: Iterable[int]) -> None:
-        """Set each partition's interned replica states, parallel to the pids.  Unchecked, like ``set_state``."""
-        put(self.replica_states_of, pids, states)
+    def set_replica_states(self, rows: Sequence[int], states: Iterable[int]) -> None:
+        """Set each partition's interned replica states, parallel to the rows.  Unchecked, like ``set_state``."""
+        put(self.replica_states_of, rows, states)
 
-    def replica_state(self, pid: int, broker: int) -> ReplicaState:
+    def replica_state(self, row: int, broker: int) -> ReplicaState:
         """The replica's state; NonExistentReplica if the broker is not a replica."""
-        replicas = self.replicas(pid)
+        replicas = self.replicas(row)
         if broker not in replicas:
             return ReplicaState.NonExistentReplica
-        return ReplicaState(self.replica_states.values[self.replica_states_of[pid]][replicas.index(broker)])
+        return ReplicaState(self.replica_states.values[self.replica_states_of[row]][replicas.index(broker)])
 
     # -- derived values --------------------------------------------------------------------------------------------
 
-    def _imbalanced(self, pid: int) -> int:
+    def _imbalanced(self, row: int) -> int:
         """1 if the first replica does not lead; a replica being added counts only once it is in the ISR.
 
         Departure from Kafka, which counts an added replica until the reassignment ends, even if it leads.
         """
-        isr = self.isr_of[pid]
+        isr = self.isr_of[row]
         if isr == NO_ISR:
             return 0
-        assignment = self.assignments.values[self.assignment_of[pid]]
-        if not assignment.replicas or self.leader[pid] == assignment.replicas[0]:
+        assignment = self.assignments.values[self.assignment_of[row]]
+        if not assignment.replicas or self.leader[row] == assignment.replicas[0]:
             return 0
         head = assignment.replicas[0]
         return int(head not in assignment.adding or head in self.isrs.values[isr])
 
-    def _link(self, pid: int, assignment: ReplicaAssignment) -> None:
+    def _link(self, row: int, assignment: ReplicaAssignment) -> None:
         number = self._intern(assignment)
-        self.assignment_of[pid] = number
-        self._index(number, (pid,))
+        self.assignment_of[row] = number
+        self._index(number, (row,))
 
-    def _index(self, assignment: int, pids: Sequence[int]) -> None:
-        """Index ascending pids under their new assignment (by its id)."""
-        rows = self._rows[assignment]
-        if not rows or pids[0] > rows[-1]:
-            rows.extend(pids)
+    def _index(self, assignment: int, rows: Sequence[int]) -> None:
+        """Index ascending rows under their new assignment (by its id)."""
+        indexed = self._rows_of_assignment[assignment]
+        if not indexed or rows[0] > indexed[-1]:
+            indexed.extend(rows)
         else:
-            for pid in pids:
-                insort(rows, pid)
+            for row in rows:
+                insort(indexed, row)
 
     def _intern(self, assignment: ReplicaAssignment) -> int:
         """Intern the assignment and prepare the index for it; returns its id."""
         number = self.assignments.id(assignment)
-        while number >= len(self._rows):  # assignments may be interned before any partition has them
-            unindexed = len(self._rows)
+        while number >= len(self._rows_of_assignment):  # assignments may be interned before any partition has them
+            unindexed = len(self._rows_of_assignment)
             replicas = self.assignments.values[unindexed].replicas
-            self._rows.append(array("i"))
+            self._rows_of_assignment.append(array("i"))
             self._heads.append(replicas[0] if replicas else -1)
             for broker in dict.fromkeys(replicas):
                 self._assignments_of_broker.setdefault(broker, []).append(unindexed)
         return number
 
-    def _unlink(self, pid: int) -> None:
-        rows = self._rows[self.assignment_of[pid]]
-        del rows[bisect_left(rows, pid)]
+    def _unlink(self, row: int) -> None:
+        indexed = self._rows_of_assignment[self.assignment_of[row]]
+        del indexed[bisect_left(indexed, row)]
 
 
 def _in_order(partitions: Mapping[int, ReplicaAssignment]) -> Sequence[int]:

@@ -25,21 +25,21 @@ class Refused(NamedTuple):
     message: str
 
 
-def check_target(context: ControllerContext, pid: int, target: Sequence[int] | None) -> ReplicaAssignment | Refused:
+def check_target(context: ControllerContext, row: int, target: Sequence[int] | None) -> ReplicaAssignment | Refused:
     """The first assignment of a requested reassignment; ``target`` None cancels the one in progress.
 
-    ``pid`` is -1 for a partition that does not exist or whose topic is about to be deleted.
+    ``row`` is -1 for a partition that does not exist or whose topic is about to be deleted.
     Added replicas must be on live brokers; this controller is not one, although clients see it as a node.
     """
-    if pid < 0:
+    if row < 0:
         return _unknown(context, target)
-    current = context.table.assignment(pid)
+    current = context.table.assignment(row)
     if target is None:
-        if pid not in context.partitions_being_reassigned:
+        if row not in context.partitions_being_reassigned:
             return Refused(KafkaErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment is in progress")
-        return _unless_it_loses_data(context, pid, current.reassign_to(current.origin))
+        return _unless_it_loses_data(context, row, current.reassign_to(current.origin))
     refused = _check_replicas(context, current, target)
-    return refused or _unless_it_loses_data(context, pid, current.reassign_to(target))
+    return refused or _unless_it_loses_data(context, row, current.reassign_to(target))
 
 
 def _unknown(context: ControllerContext, target: Sequence[int] | None) -> Refused:
@@ -74,56 +74,56 @@ def _check_replicas(context: ControllerContext, current: ReplicaAssignment, targ
 
 
 def _unless_it_loses_data(
-    context: ControllerContext, pid: int, assignment: ReplicaAssignment
+    context: ControllerContext, row: int, assignment: ReplicaAssignment
 ) -> ReplicaAssignment | Refused:
-    if in_sync_replica_stays(context, pid, assignment):
+    if in_sync_replica_stays(context, row, assignment):
         return assignment
-    isr = context.table.isr(pid)
+    isr = context.table.isr(row)
     return Refused(
         KafkaErrorCode.INVALID_REPLICA_ASSIGNMENT,
         f"none of the in-sync replicas {isr} that could lead is among {assignment.replicas}: data would be lost",
     )
 
 
-def in_sync_replica_stays(context: ControllerContext, pid: int, assignment: ReplicaAssignment) -> bool:
+def in_sync_replica_stays(context: ControllerContext, row: int, assignment: ReplicaAssignment) -> bool:
     """Whether an in-sync replica stays, and one that can lead if any can.
 
     A reassignment that overrides another drops replicas at once.  If the original replicas are dead, the dropped ones
     may be the only ones in sync; Kafka deletes them.
     """
     table = context.table
-    if table.isr_of[pid] == NO_ISR or set(table.replicas(pid)) <= set(assignment.replicas):
+    if table.isr_of[row] == NO_ISR or set(table.replicas(row)) <= set(assignment.replicas):
         return True
-    staying = [r for r in table.isr(pid) if r in assignment.replicas]
-    if any(context.is_replica_online(pid, r) for r in staying):
+    staying = [r for r in table.isr(row) if r in assignment.replicas]
+    if any(context.is_replica_online(row, r) for r in staying):
         return True
-    return bool(staying) and not any(context.is_replica_online(pid, r) for r in table.isr(pid))
+    return bool(staying) and not any(context.is_replica_online(row, r) for r in table.isr(row))
 
 
-def is_complete(context: ControllerContext, pid: int) -> bool:
+def is_complete(context: ControllerContext, row: int) -> bool:
     """Whether phase B may begin: there is nothing to move, or all of the target is in sync."""
-    assignment = context.table.assignment(pid)
-    return not assignment.being_reassigned or set(assignment.target) <= set(context.table.isr(pid))
+    assignment = context.table.assignment(row)
+    return not assignment.being_reassigned or set(assignment.target) <= set(context.table.isr(row))
 
 
-def nothing_can_be_lost(context: ControllerContext, pid: int) -> bool:
+def nothing_can_be_lost(context: ControllerContext, row: int) -> bool:
     """Whether removed replicas may be deleted: none of them is in sync, and one of the remaining replicas leads.
 
     Checked once ZooKeeper holds all of phase B's decisions.  A partition that never had a leader has no records.
     """
     table = context.table
-    if table.isr_of[pid] == NO_ISR:
+    if table.isr_of[row] == NO_ISR:
         return True
-    staying = set(table.assignment(pid).target)
-    return table.leader[pid] in staying and set(table.isr(pid)) <= staying
+    staying = set(table.assignment(row).target)
+    return table.leader[row] in staying and set(table.isr(row)) <= staying
 
 
 def no_longer_owed(context: ControllerContext, wanted: Mapping[int, ReplicaAssignment]) -> list[Debt]:
     """Debts of brokers that are replicas again by the ``wanted`` assignments."""
     table, ledger = context.table, context.debts
     found: list[Debt] = []
-    for pid, assignment in wanted.items() if ledger else ():
-        topic, number = table.topic(pid), table.index_of[pid]
+    for row, assignment in wanted.items() if ledger else ():
+        topic, number = table.topic(row), table.index_of[row]
         for broker in assignment.replicas if topic.name in ledger.topics else ():
             debt = ledger.get(broker, topic.name, number)
             if debt is not None and debt.topic_id == topic.id:
@@ -132,11 +132,11 @@ def no_longer_owed(context: ControllerContext, wanted: Mapping[int, ReplicaAssig
 
 
 def by_broker(replicas: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
-    """{pid: brokers} turned into {broker: pids}, both ascending."""
+    """{row: brokers} turned into {broker: rows}, both ascending."""
     found: dict[int, list[int]] = {}
-    for pid in sorted(replicas):
-        for broker in replicas[pid]:
-            found.setdefault(broker, []).append(pid)
+    for row in sorted(replicas):
+        for broker in replicas[row]:
+            found.setdefault(broker, []).append(row)
     return dict(sorted(found.items()))
 
 

@@ -1,6 +1,6 @@
 """The replica state machine's decisions (Kafka's ``ZkReplicaStateMachine``).
 
-Replicas are given as ``{broker: pids}``.  A partition's replica states are one interned tuple, so a transition is
+Replicas are given as ``{broker: rows}``.  A partition's replica states are one interned tuple, so a transition is
 decided once for each combination of assignment and states.
 
 Departures from Kafka: when several brokers go offline in one step, a partition's ISR shrinks once for all of them and
@@ -25,7 +25,7 @@ from aiocontroller.core.partitions import NO_ISR, PartitionTable
 from aiocontroller.core.states import VALID_PREVIOUS_REPLICA_STATES, ReplicaState
 
 Replicas = Mapping[int, Sequence[int]]
-"""Broker id -> pids."""
+"""Broker id -> rows."""
 
 
 class CheckedReplicas(NamedTuple):
@@ -37,14 +37,14 @@ def check_valid_previous_states(table: PartitionTable, replicas: Replicas, targe
     """Which replicas may make the transition, by the table of ``states``; brokers without any are left out."""
     allowed = VALID_PREVIOUS_REPLICA_STATES[target]
     checked = CheckedReplicas({}, {})
-    for broker, pids in replicas.items():
-        states = _states(table, broker, pids)
+    for broker, rows in replicas.items():
+        states = _states(table, broker, rows)
         if allowed.issuperset(states.values()):
-            valid, refused = list(pids), list[int]()
+            valid, refused = list(rows), list[int]()
         else:
-            legal = [states[combination] in allowed for combination in _combinations(table, pids)]
-            valid = list(compress(pids, legal))
-            refused = [pid for pid, ok in zip(pids, legal, strict=True) if not ok]
+            legal = [states[combination] in allowed for combination in _combinations(table, rows)]
+            valid = list(compress(rows, legal))
+            refused = [row for row, ok in zip(rows, legal, strict=True) if not ok]
         if valid:
             checked.valid[broker] = valid
         if refused:
@@ -52,36 +52,36 @@ def check_valid_previous_states(table: PartitionTable, replicas: Replicas, targe
     return checked
 
 
-def among(replicas: Replicas, pids: Sequence[int]) -> dict[int, list[int]]:
-    """The replicas restricted to these pids, ascending; brokers without any are left out."""
+def among(replicas: Replicas, rows: Sequence[int]) -> dict[int, list[int]]:
+    """The replicas restricted to these rows, ascending; brokers without any are left out."""
     found = {}
-    wanted = frozenset(pids)
+    wanted = frozenset(rows)
     for broker, own in replicas.items() if wanted else ():
-        near = own[bisect_left(own, pids[0]) : bisect_right(own, pids[-1])]
-        kept = [pid for pid in near if pid in wanted]
+        near = own[bisect_left(own, rows[0]) : bisect_right(own, rows[-1])]
+        kept = [row for row in near if row in wanted]
         if kept:
             found[broker] = kept
     return found
 
 
-def not_in_state(table: PartitionTable, broker: int, pids: Sequence[int], state: ReplicaState) -> list[int]:
-    """The pids without a replica in this state on the broker."""
-    states = _states(table, broker, pids)
+def not_in_state(table: PartitionTable, broker: int, rows: Sequence[int], state: ReplicaState) -> list[int]:
+    """The rows without a replica in this state on the broker."""
+    states = _states(table, broker, rows)
     if state not in states.values():
-        return list(pids)
-    return [pid for pid, pair in zip(pids, _combinations(table, pids), strict=True) if states[pair] is not state]
+        return list(rows)
+    return [row for row, pair in zip(rows, _combinations(table, rows), strict=True) if states[pair] is not state]
 
 
-def _combinations(table: PartitionTable, pids: Sequence[int]) -> Iterator[tuple[int, int]]:
+def _combinations(table: PartitionTable, rows: Sequence[int]) -> Iterator[tuple[int, int]]:
     """(assignment, replica states) of each partition, as interned ids."""
-    return zip(*take(pids, table.assignment_of, table.replica_states_of), strict=True)
+    return zip(*take(rows, table.assignment_of, table.replica_states_of), strict=True)
 
 
-def _states(table: PartitionTable, broker: int, pids: Sequence[int]) -> dict[tuple[int, int], ReplicaState]:
+def _states(table: PartitionTable, broker: int, rows: Sequence[int]) -> dict[tuple[int, int], ReplicaState]:
     """The state of the broker's replica in each combination that occurs; NonExistentReplica if it has none."""
     assignments, values = table.assignments.values, table.replica_states.values
     found = {}
-    for combination in dict.fromkeys(_combinations(table, pids)):
+    for combination in dict.fromkeys(_combinations(table, rows)):
         replicas, states = assignments[combination[0]].replicas, values[combination[1]]
         at = replicas.index(broker) if broker in replicas else -1
         found[combination] = ReplicaState.NonExistentReplica if at < 0 else ReplicaState(states[at])
@@ -91,20 +91,20 @@ def _states(table: PartitionTable, broker: int, pids: Sequence[int]) -> dict[tup
 def set_replica_states(table: PartitionTable, replicas: Replicas, target: ReplicaState) -> None:
     """Set states without a check; brokers that are not replicas of a partition are skipped."""
     assignments, values = table.assignments.values, table.replica_states.values
-    for broker, pids in replicas.items():
+    for broker, rows in replicas.items():
         changed: dict[tuple[int, int], int] = {}
-        for combination in sorted(set(_combinations(table, pids))):
+        for combination in sorted(set(_combinations(table, rows))):
             members = zip(assignments[combination[0]].replicas, values[combination[1]], strict=True)
             states = tuple(target if replica == broker else ReplicaState(state) for replica, state in members)
             changed[combination] = table.replica_states.id(states)
         if any(before != after for (_, before), after in changed.items()):
-            table.set_replica_states(pids, [changed[pair] for pair in _combinations(table, pids)])
+            table.set_replica_states(rows, [changed[pair] for pair in _combinations(table, rows)])
 
 
 def initialize_replica_states(context: ControllerContext) -> None:
     """Set the states at failover: online replicas Online, the rest DeletionIneligible."""
     table, live = context.table, context.live
-    everything = table.pids()
+    everything = table.rows()
     [assignments] = take(everything, table.assignment_of)
     states = {
         assignment: table.replica_states.id(
@@ -118,18 +118,18 @@ def initialize_replica_states(context: ControllerContext) -> None:
     table.set_replica_states(everything, map(states.__getitem__, assignments))
     for broker, damaged in context.offline_dirs.items():
         if broker in live:
-            lost = [pid for pid in table.partitions_on_broker(broker) if pid in damaged]
+            lost = [row for row in table.partitions_on_broker(broker) if row in damaged]
             set_replica_states(table, {broker: lost}, ReplicaState.ReplicaDeletionIneligible)
 
 
 def online_and_offline(context: ControllerContext, broker: int) -> tuple[list[int], list[int]]:
     """The partitions whose replica on the broker is online, and the others."""
-    pids, damaged = context.table.partitions_on_broker(broker), context.offline_dirs.get(broker, ())
+    rows, damaged = context.table.partitions_on_broker(broker), context.offline_dirs.get(broker, ())
     if broker not in context.live:
-        return [], pids
+        return [], rows
     if not damaged:
-        return pids, []
-    return [pid for pid in pids if pid not in damaged], [pid for pid in pids if pid in damaged]
+        return rows, []
+    return [row for row in rows if row not in damaged], [row for row in rows if row in damaged]
 
 
 class OfflinePlan(NamedTuple):
@@ -150,7 +150,7 @@ def plan_offline(context: ControllerContext, replicas: Replicas) -> OfflinePlan:
     plan = OfflinePlan(Decisions.none(), [], [])
     going = leaving(replicas)
     columns = take(
-        [pid for pid, _ in going],
+        [row for row, _ in going],
         table.isr_of,
         table.assignment_of,
         table.leader,
@@ -158,24 +158,24 @@ def plan_offline(context: ControllerContext, replicas: Replicas) -> OfflinePlan:
         table.partition_epoch,
         table.recovery_state,
     )
-    pids, leaderships, recipients = plan.shrink
-    for (pid, gone), isr, assignment, leader, leader_epoch, partition_epoch, recovery_state in zip(
+    rows, leaderships, recipients = plan.shrink
+    for (row, gone), isr, assignment, leader, leader_epoch, partition_epoch, recovery_state in zip(
         going, *columns, strict=True
     ):
         if isr == NO_ISR:
-            plan.without_leadership.append(pid)
+            plan.without_leadership.append(row)
             continue
         key = (isr, gone)
         if key not in shrunk:
             shrunk[key] = _without(isrs[isr], gone)
         left = shrunk[key]
         if left is None:
-            plan.unchanged.append(pid)
+            plan.unchanged.append(row)
             continue
         key = (assignment, gone)
         if key not in others:
             others[key] = tuple(r for r in table.assignments.values[assignment].replicas if r not in gone)
-        pids.append(pid)
+        rows.append(row)
         recipients.append(others[key])
         leads = NO_LEADER if leader in gone else leader
         leaderships.append(LeaderAndIsr(leads, leader_epoch + 1, left, epoch, partition_epoch, recovery_state))
@@ -186,14 +186,14 @@ def effects_of_offline(
     context: ControllerContext, replicas: Replicas, plan: OfflinePlan, stop: bool, done: Decisions
 ) -> Effects:
     """The remaining replicas are told; with ``stop``, those that went offline stop."""
-    told = [Told(done.pids, done.recipients)]
+    told = [Told(done.rows, done.recipients)]
     if plan.unchanged:
         gone = leaving(among(replicas, plan.unchanged))
-        others = [tuple(r for r in context.table.replicas(pid) if r not in brokers) for pid, brokers in gone]
+        others = [tuple(r for r in context.table.replicas(row) if r not in brokers) for row, brokers in gone]
         told.append(Told(plan.unchanged, others, unless_told=True))
-    settled = sorted((*done.pids, *plan.unchanged, *plan.without_leadership)) if stop else []
+    settled = sorted((*done.rows, *plan.unchanged, *plan.without_leadership)) if stop else []
     return Effects(
-        (Entered(done.pids, None, ReplicaState.OfflineReplica.name),),
+        (Entered(done.rows, None, ReplicaState.OfflineReplica.name),),
         tuple(told),
         plan.without_leadership,
         among(replicas, settled) if settled else {},
@@ -201,16 +201,16 @@ def effects_of_offline(
 
 
 def leaving(replicas: Replicas) -> list[tuple[int, tuple[int, ...]]]:
-    """(pid, the brokers of its given replicas), ascending."""
+    """(row, the brokers of its given replicas), ascending."""
     if len(replicas) == 1:
-        ((broker, pids),) = replicas.items()
+        ((broker, rows),) = replicas.items()
         gone = (broker,)
-        return [(pid, gone) for pid in sorted(pids)]
+        return [(row, gone) for row in sorted(rows)]
     leaving: dict[int, list[int]] = {}
-    for broker, pids in replicas.items():
-        for pid in pids:
-            leaving.setdefault(pid, []).append(broker)
-    return [(pid, tuple(gone)) for pid, gone in sorted(leaving.items())]
+    for broker, rows in replicas.items():
+        for row in rows:
+            leaving.setdefault(row, []).append(broker)
+    return [(row, tuple(gone)) for row, gone in sorted(leaving.items())]
 
 
 def _without(isr: tuple[int, ...], gone: Collection[int]) -> tuple[int, ...] | None:
@@ -221,11 +221,11 @@ def _without(isr: tuple[int, ...], gone: Collection[int]) -> tuple[int, ...] | N
 
 def drop_replicas(table: PartitionTable, replicas: Replicas) -> None:
     """Take replicas that no longer exist out of their partitions' assignments."""
-    for broker, pids in replicas.items():
-        for pid in pids:
-            old = table.assignment(pid)
+    for broker, rows in replicas.items():
+        for row in rows:
+            old = table.assignment(row)
             table.set_assignment(
-                pid,
+                row,
                 ReplicaAssignment(
                     tuple(r for r in old.replicas if r != broker),
                     tuple(r for r in old.adding if r != broker),

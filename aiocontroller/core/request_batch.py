@@ -25,23 +25,23 @@ from aiocontroller.core.partitions import NO_ISR
 
 class LeaderAndIsrRequest(NamedTuple):
     broker: int
-    pids: list[int]
+    rows: list[int]
     """Ascending."""
     new: frozenset[int]
-    """The pids whose replica on the broker may be created."""
+    """The rows whose replica on the broker may be created."""
 
 
 class UpdateMetadataRequest(NamedTuple):
     """One request for all ``brokers``: only the broker epoch differs."""
 
     brokers: list[int]
-    pids: list[int]
+    rows: list[int]
 
 
 class StopReplicaRequest(NamedTuple):
     broker: int
     partitions: list[tuple[int, int, bool]]
-    """(pid, leader epoch, delete), ascending."""
+    """(row, leader epoch, delete), ascending."""
     debts: Sequence[tuple[Debt, int]] = ()
     """Removed replicas to delete, with leader epochs."""
 
@@ -98,18 +98,18 @@ class RequestBatch:
         self.sent = Sent(Acknowledgements(), Acknowledgements())
         """Acknowledgements of all pieces."""
         self._told: dict[int, list[Sequence[int]]] = {}
-        """Broker -> pids sent to it in earlier pieces, ascending within each piece."""
+        """Broker -> rows sent to it in earlier pieces, ascending within each piece."""
         self._clear()
 
     def __len__(self) -> int:
         """Approximate number of partitions waiting to be sent: one that was added twice counts twice."""
-        return sum(map(len, self._update_metadata_pids))
+        return sum(map(len, self._update_metadata_rows))
 
     def _clear(self) -> None:
         self._leader_and_isr: dict[int, list[Sequence[int]]] = {}
         self._new: dict[int, set[int]] = {}
         self._update_metadata_brokers: dict[int, None] = {}
-        self._update_metadata_pids: list[Sequence[int]] = []
+        self._update_metadata_rows: list[Sequence[int]] = []
         self._stop_replica: dict[int, dict[int, bool]] = {}
         self._debts: dict[int, dict[Debt, None]] = {}
         self._since = self._context.table.changes
@@ -118,10 +118,10 @@ class RequestBatch:
         return bool(self._leader_and_isr or self._update_metadata_brokers or self._stop_replica or self._debts)
 
     def add_leader_and_isr_request_for_brokers(
-        self, brokers: Iterable[int], pids: Sequence[int], *, is_new: bool
+        self, brokers: Iterable[int], rows: Sequence[int], *, is_new: bool
     ) -> None:
         """Send the partitions' leadership to the brokers, and metadata to all; skips partitions without leadership."""
-        known = self._context.table.with_leadership(pids)
+        known = self._context.table.with_leadership(rows)
         if not known:
             return
         for broker in brokers:
@@ -133,7 +133,7 @@ class RequestBatch:
 
     def add_leader_and_isr_requests(
         self,
-        pids: Sequence[int],
+        rows: Sequence[int],
         recipients: Sequence[tuple[int, ...]],
         *,
         is_new: bool = False,
@@ -143,38 +143,38 @@ class RequestBatch:
 
         ``unless_told`` skips partitions that were in an earlier piece of this batch: they have not changed since.
         """
-        told = self._told_of(pids) if unless_told and pids else {}
+        told = self._told_of(rows) if unless_told and rows else {}
         by_recipients: dict[tuple[int, ...], list[int]] = {}
-        for pid, brokers in zip(pids, recipients, strict=True):
-            by_recipients.setdefault(brokers, []).append(pid)
+        for row, brokers in zip(rows, recipients, strict=True):
+            by_recipients.setdefault(brokers, []).append(row)
         for brokers, group in by_recipients.items():
             if told:
                 for broker in brokers:
                     known = told.get(broker, ())
-                    untold = [pid for pid in group if pid not in known]
+                    untold = [row for row in group if row not in known]
                     self.add_leader_and_isr_request_for_brokers((broker,), untold, is_new=is_new)
             else:
                 self.add_leader_and_isr_request_for_brokers(brokers, group, is_new=is_new)
 
-    def _told_of(self, pids: Sequence[int]) -> dict[int, set[int]]:
-        """The pids of earlier pieces that may be among these partitions, by broker."""
-        low, high = min(pids), max(pids)
+    def _told_of(self, rows: Sequence[int]) -> dict[int, set[int]]:
+        """The rows of earlier pieces that may be among these partitions, by broker."""
+        low, high = min(rows), max(rows)
         near = {b: [own for own in pieces if own[0] <= high and low <= own[-1]] for b, pieces in self._told.items()}
         return {broker: set[int]().union(*pieces) for broker, pieces in near.items() if pieces}
 
-    def add_update_metadata_request_for_brokers(self, brokers: Iterable[int], pids: Sequence[int]) -> None:
+    def add_update_metadata_request_for_brokers(self, brokers: Iterable[int], rows: Sequence[int]) -> None:
         self._update_metadata_brokers.update((b, None) for b in brokers if b in self._context.brokers)
-        if pids:
-            self._update_metadata_pids.append(pids)
+        if rows:
+            self._update_metadata_rows.append(rows)
 
     def add_stop_replica_request_for_brokers(
-        self, brokers: Iterable[int], pids: Sequence[int], *, delete: bool
+        self, brokers: Iterable[int], rows: Sequence[int], *, delete: bool
     ) -> None:
         for broker in brokers:
             if broker in self._context.brokers:
                 wanted = self._stop_replica.setdefault(broker, {})
-                for pid in pids:
-                    wanted[pid] = wanted.get(pid, False) or delete
+                for row in rows:
+                    wanted[row] = wanted.get(row, False) or delete
 
     def add_debts(self, debts: Iterable[Debt]) -> None:
         """Ask the debts' brokers for the deletions, if they are registered and have not been asked yet."""
@@ -186,17 +186,17 @@ class RequestBatch:
         """Everything added since the last call, ordered."""
         requests = Requests(
             [
-                LeaderAndIsrRequest(broker, pids, frozenset(self._new.get(broker, ())))
+                LeaderAndIsrRequest(broker, rows, frozenset(self._new.get(broker, ())))
                 for broker, wanted in sorted(self._leader_and_isr.items())
-                if (pids := self._replicas_of(broker, _ascending(wanted)))
+                if (rows := self._replicas_of(broker, _ascending(wanted)))
             ],
-            UpdateMetadataRequest(sorted(self._update_metadata_brokers), _ascending(self._update_metadata_pids))
+            UpdateMetadataRequest(sorted(self._update_metadata_brokers), _ascending(self._update_metadata_rows))
             if self._update_metadata_brokers
             else None,
             self._stop_replica_requests(),
         )
         for told in requests.leader_and_isr:
-            self._told.setdefault(told.broker, []).append(told.pids)
+            self._told.setdefault(told.broker, []).append(told.rows)
         self._clear()
         return requests
 
@@ -207,10 +207,10 @@ class RequestBatch:
             debts = [(debt, self._debt_epoch(debt)) for debt in self._debts.get(broker, ()) if self._is_due(debt)]
             for debt, _ in debts:
                 debt.asked = True
-            settled = {table.pid(debt.topic, debt.partition) for debt, _ in debts}
+            settled = {table.row(debt.topic, debt.partition) for debt, _ in debts}
             settled |= self._context.held_back.get(broker, set())
             wanted = sorted(self._stop_replica.get(broker, {}).items())
-            partitions = [(pid, self._stop_epoch(pid), delete) for pid, delete in wanted if pid not in settled]
+            partitions = [(row, self._stop_epoch(row), delete) for row, delete in wanted if row not in settled]
             if partitions or debts:
                 requests.append(StopReplicaRequest(broker, partitions, tuple(debts)))
         return requests
@@ -221,32 +221,32 @@ class RequestBatch:
     def _debt_epoch(self, debt: Debt) -> int:
         """The present leader epoch if the topic still exists, so that brokers recognise older requests as stale."""
         topic = self._context.table.topic_by_name.get(debt.topic)
-        pid = self._context.table.pid(debt.topic, debt.partition)
+        row = self._context.table.row(debt.topic, debt.partition)
         return (
-            self._stop_epoch(pid)
-            if topic is not None and topic.id == debt.topic_id and pid >= 0
+            self._stop_epoch(row)
+            if topic is not None and topic.id == debt.topic_id and row >= 0
             else (EPOCH_DURING_DELETE)
         )
 
-    def _replicas_of(self, broker: int, pids: list[int]) -> list[int]:
-        """The pids without those since removed from the broker and those held back from it."""
+    def _replicas_of(self, broker: int, rows: list[int]) -> list[int]:
+        """The rows without those since removed from the broker and those held back from it."""
         table = self._context.table
         held = self._context.held_back.get(broker)
         if held:
-            pids = [pid for pid in pids if pid not in held]
+            rows = [row for row in rows if row not in held]
         if table.changes == self._since:
-            return pids
-        return [pid for pid in pids if table.topic_of[pid] >= 0 and broker in table.replicas(pid)]
+            return rows
+        return [row for row in rows if table.topic_of[row] >= 0 and broker in table.replicas(row)]
 
-    def _stop_epoch(self, pid: int) -> int:
+    def _stop_epoch(self, row: int) -> int:
         table = self._context.table
-        if table.topic(pid).deleting:
+        if table.topic(row).deleting:
             return EPOCH_DURING_DELETE
-        return NO_EPOCH if table.isr_of[pid] == NO_ISR else table.leader_epoch[pid]
+        return NO_EPOCH if table.isr_of[row] == NO_ISR else table.leader_epoch[row]
 
 
 def _ascending(added: Sequence[Sequence[int]]) -> list[int]:
-    """Everything added, each pid once, ascending.  A single piece usually is so already."""
+    """Everything added, each row once, ascending.  A single piece usually is so already."""
     if len(added) == 1 and ascend(added[0]):
         return list(added[0])
     return sorted(set[int]().union(*added))
@@ -266,18 +266,18 @@ def leaders_first(requests: Requests, leader: Sequence[int]) -> tuple[Requests, 
 
     ``leader`` is the table's column.  None if the order does not matter: the batch is large or tells no leader.
     """
-    if any(len(request.pids) > LEADERS_FIRST_UP_TO for request in requests.leader_and_isr):
+    if any(len(request.rows) > LEADERS_FIRST_UP_TO for request in requests.leader_and_isr):
         return None
-    told = {pid for request in requests.leader_and_isr for pid in request.pids}
+    told = {row for request in requests.leader_and_isr for row in request.rows}
     if len(told) > LEADERS_FIRST_UP_TO:
         return None
     to_leaders, to_followers = [], []
-    for broker, pids, new in requests.leader_and_isr:
-        led = [pid for pid in pids if leader[pid] == broker]
+    for broker, rows, new in requests.leader_and_isr:
+        led = [row for row in rows if leader[row] == broker]
         if led:
             to_leaders.append(LeaderAndIsrRequest(broker, led, new.intersection(led)))
-        if len(led) < len(pids):
-            followed = [pid for pid in pids if leader[pid] != broker]
+        if len(led) < len(rows):
+            followed = [row for row in rows if leader[row] != broker]
             to_followers.append(LeaderAndIsrRequest(broker, followed, new.intersection(followed)))
     if not to_leaders:
         return None

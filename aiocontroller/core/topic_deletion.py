@@ -24,7 +24,7 @@ from aiocontroller.core.partitions import Topic
 from aiocontroller.core.states import ReplicaState
 
 Replicas = dict[int, list[int]]
-"""Broker id -> pids."""
+"""Broker id -> rows."""
 
 
 def replicas_of(context: ControllerContext, topics: Iterable[Topic]) -> Replicas:
@@ -32,17 +32,17 @@ def replicas_of(context: ControllerContext, topics: Iterable[Topic]) -> Replicas
     table = context.table
     found: Replicas = {}
     for topic in topics:
-        for pid in topic.partitions():
-            for broker in table.replicas(pid):
-                found.setdefault(broker, []).append(pid)
+        for row in topic.partitions():
+            for broker in table.replicas(row):
+                found.setdefault(broker, []).append(row)
     return found
 
 
 def replicas_in_state(context: ControllerContext, topic: Topic, state: ReplicaState) -> Replicas:
     return {
         broker: found
-        for broker, pids in replicas_of(context, (topic,)).items()
-        if (found := [pid for pid in pids if context.table.replica_state(pid, broker) is state])
+        for broker, rows in replicas_of(context, (topic,)).items()
+        if (found := [row for row in rows if context.table.replica_state(row, broker) is state])
     }
 
 
@@ -69,8 +69,8 @@ def progress(context: ControllerContext) -> Progress:
             continue
         under_way = ReplicaState.ReplicaDeletionStarted in states
         if not under_way and ReplicaState.ReplicaDeletionIneligible in states:
-            for broker, pids in replicas_in_state(context, topic, ReplicaState.ReplicaDeletionIneligible).items():
-                found.retry.setdefault(broker, []).extend(pids)
+            for broker, rows in replicas_in_state(context, topic, ReplicaState.ReplicaDeletionIneligible).items():
+                found.retry.setdefault(broker, []).extend(rows)
         if not under_way and name not in context.topics_ineligible_for_deletion and not waits_for_debts(context, topic):
             found.start.append(topic)
     return found
@@ -84,7 +84,7 @@ def _states(context: ControllerContext, topic: Topic) -> set[ReplicaState]:
     table = context.table
     return {
         ReplicaState(state)
-        for interned in {table.replica_states_of[pid] for pid in topic.partitions()}
+        for interned in {table.replica_states_of[row] for row in topic.partitions()}
         for state in table.replica_states.values[interned]
     }
 
@@ -109,23 +109,23 @@ def plan_deletion(context: ControllerContext, topics: Iterable[Topic]) -> Deleti
     plan = Deletion({}, {}, {}, [], {})
     for topic in topics:
         blocked = False
-        for broker, pids in replicas_of(context, (topic,)).items():
-            for pid in pids:
-                state = table.replica_state(pid, broker)
+        for broker, rows in replicas_of(context, (topic,)).items():
+            for row in rows:
+                state = table.replica_state(row, broker)
                 if state is ReplicaState.ReplicaDeletionSuccessful:
                     continue  # already deleted from its disk
                 if broker in context.controllers:
-                    plan.nowhere.setdefault(broker, []).append(pid)
+                    plan.nowhere.setdefault(broker, []).append(row)
                     continue
-                if context.is_replica_online(pid, broker):
-                    plan.delete.setdefault(broker, []).append(pid)
+                if context.is_replica_online(row, broker):
+                    plan.delete.setdefault(broker, []).append(row)
                     continue
                 if not waits_for_all(context, topic):
-                    plan.left.setdefault(broker, []).append(pid)
+                    plan.left.setdefault(broker, []).append(row)
                     continue
                 blocked = True
                 if state is not ReplicaState.ReplicaDeletionIneligible:
-                    plan.ineligible.setdefault(broker, []).append(pid)
+                    plan.ineligible.setdefault(broker, []).append(row)
         if blocked:
             plan.blocked.append(topic.name)
     return plan
@@ -143,8 +143,8 @@ def failed_replicas(context: ControllerContext, replicas: Replicas) -> Failed:
     settled = (ReplicaState.ReplicaDeletionIneligible, ReplicaState.ReplicaDeletionSuccessful)
     begun = (ReplicaState.OfflineReplica, ReplicaState.ReplicaDeletionStarted)
     state = context.table.replica_state
-    failed = {b: [pid for pid in pids if state(pid, b) not in settled] for b, pids in replicas.items()}
-    return Failed(failed, {b: [pid for pid in pids if state(pid, b) not in begun] for b, pids in failed.items()})
+    failed = {b: [row for row in rows if state(row, b) not in settled] for b, rows in replicas.items()}
+    return Failed(failed, {b: [row for row in rows if state(row, b) not in begun] for b, rows in failed.items()})
 
 
 _WAY = (ReplicaState.OfflineReplica, ReplicaState.ReplicaDeletionStarted, ReplicaState.ReplicaDeletionSuccessful)
@@ -154,7 +154,7 @@ def way_to_successful(context: ControllerContext, replicas: Replicas) -> list[tu
     """The valid transitions of replicas that are left behind, from any state; deleted ones need none."""
     state = context.table.replica_state
     return [
-        (step, {b: [pid for pid in pids if state(pid, b) not in _WAY[at:]] for b, pids in replicas.items()})
+        (step, {b: [row for row in rows if state(row, b) not in _WAY[at:]] for b, rows in replicas.items()})
         for at, step in enumerate(_WAY)
     ]
 
@@ -168,9 +168,9 @@ def left_behind(context: ControllerContext, topics: Iterable[Topic]) -> Changes:
     """The debts that deleting these topics makes."""
     changes = Changes(context.debts)
     for topic in topics:
-        for pid in topic.partitions():
-            for broker in context.left_behind.get(pid, ()):
-                changes.owe(broker, topic.name, topic.id, context.table.index_of[pid])
+        for row in topic.partitions():
+            for broker in context.left_behind.get(row, ()):
+                changes.owe(broker, topic.name, topic.id, context.table.index_of[row])
     return changes
 
 
@@ -183,13 +183,13 @@ def blocked_at_failover(context: ControllerContext, names: Iterable[str]) -> lis
         topic = table.topic_by_name.get(name)
         if topic is None:
             continue
-        pids = topic.partitions()
-        if any(pid in context.partitions_being_reassigned for pid in pids) or any(
+        rows = topic.partitions()
+        if any(row in context.partitions_being_reassigned for row in rows) or any(
             waits_for_all(context, topic)
-            and not context.is_replica_online(pid, broker)
+            and not context.is_replica_online(row, broker)
             and broker not in context.controllers
-            for pid in pids
-            for broker in table.replicas(pid)
+            for row in rows
+            for broker in table.replicas(row)
         ):
             blocked.append(name)
     return blocked
@@ -221,6 +221,6 @@ def _state_of_each(context: ControllerContext, topic: Topic) -> list[ReplicaStat
     table = context.table
     return [
         ReplicaState(state)
-        for pid in topic.partitions()
-        for state in table.replica_states.values[table.replica_states_of[pid]]
+        for row in topic.partitions()
+        for state in table.replica_states.values[table.replica_states_of[row]]
     ]

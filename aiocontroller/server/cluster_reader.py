@@ -100,15 +100,15 @@ class ClusterReader:
         found = sum(len(topic.partitions) for topic in read.found)
         if found > MAX_PARTITIONS:
             raise TooLargeError(f"found {found} partitions asked for, expected at most {MAX_PARTITIONS} out of office")
-        pids: list[int] = []
+        rows: list[int] = []
         names: list[str] = []
         for topic in read.found:
-            pids += table.add_partitions(table.add_topic(topic.topic, topic.topic_id), topic.partitions)
+            rows += table.add_partitions(table.add_topic(topic.topic, topic.topic_id), topic.partitions)
             names += [topic.topic] * len(topic.partitions)
-        states = await self._shell.zk.get_topic_partition_states(names, [table.index_of[pid] for pid in pids])
-        for pid, state in zip(pids, states, strict=True):
+        states = await self._shell.zk.get_topic_partition_states(names, [table.index_of[row] for row in rows])
+        for row, state in zip(rows, states, strict=True):
             if isinstance(state, LeaderAndIsr):
-                table.set_leadership(pid, state)
+                table.set_leadership(row, state)
 
 
 class ClusterSource:

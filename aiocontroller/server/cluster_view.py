@@ -41,17 +41,17 @@ class ClusterView:
 
     def leader(self, name: str, partition: int) -> tuple[int, int]:
         """The leader's id and epoch."""
-        pid = self._led(name, partition)
-        if pid < 0:
+        row = self._led(name, partition)
+        if row < 0:
             return NO_LEADER, -1
-        return self.context.table.leader[pid], self.context.table.leader_epoch[pid]
+        return self.context.table.leader[row], self.context.table.leader_epoch[row]
 
     def _led(self, name: str, partition: int) -> int:
         topic = self.topic(name)
-        if topic is None or not 0 <= partition < len(topic.pids):
+        if topic is None or not 0 <= partition < len(topic.rows):
             return -1
-        pid = topic.pids[partition]
-        return pid if pid >= 0 and self.context.table.isr_of[pid] != NO_ISR else -1
+        row = topic.rows[partition]
+        return row if row >= 0 and self.context.table.isr_of[row] != NO_ISR else -1
 
     # -- nodes -----------------------------------------------------------------------------------------------------
 

@@ -90,8 +90,8 @@ class CoordinatorFinder:
         def find(key: str) -> tuple[KafkaErrorCode, Fields]:
             if key not in allowed_keys:
                 return refused, NOWHERE
-            if known is not None and len(known.pids):
-                leader, _ = view.leader(topic, partition_for(key, len(known.pids)))
+            if known is not None and len(known.rows):
+                leader, _ = view.leader(topic, partition_for(key, len(known.rows)))
                 if leader in nodes:
                     node = nodes[leader]
                     return KafkaErrorCode.NONE, {"node_id": node.id, "host": node.host, "port": node.port}

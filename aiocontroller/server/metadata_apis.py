@@ -118,7 +118,7 @@ class MetadataApi:
         if asked.all:
             return len(table) + TOPIC_COSTS * len(table.topic_by_name) > SLICE
         known = (table.topic_by_name.get(name) for name in asked.names)
-        sizes = sum(len(topic.pids) for topic in known if topic is not None)
+        sizes = sum(len(topic.rows) for topic in known if topic is not None)
         return sizes + TOPIC_COSTS * (len(asked.names) + len(asked.ids)) > SLICE
 
     def _creates(self, asked: TopicsAsked) -> bool:

@@ -43,7 +43,7 @@ LiveLeader = tuple[int, str, int]
 class LeaderAndIsrEncoder(TopicStatesEncoder):
     """Encodes the request; see ``topic_states``.  ``body`` does the work.
 
-    ``new``: the pids whose replica the broker may create even if a log directory is offline.  Every pid must have
+    ``new``: the rows whose replica the broker may create even if a log directory is offline.  Every row must have
     leadership.  ``live_leaders``: registered brokers; the request names those that lead one of its partitions.
     """
 
@@ -54,7 +54,7 @@ class LeaderAndIsrEncoder(TopicStatesEncoder):
         controller_id: int,
         controller_epoch: int,
         table: PartitionTable,
-        pids: Sequence[int],
+        rows: Sequence[int],
         new: Collection[int] = (),
         live_leaders: Sequence[LiveLeader] = (),
         kept: EncodedValues | None = None,
@@ -64,7 +64,7 @@ class LeaderAndIsrEncoder(TopicStatesEncoder):
         flexible = is_flexible(_KEY, version)
         super().__init__(
             table,
-            pids,
+            rows,
             flexible=flexible,
             grouped=version >= 2,
             with_topic_ids=version >= 5,
@@ -91,15 +91,15 @@ class LeaderAndIsrEncoder(TopicStatesEncoder):
         end = NO_TAGS if flexible else b""
         return INT32.pack(broker) + string(host, flexible=flexible) + INT32.pack(port) + end
 
-    def _ends(self, pids: Sequence[int], used: Used) -> bytes | list[bytes]:
+    def _ends(self, rows: Sequence[int], used: Used) -> bytes | list[bytes]:
         table, new, moving = self._table, self._new, self._kept.moving()
         if not new and used.recovery_states == {RECOVERED} and moving.isdisjoint(used.assignments):
             return self._end_of(new=False, recovery_state=RECOVERED, assignment=AT_REST)
-        recovery_states, assigned = take(pids, table.recovery_state, table.assignment_of)
+        recovery_states, assigned = take(rows, table.recovery_state, table.assignment_of)
         known: dict[tuple[bool, int, int], bytes] = {}
         ends = []
-        for pid, recovery_state, assignment in zip(pids, recovery_states, assigned, strict=True):
-            key = pid in new, recovery_state, assignment if assignment in moving else -1
+        for row, recovery_state, assignment in zip(rows, recovery_states, assigned, strict=True):
+            key = row in new, recovery_state, assignment if assignment in moving else -1
             if key not in known:
                 where = table.assignments.values[assignment] if assignment in moving else AT_REST
                 known[key] = self._end_of(new=key[0], recovery_state=key[1], assignment=where)
@@ -131,7 +131,7 @@ def encode_leader_and_isr(
     controller_epoch: int,
     broker_epoch: int,
     table: PartitionTable,
-    pids: Sequence[int],
+    rows: Sequence[int],
     new: Collection[int] = (),
     live_leaders: Sequence[LiveLeader] = (),
 ) -> bytes:
@@ -141,7 +141,7 @@ def encode_leader_and_isr(
         controller_id=controller_id,
         controller_epoch=controller_epoch,
         table=table,
-        pids=pids,
+        rows=rows,
         new=new,
         live_leaders=live_leaders,
     )

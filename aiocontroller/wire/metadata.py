@@ -120,7 +120,7 @@ def encode_metadata(version: int, head: MetadataHead, topics: Sequence[bytes], c
 
 class MetadataTopicEncoder:
     """``nodes``: the ids with an endpoint for the client; ``alive``: all registered ids; ``live``: the ids whose
-    replicas count as online; ``offline_dirs``: by broker, the pids in its failed log directories."""
+    replicas count as online; ``offline_dirs``: by broker, the rows in its failed log directories."""
 
     def __init__(
         self,
@@ -166,33 +166,33 @@ class MetadataTopicEncoder:
         return (INT32.pack(authorized_operations) if self._version >= 8 else b"") + self._end
 
     def led(self, topic: Topic) -> list[int]:
-        """The pids that brokers know, by partition number."""
+        """The rows that brokers know, by partition number."""
         isr_of = self._table.isr_of
-        return [pid for pid in topic.pids if pid >= 0 and isr_of[pid] != NO_ISR]
+        return [row for row in topic.rows if row >= 0 and isr_of[row] != NO_ISR]
 
-    def partitions(self, pids: Sequence[int]) -> bytes:
+    def partitions(self, rows: Sequence[int]) -> bytes:
         table, nodes, tails = self._table, self._nodes, self._tails
         assignment_of, isr_of, index_of = table.assignment_of, table.isr_of, table.index_of
         leader_of, epoch_of, damaged = table.leader, table.leader_epoch, self._in_offline_dir
         with_epoch = self._version >= 7
         out = []
-        for pid in pids:
-            key = assignment_of[pid], isr_of[pid]
-            leader = leader_of[pid]
+        for row in rows:
+            key = assignment_of[row], isr_of[row]
+            leader = leader_of[row]
             error = NONE if leader in nodes else self._why_not(leader)
             if error:
                 leader = NO_LEADER
             tail = tails.get(key)
             if tail is None:
                 tail = tails[key] = self._tail(*key)
-            if pid in damaged:
-                tail = self._tail(*key, pid)
+            if row in damaged:
+                tail = self._tail(*key, row)
             if self._version == 0 and not error and self._short[key]:
                 error = REPLICA_NOT_AVAILABLE
             if with_epoch:
-                out.append(_PARTITION_WITH_EPOCH.pack(error, index_of[pid], leader, epoch_of[pid]))
+                out.append(_PARTITION_WITH_EPOCH.pack(error, index_of[row], leader, epoch_of[row]))
             else:
-                out.append(_PARTITION.pack(error, index_of[pid], leader))
+                out.append(_PARTITION.pack(error, index_of[row], leader))
             out.append(tail)
         return b"".join(out)
 
@@ -200,12 +200,12 @@ class MetadataTopicEncoder:
         known = leader in self._alive and self._version >= 6
         return LISTENER_NOT_FOUND if known else LEADER_NOT_AVAILABLE
 
-    def _tail(self, assignment: int, isr: int, damaged_pid: int = -1) -> bytes:
+    def _tail(self, assignment: int, isr: int, damaged_row: int = -1) -> bytes:
         table, flexible, live = self._table, self._flexible, self._live
         replicas: Sequence[int] = table.assignments.values[assignment].replicas
         in_sync: Sequence[int] = table.isrs.values[isr]
         dirs = self._offline_dirs
-        offline = [r for r in replicas if r not in live or damaged_pid in dirs.get(r, ())]
+        offline = [r for r in replicas if r not in live or damaged_row in dirs.get(r, ())]
         if self._version == 0:
             all_of_them = len(replicas), len(in_sync)
             replicas = [r for r in replicas if r in self._nodes]

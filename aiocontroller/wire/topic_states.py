@@ -7,7 +7,7 @@ both arrays are encoded once per distinct value, and a core costs one call of a 
 two lengths. From ``MANY`` partitions on, ``state_matrix`` does all of that, once for all brokers that receive the same
 partitions; the bytes are the same.
 
-A topic must appear only once, or brokers reject the request as malformed.  As rows are reused, a topic's pids need not
+A topic must appear only once, or brokers reject the request as malformed.  As rows are reused, a topic's rows need not
 be contiguous, so they are first grouped by topic: topics in order of first appearance, partitions in the order given.
 
 Encoding is one pass: callers split very many partitions into several requests first.
@@ -23,7 +23,7 @@ from struct import Struct
 from aiocontroller.core.columns import ascend, take
 from aiocontroller.core.partitions import NO_ISR, PartitionTable, Topic
 from aiocontroller.wire.primitives import COMPACT_INT32_ARRAY, LEGACY_INT32_ARRAY, NO_TAGS, array_length, string
-from aiocontroller.wire.state_matrix import Rows, StateMatrix, Used
+from aiocontroller.wire.state_matrix import Places, StateMatrix, Used
 
 
 class ControlRequestBody:
@@ -86,13 +86,13 @@ class EncodedValues:
 class Cores:
     """Encodings shared by many requests about the same partitions, while the table does not change.
 
-    ``wanted``: all pids of these requests, ascending, if known; then the first request packs for all.
+    ``wanted``: all rows of these requests, ascending, if known; then the first request packs for all.
     """
 
     def __init__(self, wanted: Sequence[int] = ()) -> None:
         self.wanted = wanted
         self.matrices: dict[bool, StateMatrix | None] = {}
-        """The matrix of all wanted pids, by whether arrays are flexible."""
+        """The matrix of all wanted rows, by whether arrays are flexible."""
         self._headers: dict[tuple[bool, bool], dict[int, bytes]] = {}
 
     def headers(self, *, flexible: bool, with_topic_ids: bool) -> dict[int, bytes]:
@@ -137,7 +137,7 @@ class TopicStatesEncoder:
     def __init__(
         self,
         table: PartitionTable,
-        pids: Sequence[int],
+        rows: Sequence[int],
         *,
         flexible: bool,
         grouped: bool,
@@ -154,7 +154,7 @@ class TopicStatesEncoder:
         self._grouped = grouped
         self._with_topic_ids = with_topic_ids
         self._worth_telling = worth_telling
-        self._pids = pids
+        self._rows = rows
         self._kept = kept
         # Plain dicts, filled in advance: a __missing__ costs a fifth.
         self._isrs = kept.isrs(flexible=flexible)
@@ -164,20 +164,20 @@ class TopicStatesEncoder:
 
     def _states(self) -> tuple[list[bytes], Used]:
         """The array of topics (or of partitions, in the oldest versions), in pieces."""
-        pids = self._table.worth_telling(self._pids) if self._worth_telling else self._pids
-        if not pids:
+        rows = self._table.worth_telling(self._rows) if self._worth_telling else self._rows
+        if not rows:
             return [array_length(0, flexible=self._flexible)], Used(frozenset(), frozenset(), frozenset())
-        many = self._many_states(pids) if self._grouped and len(pids) >= MANY else None
-        return self._few_states(pids) if many is None else many
+        many = self._many_states(rows) if self._grouped and len(rows) >= MANY else None
+        return self._few_states(rows) if many is None else many
 
-    def _few_states(self, pids: Sequence[int]) -> tuple[list[bytes], Used]:
-        pids, runs = self._by_topic(pids)
-        cores = self._pack(pids)
-        for at, core in self._instead(pids, runs).items():
+    def _few_states(self, rows: Sequence[int]) -> tuple[list[bytes], Used]:
+        rows, runs = self._by_topic(rows)
+        cores = self._pack(rows)
+        for at, core in self._instead(rows, runs).items():
             cores[at] = core
         table = self._table
-        used = Used(*map(frozenset, take(pids, table.leader, table.assignment_of, table.recovery_state)))
-        ends = self._ends(pids, used)
+        used = Used(*map(frozenset, take(rows, table.leader, table.assignment_of, table.recovery_state)))
+        ends = self._ends(rows, used)
         if self._grouped:
             self._put_topic_headers(runs, cores)
         else:
@@ -187,63 +187,63 @@ class TopicStatesEncoder:
             states = ends.join(cores)
         else:
             states = b"".join(chain.from_iterable(zip(cores, ends, strict=True)))
-        count = len(runs) if self._grouped else len(pids)
+        count = len(runs) if self._grouped else len(rows)
         end = NO_TAGS if self._grouped and self._flexible else b""
         return [array_length(count, flexible=self._flexible), states, end], used
 
-    def _many_states(self, pids: Sequence[int]) -> tuple[list[bytes], Used] | None:
+    def _many_states(self, rows: Sequence[int]) -> tuple[list[bytes], Used] | None:
         """The same bytes; None if a topic's partitions are not contiguous or some cores differ from the table."""
-        found = self._matrix(pids)
+        found = self._matrix(rows)
         if found is None:
             return None
-        matrix, rows = found
-        numbers, starts = matrix.topics(rows)
-        runs = list(zip(numbers, starts, [*starts[1:], len(pids)], strict=True))
-        if len(set(numbers)) < len(numbers) or self._instead(pids, runs):
+        matrix, places = found
+        numbers, starts = matrix.topics(places)
+        runs = list(zip(numbers, starts, [*starts[1:], len(rows)], strict=True))
+        if len(set(numbers)) < len(numbers) or self._instead(rows, runs):
             return None
         end = NO_TAGS if self._flexible else b""
         pieces: list[bytes | memoryview] = [array_length(len(runs), flexible=self._flexible)]
-        used = matrix.used(rows)
-        states = matrix.states(rows, self._ends(pids, used), starts)
+        used = matrix.used(places)
+        states = matrix.states(places, self._ends(rows, used), starts)
         for (number, start, stop), those in zip(runs, states, strict=True):
             pieces += (self._header(number), array_length(stop - start, flexible=self._flexible), those, end)
         return [b"".join(pieces)], used
 
-    def _matrix(self, pids: Sequence[int]) -> tuple[StateMatrix, Rows] | None:
-        """A matrix with these pids, and their rows; the matrix shared by all requests, if they are in it."""
+    def _matrix(self, rows: Sequence[int]) -> tuple[StateMatrix, Places] | None:
+        """A matrix with these rows, and their places in it; the matrix shared by all requests, if they are in it."""
         shared = self._cores.matrices
         if self._flexible not in shared:
             shared[self._flexible] = self._matrix_of(self._cores.wanted)
         matrix = shared[self._flexible]
-        rows = None if matrix is None else matrix.find(pids)
-        if rows is None:
-            matrix = self._matrix_of(pids)
-            rows = None if matrix is None else matrix.find(pids)
-        return None if matrix is None or rows is None else (matrix, rows)
+        places = None if matrix is None else matrix.find(rows)
+        if places is None:
+            matrix = self._matrix_of(rows)
+            places = None if matrix is None else matrix.find(rows)
+        return None if matrix is None or places is None else (matrix, places)
 
-    def _matrix_of(self, pids: Sequence[int]) -> StateMatrix | None:
-        """None for few pids, pids without leadership or not ascending, or if one would make all rows very wide."""
-        if len(pids) < MANY:
+    def _matrix_of(self, rows: Sequence[int]) -> StateMatrix | None:
+        """None for few rows, rows without leadership or not ascending, or if one would make all rows very wide."""
+        if len(rows) < MANY:
             return None
-        isrs, assigned = map(set, take(pids, self._table.isr_of, self._table.assignment_of))
-        if NO_ISR in isrs or max(len(self._replicas_bytes(a)) for a in assigned) > WIDEST or not ascend(pids):
+        isrs, assigned = map(set, take(rows, self._table.isr_of, self._table.assignment_of))
+        if NO_ISR in isrs or max(len(self._replicas_bytes(a)) for a in assigned) > WIDEST or not ascend(rows):
             return None
-        return StateMatrix(self._table, pids, self._isr_bytes, self._replicas_bytes)
+        return StateMatrix(self._table, rows, self._isr_bytes, self._replicas_bytes)
 
-    def _by_topic(self, pids: Sequence[int]) -> tuple[Sequence[int], list[Run]]:
-        """The pids grouped by topic, and the runs."""
-        [topics] = take(pids, self._table.topic_of)
-        ends = [*compress(count(1), map(ne, topics, islice(topics, 1, None))), len(pids)]
+    def _by_topic(self, rows: Sequence[int]) -> tuple[Sequence[int], list[Run]]:
+        """The rows grouped by topic, and the runs."""
+        [topics] = take(rows, self._table.topic_of)
+        ends = [*compress(count(1), map(ne, topics, islice(topics, 1, None))), len(rows)]
         numbers = [topics[end - 1] for end in ends]
         starts = [0, *ends[:-1]]
         if len(set(numbers)) < len(numbers):  # rows were reused
             gathered: dict[int, list[int]] = {}
             for number, start, end in zip(numbers, starts, ends, strict=True):
-                gathered.setdefault(number, []).extend(pids[start:end])
-            pids = list(chain.from_iterable(gathered.values()))
+                gathered.setdefault(number, []).extend(rows[start:end])
+            rows = list(chain.from_iterable(gathered.values()))
             numbers, ends = list(gathered), list(accumulate(map(len, gathered.values())))
             starts = [0, *ends[:-1]]
-        return pids, list(zip(numbers, starts, ends, strict=True))
+        return rows, list(zip(numbers, starts, ends, strict=True))
 
     def _put_topic_headers(self, runs: list[Run], cores: list[bytes]) -> None:
         flexible = self._flexible
@@ -279,12 +279,12 @@ class TopicStatesEncoder:
 
     # -- partitions ------------------------------------------------------------------------------------------------
 
-    def _ends(self, pids: Sequence[int], used: Used) -> bytes | list[bytes]:
+    def _ends(self, rows: Sequence[int], used: Used) -> bytes | list[bytes]:
         """The end of each core, or one end for all of them."""
         raise NotImplementedError
 
-    def _instead(self, pids: Sequence[int], runs: list[Run]) -> dict[int, bytes]:
-        """Cores that differ from the table, by index into the pids."""
+    def _instead(self, rows: Sequence[int], runs: list[Run]) -> dict[int, bytes]:
+        """Cores that differ from the table, by index into the rows."""
         return {}
 
     def _isr_bytes(self, number: int) -> bytes:
@@ -300,11 +300,11 @@ class TopicStatesEncoder:
             found = self._replicas[assignment] = self._array(self._table.assignments.values[assignment].replicas)
         return found
 
-    def _pack(self, pids: Sequence[int]) -> list[bytes]:
+    def _pack(self, rows: Sequence[int]) -> list[bytes]:
         """One call of a compiled form for each partition."""
         table, isrs, replicas, forms = self._table, self._isrs, self._replicas, FORMS
         index, controller_epoch, leader, leader_epoch, isr_of, partition_epoch, assignment_of = take(
-            pids,
+            rows,
             table.index_of,
             table.controller_epoch,
             table.leader,
@@ -317,11 +317,11 @@ class TopicStatesEncoder:
         assert self._worth_telling or NO_ISR not in used_isrs, "a partition without leadership cannot be led"
         isr_lengths = {len(self._isr_bytes(number)) for number in used_isrs}
         lengths = {(isr, len(self._replicas_bytes(number))) for number in used_assignments for isr in isr_lengths}
-        rows = zip(index, controller_epoch, leader, leader_epoch, isr_of, partition_epoch, assignment_of, strict=True)
+        cores = zip(index, controller_epoch, leader, leader_epoch, isr_of, partition_epoch, assignment_of, strict=True)
         if len(lengths) == 1:  # as in a healthy cluster with one replication factor
             pack = forms[lengths.pop()]
-            return [pack(i, c, ld, le, isrs[isr], p, replicas[a]) for i, c, ld, le, isr, p, a in rows]
+            return [pack(i, c, ld, le, isrs[isr], p, replicas[a]) for i, c, ld, le, isr, p, a in cores]
         return [
             forms[len(isr_bytes := isrs[isr]), len(others := replicas[a])](i, c, ld, le, isr_bytes, p, others)
-            for i, c, ld, le, isr, p, a in rows
+            for i, c, ld, le, isr, p, a in cores
         ]

@@ -61,8 +61,8 @@ INITIAL_PARTITION_EPOCH = 0
 class UpdateMetadataEncoder(TopicStatesEncoder):
     """Encodes the request; see ``topic_states``.  ``body().for_broker(epoch)`` does the work.
 
-    ``live_brokers``: all registered brokers, with their endpoints, whatever the pids.  ``live``: the ids of brokers
-    whose replicas count as online.  ``offline_dirs``: by broker, the pids in its failed log directories.
+    ``live_brokers``: all registered brokers, with their endpoints, whatever the rows.  ``live``: the ids of brokers
+    whose replicas count as online.  ``offline_dirs``: by broker, the rows in its failed log directories.
     Raises BadInputError for a broker whose endpoints the version cannot express.
     """
 
@@ -73,7 +73,7 @@ class UpdateMetadataEncoder(TopicStatesEncoder):
         controller_id: int,
         controller_epoch: int,
         table: PartitionTable,
-        pids: Sequence[int],
+        rows: Sequence[int],
         live_brokers: Sequence[Broker],
         live: Collection[int],
         offline_dirs: Mapping[int, Collection[int]] | None = None,
@@ -84,7 +84,7 @@ class UpdateMetadataEncoder(TopicStatesEncoder):
         flexible = is_flexible(_KEY, version)
         super().__init__(
             table,
-            pids,
+            rows,
             flexible=flexible,
             grouped=version >= 5,
             with_topic_ids=version >= 7,
@@ -109,7 +109,7 @@ class UpdateMetadataEncoder(TopicStatesEncoder):
             )
         )
 
-    def _ends(self, pids: Sequence[int], used: Used) -> bytes | list[bytes]:
+    def _ends(self, rows: Sequence[int], used: Used) -> bytes | list[bytes]:
         table, live, damaged = self._table, self._live, self._in_offline_dir
         assignments = table.assignments.values
         by_assignment = {
@@ -117,32 +117,32 @@ class UpdateMetadataEncoder(TopicStatesEncoder):
         }
         if not damaged and len(set(by_assignment.values())) == 1:
             return next(iter(by_assignment.values()))
-        [assigned] = take(pids, table.assignment_of)
+        [assigned] = take(rows, table.assignment_of)
         ends = list(map(by_assignment.__getitem__, assigned))
         if damaged:
-            for at, pid in enumerate(pids):
-                if pid in damaged:
-                    ends[at] = self._offline_where_dirs_failed(pid)
+            for at, row in enumerate(rows):
+                if row in damaged:
+                    ends[at] = self._offline_where_dirs_failed(row)
         return ends
 
-    def _instead(self, pids: Sequence[int], runs: list[Run]) -> dict[int, bytes]:
+    def _instead(self, rows: Sequence[int], runs: list[Run]) -> dict[int, bytes]:
         going = [(start, stop) for number, start, stop in runs if self._topic(number).deleting]
-        return {at: self._core_during_delete(pids[at]) for start, stop in going for at in range(start, stop)}
+        return {at: self._core_during_delete(rows[at]) for start, stop in going for at in range(start, stop)}
 
     def _offline(self, replicas: Sequence[int]) -> bytes:
         return self._array(replicas) + (NO_TAGS if self._flexible else b"") if self._version >= 4 else b""
 
-    def _offline_where_dirs_failed(self, pid: int) -> bytes:
-        """The end of a partition with a replica on a failed directory, which depends on the pid."""
-        live, dirs, replicas = self._live, self._offline_dirs, self._table.replicas(pid)
-        return self._offline([r for r in replicas if r not in live or pid in dirs.get(r, ())])
+    def _offline_where_dirs_failed(self, row: int) -> bytes:
+        """The end of a partition with a replica on a failed directory, which depends on the row."""
+        live, dirs, replicas = self._live, self._offline_dirs, self._table.replicas(row)
+        return self._offline([r for r in replicas if r not in live or row in dirs.get(r, ())])
 
-    def _core_during_delete(self, pid: int) -> bytes:
+    def _core_during_delete(self, row: int) -> bytes:
         table = self._table
-        isr, replicas = self._array(table.isr(pid)), self._array(table.replicas(pid))
+        isr, replicas = self._array(table.isr(row)), self._array(table.replicas(row))
         return FORMS[len(isr), len(replicas)](
-            table.index_of[pid],
-            table.controller_epoch[pid],
+            table.index_of[row],
+            table.controller_epoch[row],
             LEADER_DURING_DELETE,
             INITIAL_LEADER_EPOCH,
             isr,
@@ -204,7 +204,7 @@ def encode_update_metadata(
     controller_epoch: int,
     broker_epoch: int,
     table: PartitionTable,
-    pids: Sequence[int],
+    rows: Sequence[int],
     live_brokers: Sequence[Broker],
     live: Collection[int],
     offline_dirs: Mapping[int, Collection[int]] | None = None,
@@ -215,7 +215,7 @@ def encode_update_metadata(
         controller_id=controller_id,
         controller_epoch=controller_epoch,
         table=table,
-        pids=pids,
+        rows=rows,
         live_brokers=live_brokers,
         live=live,
         offline_dirs=offline_dirs,

@@ -10,7 +10,7 @@ from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.core.states import PartitionState, ReplicaState
 from aiocontroller.metrics import Timer
 from aiocontroller.zookeeper.codec import Create
-from tests.builders import ctx, pid
+from tests.builders import ctx, row_of
 from tests.conformance.conftest import Setting
 from tests.integration.controller.harness import idle, until
 
@@ -36,7 +36,7 @@ async def test_new_partition_to_online_partition_transition_error_code_from_crea
         after = await stage.wait_for_partition_state("t", 0, 0, 8)
         assert after.isr == (1, 0)
         table = stage.service.shell.context.table
-        await until(lambda: table.state[table.pid("t", 0)] == PartitionState.OnlinePartition)
+        await until(lambda: table.state[table.row("t", 0)] == PartitionState.OnlinePartition)
         await stage.until_cached("t", 0, leader=0, leader_epoch=8)
 
 
@@ -52,7 +52,7 @@ async def test_offline_partition_to_online_partition_transition_error_code_from_
         await stage.start_broker(1)
         await stage.wait_for_partition_state("t", 1, 1, 2)
         table = stage.service.shell.context.table
-        states = [table.state[table.pid("t", number)] for number in (0, 1)]
+        states = [table.state[table.row("t", number)] for number in (0, 1)]
         assert states == [PartitionState.OfflinePartition, PartitionState.OnlinePartition]
 
 
@@ -66,7 +66,7 @@ async def test_stop_replica_request_without_delete_partition_while_topic_deletio
         await stage.until_leaders("t", [0])
         context = stage.service.shell.context
         table = context.table
-        row = table.pid("t", 0)
+        row = table.row("t", 0)
         started = table.replica_states.id((ReplicaState.ReplicaDeletionStarted,))
         online, table.replica_states_of[row] = table.replica_states_of[row], started
         epoch = stage.simulated[0].epoch
@@ -81,7 +81,7 @@ async def test_stop_replica_request_without_delete_partition_while_topic_deletio
 
 def test_update_partition_full_replica_assignment_updates_replica_assignment() -> None:
     context = ctx(3, {"t": [[1, 2]]})
-    row = pid(context, "t-0")
+    row = row_of(context, "t-0")
     context.table.set_assignment(row, ReplicaAssignment((3, 1, 2), (3,), (1,)))
     assert context.table.replicas(row) == (3, 1, 2)
     assert context.table.assignment(row) == ReplicaAssignment((3, 1, 2), (3,), (1,))

@@ -63,15 +63,15 @@ class Deleting:
     def replicas(self, topic: str, *states: ReplicaState) -> set[Replica]:
         """All of the topic, or those in one of these states."""
         found = set()
-        for pid in self.table.topic_by_name[topic].partitions():
-            for broker in self.table.replicas(pid):
-                if not states or self.table.replica_state(pid, broker) in states:
-                    found.add((topic, self.table.index_of[pid], broker))
+        for row in self.table.topic_by_name[topic].partitions():
+            for broker in self.table.replicas(row):
+                if not states or self.table.replica_state(row, broker) in states:
+                    found.add((topic, self.table.index_of[row], broker))
         return found
 
     def partitions(self, topic: str) -> list[PartitionState]:
-        pids = self.table.topic_by_name[topic].partitions()
-        return [PartitionState(self.table.state[pid]) for pid in pids]
+        rows = self.table.topic_by_name[topic].partitions()
+        return [PartitionState(self.table.state[row]) for row in rows]
 
     def topics(self) -> tuple[set[str], set[str], set[str]]:
         """To be deleted, with deletion started, ineligible."""
@@ -86,10 +86,10 @@ class Deleting:
         """As the brokers' answers would."""
         for broker in sorted({broker for _, _, broker in replicas}):
             own = sorted((t, p) for t, p, b in replicas if b == broker)
-            pids = tuple(self.table.pid(t, p) for t, p in own)
+            rows = tuple(self.table.row(t, p) for t, p in own)
             told = tuple((t, p, error) for t, p in own)
             epoch = self.context.brokers[broker].epoch
-            asked = Deletions(pids, tuple(self.table.topic(pid) for pid in pids))
+            asked = Deletions(rows, tuple(self.table.topic(row) for row in rows))
             self.service.queue.append(ev.StopReplicaResponseReceived(broker, epoch, 0, told, asked))
         await self.it.sleep(1)
 
@@ -114,12 +114,12 @@ def changes(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[Any, ...]]:
     found: Counter[tuple[Any, ...]] = Counter()
     partitions, replicas = topic_deletion.handle_partition_state_changes, topic_deletion.handle_replica_state_changes
 
-    async def of_partitions(shell: Any, pids: Any, target: Any, *rest: Any, **named: Any) -> Any:
-        found.update((target.name, pid) for pid in pids)
-        return await partitions(shell, pids, target, *rest, **named)
+    async def of_partitions(shell: Any, rows: Any, target: Any, *rest: Any, **named: Any) -> Any:
+        found.update((target.name, row) for row in rows)
+        return await partitions(shell, rows, target, *rest, **named)
 
     async def of_replicas(shell: Any, moved: Any, target: Any, *rest: Any, **named: Any) -> Any:
-        found.update((target.name, pid, broker) for broker, pids in moved.items() for pid in pids)
+        found.update((target.name, row, broker) for broker, rows in moved.items() for row in rows)
         return await replicas(shell, moved, target, *rest, **named)
 
     monkeypatch.setattr(topic_deletion, "handle_partition_state_changes", of_partitions)

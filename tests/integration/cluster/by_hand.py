@@ -97,7 +97,7 @@ class ControllerByHand:
             controller_epoch=self.epoch,
             broker_epoch=broker.epoch if epoch is None else epoch,
             table=self.table,
-            pids=list(self.table.pids()),
+            rows=list(self.table.rows()),
             live_brokers=[*live, me],
             live={each.id for each in live},
         )
@@ -110,13 +110,13 @@ class ControllerByHand:
             controller_epoch=self.epoch,
             broker_epoch=broker.epoch if epoch is None else epoch,
             table=self.table,
-            pids=list(self.table.pids()),
+            rows=list(self.table.rows()),
         )
         answer = await self.send(ApiKey.LEADER_AND_ISR, version, broker, body)
         return decode_leader_and_isr_response(version, answer)
 
     async def stop_replica(
-        self, broker: Broker, leader_epoch: int, *, delete: bool, version: int = 4, pid: int = 0
+        self, broker: Broker, leader_epoch: int, *, delete: bool, version: int = 4, row: int = 0
     ) -> tuple[int, list[int]]:
         """The error code, and that of each partition."""
         (body,) = encode_stop_replica(
@@ -124,7 +124,7 @@ class ControllerByHand:
             controller_id=CONTROLLER_ID,
             controller_epoch=self.epoch,
             broker_epoch=broker.epoch,
-            partitions=[StopReplicaPartition(*self.table.topic_partition(pid), leader_epoch, delete)],
+            partitions=[StopReplicaPartition(*self.table.topic_partition(row), leader_epoch, delete)],
         )
         answer = decode_stop_replica_response(version, await self.send(ApiKey.STOP_REPLICA, version, broker, body))
         return answer.error_code, [code for *_, code in answer.partitions]

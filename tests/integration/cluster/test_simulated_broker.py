@@ -100,11 +100,11 @@ async def controller(world: World, zk_connect: str) -> AsyncIterator[ControllerB
 
 
 def lead(controller: ControllerByHand, partition: int, leader: int, isr: tuple[int, ...], epoch: int) -> None:
-    pid = controller.table.pid("t", partition)
-    old = controller.table.leadership(pid)
+    row = controller.table.row("t", partition)
+    old = controller.table.leadership(row)
     zk_version = old.partition_epoch + 1 if old else 0
     controller.table.set_leadership(
-        pid, leadership(leader, isr, leader_epoch=epoch, partition_epoch=zk_version, controller_epoch=controller.epoch)
+        row, leadership(leader, isr, leader_epoch=epoch, partition_epoch=zk_version, controller_epoch=controller.epoch)
     )
 
 
@@ -114,8 +114,8 @@ async def test_registers_and_checks_epochs_as_kafka_does(brokers: Brokers, contr
     assert (broker.id, broker.epoch) == (1, brokers.status(1).epoch)
     controller.table = table({"t": [[1, 2]], "u": [[2]]})
     for topic in ("t", "u"):
-        pid = controller.table.pid(topic, 0)
-        controller.table.set_leadership(pid, leadership(1 if topic == "t" else 2, [1], leader_epoch=5))
+        row = controller.table.row(topic, 0)
+        controller.table.set_leadership(row, leadership(1 if topic == "t" else 2, [1], leader_epoch=5))
     controller.epoch = 3
 
     assert await controller.update_metadata(broker, epoch=broker.epoch - 1) == 77
@@ -308,7 +308,7 @@ async def test_as_a_process(zk_connect: str, tmp_path: Path, world: World, contr
         assert [each.epoch for each in await controller.brokers()] == [ready.epoch]
         again = Child("broker 4", command, log=tmp_path / "log")
         broker = again
-        await broker.wait_until_async(lambda: (r := read_ready(tmp_path)) is not None and r.pid == again.pid, 20)
+        await broker.wait_until_async(lambda: (r := read_ready(tmp_path)) is not None and r.row == again.row, 20)
         (registered,) = await controller.brokers()
         assert registered.epoch > ready.epoch
         await controller.update_metadata(registered)

@@ -170,8 +170,8 @@ class Story:
         if service is None or not isinstance(state, LeaderAndIsr) or state.leader not in self.cluster.brokers:
             return
         table = service.shell.context.table
-        pid = table.pid(topic, number)
-        isr = tuple(r for r in (table.replicas(pid) if pid >= 0 else ()) if r == state.leader or joins(r))
+        row = table.row(topic, number)
+        isr = tuple(r for r in (table.replicas(row) if row >= 0 else ()) if r == state.leader or joins(r))
         self.told.append(f"isr {topic}-{number} {isr}")
         change = ev.AlterPartition(topic, number, state.leader_epoch, isr, state.partition_epoch, state.recovery_state)
         answers: list[Any] = []
@@ -375,7 +375,7 @@ class Story:
         wrong = []
         if state.leader not in state.isr or state.leader not in replicas:
             wrong.append(f"{name} is led badly: {state} of {replicas}")
-        held = table.leadership(table.pid(topic, number))
+        held = table.leadership(table.row(topic, number))
         if held != state:
             wrong.append(f"{name}: we think {held}, there is {state}")
         for broker in self.cluster.brokers.values():

@@ -70,7 +70,7 @@ async def until_agreed(cluster: Cluster, service: Service, leader: int, above: L
             return None
         table = service.shell.context.table
         told = (found.leader, found.leader_epoch, found.isr, found.partition_epoch)
-        same = table.leadership(table.pid("t", 0)) == found
+        same = table.leadership(table.row("t", 0)) == found
         return found if same and all(last_told(cluster, broker) == told for broker in (1, 2)) else None
 
     found: LeaderAndIsr = await until(agreed, f"all agree on leader {leader}")

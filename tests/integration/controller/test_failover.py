@@ -100,11 +100,11 @@ async def test_topics_are_loaded_in_groups(cluster: Cluster, monkeypatch: pytest
     await until(lambda: second.shell.context.table.leadership_count == sum(sizes.values()))
     table = second.shell.context.table
     assert {name: list(topic.partitions()) for name, topic in table.topic_by_name.items()} == {
-        topic: [table.pid(topic, p) for p in range(size)] for topic, size in sizes.items()
+        topic: [table.row(topic, p) for p in range(size)] for topic, size in sizes.items()
     }
     assert len(table) == sum(sizes.values())
     for topic, size in sizes.items():
-        assert [table.leadership(table.pid(topic, p)) for p in range(size)] == await cluster.states(topic, size)
+        assert [table.leadership(table.row(topic, p)) for p in range(size)] == await cluster.states(topic, size)
 
 
 async def test_expired_session_ends_the_term_and_another_begins(cluster: Cluster) -> None:

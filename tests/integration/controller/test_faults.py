@@ -173,7 +173,7 @@ async def test_memory_is_what_zookeeper_says_after_a_fault(cluster: Cluster, mon
 
     async def half(shell: Any, event: Any) -> None:
         table = shell.context.table
-        table.set_assignment(table.pid("t", 0), table.assignment(table.pid("t", 0)).reassign_to((3,)))
+        table.set_assignment(table.row("t", 0), table.assignment(table.row("t", 0)).reassign_to((3,)))
         shell.context.brokers.pop(2, None)
         raise RuntimeError("half way")
 
@@ -182,7 +182,7 @@ async def test_memory_is_what_zookeeper_says_after_a_fault(cluster: Cluster, mon
     assert await elect(service) == KafkaErrorCode.UNKNOWN_SERVER_ERROR
     await idle(service)
     table = service.shell.context.table
-    assert table.replicas(table.pid("t", 0)) == (1, 2)
+    assert table.replicas(table.row("t", 0)) == (1, 2)
     assert sorted(service.shell.context.live) == [1, 2, 3]
     await until(lambda: len(cluster.brokers[2].of(ApiKey.UPDATE_METADATA)) > sent)
     assert [r.controller_epoch for r in journal_of(service).of_kind("elected")] == [1]

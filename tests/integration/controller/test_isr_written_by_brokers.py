@@ -164,12 +164,12 @@ async def test_broker_that_its_leader_took_in_late_and_that_is_no_replica_is_dro
         await idle(service)
         real = reassignment.bump_leader_epochs
 
-        async def late(shell: ControllerShell, pids: Sequence[int]) -> Change:
+        async def late(shell: ControllerShell, rows: Sequence[int]) -> Change:
             """The leader has not heard of the cancellation when it takes the added replica in."""
-            if pids and service.shell.context.table.replicas(0) == (1, 2):
+            if rows and service.shell.context.table.replicas(0) == (1, 2):
                 monkeypatch.setattr(reassignment, "bump_leader_epochs", real)
                 await cluster.write_state("t", msgspec.structs.replace(await cluster.state("t"), isr=(1, 2, 3)))
-            return await real(shell, pids)
+            return await real(shell, rows)
 
         monkeypatch.setattr(reassignment, "bump_leader_epochs", late)
         await reassign(service, {T0: None})

@@ -348,7 +348,7 @@ async def test_broken_connection_does_not_cost_the_role(world: World, zk_connect
         assert await cluster.zk.get_controller_epoch() == (1, 1)
         assert len(journal_of(service).of_kind("elected")) == 1
         table = service.shell.context.table
-        held = [(table.leader[pid], table.leader_epoch[pid], table.isr(pid)) for pid in table.pids()]
+        held = [(table.leader[row], table.leader_epoch[row], table.isr(row)) for row in table.rows()]
         assert held == [(s.leader, s.leader_epoch, s.isr) for s in states if s], "what we know is what is there"
         await cluster.stop_controller(service)
         cluster.services.remove(service)

@@ -147,7 +147,7 @@ async def test_reassignment_by_znode_that_is_too_large_is_taken_out_of_it(
     assert len(said) == 1
     assert "40 in all" in said[0]
     table = service.shell.context.table
-    assert table.assignment(table.pid("small", 0)).adding == (3,)
+    assert table.assignment(table.row("small", 0)).adding == (3,)
 
 
 @pytest.mark.parametrize("target", [tuple(range(100_000)), (1,) * 100_000, (-1,) * 50_000])

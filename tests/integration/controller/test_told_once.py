@@ -85,7 +85,7 @@ async def test_state_keeps_the_term_in_which_it_was_written(cluster: Cluster) ->
     await idle(service)
     await without_broker(cluster, service, 2)
     assert (await cluster.state("t")).controller_epoch == 1
-    leadership = service.shell.context.table.leadership(service.shell.context.table.pid("t", 0))
+    leadership = service.shell.context.table.leadership(service.shell.context.table.row("t", 0))
     assert leadership is not None
     assert leadership.controller_epoch == 1
 
@@ -120,7 +120,7 @@ async def test_znode_that_names_another_target_is_followed(cluster: Cluster) -> 
 
     def overridden() -> bool:
         table = service.shell.context.table
-        return table.assignment(table.pid("t", 0)) == ReplicaAssignment((3, 1), (3,), (1,))
+        return table.assignment(table.row("t", 0)) == ReplicaAssignment((3, 1), (3,), (1,))
 
     await until(overridden, "the new target")
 

@@ -28,8 +28,8 @@ async def write(cluster: Cluster, topic: str, **content: Any) -> None:
 
 def led(service: Service, topic: str, partition: int = 0) -> int:
     table = service.shell.context.table
-    pid = table.pid(topic, partition)
-    return table.leader[pid] if pid >= 0 else -2
+    row = table.row(topic, partition)
+    return table.leader[row] if row >= 0 else -2
 
 
 async def test_partitions_are_added(cluster: Cluster) -> None:
@@ -64,7 +64,7 @@ async def test_changed_replicas_of_a_known_partition_are_ignored(cluster: Cluste
     await write(cluster, "t", version=3, topic_id=base64_id(found.topic_id), partitions={"0": [3], "1": [3]})
     await cluster.until_leaders("t", [1, 3])
     table = service.shell.context.table
-    assert table.replicas(table.pid("t", 0)) == (1, 2)
+    assert table.replicas(table.row("t", 0)) == (1, 2)
 
 
 async def test_topic_without_id_gets_one_and_keeps_it(cluster: Cluster) -> None:

@@ -376,21 +376,21 @@ class Channels:
         return SimpleNamespace(open=lambda: None)
 
     def send(
-        self, broker: int, api: ApiKey, encode: Any, pids: Sequence[int], done: Any = None, **merging: Any
+        self, broker: int, api: ApiKey, encode: Any, rows: Sequence[int], done: Any = None, **merging: Any
     ) -> None:
         view, registered = self._views.get(broker), self._shell.context.brokers.get(broker)
         if view is not None and registered is not None and registered.epoch == view.epoch:
             for pieces in encode(LATEST[api], view.epoch):
-                self._deliver(broker, view, api, b"".join(bytes(piece) for piece in pieces), pids, merging.get("asked"))
+                self._deliver(broker, view, api, b"".join(bytes(piece) for piece in pieces), rows, merging.get("asked"))
         if done is not None:
             done()
 
     def _deliver(
-        self, broker: int, view: View, api: ApiKey, body: bytes, pids: Sequence[int], asked: Deletions | None
+        self, broker: int, view: View, api: ApiKey, body: bytes, rows: Sequence[int], asked: Deletions | None
     ) -> None:
         match api:
             case ApiKey.LEADER_AND_ISR:
-                self._leader_and_isr(broker, view, body, pids)
+                self._leader_and_isr(broker, view, body, rows)
             case ApiKey.UPDATE_METADATA:
                 request = run_to_end(decode_update_metadata(LATEST[api], body, IntArrays()))
                 for topic in request.topics:
@@ -403,7 +403,7 @@ class Channels:
             case _:
                 self._stop_replica(broker, view, body, asked or Deletions())
 
-    def _leader_and_isr(self, broker: int, view: View, body: bytes, pids: Sequence[int]) -> None:
+    def _leader_and_isr(self, broker: int, view: View, body: bytes, rows: Sequence[int]) -> None:
         request = run_to_end(decode_leader_and_isr(LATEST[ApiKey.LEADER_AND_ISR], body, IntArrays()))
         errors = []
         for topic in request.topics:
@@ -417,7 +417,7 @@ class Channels:
                     errors.append((topic.topic_id, state.partition, int(KafkaErrorCode.KAFKA_STORAGE_ERROR)))
                 elif known is None or state.leader_epoch > known.leader_epoch:
                     view.hosted[tp] = state
-        self._shell.queue.append(ev.LeaderAndIsrResponseReceived(broker, view.epoch, 0, tuple(errors), tuple(pids)))
+        self._shell.queue.append(ev.LeaderAndIsrResponseReceived(broker, view.epoch, 0, tuple(errors), tuple(rows)))
 
     def _stop_replica(self, broker: int, view: View, body: bytes, asked: Deletions) -> None:
         request = run_to_end(decode_stop_replica(LATEST[ApiKey.STOP_REPLICA], body))

@@ -32,7 +32,7 @@ async def test_update_metadata_is_encoded_once_for_all_brokers_of_a_version(monk
         context, sender = cluster(it, dict.fromkeys(peers, 1))
         await seconds(1)
         batch = RequestBatch(context)
-        batch.add_update_metadata_request_for_brokers(context.brokers, list(context.table.pids()))
+        batch.add_update_metadata_request_for_brokers(context.brokers, list(context.table.rows()))
         await sender.send(batch.take())
         await seconds(1)
         assert encoded == [8, 6]
@@ -109,7 +109,7 @@ async def test_very_many_partitions_are_cut_into_requests_in_order(monkeypatch: 
         add_topics(context.table, {"t": [[1]] * 5}, online=True)
         sender = BrokerRequestSender(context, it.manager, it.world.clock, 9, lambda: None, at_first_listener)
         batch = RequestBatch(context)
-        batch.add_leader_and_isr_request_for_brokers((1,), list(context.table.pids()), is_new=False)
+        batch.add_leader_and_isr_request_for_brokers((1,), list(context.table.rows()), is_new=False)
         await sender.send(batch.take())
         await seconds(1)
         pieces = [

@@ -337,7 +337,7 @@ async def test_request_with_several_bodies_is_answered_body_by_body() -> None:
         it.manager.send(1, ApiKey.STOP_REPLICA, lambda v, e: [], (), lambda: it.done.append("nothing to say"))
         await seconds(1)
         assert peer.bodies == [b"delete", b"stop"]
-        assert [r.pids for r in it.responses] == [(3,), (3,)]
+        assert [r.rows for r in it.responses] == [(3,), (3,)]
         assert [r.asked for r in it.responses] == [asked, None], "the second one's answer does not tell of deletions"
         assert it.done == ["x", "nothing to say"]
 

@@ -26,11 +26,11 @@ def test_everybody_hears_everything(monkeypatch: pytest.MonkeyPatch, at_once: in
         it.views[broker].hosted.clear()
     it.failover()
     table = it.shell.context.table
-    everything = {table.topic_partition(pid) for pid in table.pids()}
+    everything = {table.topic_partition(row) for row in table.rows()}
     assert len(everything) == 7
     for broker, view in it.views.items():
         assert set(view.metadata) == everything
-        hosted = {tp for tp in everything if broker in table.replicas(table.pid(*tp))}
+        hosted = {tp for tp in everything if broker in table.replicas(table.row(*tp))}
         assert set(view.hosted) == hosted, f"broker {broker}"
     assert it.views[1].hosted[TopicPartition("a", 0)].leader == 1
 

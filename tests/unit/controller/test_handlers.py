@@ -189,7 +189,7 @@ def test_a_stranger_that_a_leader_asks_for_is_stopped_and_the_leader_hears_who_i
 def test_requests_are_written_in_steps_of_a_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isr, "WRITTEN_AT_ONCE", 5)
     event = ev.AlterPartitionReceived(broker=1, broker_epoch=1, version=1, partitions=(), reply=ev.Reply(print))
-    sizes = [[len(pids) for _, pids in step] for step in isr._steps([(event, [0] * n) for n in (2, 3, 1, 9, 1)])]
+    sizes = [[len(rows) for _, rows in step] for step in isr._steps([(event, [0] * n) for n in (2, 3, 1, 9, 1)])]
     assert sizes == [[2, 3], [1, 9], [1]]
 
 

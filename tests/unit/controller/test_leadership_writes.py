@@ -68,17 +68,17 @@ class Stage:
 
 
 class Rise(Change):
-    def __init__(self, name: str, stage: Stage, pids: Sequence[int]) -> None:
-        super().__init__(pids)
+    def __init__(self, name: str, stage: Stage, rows: Sequence[int]) -> None:
+        super().__init__(rows)
         self.name = name
         self.stage = stage
 
-    async def decide(self, pids: Sequence[int]) -> Planned:
+    async def decide(self, rows: Sequence[int]) -> Planned:
         def effects(done: Decisions) -> Effects:
-            self.stage.log.append(f"{self.name} tells {done.pids}")
+            self.stage.log.append(f"{self.name} tells {done.rows}")
             return Effects()
 
-        return Planned(psm.plan_leader_epochs(self.stage.context, pids), effects)
+        return Planned(psm.plan_leader_epochs(self.stage.context, rows), effects)
 
 
 @pytest.fixture(autouse=True)

@@ -231,14 +231,14 @@ async def test_cluster_that_forbids_rebalancing_keeps_its_leaders_until_it_allow
         service = await it.add_controller()
         await it.sleep(900)
         table = service.shell.context.table
-        (pid,) = table.topic_by_name["t"].pids
-        assert table.leader[pid] == 2
+        (row,) = table.topic_by_name["t"].rows
+        assert table.leader[row] == 2
         for broker in (3, 4, 5):
             await it.restart_broker(
                 broker, auto_leader_rebalance_enable="true", leader_imbalance_check_interval_seconds="5"
             )
             await it.sleep(4)
-        await it.until(lambda: table.leader[pid] == 1, 30)
+        await it.until(lambda: table.leader[row] == 1, 30)
 
 
 @virtual_time

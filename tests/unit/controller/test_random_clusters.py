@@ -46,15 +46,15 @@ class RandomCluster(RuleBasedStateMachine):
         self.it.queue.append(ev.BrokerChange())
         self.it.step()
 
-    def pids(self) -> list[int]:
-        return [pid for pid in self.context.table.pids() if not self.context.table.topic(pid).deleting]
+    def rows(self) -> list[int]:
+        return [row for row in self.context.table.rows() if not self.context.table.topic(row).deleting]
 
     def pick(self, number: int) -> int | None:
-        pids = self.pids()
-        return pids[number % len(pids)] if pids else None
+        rows = self.rows()
+        return rows[number % len(rows)] if rows else None
 
-    def name_of(self, pid: int) -> TopicPartition:
-        return self.context.table.topic_partition(pid)
+    def name_of(self, row: int) -> TopicPartition:
+        return self.context.table.topic_partition(row)
 
     # -- brokers -----------------------------------------------------------------------------------------------------
 
@@ -132,18 +132,18 @@ class RandomCluster(RuleBasedStateMachine):
 
     @rule(number=numbers, members=st.sets(st.sampled_from(BROKERS)), recovered=st.booleans())
     def leader_asks_for_an_isr(self, number: int, members: set[int], recovered: bool) -> None:
-        pid = self.pick(number)
+        row = self.pick(number)
         table = self.context.table
-        if pid is None or table.isr_of[pid] == NO_ISR or table.leader[pid] not in self.context.brokers:
+        if row is None or table.isr_of[row] == NO_ISR or table.leader[row] not in self.context.brokers:
             return
-        leader = table.leader[pid]
-        isr = tuple(r for r in table.replicas(pid) if r in members or r == leader)
+        leader = table.leader[row]
+        isr = tuple(r for r in table.replicas(row) if r in members or r == leader)
         change = ev.AlterPartition(
-            *self.name_of(pid),
-            table.leader_epoch[pid],
+            *self.name_of(row),
+            table.leader_epoch[row],
             isr,
-            table.partition_epoch[pid],
-            RECOVERED if recovered else table.recovery_state[pid],
+            table.partition_epoch[row],
+            RECOVERED if recovered else table.recovery_state[row],
         )
         epoch = self.context.brokers[leader].epoch
         self.it.ask(ev.AlterPartitionReceived, broker=leader, broker_epoch=epoch, version=1, partitions=(change,))
@@ -151,10 +151,10 @@ class RandomCluster(RuleBasedStateMachine):
     @rule(number=numbers, dies=st.sampled_from(BROKERS))
     def leader_writes_an_isr_and_a_broker_dies(self, number: int, dies: int) -> None:
         """As brokers of old protocols do: the controller meets the new state by a conflict."""
-        pid = self.pick(number)
-        if pid is None:
+        row = self.pick(number)
+        if row is None:
             return
-        tp = self.name_of(pid)
+        tp = self.name_of(row)
         state = self.it.znodes.states.get(tp)
         if state is None or state.leader < 0:
             return
@@ -169,18 +169,18 @@ class RandomCluster(RuleBasedStateMachine):
 
     @rule(number=numbers, kind=st.sampled_from(ev.ElectionType), all_=st.booleans())
     def elect(self, number: int, kind: ev.ElectionType, all_: bool) -> None:
-        pid = self.pick(number)
-        if pid is not None:
+        row = self.pick(number)
+        if row is not None:
             self.it.znodes.unclean_by_request = kind is ev.ElectionType.UNCLEAN
-            partitions = None if all_ else (self.name_of(pid),)
+            partitions = None if all_ else (self.name_of(row),)
             self.it.ask(ev.ReplicaLeaderElection, partitions=partitions, election_type=kind)
             self.it.znodes.unclean_by_request = False
 
     @rule(number=numbers)
     def elect_by_znode(self, number: int) -> None:
-        pid = self.pick(number)
-        if pid is not None:
-            self.it.znodes.election = [self.name_of(pid), TopicPartition("absent", 0)]
+        row = self.pick(number)
+        if row is not None:
+            self.it.znodes.election = [self.name_of(row), TopicPartition("absent", 0)]
             self.it.queue.append(ev.ZkPreferredReplicaElection())
             self.it.step()
             assert self.it.znodes.election is None or self.it.znodes.crash_after is not None
@@ -194,16 +194,16 @@ class RandomCluster(RuleBasedStateMachine):
 
     @rule(number=numbers, wished=st.none() | replica_lists)
     def reassign(self, number: int, wished: list[int] | None) -> None:
-        pid = self.pick(number)
-        if pid is not None:
+        row = self.pick(number)
+        if row is not None:
             wanted = None if wished is None else tuple(wished)
-            self.it.ask(ev.ApiPartitionReassignment, targets={self.name_of(pid): wanted})
+            self.it.ask(ev.ApiPartitionReassignment, targets={self.name_of(row): wanted})
 
     @rule(number=numbers, wished=replica_lists)
     def reassign_by_znode(self, number: int, wished: list[int]) -> None:
-        pid = self.pick(number)
-        if pid is not None and self.it.znodes.reassignment is None:
-            self.it.znodes.reassignment = {self.name_of(pid): tuple(wished), TopicPartition("absent", 0): (1,)}
+        row = self.pick(number)
+        if row is not None and self.it.znodes.reassignment is None:
+            self.it.znodes.reassignment = {self.name_of(row): tuple(wished), TopicPartition("absent", 0): (1,)}
             self.it.queue.append(ev.ZkPartitionReassignment())
             self.it.step()
 
@@ -214,15 +214,15 @@ class RandomCluster(RuleBasedStateMachine):
     def catch_up(self) -> None:
         """Each leader reports all replicas that could be in sync."""
         table = self.context.table
-        for tp in [self.name_of(pid) for pid in table.pids()]:
-            pid = table.pid(*tp)
-            if pid < 0 or self.context.table is not table or table.isr_of[pid] == NO_ISR:
+        for tp in [self.name_of(row) for row in table.rows()]:
+            row = table.row(*tp)
+            if row < 0 or self.context.table is not table or table.isr_of[row] == NO_ISR:
                 continue
-            leader = table.leader[pid]
+            leader = table.leader[row]
             if leader not in self.context.live:
                 continue
-            isr = tuple(r for r in table.replicas(pid) if r == leader or self.context.is_replica_online(pid, r))
-            change = ev.AlterPartition(*tp, table.leader_epoch[pid], isr, table.partition_epoch[pid], RECOVERED)
+            isr = tuple(r for r in table.replicas(row) if r == leader or self.context.is_replica_online(row, r))
+            change = ev.AlterPartition(*tp, table.leader_epoch[row], isr, table.partition_epoch[row], RECOVERED)
             epoch = self.context.brokers[leader].epoch
             self.it.ask(ev.AlterPartitionReceived, broker=leader, broker_epoch=epoch, version=1, partitions=(change,))
             table = self.context.table
@@ -250,11 +250,11 @@ class RandomCluster(RuleBasedStateMachine):
     def context_is_what_zookeeper_holds(self) -> None:
         table = self.context.table
         assert set(table.topic_by_name) == set(self.it.znodes.topics)
-        for pid in table.pids():
-            tp = self.name_of(pid)
-            assert table.leadership(pid) == self.it.znodes.states.get(tp), tp
+        for row in table.rows():
+            tp = self.name_of(row)
+            assert table.leadership(row) == self.it.znodes.states.get(tp), tp
             held = self.it.znodes.topics[tp.topic].partitions[tp.partition]
-            assert table.assignment(pid) == held, tp
+            assert table.assignment(row) == held, tp
         owed = {key: set(partitions) for key, (partitions, _) in self.it.znodes.debts.held.items()}
         known: dict[tuple[int, str], set[int]] = {}
         for debt in self.context.debts:
@@ -265,12 +265,12 @@ class RandomCluster(RuleBasedStateMachine):
     def whoever_can_be_led_is_led(self) -> None:
         """I5: no leaderless partition with a live member of its ISR, no new one with a live replica."""
         table = self.context.table
-        for pid in self.pids():
-            online = [r for r in table.replicas(pid) if self.context.is_replica_online(pid, r)]
-            if table.isr_of[pid] == NO_ISR:
-                assert not online, f"{self.name_of(pid)} has never been led, {online} could"
-            elif not self.context.is_replica_online(pid, table.leader[pid], include_shutting_down=True):
-                assert not set(online) & set(table.isr(pid)), f"{self.name_of(pid)}: {table.leadership(pid)}, {online}"
+        for row in self.rows():
+            online = [r for r in table.replicas(row) if self.context.is_replica_online(row, r)]
+            if table.isr_of[row] == NO_ISR:
+                assert not online, f"{self.name_of(row)} has never been led, {online} could"
+            elif not self.context.is_replica_online(row, table.leader[row], include_shutting_down=True):
+                assert not set(online) & set(table.isr(row)), f"{self.name_of(row)}: {table.leadership(row)}, {online}"
 
     @invariant()
     def brokers_know_what_zookeeper_holds(self) -> None:
@@ -279,7 +279,7 @@ class RandomCluster(RuleBasedStateMachine):
         for broker, registered in self.context.brokers.items():
             view = self.it.views[broker]
             assert view.epoch == registered.epoch
-            expected = {self.name_of(pid): table.leadership(pid) for pid in self.pids() if table.isr_of[pid] != NO_ISR}
+            expected = {self.name_of(row): table.leadership(row) for row in self.rows() if table.isr_of[row] != NO_ISR}
             told = {tp: (s.leader, s.leader_epoch, s.isr, s.partition_epoch) for tp, s in view.metadata.items()}
             for tp, state in expected.items():
                 assert told.get(tp) == (state.leader, state.leader_epoch, state.isr, state.partition_epoch), (
@@ -287,8 +287,8 @@ class RandomCluster(RuleBasedStateMachine):
                     tp,
                 )
             for tp, state in expected.items():
-                pid = table.pid(*tp)
-                if broker in table.replicas(pid) and self.context.is_replica_online(pid, broker):
+                row = table.row(*tp)
+                if broker in table.replicas(row) and self.context.is_replica_online(row, broker):
                     known = view.hosted.get(tp)
                     assert known is not None, f"broker {broker} was never told of {tp}"
                     assert known.leader_epoch == state.leader_epoch, (broker, tp, known, state)
@@ -317,21 +317,21 @@ class RandomCluster(RuleBasedStateMachine):
     def unfinished(self) -> Iterator[str]:
         znodes, context = self.it.znodes, self.context
         yield from (f"topic {name} is still to be deleted" for name in znodes.deletions)
-        yield from (f"{self.name_of(pid)} is still being moved" for pid in context.partitions_being_reassigned)
+        yield from (f"{self.name_of(row)} is still being moved" for row in context.partitions_being_reassigned)
         if znodes.reassignment:
             yield f"the request to reassign is still there: {znodes.reassignment}"
         if set(znodes.topics) != set(self.topics):
             yield f"topics {sorted(znodes.topics)}, expected {sorted(self.topics)}"
         yield from (f"{debt!r} is still to be deleted" for debt in context.debts)
-        assigned = {b: {self.name_of(pid) for pid in context.table.partitions_on_broker(b)} for b in BROKERS}
+        assigned = {b: {self.name_of(row) for row in context.table.partitions_on_broker(b)} for b in BROKERS}
         yield from (
             f"broker {b} hosts {sorted(view.hosted)}, expected none but {sorted(assigned[b])}"
             for b, view in self.it.views.items()
             if not set(view.hosted) <= assigned[b]
         )
-        for pid in self.pids():
-            if context.table.leader[pid] not in context.live:
-                yield f"{self.name_of(pid)} is not led: {context.table.leadership(pid)}"
+        for row in self.rows():
+            if context.table.leader[row] not in context.live:
+                yield f"{self.name_of(row)} is not led: {context.table.leadership(row)}"
 
 
 RandomCluster.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

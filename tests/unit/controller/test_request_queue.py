@@ -32,11 +32,11 @@ class Scene:
         self.sender = sender
         self.acknowledged: list[int] = []
 
-    async def tell(self, epoch: int, *pids: int, is_new: bool = False, stop: int | None = None) -> None:
-        for pid in pids:
-            self.context.table.set_leadership(pid, leadership(1, (1,), leader_epoch=epoch))
+    async def tell(self, epoch: int, *rows: int, is_new: bool = False, stop: int | None = None) -> None:
+        for row in rows:
+            self.context.table.set_leadership(row, leadership(1, (1,), leader_epoch=epoch))
         batch = RequestBatch(self.context)
-        batch.add_leader_and_isr_request_for_brokers((1,), pids, is_new=is_new)
+        batch.add_leader_and_isr_request_for_brokers((1,), rows, is_new=is_new)
         if stop is not None:
             batch.add_stop_replica_request_for_brokers((1,), (stop,), delete=True)
         sent = await self.sender.send(batch.take())
@@ -128,9 +128,9 @@ async def test_pieces_of_a_large_batch_stay_apart(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(request_queue, "LITTLE", 10)
     async with scene() as it:
         add_topics(it.context.table, {"large": [[1]] * 400}, online=True)
-        pids = it.context.table.topic_by_name["large"].partitions()
+        rows = it.context.table.topic_by_name["large"].partitions()
         for start in range(0, 400, 20):
-            await it.tell(1, *pids[start : start + 20])
+            await it.tell(1, *rows[start : start + 20])
         assert it.office.manager.statistics()[0].queued == 40
         await seconds(90)
         assert len(it.told()) == 41, "the first one was sent twice"

@@ -27,9 +27,9 @@ ID, OTHER_ID = bytes(range(16)), bytes(range(1, 17))
 def context() -> ControllerContext:
     made = ctx(2, {"t": [[1, 2], [2, 1]]})
     made.table.set_topic_id(made.table.topic_by_name["t"], ID)
-    for pid in (0, 1):
-        made.table.set_leadership(pid, leadership(1, (1, 2), leader_epoch=4, partition_epoch=9))
-        made.table.set_state([pid], PartitionState.OnlinePartition)
+    for row in (0, 1):
+        made.table.set_leadership(row, leadership(1, (1, 2), leader_epoch=4, partition_epoch=9))
+        made.table.set_state([row], PartitionState.OnlinePartition)
     return made
 
 
@@ -89,7 +89,7 @@ def test_isr_that_its_leader_may_write_is_no_difference(context: ControllerConte
 
 def test_leader_that_is_not_registered(context: ControllerContext) -> None:
     context.remove_brokers([1])
-    states = [context.table.leadership(pid) for pid in (0, 1)]
+    states = [context.table.leadership(row) for row in (0, 1)]
     found = list(compare_states(context, [0, 1], states, brokers_write=False))
     assert [f.key for f in found] == [(Kind.DEAD_LEADER, "t-0"), (Kind.DEAD_LEADER, "t-1")]
     context.table.set_state([0], PartitionState.OfflinePartition)  # then it is known

@@ -17,15 +17,15 @@ PIDS: st.SearchStrategy[Sequence[int]] = st.lists(st.integers(0, ROWS - 1), uniq
 
 
 @given(PIDS)
-def test_take_is_row_by_row(pids: Sequence[int]) -> None:
+def test_take_is_row_by_row(rows: Sequence[int]) -> None:
     first, second = array("i", range(100, 100 + ROWS)), array("b", range(ROWS))
-    assert [list(column) for column in take(pids, first, second)] == [[100 + p for p in pids], list(pids)]
+    assert [list(column) for column in take(rows, first, second)] == [[100 + p for p in rows], list(rows)]
 
 
 @given(PIDS)
-def test_put_is_row_by_row(pids: Sequence[int]) -> None:
+def test_put_is_row_by_row(rows: Sequence[int]) -> None:
     column, expected = array("i", [-1] * ROWS), [-1] * ROWS
-    put(column, pids, (7 * pid for pid in pids))
-    for pid in pids:
-        expected[pid] = 7 * pid
+    put(column, rows, (7 * row for row in rows))
+    for row in rows:
+        expected[row] = 7 * row
     assert list(column) == expected

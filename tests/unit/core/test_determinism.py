@@ -44,8 +44,8 @@ def script() -> Iterator[object]:
     def written(decisions: Decisions, *, new: bool = False) -> Iterator[object]:
         yield decisions
         commit(table, decisions, [w.partition_epoch + 1 for w in decisions.leaderships])
-        table.set_state(decisions.pids, PartitionState.OnlinePartition)
-        batch.add_leader_and_isr_requests(decisions.pids, decisions.recipients, is_new=new)
+        table.set_state(decisions.rows, PartitionState.OnlinePartition)
+        batch.add_leader_and_isr_requests(decisions.rows, decisions.recipients, is_new=new)
 
     for number, name in enumerate(("orders", "payments", "audit.log", "x")):
         topic = table.add_topic(name, topic_id(name))
@@ -53,7 +53,7 @@ def script() -> Iterator[object]:
         yield placed
         for partition, replicas in placed.items():
             table.add_partition(topic, partition, ReplicaAssignment(replicas))
-    every = list(table.pids())
+    every = list(table.rows())
     table.set_state(
         check_valid_previous_states(table, every, PartitionState.NewPartition).valid, PartitionState.NewPartition
     )
@@ -93,12 +93,12 @@ def script() -> Iterator[object]:
     yield table.count_by_state, table.preferred_replica_imbalance, table.leadership_count, list(table.not_online)
     yield leader_imbalance(context)
     yield partitions_to_rebalance(context, 10)
-    yield from written(plan_elections(context, list(table.pids()), Strategy.PREFERRED)[0])
-    yield from written(plan_elections(context, list(table.pids()), Strategy.REASSIGN)[0])
-    batch.add_update_metadata_request_for_brokers(context.brokers, table.pids())
+    yield from written(plan_elections(context, list(table.rows()), Strategy.PREFERRED)[0])
+    yield from written(plan_elections(context, list(table.rows()), Strategy.REASSIGN)[0])
+    batch.add_update_metadata_request_for_brokers(context.brokers, table.rows())
     yield batch.take()
     yield table.assignments.values, table.isrs.values, table.replica_states.values
-    yield [(str(table.topic_partition(p)), table.leadership(p), table.replica_states_of[p]) for p in table.pids()]
+    yield [(str(table.topic_partition(p)), table.leadership(p), table.replica_states_of[p]) for p in table.rows()]
 
 
 def play(hash_seed: int) -> str:

@@ -46,7 +46,7 @@ def test_offline_replicas_leave_and_stop() -> None:
     lead(context, "t-1", 2, (2, 3))
     replicas = {1: [0, 1]}
     plan = plan_offline(context, replicas)
-    assert (plan.shrink.pids, plan.unchanged) == ([0], [1])
+    assert (plan.shrink.rows, plan.unchanged) == ([0], [1])
     told = (Told([0], [(2, 3)]), Told([1], [(2, 3)], unless_told=True))
     entered = (Entered([0], None, "OfflineReplica"),)
     assert effects_of_offline(context, replicas, plan, False, plan.shrink) == Effects(entered, told, [], {})
@@ -65,4 +65,4 @@ def test_partition_without_leader_is_told_to_all() -> None:
     effects.add_to(batch, context.brokers)
     told = batch.take().update_metadata
     assert told is not None
-    assert (list(told.brokers), list(told.pids)) == ([2], [0])
+    assert (list(told.brokers), list(told.rows)) == ([2], [0])

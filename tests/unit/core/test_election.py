@@ -25,7 +25,7 @@ from aiocontroller.core.election import (
 )
 from aiocontroller.core.ids import RECOVERED, RECOVERING, LeaderAndIsr, ReplicaAssignment
 from aiocontroller.core.partition_state_machine import plan_elections
-from tests.builders import broker, ctx, lead, leadership, pid
+from tests.builders import broker, ctx, lead, leadership, row_of
 
 # -- Kafka's PartitionLeaderElectionAlgorithmsTest ---------------------------------------------------------------------
 
@@ -121,10 +121,10 @@ def test_a_partition_without_leadership_has_no_election(strategy: Strategy) -> N
 )
 def test_a_topics_own_setting_overrides_the_default(policy: UncleanPolicy, allowed: list[str]) -> None:
     context = ctx(topics={t: [[1, 2]] for t in "abc"}, dead=[1])
-    pids = [lead(context, f"{t}-0", 1, (1,)) for t in "abc"]
-    elections = elect(context, pids, Strategy.OFFLINE, policy)
-    assert elections.pids == [pid(context, name) for name in allowed]
-    assert sorted(elections.pids + elections.failed) == pids
+    rows = [lead(context, f"{t}-0", 1, (1,)) for t in "abc"]
+    elections = elect(context, rows, Strategy.OFFLINE, policy)
+    assert elections.rows == [row_of(context, name) for name in allowed]
+    assert sorted(elections.rows + elections.failed) == rows
     assert all(outcome.unclean for outcome in elections.outcomes)
 
 
@@ -231,7 +231,7 @@ def partitions(draw: st.DrawFn) -> Dumb:
 
 @st.composite
 def clusters(draw: st.DrawFn) -> tuple[ControllerContext, list[Dumb]]:
-    """A context and the same partitions as dumb ones, in the order of their pids."""
+    """A context and the same partitions as dumb ones, in the order of their rows."""
     dumbs: list[Dumb] = draw(st.lists(partitions(), min_size=1, max_size=24))
     registered = draw(st.lists(st.sampled_from(IDS), unique=True))
     shutting_down = draw(st.lists(st.sampled_from(registered), unique=True, max_size=2)) if registered else []
@@ -246,7 +246,7 @@ def clusters(draw: st.DrawFn) -> tuple[ControllerContext, list[Dumb]]:
     for dumb in dumbs:
         dumb.registered, dumb.shutting_down = set(registered), set(shutting_down)
         topic = topics[dumb.topic]
-        row = context.table.add_partition(topic, len(topic.pids), dumb.assignment)
+        row = context.table.add_partition(topic, len(topic.rows), dumb.assignment)
         if dumb.leadership is not None:
             context.table.set_leadership(row, dumb.leadership)
         for replica in dumb.failed_dirs:
@@ -269,15 +269,15 @@ def test_batch_election_agrees_with_the_dumb_one(
 ) -> None:
     context, dumbs = cluster
     for strategy in Strategy:
-        pids = list(range(len(dumbs)))
-        random.shuffle(pids)  # the answer may not depend on who came first
-        decisions, elections = plan_elections(context, pids, strategy, policy, recovery_supported=supported)
-        expected = [(row, dumbs[row].next(strategy, policy.allows(dumbs[row].topic), 7, supported)) for row in pids]
-        assert list(zip(decisions.pids, decisions.leaderships, strict=True)) == [
+        rows = list(range(len(dumbs)))
+        random.shuffle(rows)  # the answer may not depend on who came first
+        decisions, elections = plan_elections(context, rows, strategy, policy, recovery_supported=supported)
+        expected = [(row, dumbs[row].next(strategy, policy.allows(dumbs[row].topic), 7, supported)) for row in rows]
+        assert list(zip(decisions.rows, decisions.leaderships, strict=True)) == [
             e for e in expected if e[1] is not None
         ]
         assert elections.failed == [row for row, leadership in expected if leadership is None]
-        for row, outcome, recipients in zip(decisions.pids, elections.outcomes, decisions.recipients, strict=True):
+        for row, outcome, recipients in zip(decisions.rows, elections.outcomes, decisions.recipients, strict=True):
             elected = dumbs[row].elect(strategy, policy.allows(dumbs[row].topic))
             assert elected is not None
             assert list(recipients) == elected[2]
@@ -309,7 +309,7 @@ def test_planning_changes_nothing(cluster: tuple[ControllerContext, list[Dumb]],
 
 def written(context: ControllerContext, row: int, strategy: Strategy) -> LeaderAndIsr:
     decisions, _ = plan_elections(context, [row], strategy)
-    assert decisions.pids == [row]
+    assert decisions.rows == [row]
     return decisions.leaderships[0]
 
 
@@ -323,7 +323,7 @@ def test_an_election_raises_the_leader_epoch_by_one_and_says_whose_it_was() -> N
 
 def test_a_controlled_shutdown_takes_everybody_who_leaves_out_of_the_isr() -> None:
     context = ctx(topics={"t": [[1, 2, 3]]}, shutting_down=[1, 2])
-    row = pid(context, "t-0")
+    row = row_of(context, "t-0")
     assert written(context, row, Strategy.CONTROLLED_SHUTDOWN).isr == (3,)
 
 
@@ -331,7 +331,7 @@ def test_a_suspicion_is_no_ground_for_an_unclean_election() -> None:
     """The one in sync may live: somebody we do not hear, who may serve clients."""
     context = ctx(3, {"t": [[1, 2, 3]]})
     lead(context, "t-0", -1, (1,))
-    rows, allowed = [pid(context, "t-0")], UncleanPolicy(True)
+    rows, allowed = [row_of(context, "t-0")], UncleanPolicy(True)
     context.suspect([1])
     assert elect(context, rows, Strategy.OFFLINE, allowed).failed == rows
     context.remove_brokers([1])

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.leader_balance import Imbalance, leader_imbalance, partitions_to_rebalance
-from tests.builders import ctx, lead, leadership, pid
+from tests.builders import ctx, lead, leadership, row_of
 
 
 def preferred(count: int, elsewhere: int) -> ControllerContext:
@@ -58,9 +58,9 @@ def test_only_a_preferred_replica_that_is_online_and_in_sync_gets_its_partitions
     context = ctx(4, {"t": [[1, 2]] * 4, "u": [[3, 2]], "v": [[4, 2]]}, dead=[3], shutting_down=[4])
     for name, isr in (("t-0", (2, 1)), ("t-1", (2,)), ("t-2", (2, 1)), ("u-0", (2,)), ("v-0", (2, 4))):
         lead(context, name, 2, isr)
-    context.set_offline_dir_replicas(1, [pid(context, "t-2")], [])
+    context.set_offline_dir_replicas(1, [row_of(context, "t-2")], [])
     assert [(i.broker, len(i.not_led)) for i in leader_imbalance(context)] == [(1, 3), (3, 1), (4, 1)]
-    assert partitions_to_rebalance(context, 10) == [pid(context, "t-0")]
+    assert partitions_to_rebalance(context, 10) == [row_of(context, "t-0")]
 
 
 def test_topics_being_deleted_do_not_count() -> None:

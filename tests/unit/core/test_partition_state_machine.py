@@ -21,7 +21,7 @@ from aiocontroller.core.partition_state_machine import (
     plan_leader_epochs,
 )
 from aiocontroller.core.states import VALID_PREVIOUS_PARTITION_STATES, PartitionState
-from tests.builders import Replicas, ctx, lead, leadership, pid, table
+from tests.builders import Replicas, ctx, lead, leadership, row_of, table
 
 New = PartitionState.NewPartition
 Online = PartitionState.OnlinePartition
@@ -146,7 +146,7 @@ def test_the_first_live_replica_leads_and_all_live_ones_are_in_sync() -> None:
     topics: dict[str, list[Replicas]] = {"t": [[3, 1, 2], [4, 2, 1], [4], ReplicaAssignment((1, 2, 3), (2,), ())]}
     context = ctx(brokers=3, topics=topics, online=False, shutting_down=[3])
     decisions, failed = plan_initialization(context, [3, 0, 2, 1])
-    assert decisions.pids == [3, 0, 1]
+    assert decisions.rows == [3, 0, 1]
     assert [(w.leader, w.isr) for w in decisions.leaderships] == [(1, (1, 2)), (1, (1, 2)), (2, (2, 1))]
     assert decisions.recipients == [(1, 2), (1, 2), (2, 1)]
     assert failed == [2]
@@ -158,7 +158,7 @@ def test_a_failed_log_directory_does_not_lead_first() -> None:
     context.set_offline_dir_replicas(1, [1], [])
     context.set_offline_dir_replicas(2, [1, 2], [])
     decisions, failed = plan_initialization(context, [0, 1, 2])
-    assert [(p, w.isr) for p, w in zip(decisions.pids, decisions.leaderships, strict=True)] == [(0, (1, 2)), (2, (1,))]
+    assert [(p, w.isr) for p, w in zip(decisions.rows, decisions.leaderships, strict=True)] == [(0, (1, 2)), (2, (1,))]
     assert failed == [1]
 
 
@@ -167,7 +167,7 @@ def test_a_failed_log_directory_does_not_lead_first() -> None:
 
 def failed_over() -> ControllerContext:
     context = ctx(topics={"t": [[1, 2]] * 4, "u": [[2, 3]]}, dead=[3], shutting_down=[2])
-    context.table.isr_of[pid(context, "t-0")] = -1
+    context.table.isr_of[row_of(context, "t-0")] = -1
     lead(context, "t-1", 1, (1, 2))
     lead(context, "t-2", 2, (1, 2))
     lead(context, "t-3", 1, (1,))
@@ -177,12 +177,12 @@ def failed_over() -> ControllerContext:
 
 def states(context: ControllerContext) -> dict[str, str]:
     made = context.table
-    return {str(made.topic_partition(p)): PartitionState(made.state[p]).name for p in made.pids()}
+    return {str(made.topic_partition(p)): PartitionState(made.state[p]).name for p in made.rows()}
 
 
 def test_states_at_failover() -> None:
     context = failed_over()
-    context.set_offline_dir_replicas(1, [pid(context, "t-3")], [])
+    context.set_offline_dir_replicas(1, [row_of(context, "t-3")], [])
     initialize_partition_states(context)
     assert states(context) == {
         "t-0": "NewPartition",
@@ -197,21 +197,21 @@ def test_states_at_failover() -> None:
 def test_whom_an_election_may_bring_online() -> None:
     context = failed_over()
     initialize_partition_states(context)
-    offline = [pid(context, name) for name in ("t-0", "t-2", "u-0")]
+    offline = [row_of(context, name) for name in ("t-0", "t-2", "u-0")]
     assert partitions_to_bring_online(context) == offline
-    assert partitions_to_bring_online(context, "u") == [pid(context, "u-0")]
+    assert partitions_to_bring_online(context, "u") == [row_of(context, "u-0")]
     assert partitions_to_bring_online(context, "v") == []
     context.table.set_topic_deleting(context.table.topic_by_name["t"], True)
-    assert partitions_to_bring_online(context) == [pid(context, "u-0")]
+    assert partitions_to_bring_online(context) == [row_of(context, "u-0")]
 
 
 def test_whose_leader_is_offline() -> None:
     """No leader is an offline leader; no leadership is not, and a topic that is being deleted needs none."""
     context = failed_over()
-    assert partitions_with_offline_leader(context) == [pid(context, "t-2"), pid(context, "u-0")]
-    context.set_offline_dir_replicas(1, [pid(context, "t-1")], [])
+    assert partitions_with_offline_leader(context) == [row_of(context, "t-2"), row_of(context, "u-0")]
+    context.set_offline_dir_replicas(1, [row_of(context, "t-1")], [])
     context.table.set_topic_deleting(context.table.topic_by_name["u"], True)
-    assert partitions_with_offline_leader(context) == [pid(context, "t-1"), pid(context, "t-2")]
+    assert partitions_with_offline_leader(context) == [row_of(context, "t-1"), row_of(context, "t-2")]
 
 
 # -- decisions ---------------------------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ def test_a_leader_epoch_can_be_raised_by_itself() -> None:
 def test_partitions_of_one_assignment_share_the_decision() -> None:
     context = ctx(brokers=2, topics={"t": [[3, 2, 1]] * 3, "u": [[3]] * 2}, online=False)
     decisions, failed = plan_initialization(context, range(5))
-    assert decisions.pids == [0, 1, 2]
+    assert decisions.rows == [0, 1, 2]
     assert {id(w) for w in decisions.leaderships} == {id(decisions.leaderships[0])}
     assert decisions.recipients == [(2, 1)] * 3
     assert failed == [3, 4]

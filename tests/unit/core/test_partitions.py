@@ -134,20 +134,20 @@ class TableAgreesWithTheDumbOne(RuleBasedStateMachine):
             partition = self.dumb[key[0]].partitions[key[1]]
             partition.assignment = assignment
             partition.replica_states = {r: s for r, s in partition.replica_states.items() if r in assignment.replicas}
-            self.table.set_assignment(self.table.pid(*key), assignment)
+            self.table.set_assignment(self.table.row(*key), assignment)
 
     @rule(pick=picks, leadership=leaderships)
     def set_leadership(self, pick: int, leadership: LeaderAndIsr) -> None:
         for key in self.keys([pick]):
             self.dumb[key[0]].partitions[key[1]].leadership = leadership
-            self.table.set_leadership(self.table.pid(*key), leadership)
+            self.table.set_leadership(self.table.row(*key), leadership)
 
     @rule(several=several_picks, state=st.sampled_from(PartitionState))
     def set_state(self, several: list[int], state: PartitionState) -> None:
         keys = self.keys(several)
         for topic, number in keys:
             self.dumb[topic].partitions[number].state = state
-        self.table.set_state([self.table.pid(*key) for key in keys], state)
+        self.table.set_state([self.table.row(*key) for key in keys], state)
 
     @rule(several=several_picks, broker=st.sampled_from(BROKERS), state=st.sampled_from(ReplicaState))
     def set_replica_states(self, several: list[int], broker: int, state: ReplicaState) -> None:
@@ -156,7 +156,7 @@ class TableAgreesWithTheDumbOne(RuleBasedStateMachine):
             partition = self.dumb[topic].partitions[number]
             if broker in partition.assignment.replicas:
                 partition.replica_states[broker] = state
-        set_replica_states(self.table, {broker: [self.table.pid(*key) for key in keys]}, state)
+        set_replica_states(self.table, {broker: [self.table.row(*key) for key in keys]}, state)
 
     # -- what must hold --------------------------------------------------------------------------------------------
 
@@ -170,7 +170,7 @@ class TableAgreesWithTheDumbOne(RuleBasedStateMachine):
             topic = self.table.topic_by_name[name]
             assert (topic.name, topic.id, topic.deleting) == (name, dumb.id, dumb.deleting)
             assert self.table.topics[topic.number] is topic
-            assert [self.table.topic_partition(pid) for pid in topic.partitions()] == [
+            assert [self.table.topic_partition(row) for row in topic.partitions()] == [
                 TopicPartition(name, number) for number in sorted(dumb.partitions)
             ]
 
@@ -179,24 +179,24 @@ class TableAgreesWithTheDumbOne(RuleBasedStateMachine):
         table = self.table
         every = [(name, number, p) for name, t in self.dumb.items() for number, p in t.partitions.items()]
         assert len(table) == len(every)
-        assert sorted(table.pids()) == sorted(table.pid(name, number) for name, number, _ in every)
+        assert sorted(table.rows()) == sorted(table.row(name, number) for name, number, _ in every)
         for name, number, dumb in every:
-            pid = table.pid(name, number)
-            assert table.topic(pid).name == name
-            assert table.assignment(pid) == dumb.assignment
-            assert table.replicas(pid) == dumb.assignment.replicas
-            assert table.state[pid] == dumb.state
-            assert table.leadership(pid) == dumb.leadership
-            assert table.isr(pid) == (dumb.leadership.isr if dumb.leadership else ())
+            row = table.row(name, number)
+            assert table.topic(row).name == name
+            assert table.assignment(row) == dumb.assignment
+            assert table.replicas(row) == dumb.assignment.replicas
+            assert table.state[row] == dumb.state
+            assert table.leadership(row) == dumb.leadership
+            assert table.isr(row) == (dumb.leadership.isr if dumb.leadership else ())
             for broker in BROKERS:
                 expected = dumb.replica_states.get(broker, ReplicaState.NonExistentReplica)
-                assert table.replica_state(pid, broker) == expected
+                assert table.replica_state(row, broker) == expected
 
     @invariant()
     def index_is_what_a_scan_finds(self) -> None:
         def scan(brokers: set[int]) -> list[int]:
             return sorted(
-                self.table.pid(name, number)
+                self.table.row(name, number)
                 for name, t in self.dumb.items()
                 for number, p in t.partitions.items()
                 if brokers & set(p.assignment.replicas)
@@ -220,7 +220,7 @@ class TableAgreesWithTheDumbOne(RuleBasedStateMachine):
     def waiting_partitions_are_known(self) -> None:
         waiting = (PartitionState.NewPartition, PartitionState.OfflinePartition)
         assert sorted(self.table.not_online) == sorted(
-            self.table.pid(name, number)
+            self.table.row(name, number)
             for name, t in self.dumb.items()
             for number, p in t.partitions.items()
             if p.state in waiting
@@ -236,7 +236,7 @@ TestTableAgreesWithTheDumbOne = TableAgreesWithTheDumbOne.TestCase
 
 def test_absent_partitions() -> None:
     made = table({"t": [[1, 2]]})
-    assert [made.pid("t", 1), made.pid("t", -1), made.pid("u", 0)] == [-1, -1, -1]
+    assert [made.row("t", 1), made.row("t", -1), made.row("u", 0)] == [-1, -1, -1]
 
 
 def test_rows_of_a_removed_topic_are_used_again_and_start_afresh() -> None:
@@ -245,8 +245,8 @@ def test_rows_of_a_removed_topic_are_used_again_and_start_afresh() -> None:
     topic = made.add_topic("c")
     assert [made.add_partition(topic, n, ReplicaAssignment((4,))) for n in range(3)] == [0, 1, 3]
     assert topic.number == 0
-    assert [made.leadership(pid) for pid in topic.partitions()] == [None] * 3
-    assert [made.replica_state(pid, 4) for pid in topic.partitions()] == [ReplicaState.NonExistentReplica] * 3
+    assert [made.leadership(row) for row in topic.partitions()] == [None] * 3
+    assert [made.replica_state(row, 4) for row in topic.partitions()] == [ReplicaState.NonExistentReplica] * 3
     assert made.partitions_on_broker(2) == []
 
 
@@ -270,8 +270,8 @@ def test_an_assignment_may_be_interned_before_a_partition_has_it() -> None:
     made = PartitionTable()
     for replicas in ((1, 2), (2, 3)):
         made.assignments.id(ReplicaAssignment(replicas))
-    pid = made.add_partition(made.add_topic("t"), 0, ReplicaAssignment((2, 3)))
-    assert made.partitions_on_broker(3) == [pid]
+    row = made.add_partition(made.add_topic("t"), 0, ReplicaAssignment((2, 3)))
+    assert made.partitions_on_broker(3) == [row]
     assert made.brokers_with_replicas() == [2, 3]
 
 
@@ -292,14 +292,14 @@ def test_an_interner_counts_distinct_values() -> None:
 
 def three_partitions(*replicas: int) -> tuple[PartitionTable, list[int]]:
     made = table({"A": [replicas, replicas], "B": [replicas]})
-    return made, [made.pid("A", 0), made.pid("A", 1), made.pid("B", 0)]
+    return made, [made.row("A", 0), made.row("A", 1), made.row("B", 0)]
 
 
 def test_preferred_replica_imbalance_metric() -> None:
     made, (tp1, tp2, tp3) = three_partitions(1, 2, 3)
     found = [made.preferred_replica_imbalance]
-    for pid, leader in ((tp1, 1), (tp2, 2), (tp3, 3)):
-        made.set_leadership(pid, leadership(leader, (1, 2, 3)))
+    for row, leader in ((tp1, 1), (tp2, 2), (tp3, 3)):
+        made.set_leadership(row, leadership(leader, (1, 2, 3)))
         found.append(made.preferred_replica_imbalance)
     assert found == [0, 0, 1, 2]
     made.set_assignment(tp1, ReplicaAssignment((2, 3, 1)))
@@ -317,7 +317,7 @@ def test_preferred_replica_imbalance_metric() -> None:
 def test_preferred_replica_imbalance_metric_on_concurrent_topic_deletion() -> None:
     made = table({"A": [[1, 2, 3]], "B": [[1, 2, 3]]})
     made.set_topic_deleting(made.topic_by_name["A"], True)
-    made.set_leadership(made.pid("A", 0), leadership(-1, (1, 2, 3)))
+    made.set_leadership(made.row("A", 0), leadership(-1, (1, 2, 3)))
     assert made.preferred_replica_imbalance == 0
     for name in ("A", "B"):
         made.set_topic_deleting(made.topic_by_name[name], True)
@@ -339,6 +339,6 @@ def test_partitions_named_in_any_order_get_their_own_replicas() -> None:
     made = PartitionTable()
     topic = made.add_topic("t", b"1" * 16)
     given = {2: ReplicaAssignment((3,)), 0: ReplicaAssignment((1,)), 1: ReplicaAssignment((2,))}
-    pids = made.add_partitions_of([(topic, given)])
-    assert [made.replicas(pid) for pid in pids] == [(1,), (2,), (3,)]
-    assert [made.replicas(made.pid("t", number)) for number in given] == [(3,), (1,), (2,)]
+    rows = made.add_partitions_of([(topic, given)])
+    assert [made.replicas(row) for row in rows] == [(1,), (2,), (3,)]
+    assert [made.replicas(made.row("t", number)) for number in given] == [(3,), (1,), (2,)]

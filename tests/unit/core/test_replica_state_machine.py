@@ -24,7 +24,7 @@ from aiocontroller.core.replica_state_machine import (
     set_replica_states,
 )
 from aiocontroller.core.states import VALID_PREVIOUS_REPLICA_STATES, ReplicaState
-from tests.builders import ctx, lead, leadership, pid, table
+from tests.builders import ctx, lead, leadership, row_of, table
 
 Online = ReplicaState.OnlineReplica
 Offline = ReplicaState.OfflineReplica
@@ -84,7 +84,7 @@ def test_among_keeps_the_partitions_asked_for() -> None:
 
 
 def replica_states(context: ControllerContext, name: str) -> list[str]:
-    row = pid(context, name)
+    row = row_of(context, name)
     return [context.table.replica_state(row, r).name for r in context.table.replicas(row)]
 
 
@@ -172,7 +172,7 @@ def test_partitions_are_sorted_out_by_what_they_need() -> None:
     lead(context, "t-1", 2, (2,))
     context.table.isr_of[2] = -1
     plan = plan_offline(context, {1: [3, 2, 1, 0]})
-    assert (plan.shrink.pids, plan.unchanged, plan.without_leadership) == ([0, 3], [1], [2])
+    assert (plan.shrink.rows, plan.unchanged, plan.without_leadership) == ([0, 3], [1], [2])
 
 
 @st.composite
@@ -180,7 +180,7 @@ def departures(draw: st.DrawFn) -> tuple[ControllerContext, dict[int, list[int]]
     ids = (1, 2, 3, 4)
     some = st.lists(st.sampled_from(ids), unique=True, min_size=1)
     context = ctx(brokers=ids, topics={"t": draw(st.lists(some, min_size=1, max_size=8))}, epoch=3)
-    for row in context.table.pids():
+    for row in context.table.rows():
         replicas = context.table.replicas(row)
         isr = draw(st.lists(st.sampled_from(replicas), unique=True, min_size=1))
         context.table.set_leadership(row, leadership(draw(st.sampled_from((-1, *isr))), isr, leader_epoch=row))
@@ -207,10 +207,10 @@ def test_many_brokers_at_once_agree_with_one_after_the_other(
     context, replicas = departure
     plan = plan_offline(context, replicas)
     assert plan.without_leadership == []
-    assert sorted(plan.shrink.pids + plan.unchanged) == sorted({p for pids in replicas.values() for p in pids})
+    assert sorted(plan.shrink.rows + plan.unchanged) == sorted({p for rows in replicas.values() for p in rows})
     for row in plan.unchanged:
         assert not set(context.table.isr(row)) & set(replicas)
-    for row, after in zip(plan.shrink.pids, plan.shrink.leaderships, strict=True):
+    for row, after in zip(plan.shrink.rows, plan.shrink.leaderships, strict=True):
         before = context.table.leadership(row)
         assert before is not None
         leader, isr = one_by_one(before, list(replicas))

@@ -16,7 +16,7 @@ from aiocontroller.core.request_batch import (
     UpdateMetadataRequest,
     leaders_first,
 )
-from tests.builders import ctx, lead, pid
+from tests.builders import ctx, lead, row_of
 
 
 def cluster(*, shutting_down: Sequence[int] = (), dead: Sequence[int] = ()) -> ControllerContext:
@@ -29,8 +29,8 @@ def cluster(*, shutting_down: Sequence[int] = (), dead: Sequence[int] = ()) -> C
     return context
 
 
-def pids(context: ControllerContext, *names: str) -> list[int]:
-    return [pid(context, name) for name in names]
+def rows_of(context: ControllerContext, *names: str) -> list[int]:
+    return [row_of(context, name) for name in names]
 
 
 # -- LeaderAndIsr ------------------------------------------------------------------------------------------------------
@@ -41,8 +41,8 @@ def test_leader_and_isr_request_sent() -> None:
     context = cluster()
     batch = RequestBatch(context)
     for name in ("bar-1", "foo-0", "foo-1"):
-        batch.add_leader_and_isr_request_for_brokers([2], pids(context, name), is_new=False)
-    rows = sorted(pids(context, "foo-0", "foo-1", "bar-1"))
+        batch.add_leader_and_isr_request_for_brokers([2], rows_of(context, name), is_new=False)
+    rows = sorted(rows_of(context, "foo-0", "foo-1", "bar-1"))
     assert batch.take() == Requests(
         [LeaderAndIsrRequest(2, rows, frozenset())], UpdateMetadataRequest([1, 2, 3], rows), []
     )
@@ -122,8 +122,8 @@ def test_each_partition_to_its_own_recipients() -> None:
 def test_update_metadata_request_sent() -> None:
     context = cluster()
     batch = RequestBatch(context)
-    batch.add_update_metadata_request_for_brokers([2], pids(context, "bar-1", "foo-1", "foo-0"))
-    assert batch.take() == Requests([], UpdateMetadataRequest([2], pids(context, "foo-0", "foo-1", "bar-1")), [])
+    batch.add_update_metadata_request_for_brokers([2], rows_of(context, "bar-1", "foo-1", "foo-0"))
+    assert batch.take() == Requests([], UpdateMetadataRequest([2], rows_of(context, "foo-0", "foo-1", "bar-1")), [])
 
 
 def test_update_metadata_without_partitions_still_goes_out() -> None:
@@ -160,7 +160,7 @@ def test_stop_replica_request_sent() -> None:
     """With the partition's leader epoch; nobody else hears of it."""
     context = cluster()
     batch = RequestBatch(context)
-    batch.add_stop_replica_request_for_brokers([2], pids(context, "bar-1", "foo-0"), delete=False)
+    batch.add_stop_replica_request_for_brokers([2], rows_of(context, "bar-1", "foo-0"), delete=False)
     assert batch.take() == Requests([], None, [StopReplicaRequest(2, [(0, 10, False), (3, 13, False)])])
 
 
@@ -177,7 +177,7 @@ def test_stop_replica_requests_while_topic_queued_for_deletion() -> None:
     context = cluster()
     context.table.set_topic_deleting(context.table.topic_by_name["foo"], True)
     batch = RequestBatch(context)
-    batch.add_stop_replica_request_for_brokers([2], pids(context, "foo-0", "foo-1", "bar-1"), delete=True)
+    batch.add_stop_replica_request_for_brokers([2], rows_of(context, "foo-0", "foo-1", "bar-1"), delete=True)
     assert batch.take().stop_replica == [StopReplicaRequest(2, [(0, -2, True), (1, -2, True), (3, 13, True)])]
 
 
@@ -194,8 +194,8 @@ def test_mixed_delete_and_not_delete_stop_replica_requests() -> None:
     """One request for the broker; to split it for old versions is the encoder's part."""
     context = cluster()
     batch = RequestBatch(context)
-    batch.add_stop_replica_request_for_brokers([2], pids(context, "foo-0"), delete=True)
-    batch.add_stop_replica_request_for_brokers([2], pids(context, "bar-1"), delete=False)
+    batch.add_stop_replica_request_for_brokers([2], rows_of(context, "foo-0"), delete=True)
+    batch.add_stop_replica_request_for_brokers([2], rows_of(context, "bar-1"), delete=False)
     assert batch.take().stop_replica == [StopReplicaRequest(2, [(0, 10, True), (3, 13, False)])]
 
 
@@ -275,17 +275,17 @@ def test_large_batches_go_in_kafkas_order() -> None:
 
 def test_what_a_piece_has_told_is_told_again_only_when_it_changed() -> None:
     context = ctx(3, {"t": [[1, 2, 3]] * 3})
-    pids = [pid(context, f"t-{n}") for n in range(3)]
+    rows = [row_of(context, f"t-{n}") for n in range(3)]
     batch = RequestBatch(context)
-    batch.add_leader_and_isr_requests(pids[:2], [(1, 2), (1, 2)])
+    batch.add_leader_and_isr_requests(rows[:2], [(1, 2), (1, 2)])
     assert len(batch) == 2
     first = batch.take()
     assert len(batch) == 0
-    assert [(r.broker, r.pids) for r in first.leader_and_isr] == [(1, pids[:2]), (2, pids[:2])]
-    batch.add_leader_and_isr_requests(pids, [(1, 2, 3)] * 3, unless_told=True)
-    batch.add_leader_and_isr_requests(pids[:1], [(2,)])
+    assert [(r.broker, r.rows) for r in first.leader_and_isr] == [(1, rows[:2]), (2, rows[:2])]
+    batch.add_leader_and_isr_requests(rows, [(1, 2, 3)] * 3, unless_told=True)
+    batch.add_leader_and_isr_requests(rows[:1], [(2,)])
     second = batch.take()
-    assert [(r.broker, r.pids) for r in second.leader_and_isr] == [(1, pids[2:]), (2, [pids[0], pids[2]]), (3, pids)]
+    assert [(r.broker, r.rows) for r in second.leader_and_isr] == [(1, rows[2:]), (2, [rows[0], rows[2]]), (3, rows)]
 
 
 def test_acknowledgements_count_all_pieces_of_a_batch() -> None:

@@ -63,8 +63,8 @@ def test_initialization() -> None:
     topics: dict[str, list[Replicas]] = {"a": [[1, 2]], "b": [[1, 3]], "c": [[2, 1], [1, 2]], "d": [[2]]}
     context = ctx(3, topics, dead=[3])
     context.topic_ids_supported = False
-    context.partitions_being_reassigned[context.table.pid("c", 1)] = None
-    context.set_offline_dir_replicas(2, [context.table.pid("d", 0)], [])
+    context.partitions_being_reassigned[context.table.row("c", 1)] = None
+    context.set_offline_dir_replicas(2, [context.table.row("d", 0)], [])
     assert blocked_at_failover(context, ["d", "c", "b", "a", "unknown"]) == ["d", "c", "b"]
 
 
@@ -157,13 +157,13 @@ def test_replicas_are_counted_while_they_wait() -> None:
 
 def test_replicas_that_failed_by_how_far_their_deletion_had_come() -> None:
     context = queued({"t": [[1], [1], [1], [1]]}, "t")
-    for pid, state in (
+    for row, state in (
         (0, ReplicaState.OnlineReplica),
         (1, ReplicaState.ReplicaDeletionStarted),
         (2, ReplicaState.ReplicaDeletionIneligible),
         (3, ReplicaState.ReplicaDeletionSuccessful),
     ):
-        set_replica_states(context.table, {1: [pid]}, state)
+        set_replica_states(context.table, {1: [row]}, state)
     assert failed_replicas(context, {1: [0, 1, 2, 3]}) == ({1: [0, 1]}, {1: [0]})
 
 
@@ -190,13 +190,13 @@ def test_a_dead_broker_blocks_only_topics_without_ids() -> None:
 def test_replicas_are_left_behind_by_legal_steps_from_any_state() -> None:
     context = with_ids({"foo": [[1, 2], [1, 2], [1, 2], [1, 2], [1, 2]]}, "foo")
     states = (Offline, Started, Successful, Ineligible, ReplicaState.OnlineReplica)
-    for pid, state in enumerate(states):
-        set_replica_states(context.table, {1: [pid]}, state)
+    for row, state in enumerate(states):
+        set_replica_states(context.table, {1: [row]}, state)
     for step, replicas in way_to_successful(context, {1: [0, 1, 2, 3, 4]}):
         checked = check_valid_previous_states(context.table, replicas, step)
         assert checked.refused == {}
         set_replica_states(context.table, replicas, step)
-    assert {context.table.replica_state(pid, 1) for pid in range(5)} == {Successful}
+    assert {context.table.replica_state(row, 1) for row in range(5)} == {Successful}
 
 
 def test_what_is_left_behind_is_owed_under_the_topics_id() -> None:

@@ -147,8 +147,8 @@ class Front:
         table = self.context.table
         topic = table.add_topic(name, topic_id)
         for partition, leader in enumerate(leaders):
-            pid = table.add_partition(topic, partition, ReplicaAssignment((leader,)))
-            table.set_leadership(pid, LeaderAndIsr(leader, 5, (leader,), 3, 0))
+            row = table.add_partition(topic, partition, ReplicaAssignment((leader,)))
+            table.set_leadership(row, LeaderAndIsr(leader, 5, (leader,), 3, 0))
 
     async def listen(self, at: Endpoint = PLAIN_ENDPOINT) -> None:
         self.port = (await self.network.serve_through(self.listener.gate(at), "127.0.0.1", 0)).port

@@ -230,10 +230,10 @@ async def test_topics_that_wait_are_forgotten_when_the_term_ends() -> None:
 def large(it: Front, name: str, partitions: int) -> None:
     table = it.context.table
     topic = table.add_topic(name)
-    pids = table.add_partitions(topic, dict.fromkeys(range(partitions), ReplicaAssignment((1, 2))))
+    rows = table.add_partitions(topic, dict.fromkeys(range(partitions), ReplicaAssignment((1, 2))))
     isr = [table.isrs.id((1, 2))] * partitions
     one = [1] * partitions
-    table.set_leaderships(pids, one, one, isr, [0] * partitions, one, one)
+    table.set_leaderships(rows, one, one, isr, [0] * partitions, one, one)
 
 
 @virtual_time

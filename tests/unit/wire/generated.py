@@ -69,7 +69,7 @@ def leaderships(draw: st.DrawFn, replicas: tuple[int, ...]) -> LeaderAndIsr:
 
 @st.composite
 def tables(draw: st.DrawFn) -> tuple[PartitionTable, list[int]]:
-    """A table whose topics' rows are interleaved, some without leadership or being deleted, and pids in some order."""
+    """A table whose topics' rows are interleaved, some without leadership or being deleted, and rows in some order."""
     table = PartitionTable()
     topics = [
         table.add_topic(name, draw(st.binary(min_size=16, max_size=16)) if draw(st.booleans()) else bytes(16))
@@ -78,14 +78,14 @@ def tables(draw: st.DrawFn) -> tuple[PartitionTable, list[int]]:
     if topics:
         for _ in range(draw(st.integers(0, 12))):
             topic = draw(st.sampled_from(topics))
-            pid = table.add_partition(topic, len(topic.pids), draw(assignments()))
+            row = table.add_partition(topic, len(topic.rows), draw(assignments()))
             if draw(st.integers(0, 4)):
-                table.set_leadership(pid, draw(leaderships(table.replicas(pid))))
+                table.set_leadership(row, draw(leaderships(table.replicas(row))))
     for topic in topics:
         if draw(st.integers(0, 4)) == 0:
             table.set_topic_deleting(topic, True)
-    pids = list(table.pids())
-    return table, draw(st.permutations(pids)) if draw(st.booleans()) else pids
+    rows = list(table.rows())
+    return table, draw(st.permutations(rows)) if draw(st.booleans()) else rows
 
 
 hosts = st.sampled_from(["h", "127.0.0.1", "kafka-ü.example", "x" * 130])

@@ -20,11 +20,11 @@ from aiocontroller.wire.update_metadata import SECURITY_PROTOCOLS, UpdateMetadat
 from tests.unit.wire.generated import brokers, epochs, hosts, int32, int64, kio_bytes, tables, versions
 
 
-def grouped(table: PartitionTable, pids: Sequence[int]) -> dict[int, list[int]]:
+def grouped(table: PartitionTable, rows: Sequence[int]) -> dict[int, list[int]]:
     """The dumb twin of the encoders' gathering."""
     topics: dict[int, list[int]] = {}
-    for pid in pids:
-        topics.setdefault(table.topic_of[pid], []).append(pid)
+    for row in rows:
+        topics.setdefault(table.topic_of[row], []).append(row)
     return topics
 
 
@@ -35,16 +35,16 @@ def topic_fields(table: PartitionTable, topic: int) -> dict[str, Any]:
     return {"topic_name": known.name, "name": known.name, "topic_id": topic_id}
 
 
-def states(table: PartitionTable, pids: Sequence[int], fields: Any) -> dict[str, Any]:
+def states(table: PartitionTable, rows: Sequence[int], fields: Any) -> dict[str, Any]:
     """Both forms, grouped and flat; each version takes the one that it has."""
-    topics = grouped(table, pids)
+    topics = grouped(table, rows)
     return {
         "topic_states": [
-            {**topic_fields(table, topic), "partition_states": [fields(pid) for pid in members]}
+            {**topic_fields(table, topic), "partition_states": [fields(row) for row in members]}
             for topic, members in topics.items()
         ],
         "ungrouped_partition_states": [
-            {**topic_fields(table, topic), **fields(pid)} for topic, members in topics.items() for pid in members
+            {**topic_fields(table, topic), **fields(row)} for topic, members in topics.items() for row in members
         ],
     }
 
@@ -56,28 +56,28 @@ def states(table: PartitionTable, pids: Sequence[int], fields: Any) -> dict[str,
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_leader_and_isr_as_kio_writes_it(version: int, data: st.DataObject) -> None:
-    table, pids = data.draw(tables())
-    pids = [pid for pid in pids if table.isr_of[pid] != NO_ISR]
-    new = {pid for pid in pids if data.draw(st.integers(0, 3)) == 0}
-    leaders = sorted({table.leader[pid] for pid in pids})
+    table, rows = data.draw(tables())
+    rows = [row for row in rows if table.isr_of[row] != NO_ISR]
+    new = {row for row in rows if data.draw(st.integers(0, 3)) == 0}
+    leaders = sorted({table.leader[row] for row in rows})
     live = data.draw(st.lists(st.tuples(st.integers(0, 2**31 - 1), hosts, int32), max_size=3))
     live += [(b, "h", 1) for b in leaders if data.draw(st.booleans())]
     controller_id, controller_epoch, broker_epoch = data.draw(int32), data.draw(epochs), data.draw(int64)
 
-    def fields(pid: int) -> dict[str, Any]:
-        assignment = table.assignment(pid)
+    def fields(row: int) -> dict[str, Any]:
+        assignment = table.assignment(row)
         return {
-            "partition_index": table.index_of[pid],
-            "controller_epoch": table.controller_epoch[pid],
-            "leader": table.leader[pid],
-            "leader_epoch": table.leader_epoch[pid],
-            "isr": table.isr(pid),
-            "partition_epoch": table.partition_epoch[pid],
+            "partition_index": table.index_of[row],
+            "controller_epoch": table.controller_epoch[row],
+            "leader": table.leader[row],
+            "leader_epoch": table.leader_epoch[row],
+            "isr": table.isr(row),
+            "partition_epoch": table.partition_epoch[row],
             "replicas": assignment.replicas,
             "adding_replicas": assignment.adding,
             "removing_replicas": assignment.removing,
-            "is_new": pid in new,
-            "leader_recovery_state": table.recovery_state[pid],
+            "is_new": row in new,
+            "leader_recovery_state": table.recovery_state[row],
         }
 
     expected = kio_bytes(
@@ -89,7 +89,7 @@ def test_leader_and_isr_as_kio_writes_it(version: int, data: st.DataObject) -> N
             "controller_epoch": controller_epoch,
             "broker_epoch": broker_epoch,
             "type_": 0,
-            **states(table, pids, fields),
+            **states(table, rows, fields),
             "live_leaders": [{"broker_id": b, "host_name": h, "port": port} for b, h, port in live if b in leaders],
         },
     )
@@ -97,7 +97,7 @@ def test_leader_and_isr_as_kio_writes_it(version: int, data: st.DataObject) -> N
         "controller_id": controller_id,
         "controller_epoch": controller_epoch,
         "table": table,
-        "pids": pids,
+        "rows": rows,
         "new": new,
         "live_leaders": live,
     }
@@ -110,9 +110,9 @@ def test_leader_and_isr_as_kio_writes_it(version: int, data: st.DataObject) -> N
 
 def test_a_partition_without_leadership_cannot_be_sent() -> None:
     table = PartitionTable()
-    pid = table.add_partition(table.add_topic("t"), 0, ReplicaAssignment((1,)))
+    row = table.add_partition(table.add_topic("t"), 0, ReplicaAssignment((1,)))
     with pytest.raises(AssertionError, match="without leadership"):
-        encode_leader_and_isr(7, controller_id=1, controller_epoch=1, broker_epoch=1, table=table, pids=[pid])
+        encode_leader_and_isr(7, controller_id=1, controller_epoch=1, broker_epoch=1, table=table, rows=[row])
 
 
 # -- UpdateMetadata ----------------------------------------------------------------------------------------------------
@@ -141,26 +141,26 @@ def live_broker_fields(broker: Broker) -> dict[str, Any]:
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_update_metadata_as_kio_writes_it(version: int, data: st.DataObject) -> None:
-    table, pids = data.draw(tables())
+    table, rows = data.draw(tables())
     live_brokers = data.draw(brokers(version))
     live = {b for b in range(10) if data.draw(st.integers(0, 3))} | set(range(10, 200))
     offline_dirs = {
-        b: {pid for pid in pids if data.draw(st.integers(0, 3)) == 0} for b in range(3) if data.draw(st.booleans())
+        b: {row for row in rows if data.draw(st.integers(0, 3)) == 0} for b in range(3) if data.draw(st.booleans())
     }
     controller_id, controller_epoch, broker_epoch = data.draw(int32), data.draw(epochs), data.draw(int64)
 
-    def fields(pid: int) -> dict[str, Any]:
-        deleting = table.topic(pid).deleting
-        replicas = table.replicas(pid)
+    def fields(row: int) -> dict[str, Any]:
+        deleting = table.topic(row).deleting
+        replicas = table.replicas(row)
         return {
-            "partition_index": table.index_of[pid],
-            "controller_epoch": table.controller_epoch[pid],
-            "leader": -2 if deleting else table.leader[pid],
-            "leader_epoch": 0 if deleting else table.leader_epoch[pid],
-            "isr": table.isr(pid),
-            "zk_version": 0 if deleting else table.partition_epoch[pid],
+            "partition_index": table.index_of[row],
+            "controller_epoch": table.controller_epoch[row],
+            "leader": -2 if deleting else table.leader[row],
+            "leader_epoch": 0 if deleting else table.leader_epoch[row],
+            "isr": table.isr(row),
+            "zk_version": 0 if deleting else table.partition_epoch[row],
             "replicas": replicas,
-            "offline_replicas": tuple(r for r in replicas if r not in live or pid in offline_dirs.get(r, ())),
+            "offline_replicas": tuple(r for r in replicas if r not in live or row in offline_dirs.get(r, ())),
         }
 
     expected = kio_bytes(
@@ -171,7 +171,7 @@ def test_update_metadata_as_kio_writes_it(version: int, data: st.DataObject) -> 
             "is_k_raft_controller": False,
             "controller_epoch": controller_epoch,
             "broker_epoch": broker_epoch,
-            **states(table, [p for p in pids if table.isr_of[p] != NO_ISR or table.topic(p).deleting], fields),
+            **states(table, [p for p in rows if table.isr_of[p] != NO_ISR or table.topic(p).deleting], fields),
             "live_brokers": [live_broker_fields(b) for b in live_brokers],
         },
     )
@@ -179,7 +179,7 @@ def test_update_metadata_as_kio_writes_it(version: int, data: st.DataObject) -> 
         "controller_id": controller_id,
         "controller_epoch": controller_epoch,
         "table": table,
-        "pids": pids,
+        "rows": rows,
         "live_brokers": live_brokers,
         "live": live,
         "offline_dirs": offline_dirs,
@@ -195,7 +195,7 @@ def test_update_metadata_as_kio_writes_it(version: int, data: st.DataObject) -> 
 @pytest.mark.parametrize("version", versions(ApiKey.UPDATE_METADATA))
 def test_only_the_broker_epoch_differs_between_brokers(version: int) -> None:
     encoder = UpdateMetadataEncoder(
-        version, controller_id=1, controller_epoch=2, table=PartitionTable(), pids=(), live_brokers=(), live=()
+        version, controller_id=1, controller_epoch=2, table=PartitionTable(), rows=(), live_brokers=(), live=()
     )
     body = encoder.body()
     one, two = body.for_broker(1), body.for_broker(2)
@@ -206,13 +206,13 @@ def test_only_the_broker_epoch_differs_between_brokers(version: int) -> None:
 
 def test_many_topics_and_partitions_cross_the_two_byte_lengths() -> None:
     table = PartitionTable()
-    pids = []
+    rows = []
     for t in range(200):
         topic = table.add_topic(f"topic-{t}")
         for p in range(1 if t else 300):
-            pid = table.add_partition(topic, p, ReplicaAssignment((1, 2)))
-            table.set_leadership(pid, LeaderAndIsr(1, 0, (1, 2), 1, 0))
-            pids.append(pid)
+            row = table.add_partition(topic, p, ReplicaAssignment((1, 2)))
+            table.set_leadership(row, LeaderAndIsr(1, 0, (1, 2), 1, 0))
+            rows.append(row)
     arguments: dict[str, Any] = {
         "controller_id": 1,
         "controller_epoch": 1,
@@ -229,9 +229,9 @@ def test_many_topics_and_partitions_cross_the_two_byte_lengths() -> None:
         "live_brokers": (),
         **states(
             table,
-            pids,
-            lambda pid: {
-                "partition_index": table.index_of[pid],
+            rows,
+            lambda row: {
+                "partition_index": table.index_of[row],
                 "controller_epoch": 1,
                 "leader": 1,
                 "leader_epoch": 0,
@@ -242,7 +242,7 @@ def test_many_topics_and_partitions_cross_the_two_byte_lengths() -> None:
             },
         ),
     }
-    assert encode_update_metadata(8, pids=pids, **arguments) == kio_bytes(ApiKey.UPDATE_METADATA, 8, fields)
+    assert encode_update_metadata(8, rows=rows, **arguments) == kio_bytes(ApiKey.UPDATE_METADATA, 8, fields)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_a_broker_that_a_version_cannot_express(version: int, endpoint: Endpoint
             controller_id=1,
             controller_epoch=1,
             table=PartitionTable(),
-            pids=(),
+            rows=(),
             live_brokers=[Broker(7, 1, (endpoint,))],
             live=(),
         )
@@ -273,10 +273,10 @@ def test_a_broker_that_a_version_cannot_express(version: int, endpoint: Endpoint
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_stop_replica_as_kio_writes_it(version: int, data: st.DataObject) -> None:
-    table, pids = data.draw(tables())
-    partitions = [(pid, data.draw(epochs), data.draw(st.booleans())) for pid in pids]
+    table, rows = data.draw(tables())
+    partitions = [(row, data.draw(epochs), data.draw(st.booleans())) for row in rows]
     controller_id, controller_epoch, broker_epoch = data.draw(int32), data.draw(epochs), data.draw(int64)
-    by_pid = {pid: (epoch, delete) for pid, epoch, delete in partitions}
+    by_row = {row: (epoch, delete) for row, epoch, delete in partitions}
 
     def expected(chosen: Sequence[int], delete: bool) -> bytes:
         topics = grouped(table, chosen)
@@ -290,12 +290,12 @@ def test_stop_replica_as_kio_writes_it(version: int, data: st.DataObject) -> Non
                 "broker_epoch": broker_epoch,
                 "delete_partitions": delete,
                 "ungrouped_partitions": [
-                    {**topic_fields(table, topic), "partition_index": table.index_of[pid]}
+                    {**topic_fields(table, topic), "partition_index": table.index_of[row]}
                     for topic, members in topics.items()
-                    for pid in members
+                    for row in members
                 ],
                 "topics": [
-                    {**topic_fields(table, topic), "partition_indexes": tuple(table.index_of[pid] for pid in members)}
+                    {**topic_fields(table, topic), "partition_indexes": tuple(table.index_of[row] for row in members)}
                     for topic, members in topics.items()
                 ],
                 "topic_states": [
@@ -303,11 +303,11 @@ def test_stop_replica_as_kio_writes_it(version: int, data: st.DataObject) -> Non
                         **topic_fields(table, topic),
                         "partition_states": [
                             {
-                                "partition_index": table.index_of[pid],
-                                "leader_epoch": by_pid[pid][0],
-                                "delete_partition": by_pid[pid][1],
+                                "partition_index": table.index_of[row],
+                                "leader_epoch": by_row[row][0],
+                                "delete_partition": by_row[row][1],
                             }
-                            for pid in members
+                            for row in members
                         ],
                     }
                     for topic, members in topics.items()
@@ -321,13 +321,13 @@ def test_stop_replica_as_kio_writes_it(version: int, data: st.DataObject) -> Non
         controller_epoch=controller_epoch,
         broker_epoch=broker_epoch,
         partitions=[
-            StopReplicaPartition(*table.topic_partition(pid), epoch, delete) for pid, epoch, delete in partitions
+            StopReplicaPartition(*table.topic_partition(row), epoch, delete) for row, epoch, delete in partitions
         ],
     )
     if version >= 3:
-        assert bodies == [expected(pids, False)]
+        assert bodies == [expected(rows, False)]
     else:
-        by_flag = [(flag, [pid for pid in pids if by_pid[pid][1] == flag]) for flag in (True, False)]
+        by_flag = [(flag, [row for row in rows if by_row[row][1] == flag]) for flag in (True, False)]
         assert bodies == [expected(chosen, flag) for flag, chosen in by_flag if chosen]
 
 
@@ -337,4 +337,4 @@ def test_stop_replica_as_kio_writes_it(version: int, data: st.DataObject) -> Non
 @pytest.mark.parametrize("version", [-1, 8])
 def test_an_unknown_version_is_named_with_its_api(version: int) -> None:
     with pytest.raises(UnsupportedApiError, match=rf"LEADER_AND_ISR\(4\) version {version}: expected 0 to 7"):
-        LeaderAndIsrEncoder(version, controller_id=1, controller_epoch=1, table=PartitionTable(), pids=())
+        LeaderAndIsrEncoder(version, controller_id=1, controller_epoch=1, table=PartitionTable(), rows=())

@@ -21,8 +21,8 @@ def cluster() -> PartitionTable:
     table = PartitionTable()
     topic = table.add_topic("orders", ORDERS)
     for partition, leader in enumerate((1, 3, 4, -1, 2)):
-        pid = table.add_partition(topic, partition, ReplicaAssignment((leader, 2) if leader > 2 else (1, 2)))
-        table.set_leadership(pid, LeaderAndIsr(leader, 7 + partition, (2,), 3, 0))
+        row = table.add_partition(topic, partition, ReplicaAssignment((leader, 2) if leader > 2 else (1, 2)))
+        table.set_leadership(row, LeaderAndIsr(leader, 7 + partition, (2,), 3, 0))
     table.add_partition(topic, 5, ReplicaAssignment((1,)))  # nobody has heard of it yet
     return table
 
@@ -91,11 +91,11 @@ def test_answers_are_those_that_kio_writes(version: int) -> None:
 
 def test_version_0_says_so_when_it_leaves_out_a_replica() -> None:
     table = PartitionTable()
-    pid = table.add_partition(table.add_topic("t"), 0, ReplicaAssignment((1, 3)))
-    table.set_leadership(pid, LeaderAndIsr(1, 0, (1,), 3, 0))
+    row = table.add_partition(table.add_topic("t"), 0, ReplicaAssignment((1, 3)))
+    table.set_leadership(row, LeaderAndIsr(1, 0, (1,), 3, 0))
     for version, error in ((0, 9), (1, 0)):
         encoder = MetadataTopicEncoder(version, table, nodes=(1,), alive=(1, 3), live=(1, 3), offline_dirs={})
-        pieces = [encoder.begin(0, "t", bytes(16), 1, internal=False), encoder.partitions([pid]), encoder.finish()]
+        pieces = [encoder.begin(0, "t", bytes(16), 1, internal=False), encoder.partitions([row]), encoder.finish()]
         answer = cold.decode_response(KEY, version, encode_metadata(version, MetadataHead([], None, 1), pieces, 1))
         [found] = answer.topics[0].partitions
         assert (int(found.error_code), found.leader_id, found.replica_nodes) == (error, 1, (1,) if error else (1, 3))
