@@ -132,7 +132,7 @@ def test_a_tour(started: Callable[..., Up]) -> None:
     assert summary["records"] > 0
     assert {row["event"] for row in summary["events"]} >= {"Startup", "BrokerChange"}
     assert any(line["event"] == "notice" and "killed" in line["text"] for line in lines)
-    until(lambda: not any(alive(pid) for pid in pids.values()), 5)
+    until(lambda: not any(alive(pid) for pid in pids.values()))
     gone = aiocontroller("status", "--data", str(up.data), code=1)
     assert "no cluster runs in" in gone.stderr
 
@@ -177,9 +177,9 @@ def test_what_hangs_is_killed_and_nobody_has_to_read(started: Callable[..., Up])
         os.kill(pid, signal.SIGSTOP)
     up.process.send_signal(signal.SIGTERM)
     began_s = time.monotonic()
-    up.process.wait(30)
-    assert time.monotonic() - began_s < 13  # 10, on a machine that has nothing else to do
-    until(lambda: not any(alive(pid) for pid in pids.values()), 5)
+    up.process.wait(60)
+    assert time.monotonic() - began_s < 30  # 10, on a machine that has nothing else to do
+    until(lambda: not any(alive(pid) for pid in pids.values()))
 
 
 @pytest.mark.zookeeper

@@ -168,7 +168,7 @@ async def test_one_cluster_for_each_folder_and_nothing_left_after_it(tmp_path: P
     finally:
         started = time.monotonic()
         await cluster.stop()
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 25
     assert not any(alive(pid) for pid in contents.processes.values())
     assert not (tmp_path / CLUSTER_FILE).exists()
     assert not (tmp_path / LOCK_FILE).exists()
