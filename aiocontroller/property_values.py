@@ -112,9 +112,15 @@ def parse_counts(text: str) -> dict[str, int]:
         address, separator, count = pair.rpartition(":")
         if not separator or not address or int(count) < 0:
             raise ValueError(text)
-        host = address.strip("[]")
-        found[host.lower() if _HOST_NAME.fullmatch(host) else str(ipaddress.ip_address(host))] = int(count)
+        host = address.strip().strip("[]")
+        found[host.lower() if _HOST_NAME.fullmatch(host) else _ip(host)] = int(count)
     return found
+
+
+def _ip(host: str) -> str:
+    """The address as connections show it: without ``::ffff:`` where it is one of IPv4."""
+    found = ipaddress.ip_address(host)
+    return str(getattr(found, "ipv4_mapped", None) or found)
 
 
 def is_ip_address(host: str) -> bool:

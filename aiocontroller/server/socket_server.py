@@ -146,8 +146,10 @@ class SocketServer:
     async def look_up_hosts(self) -> None:
         """Resolve host names in ``max.connections.per.ip.overrides``; ConfigError for a host without an address.
 
-        The limit applies to each address of a host separately; an override for an address wins over one for a name.
+        The limit applies to each address of a host separately; an override for an address wins over one for a name,
+        and of two names with one address the last one, as in Kafka.
         """
+        by_address = dict(self.quotas.overrides)
         for host, most in self.shell.config.max_connections_per_ip_overrides.items():
             if is_ip_address(host):
                 continue
@@ -157,8 +159,8 @@ class SocketServer:
                 raise ConfigError(
                     f"max.connections.per.ip.overrides: found {host} ({error}), expected a host that has an address"
                 ) from error
-            for address in found:
-                self.quotas.overrides.setdefault(address, most)
+            self.quotas.overrides.update(dict.fromkeys(found, most))
+        self.quotas.overrides.update(by_address)
 
     def refusal(self, address: str, listener: str = "") -> str | None:
         return self.quotas.refusal(address, listener)

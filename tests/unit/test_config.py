@@ -78,10 +78,10 @@ def test_a_bad_value_names_property_value_and_expectation(key: str, value: str, 
 
 
 def test_connections_are_counted_by_address_or_host_name() -> None:
-    told = "10.0.0.1:200, [fe80::0:1]:50,Host-1.example:10, db_2:0"
+    told = "10.0.0.1:200, [fe80::0:1] : 50,Host-1.example :10, db_2: 0,[::ffff:10.0.0.2]:7"
     config, _ = load_config(overrides={"max.connections.per.ip.overrides": told})
     assert config.max_connections_per_ip_overrides == {
-        "10.0.0.1": 200, "fe80::1": 50, "host-1.example": 10, "db_2": 0,
+        "10.0.0.1": 200, "fe80::1": 50, "host-1.example": 10, "db_2": 0, "10.0.0.2": 7,
     }  # fmt: skip
 
 

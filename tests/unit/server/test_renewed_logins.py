@@ -239,12 +239,11 @@ async def test_the_session_of_a_token_ends_with_whatever_ends_first(
 
 @virtual_time
 async def test_host_names_stand_for_their_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = "Host-1.example:2,10.0.0.9:3"
+    told = "Another-1.example:9,Host-1.example:2,10.0.0.9:3"
     async with front(SECURE, **{"max.connections.per.ip": "1", "max.connections.per.ip.overrides": told}) as it:
 
         async def addresses(self: SimulatedNetwork, host: str) -> list[str]:
-            assert host == "host-1.example"
-            return ["10.0.0.8", "fe80::1", "10.0.0.9"]
+            return {"host-1.example": ["10.0.0.8", "fe80::1", "10.0.0.9"], "another-1.example": ["10.0.0.8"]}[host]
 
         monkeypatch.setattr(SimulatedNetwork, "addresses", addresses)
         server = SocketServer(it.shell, it.listener.tasks)
