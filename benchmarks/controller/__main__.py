@@ -51,7 +51,7 @@ async def measure(kind: type[Subject], given: argparse.Namespace, progress: Prog
                             figures = ", ".join(f"{row} {value:.3f}" for row, value in seconds.items())
                             progress.console.print(f"{kind.name}: {figures}", soft_wrap=True, highlight=False)
                         progress.advance(task)
-                measured.peak_rss_mib = max(map(peak_rss_mib, subject.rows()))
+                measured.peak_rss_mib = max(map(peak_rss_mib, subject.pids()))
             finally:
                 subject.stop()
     progress.update(task, now="done")

@@ -66,7 +66,7 @@ class Bench:
         await self.brokers.ask_async("mark")
         self.requests = 0
         self.megabytes = 0.0
-        meter = Meter(self.subject.rows(), self.stage.servers)
+        meter = Meter(self.subject.pids(), self.stage.servers)
         seconds = await case(self)
         spent = meter.read()
         await self.heard()

@@ -308,7 +308,7 @@ async def test_as_a_process(zk_connect: str, tmp_path: Path, world: World, contr
         assert [each.epoch for each in await controller.brokers()] == [ready.epoch]
         again = Child("broker 4", command, log=tmp_path / "log")
         broker = again
-        await broker.wait_until_async(lambda: (r := read_ready(tmp_path)) is not None and r.row == again.row, 20)
+        await broker.wait_until_async(lambda: (r := read_ready(tmp_path)) is not None and r.pid == again.pid, 20)
         (registered,) = await controller.brokers()
         assert registered.epoch > ready.epoch
         await controller.update_metadata(registered)
