@@ -1,17 +1,44 @@
-"""Parsers of property values: each function raises ValueError for invalid text."""
+"""The types of properties: what a value may be, and how it is read.
+
+Each field of ``Config`` declares its property once: the field's name, type, default and docstring.  The type says which
+values it takes: by itself (bool, str, Secret, Literal), or by the ``Kind`` that it is annotated with.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import UnionType
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
+from aiocontroller.authorizer.principals import parse_principals
 from aiocontroller.core.ids import Endpoint
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _HOST_NAME = re.compile(r"(?=.*[a-z])[a-z0-9_]([a-z0-9_.-]*[a-z0-9_.])?", re.ASCII | re.IGNORECASE)
 """Contains a letter: a host without one must be an IP address."""
 TLS_PROTOCOLS = ("TLSv1.2", "TLSv1.3")
+MAX_CONTROLLER_ID = 1_000_000_000
+"""Java consumers give the connection to their coordinator the id 2**31 - 1 less the broker's."""
+
+Pick = Callable[[Sequence[Any]], Any]
+"""Chooses among values that equally many brokers have."""
+
+
+class Kind(NamedTuple):
+    """``expected`` describes valid values; ``parse`` raises ValueError or KeyError for others."""
+
+    expected: str
+    parse: Callable[[str], Any]
+
+
+class FromBrokers(NamedTuple):
+    """A property of which the brokers' value counts; in a tie, the one that ``pick`` finds least harmful."""
+
+    pick: Pick
+    adopted: bool = True
+    """False: ours has to be set to the same, as changing a value is not enough."""
 
 
 class Secret(str):
@@ -101,8 +128,8 @@ def parse_protocol_map(text: str) -> dict[str, str]:
     return found
 
 
-def parse_names(separator: str) -> Callable[[str], tuple[str, ...]]:
-    return lambda text: tuple(name.strip() for name in text.split(separator) if name.strip())
+def parse_names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def parse_counts(text: str) -> dict[str, int]:
@@ -160,3 +187,112 @@ def parse_pem_location(text: str) -> str:
     if not text or text.lower().endswith((".jks", ".p12", ".pfx", ".bcfks")):
         raise ValueError(text)
     return text
+
+
+# ---- the types of fields
+
+
+def whole(least: int, most: int | None = None, unit: str = "") -> Kind:
+    """Whole numbers within limits."""
+
+    def parse(text: str) -> int:
+        value = int(text)
+        if value < least or (most is not None and value > most):
+            raise ValueError(text)
+        return value
+
+    limits = f"at least {least}" if most is None else f"{least} to {most}"
+    return Kind(f"a whole number{unit and f' of {unit}'}, {limits}", parse)
+
+
+def one_of(*values: str) -> Kind:
+    """Some words."""
+
+    def parse(text: str) -> str:
+        if text not in values:
+            raise ValueError(text)
+        return text
+
+    return Kind("one of " + ", ".join(values), parse)
+
+
+def what_is_set(values: Sequence[Any]) -> Any:
+    """The first that is not None."""
+    return next((value for value in values if value is not None), None)
+
+
+SECRET = Kind("a password", lambda text: Secret(parse_text(text)))
+_BY_TYPE = {
+    bool: Kind("true or false", parse_bool),
+    str: Kind("a name", parse_text),
+    Secret: SECRET,
+}
+
+NonNegativeInt = Annotated[int, whole(0)]
+PositiveInt = Annotated[int, whole(1)]
+PositiveBytes = Annotated[int, whole(1, unit="bytes")]
+Milliseconds = Annotated[int, whole(0, unit="milliseconds")]
+PositiveMilliseconds = Annotated[int, whole(1, unit="milliseconds")]
+PositiveSeconds = Annotated[int, whole(1, unit="seconds")]
+ReplicationFactor = Annotated[int, whole(1, 2**15 - 1)]
+ControllerId = Annotated[
+    int,
+    Kind(
+        f"a whole number, 0 to {MAX_CONTROLLER_ID}: clients number their own connections down from 2147483647",
+        whole(0, MAX_CONTROLLER_ID).parse,
+    ),
+]
+Names = Annotated[tuple[str, ...], Kind("names of settings, separated by commas, or all", parse_names)]
+Mechanisms = Annotated[tuple[str, ...], Kind("mechanisms, separated by commas", parse_names)]
+MappingRules = Annotated[str, Kind("rules, separated by commas", str)]
+Principals = Annotated[tuple[str, ...], Kind("Type:name (User:alice), separated by semicolons", parse_principals)]
+ClassName = Annotated[str | None, Kind("a class, or nothing", lambda text: text or None)]
+"""Of a Java class."""
+ProtocolVersion = Annotated[str, Kind("a Kafka version such as 3.9 or 2.7-IV2", parse_protocol)]
+ConnectString = Annotated[str, Kind("host:port,host:port/chroot", parse_connect)]
+ConnectionCounts = Annotated[Mapping[str, int], Kind("host:number, separated by commas", parse_counts)]
+ListenerName = Annotated[str, Kind("a listener's name", lambda text: parse_text(text).upper())]
+Listeners = Annotated[
+    tuple[Endpoint, ...], Kind("NAME://host:port, separated by commas, each name once", parse_listeners)
+]
+ProtocolMap = Annotated[Mapping[str, str], Kind("NAME:PROTOCOL, separated by commas", parse_protocol_map)]
+SecurityProtocol = Annotated[str, one_of(*SECURITY_PROTOCOLS)]
+TlsProtocol = Annotated[str, one_of(*TLS_PROTOCOLS)]
+TlsProtocols = Annotated[tuple[str, ...], Kind(f"some of {', '.join(TLS_PROTOCOLS)}", parse_protocols)]
+EndpointIdentification = Annotated[str, Kind("HTTPS, or nothing", parse_endpoint_identification)]
+DigestUser = Annotated[str, Kind("a name without a colon", parse_digest_user)]
+PemType = Annotated[str, Kind("PEM, the only type of store that is read here", parse_pem)]
+PemLocation = Annotated[
+    str, Kind("a file of certificates in PEM (openssl pkcs12 makes one from a .p12)", parse_pem_location)
+]
+Unchecked = Annotated[bool, Kind("false: revocation is not checked here", lambda text: {"false": False}[text.lower()])]
+
+
+def kind_of(type_: Any) -> Kind:
+    """The kind of a field's type; TypeError when the type does not say which values it takes."""
+    for part in _parts(type_):
+        if isinstance(part, Kind):
+            return part
+        if part in _BY_TYPE:
+            return _BY_TYPE[part]
+        if get_origin(part) is Literal:
+            return one_of(*get_args(part))
+    raise TypeError(f"found {type_}, expected a type that says which values it takes")
+
+
+def from_brokers(type_: Any) -> FromBrokers | None:
+    """How brokers' values count, if they do."""
+    return next((part for part in _parts(type_) if isinstance(part, FromBrokers)), None)
+
+
+def _parts(type_: Any) -> Iterator[Any]:
+    """What a type is annotated with, and what it is made of."""
+    origin = get_origin(type_)
+    if origin is Annotated:
+        yield from type_.__metadata__
+        yield from _parts(type_.__origin__)
+    elif origin in (Union, UnionType):
+        for each in get_args(type_):
+            yield from _parts(each)
+    else:
+        yield type_

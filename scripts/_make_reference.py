@@ -16,10 +16,9 @@ sys.path.insert(0, str(ROOT))
 
 from aiocontroller.chaos.testing import Faults, KafkaCluster  # noqa: E402  # the path comes first
 from aiocontroller.cli.root import root  # noqa: E402
-from aiocontroller.config import OWN_PREFIX, PROPERTIES, Config, Kind  # noqa: E402
+from aiocontroller.config import OWN_PREFIX, PROPERTIES, Config, Property  # noqa: E402
 from aiocontroller.controller.event_handlers import GATHERED, HANDLERS, SIGNALS, event_types  # noqa: E402
 from aiocontroller.controller.kafka_controller import OFFICE, RELOADS  # noqa: E402
-from aiocontroller.controller.obeyed_settings import OBEYED, TO_BE_SET  # noqa: E402
 from aiocontroller.core import events as ev  # noqa: E402
 from aiocontroller.core.ids import Endpoint  # noqa: E402
 from aiocontroller.metric_meanings import MEANINGS  # noqa: E402
@@ -90,11 +89,10 @@ def properties_page() -> str:
     lines = [PROPERTIES_HEAD]
     for title, ours in (("Ours", True), ("Kafka's", False)):
         lines += [f"\n## {title}\n", "| property | default | takes | meaning |", "|---|---|---|---|"]
-        for name, kind in PROPERTIES.items():
+        for name, property_ in PROPERTIES.items():
             if name.startswith(OWN_PREFIX) is ours:
-                lines.append(
-                    f"| `{name}` | {_default(name)} | {_cell(kind.expected)} | {_meaning(name, kind, meanings)} |"
-                )
+                default, takes = _default(property_), _cell(property_.kind.expected)
+                lines.append(f"| `{name}` | {default} | {takes} | {_meaning(name, property_, meanings)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -111,20 +109,19 @@ def _meanings() -> dict[str, str]:
     return found
 
 
-def _meaning(name: str, kind: Kind, meanings: dict[str, str]) -> str:
-    field = name.replace(".", "_")
-    if name.startswith(OWN_PREFIX) and field not in meanings:
-        raise SystemExit(f"aiocontroller/config.py: {field} has no docstring, and no other documentation either")
-    said = [_cell(meanings.get(field, "As Kafka documents it."))]
-    if name in OBEYED and name not in TO_BE_SET:
-        said.append("*From brokers.*")
-    if name in TO_BE_SET:
-        said.append("*Has to be as brokers have it.*")
+def _meaning(name: str, property_: Property, meanings: dict[str, str]) -> str:
+    if name.startswith(OWN_PREFIX) and property_.field not in meanings:
+        raise SystemExit(
+            f"aiocontroller/config.py: {property_.field} has no docstring, and no other documentation either"
+        )
+    said = [_cell(meanings.get(property_.field, "As Kafka documents it."))]
+    if property_.from_brokers is not None:
+        said.append("*From brokers.*" if property_.from_brokers.adopted else "*Has to be as brokers have it.*")
     return " ".join(said)
 
 
-def _default(name: str) -> str:
-    value = getattr(Config(), name.replace(".", "_"))
+def _default(property_: Property) -> str:
+    value = getattr(Config(), property_.field)
     match value:
         case None | "" | ():
             return ""

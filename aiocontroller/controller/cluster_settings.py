@@ -22,7 +22,6 @@ from aiocontroller.controller.obeyed_settings import (
     OBEYED,
     OF_TOPICS,
     PROTOCOL,
-    TO_BE_SET,
     TOKEN_KEYS,
     UNCLEAN,
     Dynamic,
@@ -213,11 +212,10 @@ class ClusterSettings:
     def _resolve(self) -> None:
         self._settings = {name: self._setting(name) for name in NAMES}
         changes: dict[str, Any] = {
-            name.replace(".", "_"): PROPERTIES[name].parse(setting.value)
-            for name, setting in self._settings.items()
-            if name in OBEYED.keys() - TO_BE_SET
-            and not setting.unusable
-            and setting.source not in (Source.OURS, Source.INSISTED)
+            PROPERTIES[name].field: PROPERTIES[name].kind.parse(setting.value)
+            for name, each in OBEYED.items()
+            for setting in (self._settings[name],)
+            if each.adopted and not setting.unusable and setting.source not in (Source.OURS, Source.INSISTED)
         }
         self._policy = msgspec.structs.replace(self._config, **changes)
         self._of_topics = self._levels()
@@ -226,7 +224,8 @@ class ClusterSettings:
     def _setting(self, name: str) -> Setting:
         votes = self._votes(name)
         brokers = {broker: each.value for broker, each in votes.items()}
-        ours = self._own_value(name) if votes and name in TO_BE_SET else self._ours(name)
+        to_be_set = name in OBEYED and not OBEYED[name].adopted
+        ours = self._own_value(name) if votes and to_be_set else self._ours(name)
         if self.keeps(name):
             return Setting(name, self._own_value(name), Source.INSISTED, ours, brokers)
         if not votes:
@@ -250,13 +249,13 @@ class ClusterSettings:
         if given is not None or name not in OBEYED:
             return given
         own = self._own_value(name)
-        return None if own == _text(getattr(_DEFAULTS, name.replace(".", "_"))) else own
+        return None if own == _text(getattr(_DEFAULTS, PROPERTIES[name].field)) else own
 
     def _own_value(self, name: str) -> str:
         given = self._config.given.get(name)
         if given is not None or name not in OBEYED:
             return given or ""
-        return _text(getattr(self._config, name.replace(".", "_")))
+        return _text(getattr(self._config, PROPERTIES[name].field))
 
     def _levels(self) -> BrokerConfigs:
         """Values that apply where a topic has no config of its own."""
@@ -303,14 +302,14 @@ def obeyed_changes(before: Config, now: Config) -> list[tuple[str, str, str]]:
 
 def _values(before: Config, now: Config) -> Iterable[tuple[str, Any, Any]]:
     for name in OBEYED:
-        field = name.replace(".", "_")
+        field = PROPERTIES[name].field
         yield name, getattr(before, field), getattr(now, field)
 
 
 def _usable(name: str, value: str) -> bool:
     if name in OBEYED:
         try:
-            PROPERTIES[name].parse(value.strip())
+            PROPERTIES[name].kind.parse(value.strip())
         except (ValueError, KeyError):
             return False
     return True

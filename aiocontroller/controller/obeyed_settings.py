@@ -4,7 +4,7 @@ A controller inside a broker obeys that broker's own configuration (``KafkaConfi
 ``ControllerChannelManager``, ``TopicDeletionManager``, ``ZkAdminManager``, ``AutoTopicCreationManager`` and
 ``DelegationTokenManager`` read it).  A controller outside has no such broker, so it considers all brokers:
 
- * the value of most brokers counts; in a tie, the least harmful one (``Pick``);
+ * the value of most brokers counts; in a tie, the least harmful one (``FromBrokers`` at the field of ``Config``);
  * the lowest ``inter.broker.protocol.version`` counts, so that every broker can read what is written;
  * our own value has to agree with that, unless it is kept deliberately (``aiocontroller.keep.ours``).
 
@@ -13,7 +13,7 @@ A controller inside a broker obeys that broker's own configuration (``KafkaConfi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -34,47 +34,8 @@ EVERYTHING = "all"
 """Value of ``aiocontroller.keep.ours`` that stands for all names."""
 HIDDEN = "[hidden]"
 
-Pick = Callable[[Sequence[Any]], Any]
-"""Chooses among values that equally many brokers have."""
-
-
-def _what_is_set(values: Sequence[Any]) -> Any:
-    return next((value for value in values if value is not None), None)
-
-
-OBEYED: dict[str, Pick] = {
-    UNCLEAN: min,  # false: lose no records
-    "delete.topic.enable": min,
-    "auto.leader.rebalance.enable": min,
-    "leader.imbalance.per.broker.percentage": max,
-    "leader.imbalance.check.interval.seconds": max,
-    PROTOCOL: min,
-    "auto.create.topics.enable": min,
-    "num.partitions": min,
-    "default.replication.factor": max,
-    "offsets.topic.num.partitions": max,
-    "offsets.topic.replication.factor": max,
-    "offsets.topic.segment.bytes": min,
-    "transaction.state.log.num.partitions": max,
-    "transaction.state.log.replication.factor": max,
-    "transaction.state.log.segment.bytes": min,
-    "transaction.state.log.min.isr": max,
-    CREATE_TOPIC_POLICY: _what_is_set,
-    ALTER_CONFIG_POLICY: _what_is_set,
-    "controller.quota.window.num": max,
-    "controller.quota.window.size.seconds": max,
-    "delegation.token.max.lifetime.ms": min,
-    "delegation.token.expiry.time.ms": min,
-    "delegation.token.expiry.check.interval.ms": min,
-    "zookeeper.set.acl": max,
-    "controller.socket.timeout.ms": max,
-    "request.timeout.ms": max,
-    "socket.connection.setup.timeout.ms": max,
-}
+OBEYED = {name: each.from_brokers for name, each in PROPERTIES.items() if each.from_brokers is not None}
 """Settings that ``Config`` has too."""
-
-TO_BE_SET = frozenset({"zookeeper.set.acl"})
-"""Settings that cannot be adopted by changing a value: ours has to be the same."""
 
 REMOTE_STORAGE = "remote.log.storage.system.enable"
 OF_TOPICS = tuple(name for name in (*BROKER_SYNONYMS, *THREAD_COUNTS, REMOTE_STORAGE) if name not in OBEYED)
@@ -230,7 +191,7 @@ def comparable(name: str, text: str) -> Any:
         if name == PROTOCOL:
             return parse_protocol_version(with_last_iv(text))
         if name in OBEYED:
-            return PROPERTIES[name].parse(text.strip())
+            return PROPERTIES[name].kind.parse(text.strip())
     except (ValueError, KeyError):
         pass
     return text.strip().lower() if text.strip().lower() in ("true", "false") else text.strip()
@@ -267,7 +228,7 @@ def settle(name: str, votes: Mapping[int, Vote]) -> Vote:
     chosen = candidates[0]
     if len(candidates) > 1 and name in OBEYED:
         try:
-            chosen = OBEYED[name](candidates)
+            chosen = OBEYED[name].pick(candidates)
         except TypeError:  # some value could not be parsed
             pass
     return groups[chosen][0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated, Any
 
 import pytest
 from hypothesis import given
@@ -19,12 +20,21 @@ from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.kafka_property_names import KAFKA_PROPERTIES
 from aiocontroller.properties_file import parse_properties, read_properties
-from aiocontroller.property_values import split_host_port
+from aiocontroller.property_values import kind_of, split_host_port
 
 
-def test_every_property_has_its_field_and_every_field_its_property() -> None:
-    fields = set(Config.__struct_fields__) - {"listener_overrides", "given"}  # of single listeners; as they were set
-    assert sorted(key.replace(".", "_") for key in PROPERTIES) == sorted(fields)
+@pytest.mark.parametrize("type_", [int, tuple[str, ...], Annotated[int, "at least 1"]])
+def test_a_field_whose_type_does_not_say_which_values_it_takes_is_refused(type_: Any) -> None:
+    with pytest.raises(TypeError, match="expected a type that says which values it takes"):
+        kind_of(type_)
+
+
+def test_every_default_is_a_value_that_the_property_takes() -> None:
+    for name, property_ in PROPERTIES.items():
+        default = getattr(Config(), property_.field)
+        if isinstance(default, bool | int | str):
+            text = str(default).lower() if isinstance(default, bool) else str(default)
+            assert property_.kind.parse(text) == default, name
 
 
 def test_kafkas_defaults() -> None:
