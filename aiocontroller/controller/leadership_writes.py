@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.alter_partition import strangers
+from aiocontroller.core.apply import apply
 from aiocontroller.core.columns import take
 from aiocontroller.core.decisions import Decisions, commit, joined
 from aiocontroller.core.effects import Effects
@@ -140,11 +141,10 @@ async def carry_out(shell: ControllerShell, *changes: Change) -> None:
 
 
 def carry_out_effects(shell: ControllerShell, effects: Effects, batch: RequestBatch) -> None:
-    """Record the states that partitions enter, set them, and add the requests to the batch."""
+    """Record the states that partitions enter, bring them into the context, and add the requests to the batch."""
     for entered in effects.entered:
         journal_partitions(shell, entered.rows, entered.state, entered.why)
-        if entered.state is not None:
-            shell.context.table.set_state(entered.rows, entered.state)
+    apply(shell.context, effects)
     effects.add_to(batch, shell.context.brokers)
 
 

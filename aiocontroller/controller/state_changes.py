@@ -17,15 +17,15 @@ from aiocontroller.controller.leadership_writes import (
     Planned,
     carry_out,
     carry_out_effects,
-    journal_partitions,
     names,
     read_states_again,
 )
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core import replica_state_machine as rsm
+from aiocontroller.core.apply import apply
 from aiocontroller.core.decisions import commit
-from aiocontroller.core.effects import Effects
+from aiocontroller.core.effects import Effects, Entered, Replicas
 from aiocontroller.core.election import (
     NEVER_UNCLEAN,
     Strategy,
@@ -75,7 +75,8 @@ async def handle_partition_state_changes(
     if target is not PartitionState.OnlinePartition:
         valid = _valid_partitions(shell, rows, target)
         for start in range(0, len(valid), CHUNK):
-            _move(shell, valid[start : start + CHUNK], target)
+            entered = Entered(valid[start : start + CHUNK], target)
+            carry_out_effects(shell, Effects((entered,)), shell.new_batch())
             await shell.breathe()
         return ElectionResult([], {})
     assert strategy is not None
@@ -88,7 +89,7 @@ async def handle_partition_state_changes(
 
 
 async def elect_and_take_offline(
-    shell: ControllerShell, rows: Sequence[int], strategy: Strategy, replicas: rsm.Replicas, batch: RequestBatch
+    shell: ControllerShell, rows: Sequence[int], strategy: Strategy, replicas: Replicas, batch: RequestBatch
 ) -> ElectionResult:
     """Move ``rows`` to OnlinePartition and ``replicas`` to OfflineReplica, leaders first, in one stream of writes.
 
@@ -112,12 +113,6 @@ def _valid_partitions(shell: ControllerShell, rows: Sequence[int], target: Parti
     if checked.refused:
         log.error("Illegal change to %s refused for partitions %s", target.name, shell.sample(checked.refused))
     return checked.valid
-
-
-def _move(shell: ControllerShell, rows: Sequence[int], target: PartitionState) -> None:
-    table = shell.context.table
-    journal_partitions(shell, rows, target)
-    table.set_state(rows, target)
 
 
 async def _initialize(shell: ControllerShell, rows: Sequence[int], batch: RequestBatch) -> list[int]:
@@ -252,36 +247,26 @@ async def _unclean_policy(
 
 async def handle_replica_state_changes(
     shell: ControllerShell,
-    replicas: rsm.Replicas,
+    replicas: Replicas,
     target: ReplicaState,
     *,
     batch: RequestBatch | None = None,
 ) -> None:
     """Move replicas, ``{broker: rows}``, to ``target``; the requests are sent at the end, or stay in ``batch``."""
-    table = shell.context.table
     valid = _valid_replicas(shell, replicas, target)
     own = shell.new_batch() if batch is None else batch
-    match target:
-        case ReplicaState.NewReplica:
-            _new_replicas(shell, valid, own)
-        case ReplicaState.OnlineReplica:
-            await _online_replicas(shell, valid, own)
-        case ReplicaState.OfflineReplica:
-            await _offline_replicas(shell, valid, own)
-        case ReplicaState.ReplicaDeletionStarted:
-            for broker, rows in valid.items():
-                own.add_stop_replica_request_for_brokers((broker,), rows, delete=True)
-            rsm.set_replica_states(table, valid, target)
-        case ReplicaState.ReplicaDeletionSuccessful | ReplicaState.ReplicaDeletionIneligible:
-            rsm.set_replica_states(table, valid, target)
-        case ReplicaState.NonExistentReplica:
-            rsm.set_replica_states(table, valid, target)
-            rsm.drop_replicas(table, valid)
+    if target is ReplicaState.OfflineReplica:
+        await _offline_replicas(shell, valid, own)
+    else:
+        for broker, rows in valid.items():
+            carry_out_effects(shell, rsm.effects_of_transition(shell.context.table, {broker: rows}, target), own)
+            if target is ReplicaState.OnlineReplica:
+                await shell.breathe()
     if batch is None:
         await shell.send(own)
 
 
-def _valid_replicas(shell: ControllerShell, replicas: rsm.Replicas, target: ReplicaState) -> dict[int, list[int]]:
+def _valid_replicas(shell: ControllerShell, replicas: Replicas, target: ReplicaState) -> dict[int, list[int]]:
     valid, refused = rsm.check_valid_previous_states(shell.context.table, replicas, target)
     for broker, rows in refused.items():
         log.error(
@@ -290,29 +275,8 @@ def _valid_replicas(shell: ControllerShell, replicas: rsm.Replicas, target: Repl
     return valid
 
 
-def _new_replicas(shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch) -> None:
-    table = shell.context.table
-    for broker, rows in replicas.items():
-        leading = [row for row in rows if table.isr_of[row] != NO_ISR and table.leader[row] == broker]
-        if leading:
-            log.error("Replicas on broker %d cannot be new, since they lead: %s", broker, shell.sample(leading))
-        fresh = [row for row in rows if row not in set(leading)] if leading else list(rows)
-        batch.add_leader_and_isr_request_for_brokers((broker,), fresh, is_new=True)
-        rsm.set_replica_states(table, {broker: fresh}, ReplicaState.NewReplica)
-
-
-async def _online_replicas(shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch) -> None:
-    table = shell.context.table
-    for broker, rows in replicas.items():
-        # A NewReplica was sent its request (is_new) in the transition to NewReplica.
-        known = rsm.not_in_state(table, broker, rows, ReplicaState.NewReplica)
-        batch.add_leader_and_isr_request_for_brokers((broker,), known, is_new=False)
-        rsm.set_replica_states(table, {broker: rows}, ReplicaState.OnlineReplica)
-        await shell.breathe()
-
-
 async def _offline_replicas(
-    shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch, elections: Elections | None = None
+    shell: ControllerShell, replicas: Replicas, batch: RequestBatch, elections: Elections | None = None
 ) -> None:
     """Stop replicas, remove them from the ISRs and tell the other replicas; for topics being deleted, only stop them.
 
@@ -330,21 +294,21 @@ async def _offline_replicas(
         all_live = context.live.issuperset(context.brokers) and not context.offline_dirs
         again = electing.difference(elections.done) if all_live else electing
         failed |= await remove_from_isr(shell, rsm.among(staying, sorted(again)), batch)
-    for broker, rows in _without(replicas, shrinking.stopped).items():
-        batch.add_stop_replica_request_for_brokers((broker,), rows, delete=False)
+    carry_out_effects(shell, Effects(stopped=_without(replicas, shrinking.stopped)), batch)
     for broker, rows in _without(replicas, failed).items():
         for start in range(0, len(rows), CHUNK):
-            rsm.set_replica_states(table, {broker: rows[start : start + CHUNK]}, ReplicaState.OfflineReplica)
+            piece = {broker: rows[start : start + CHUNK]}
+            apply(context, Effects(replicas=[(piece, ReplicaState.OfflineReplica)]))
             await shell.breathe()
 
 
-def _without(replicas: rsm.Replicas, rows: Collection[int]) -> rsm.Replicas:
+def _without(replicas: Replicas, rows: Collection[int]) -> Replicas:
     if not rows:
         return replicas
     return {broker: [row for row in own if row not in rows] for broker, own in replicas.items()}
 
 
-async def remove_from_isr(shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch) -> dict[int, str]:
+async def remove_from_isr(shell: ControllerShell, replicas: Replicas, batch: RequestBatch) -> dict[int, str]:
     """Shrink the ISRs and tell the remaining replicas; returns row -> why the write failed."""
     shrinking = Shrinking(shell, replicas, batch)
     await carry_out(shell, shrinking)
@@ -354,9 +318,7 @@ async def remove_from_isr(shell: ControllerShell, replicas: rsm.Replicas, batch:
 class Shrinking(Change):
     """Removes replicas from ISRs and tells the others.  With ``stop``, the removed replicas are stopped."""
 
-    def __init__(
-        self, shell: ControllerShell, replicas: rsm.Replicas, batch: RequestBatch, *, stop: bool = False
-    ) -> None:
+    def __init__(self, shell: ControllerShell, replicas: Replicas, batch: RequestBatch, *, stop: bool = False) -> None:
         ascending = {broker: sorted(rows) for broker, rows in replicas.items()}
         several = len(ascending) != 1
         rows = sorted(set[int]().union(*ascending.values())) if several else next(iter(ascending.values()))

@@ -1,17 +1,23 @@
 """What follows from decisions that ZooKeeper has accepted, as values.
 
-A state machine goes in four steps: *plan* (core) -> *write* (ZooKeeper) -> *commit* (core) -> *effects* (core).  The
-last is a pure function of what was written, since ZooKeeper may have refused a part: which states partitions enter,
-which brokers are told what, which replicas stop.  The controller carries the effects out and decides nothing.
+A handler goes in four steps: *plan* (core) -> *write* (ZooKeeper) -> *apply* (core) -> *send*.  ZooKeeper may refuse a
+part of a write; a pure function of the rest says, as a value, what follows: which states partitions and replicas enter,
+which brokers are told what, which replicas stop.  ``core.apply`` brings it into the context, ``add_to`` into a batch of
+requests.  The controller decides nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from aiocontroller.core.debts import Debt
+from aiocontroller.core.ids import ReplicaAssignment
 from aiocontroller.core.request_batch import RequestBatch
-from aiocontroller.core.states import PartitionState
+from aiocontroller.core.states import PartitionState, ReplicaState
+
+Replicas = Mapping[int, Sequence[int]]
+"""Broker id -> rows."""
 
 
 class Entered(NamedTuple):
@@ -19,7 +25,7 @@ class Entered(NamedTuple):
 
     rows: Sequence[int]
     state: PartitionState | None
-    why: str
+    why: str | None = None
 
 
 class Told(NamedTuple):
@@ -32,23 +38,45 @@ class Told(NamedTuple):
     """Skip partitions that were in an earlier piece of the batch."""
 
 
+class ToldTogether(NamedTuple):
+    """Partitions whose leadership is sent to the same brokers."""
+
+    brokers: Sequence[int]
+    rows: Sequence[int]
+    is_new: bool = False
+
+
 class Effects(NamedTuple):
     """In the order in which they are carried out."""
 
     entered: tuple[Entered, ...] = ()
-    told: tuple[Told, ...] = ()
+    told: Sequence[Told | ToldTogether] = ()
     metadata: Sequence[int] = ()
     """Partitions without leadership, which all brokers are told of by UpdateMetadata."""
     stopped: Mapping[int, Sequence[int]] = {}
-    """Broker -> partitions whose replicas it stops, and keeps."""
+    """Replicas that stop, and are kept."""
+    deleted: Mapping[int, Sequence[int]] = {}
+    """Replicas that stop, and are deleted."""
+    owed: Iterable[Debt] = ()
+    """Removed replicas whose deletion is asked for."""
+    assigned: Mapping[int, ReplicaAssignment] = {}
+    """Rows and their new assignments, which the znodes hold or are about to hold."""
+    replicas: Sequence[tuple[Replicas, ReplicaState]] = ()
+    """Replicas, and the state that they enter; those that become NonExistentReplica leave their assignments."""
 
     def add_to(self, batch: RequestBatch, brokers: Mapping[int, object]) -> None:
         """Add the requests; ``brokers`` are all that are registered."""
         for told in self.told:
-            batch.add_leader_and_isr_requests(
-                told.rows, told.recipients, is_new=told.is_new, unless_told=told.unless_told
-            )
+            if isinstance(told, ToldTogether):
+                batch.add_leader_and_isr_request_for_brokers(told.brokers, told.rows, is_new=told.is_new)
+            else:
+                batch.add_leader_and_isr_requests(
+                    told.rows, told.recipients, is_new=told.is_new, unless_told=told.unless_told
+                )
         if self.metadata:
             batch.add_update_metadata_request_for_brokers(brokers, self.metadata)
         for broker, rows in self.stopped.items():
             batch.add_stop_replica_request_for_brokers((broker,), rows, delete=False)
+        for broker, rows in self.deleted.items():
+            batch.add_stop_replica_request_for_brokers((broker,), rows, delete=True)
+        batch.add_debts(self.owed)

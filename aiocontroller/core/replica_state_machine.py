@@ -12,20 +12,17 @@ record.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import compress
 from typing import NamedTuple
 
 from aiocontroller.core.columns import take
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.decisions import Decisions
-from aiocontroller.core.effects import Effects, Entered, Told
+from aiocontroller.core.effects import Effects, Entered, Replicas, Told, ToldTogether
 from aiocontroller.core.ids import NO_LEADER, LeaderAndIsr, ReplicaAssignment
 from aiocontroller.core.partitions import NO_ISR, PartitionTable
 from aiocontroller.core.states import VALID_PREVIOUS_REPLICA_STATES, ReplicaState
-
-Replicas = Mapping[int, Sequence[int]]
-"""Broker id -> rows."""
 
 
 class CheckedReplicas(NamedTuple):
@@ -34,15 +31,22 @@ class CheckedReplicas(NamedTuple):
 
 
 def check_valid_previous_states(table: PartitionTable, replicas: Replicas, target: ReplicaState) -> CheckedReplicas:
-    """Which replicas may make the transition, by the table of ``states``; brokers without any are left out."""
+    """Which replicas may make the transition, by the table of ``states``; brokers without any are left out.
+
+    A leader cannot be a new replica.
+    """
     allowed = VALID_PREVIOUS_REPLICA_STATES[target]
     checked = CheckedReplicas({}, {})
     for broker, rows in replicas.items():
         states = _states(table, broker, rows)
-        if allowed.issuperset(states.values()):
+        leading = _led_by(table, broker, rows) if target is ReplicaState.NewReplica else ()
+        if allowed.issuperset(states.values()) and not leading:
             valid, refused = list(rows), list[int]()
         else:
-            legal = [states[combination] in allowed for combination in _combinations(table, rows)]
+            legal = [
+                states[combination] in allowed and row not in leading
+                for row, combination in zip(rows, _combinations(table, rows), strict=True)
+            ]
             valid = list(compress(rows, legal))
             refused = [row for row, ok in zip(rows, legal, strict=True) if not ok]
         if valid:
@@ -50,6 +54,28 @@ def check_valid_previous_states(table: PartitionTable, replicas: Replicas, targe
         if refused:
             checked.refused[broker] = refused
     return checked
+
+
+def _led_by(table: PartitionTable, broker: int, rows: Sequence[int]) -> set[int]:
+    return {row for row in rows if table.isr_of[row] != NO_ISR and table.leader[row] == broker}
+
+
+def effects_of_transition(table: PartitionTable, replicas: Replicas, target: ReplicaState) -> Effects:
+    """What follows when the replicas, which may make the transition, enter any state but OfflineReplica."""
+    entered = [(replicas, target)]
+    match target:
+        case ReplicaState.NewReplica:
+            return Effects(
+                told=[ToldTogether((b,), rows, is_new=True) for b, rows in replicas.items()], replicas=entered
+            )
+        case ReplicaState.OnlineReplica:
+            # A NewReplica was sent its request (is_new) in the transition to NewReplica.
+            known = {b: not_in_state(table, b, rows, ReplicaState.NewReplica) for b, rows in replicas.items()}
+            return Effects(told=[ToldTogether((b,), rows) for b, rows in known.items()], replicas=entered)
+        case ReplicaState.ReplicaDeletionStarted:
+            return Effects(deleted=replicas, replicas=entered)
+        case _:
+            return Effects(replicas=entered)
 
 
 def among(replicas: Replicas, rows: Sequence[int]) -> dict[int, list[int]]:

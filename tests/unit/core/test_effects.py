@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from aiocontroller.core.effects import Effects, Entered, Told
+import pytest
+
+from aiocontroller.core.apply import apply
+from aiocontroller.core.debts import Debt
+from aiocontroller.core.effects import Effects, Entered, Replicas, Told, ToldTogether
 from aiocontroller.core.election import Strategy
+from aiocontroller.core.ids import ReplicaAssignment
 from aiocontroller.core.partition_state_machine import (
     effects_of_elections,
     effects_of_initialization,
     plan_elections,
     plan_initialization,
 )
-from aiocontroller.core.replica_state_machine import effects_of_offline, plan_offline
+from aiocontroller.core.replica_state_machine import effects_of_offline, effects_of_transition, plan_offline
 from aiocontroller.core.request_batch import RequestBatch
-from aiocontroller.core.states import PartitionState
+from aiocontroller.core.states import PartitionState, ReplicaState
 from tests.builders import ctx, lead
 
 Online = PartitionState.OnlinePartition
@@ -66,3 +71,53 @@ def test_partition_without_leader_is_told_to_all() -> None:
     told = batch.take().update_metadata
     assert told is not None
     assert (list(told.brokers), list(told.rows)) == ([2], [0])
+
+
+@pytest.mark.parametrize(
+    "target, effects",
+    [
+        (ReplicaState.NewReplica, Effects(told=[ToldTogether((1,), [0, 1], is_new=True)])),
+        (ReplicaState.OnlineReplica, Effects(told=[ToldTogether((1,), [1])])),  # 0 is new: it was told already
+        (ReplicaState.ReplicaDeletionStarted, Effects(deleted={1: [0, 1]})),
+        (ReplicaState.ReplicaDeletionSuccessful, Effects()),
+        (ReplicaState.ReplicaDeletionIneligible, Effects()),
+        (ReplicaState.NonExistentReplica, Effects()),
+    ],
+)
+def test_what_follows_from_a_replicas_transition(target: ReplicaState, effects: Effects) -> None:
+    context = ctx(2, {"t": [[1, 2], [1, 2]]})
+    replicas: Replicas = {1: [0, 1]}
+    apply(context, Effects(replicas=[({1: [0]}, ReplicaState.NewReplica)]))
+    assert effects_of_transition(context.table, replicas, target) == effects._replace(replicas=[(replicas, target)])
+
+
+def test_effects_reach_the_context() -> None:
+    context = ctx(2, {"t": [[1, 2], [2, 1], [1]]})
+    left = ReplicaAssignment((2, 1), adding=(2,))
+    apply(
+        context,
+        Effects(
+            (Entered([0], PartitionState.OfflinePartition), Entered([1], None)),
+            assigned={2: left},
+            replicas=[({1: [0]}, ReplicaState.OfflineReplica), ({1: [1]}, ReplicaState.NonExistentReplica)],
+        ),
+    )
+    table = context.table
+    assert [PartitionState(state) for state in table.state] == [PartitionState.OfflinePartition, Online, Online]
+    assert [table.assignment(row) for row in range(3)] == [ReplicaAssignment((1, 2)), ReplicaAssignment((2,)), left]
+    assert [table.replica_state(0, broker).name for broker in (1, 2)] == ["OfflineReplica", "OnlineReplica"]
+
+
+def test_requests_of_effects() -> None:
+    context = ctx(3, {"t": [[1, 2], [2, 3]]})
+    debt = Debt(3, "t", b"", 1)
+    context.debts.set(3, "old", {0: b"i"}, 0)
+    owed = context.debts.of_broker(3)
+    batch = RequestBatch(context)
+    Effects(told=[ToldTogether((1, 9), [0])], stopped={2: [1]}, deleted={2: [0]}, owed=[*owed, debt]).add_to(
+        batch, context.brokers
+    )
+    requests = batch.take()
+    assert [(r.broker, r.rows) for r in requests.leader_and_isr] == [(1, [0])], "9 is not registered"
+    stopped = [(r.broker, r.partitions, [d for d, _ in r.debts]) for r in requests.stop_replica]
+    assert stopped == [(2, [(0, 0, True), (1, 0, False)], []), (3, [], owed)], "what is not owed is not asked for"

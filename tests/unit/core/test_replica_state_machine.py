@@ -57,6 +57,14 @@ def test_a_mixed_batch_is_sorted_out_by_broker() -> None:
     )
 
 
+def test_a_leader_is_no_new_replica() -> None:
+    made = table({"t": [[1, 2]] * 2})
+    made.set_leadership(1, leadership(1, (1,)))
+    assert check_valid_previous_states(made, {1: [0, 1], 2: [0, 1]}, ReplicaState.NewReplica) == CheckedReplicas(
+        {1: [0], 2: [0, 1]}, {1: [1]}
+    )
+
+
 def test_equal_states_of_different_assignments_are_told_apart() -> None:
     made = table({"t": [[1, 2], [2, 1]]})
     set_replica_states(made, {1: [0], 2: [1]}, Online)
