@@ -99,11 +99,13 @@ class Bench:
         options, started = self.options, time.monotonic()
         chance = random.Random(options.seed)  # the same victims for every subject
         async with self._stage(subject) as stage:
-            stage.office = stage.offices.get("aiocontroller" if subject in options.variant else subject, stage.office)
-            stage.office.name = subject
+            stage.controller = stage.controllers.get(
+                "aiocontroller" if subject in options.variant else subject, stage.controller
+            )
+            stage.controller.name = subject
             await stage.open_load(options.clients, options.partitions, self.folder / subject / "load", options.version)
             if subject not in ("kafka", "kraft"):
-                await stage.office.take()
+                await stage.controller.take()
             unfinished = ""
             try:
                 await stage.heal()

@@ -1,6 +1,6 @@
 """Two replicas die in turns, where brokers write ISRs themselves: how soon the live one leads, here and with Kafka's.
 
-    scripts/bench pair --release 2.6.3 --rounds 50 --office both
+    scripts/bench pair --release 2.6.3 --rounds 50 --controller both
     scripts/bench pair --release 3.9.1 --protocol 2.6 --rounds 50
 
 Prints a line for each round as it ends, and the medians.  ``both``: the controllers take turns of five rounds on one
@@ -24,16 +24,16 @@ SETTINGS = {
     "replica.lag.time.max.ms": "10000",
     "auto.leader.rebalance.enable": "false",
 }
-OFFICES = {"aiocontroller": ("aiocontroller",), "kafka": ("kafka",), "both": ("kafka", "aiocontroller")}
+CONTROLLERS = {"aiocontroller": ("aiocontroller",), "kafka": ("kafka",), "both": ("kafka", "aiocontroller")}
 
 
 async def measure(options: argparse.Namespace, found: dict[str, list[pair.Round]]) -> None:
-    """Into ``found``, by office, as the rounds end."""
+    """Into ``found``, by controller, as the rounds end."""
 
-    def tell(office: str, number: int, one: pair.Round) -> None:
-        found.setdefault(office, []).append(one)
+    def tell(controller: str, number: int, one: pair.Round) -> None:
+        found.setdefault(controller, []).append(one)
         print(
-            f"{office:13} {number:3} after {one.delay_s:4.2f} s: led {one.after_kill_s:6.3f} s after the kill, "
+            f"{controller:13} {number:3} after {one.delay_s:4.2f} s: led {one.after_kill_s:6.3f} s after the kill, "
             f"{one.after_session_s * 1000:6.1f} ms after the session{', leaderless before' * one.leaderless}",
             flush=True,
         )
@@ -43,7 +43,7 @@ async def measure(options: argparse.Namespace, found: dict[str, list[pair.Round]
         async with zookeeper_stage(
             Path(folder), version=release(options.release), overrides=SETTINGS | protocol
         ) as stage:
-            await pair.rounds(stage, OFFICES[options.office], options.rounds, options.seed, tell=tell)
+            await pair.rounds(stage, CONTROLLERS[options.controller], options.rounds, options.seed, tell=tell)
 
 
 def quartiles(values: list[float], unit: str) -> str:
@@ -55,7 +55,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--release", default="3.9.1")
     parser.add_argument("--protocol", help="inter.broker.protocol.version; by default the release's own")
-    parser.add_argument("--office", choices=tuple(OFFICES), default="aiocontroller")
+    parser.add_argument("--controller", choices=tuple(CONTROLLERS), default="aiocontroller")
     parser.add_argument("--rounds", type=int, default=10, help="under each controller")
     parser.add_argument("--seed", type=int, default=26)
     options = parser.parse_args()
@@ -63,8 +63,8 @@ def main() -> None:
     try:
         asyncio.run(measure(options, found))
     finally:
-        for office, rounds in found.items():
-            print(f"{office} on {options.release}, protocol {options.protocol or 'its own'}, {len(rounds)} rounds")
+        for controller, rounds in found.items():
+            print(f"{controller} on {options.release}, protocol {options.protocol or 'its own'}, {len(rounds)} rounds")
             print("  after the kill:   ", quartiles([one.after_kill_s for one in rounds], "s"))
             print("  after the session:", quartiles([one.after_session_s * 1000 for one in rounds], "ms"))
             print("  without a leader in ZooKeeper before:", sum(one.leaderless for one in rounds), "rounds")

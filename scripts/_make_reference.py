@@ -18,7 +18,7 @@ from aiocontroller.chaos.testing import Faults, KafkaCluster  # noqa: E402  # th
 from aiocontroller.cli.root import root  # noqa: E402
 from aiocontroller.config import OWN_PREFIX, PROPERTIES, Config, Property  # noqa: E402
 from aiocontroller.controller.event_handlers import GATHERED, HANDLERS, SIGNALS, event_types  # noqa: E402
-from aiocontroller.controller.kafka_controller import OFFICE, RELOADS  # noqa: E402
+from aiocontroller.controller.kafka_controller import ELECTION_HANDLERS, RELOADS  # noqa: E402
 from aiocontroller.core import events as ev  # noqa: E402
 from aiocontroller.core.ids import Endpoint  # noqa: E402
 from aiocontroller.metric_meanings import MEANINGS  # noqa: E402
@@ -160,7 +160,7 @@ def _kind(kind: type[ev.Event]) -> str:
 def _handler(kind: type[ev.Event]) -> str:
     if kind in RELOADS:
         return "kafka_controller.KafkaController._load_anew"
-    handler: Any = OFFICE.get(kind) or HANDLERS.get(kind) or GATHERED.get(kind)
+    handler: Any = ELECTION_HANDLERS.get(kind) or HANDLERS.get(kind) or GATHERED.get(kind)
     return f"{handler.__module__.removeprefix('aiocontroller.controller.')}.{handler.__qualname__}"
 
 

@@ -98,8 +98,8 @@ _FOUND = {
 
 def changes(before: Facts, after: Facts) -> Iterator[str]:
     """Yield the differences, one per line, in a fixed order."""
-    if _office(before) != _office(after):
-        yield _office(after)
+    if _term(before) != _term(after):
+        yield _term(after)
     for broker in sorted(before.brokers - after.brokers):
         yield f"broker {broker} is gone"
     for broker in sorted(after.brokers - before.brokers):
@@ -120,7 +120,7 @@ def changes(before: Facts, after: Facts) -> Iterator[str]:
             yield f"broker {broker} is up to date again"
 
 
-def _office(facts: Facts) -> str:
+def _term(facts: Facts) -> str:
     if facts.controller is None:
         return f"no controller is in office, epoch {facts.epoch}"
     dead = "" if facts.controller_runs else ", and is dead"

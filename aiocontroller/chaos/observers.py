@@ -139,22 +139,22 @@ class RequestObserver:
 def check_journal(records: Sequence[Record]) -> list[str]:
     """Check one controller process by its own records; return its violations."""
     wrong: list[str] = []
-    in_office = False
+    is_active = False
     last_epoch = 0
     incarnations: dict[int, int] = {}
     for record in records:
         if record.kind == "elected":
-            if in_office:
+            if is_active:
                 wrong.append(f"I12: elected for epoch {record.controller_epoch} without having resigned")
             if (record.controller_epoch or 0) <= last_epoch:
                 wrong.append(f"I2: elected for epoch {record.controller_epoch} after {last_epoch}")
-            in_office, last_epoch, incarnations = True, record.controller_epoch or 0, {}
+            is_active, last_epoch, incarnations = True, record.controller_epoch or 0, {}
         elif record.kind == "resigned":
-            in_office = False
+            is_active = False
         elif record.kind == "fault":
             wrong.append(f"bug: {record.event}: {record.detail}")
         elif record.kind in DOES:
-            if not in_office:
+            if not is_active:
                 wrong.append(f"I12: {record.kind} while not in office, after epoch {last_epoch}")
             if record.kind == "request":
                 broker, epoch = record.broker or 0, record.broker_epoch or 0

@@ -10,7 +10,7 @@ import click
 
 from aiocontroller.cli.finding import cluster_options, connected, find_zookeeper
 from aiocontroller.cli.output import JSON, plural, print_json, say, table
-from aiocontroller.cli.reassign import as_words, outcome_row
+from aiocontroller.cli.reassign import outcome_row, result_text
 from aiocontroller.core.errors import AioControllerError, BadInputError, KafkaErrorCode
 from aiocontroller.core.events import ElectionType
 from aiocontroller.core.ids import TopicPartition
@@ -102,7 +102,7 @@ def _show(results: dict[TopicPartition, Outcome], as_json: bool) -> None:
     else:
         if failed:
             bad = [r for r in rows if r["error"] not in (None, KafkaErrorCode.ELECTION_NOT_NEEDED.name)]
-            say(table(("topic", "partition", "result"), [(r["topic"], r["partition"], as_words(r)) for r in bad]))
+            say(table(("topic", "partition", "result"), [(r["topic"], r["partition"], result_text(r)) for r in bad]))
         say(f"Elected {plural(elected, 'leader')}; {needless:,} not needed, {failed:,} failed.")
     if failed:
         raise click.exceptions.Exit(1)

@@ -65,7 +65,7 @@ def find_zookeeper(data: Path | None, zookeeper: str | None) -> str:
     from aiocontroller.cluster.control import CLUSTER_FILE, read_cluster_file
 
     if data is not None and not (data / CLUSTER_FILE).is_file() and (data / READY_FILE).is_file():
-        from aiocontroller.cli.office import find_controller  # 'aiocontroller run' has that folder
+        from aiocontroller.cli.role import find_controller  # 'aiocontroller run' has that folder
 
         return find_controller(data).zookeeper
     return read_cluster_file(find_data(data)).zookeeper

@@ -44,8 +44,8 @@ def reassign(
         click.echo(f"Note: the log_dirs of {plural(wanted.with_log_dirs, 'partition')} are ignored.", err=True)
     address = find_zookeeper(data, zookeeper)
     if list_:
-        under_way = asyncio.run(_listed(address, None if wanted is None else list(wanted.targets)))
-        _show_under_way(under_way, as_json)
+        ongoing = asyncio.run(_listed(address, None if wanted is None else list(wanted.targets)))
+        _show_ongoing(ongoing, as_json)
         return
     targets, results = asyncio.run(_altered(address, None if wanted is None else wanted.targets, cancel))
     _show_results(targets, results, as_json, cancel=cancel)
@@ -106,10 +106,10 @@ def read_plan(path: Path) -> Plan:
 
 async def _listed(address: str, partitions: list[TopicPartition] | None) -> dict[TopicPartition, ReplicaAssignment]:
     async with connected(address) as zk:
-        return await _under_way(zk, partitions)
+        return await _ongoing(zk, partitions)
 
 
-async def _under_way(
+async def _ongoing(
     zk: KafkaZkClient, partitions: list[TopicPartition] | None
 ) -> dict[TopicPartition, ReplicaAssignment]:
     from aiocontroller.cli.controller_client import ask_controller
@@ -126,7 +126,7 @@ async def _under_way(
         lambda answer: answer.error_code == KafkaErrorCode.NOT_CONTROLLER,
     )
     _raise_for(answer.error_code, answer.error_message)
-    return answer.under_way
+    return answer.ongoing
 
 
 async def _altered(address: str, wanted: Targets | None, cancel: bool) -> tuple[Targets, dict[TopicPartition, Outcome]]:
@@ -138,7 +138,7 @@ async def _altered(address: str, wanted: Targets | None, cancel: bool) -> tuple[
     async with connected(address) as zk:
         targets: Targets = {} if wanted is None else wanted
         if cancel:
-            targets = dict.fromkeys(await _under_way(zk, None) if wanted is None else wanted)
+            targets = dict.fromkeys(await _ongoing(zk, None) if wanted is None else wanted)
         if not targets:
             return {}, {}
         results: dict[TopicPartition, Outcome] = {}
@@ -181,8 +181,8 @@ def _raise_for(code: int, message: str) -> None:
 # -- showing -----------------------------------------------------------------------------------------------------------
 
 
-def _show_under_way(under_way: dict[TopicPartition, ReplicaAssignment], as_json: bool) -> None:
-    rows = [(tp.topic, tp.partition, a.replicas, a.adding, a.removing) for tp, a in sorted(under_way.items())]
+def _show_ongoing(ongoing: dict[TopicPartition, ReplicaAssignment], as_json: bool) -> None:
+    rows = [(tp.topic, tp.partition, a.replicas, a.adding, a.removing) for tp, a in sorted(ongoing.items())]
     columns = ("topic", "partition", "replicas", "adding", "removing")
     if as_json:
         print_json({"reassignments": [dict(zip(columns, row, strict=True)) for row in rows]})
@@ -201,7 +201,7 @@ def _show_results(targets: Targets, results: dict[TopicPartition, Outcome], as_j
         say("No reassignment is in progress.")
     else:
         if failed:
-            say(table(("topic", "partition", "result"), [(r["topic"], r["partition"], as_words(r)) for r in shown]))
+            say(table(("topic", "partition", "result"), [(r["topic"], r["partition"], result_text(r)) for r in shown]))
         done = len(shown) - failed
         say(f"{'Taken back' if cancel else 'Begun'}: {plural(done, 'reassignment')}; refused: {failed:,}.")
     if failed:
@@ -220,7 +220,7 @@ def outcome_row(tp: TopicPartition, code: int, message: str) -> dict[str, Any]:
     }
 
 
-def as_words(row: dict[str, Any]) -> str:
+def result_text(row: dict[str, Any]) -> str:
     if row["error"] is None:
         return "ok"
     return f"{row['error']}: {row['message']}" if row["message"] else str(row["error"])

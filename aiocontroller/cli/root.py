@@ -13,9 +13,9 @@ from aiocontroller.core.errors import AioControllerError
 COMMANDS = {
     "up": ("aiocontroller.cli.up:up", "Start a whole cluster on this machine, with a live view."),
     "run": ("aiocontroller.cli.run:run", "Run a controller for an existing cluster."),
-    "takeover": ("aiocontroller.cli.office:takeover", "Make a running controller take the role from the brokers."),
-    "release": ("aiocontroller.cli.office:release", "Make a running controller give the role back to the brokers."),
-    "settings": ("aiocontroller.cli.office:settings", "Show the settings of a running controller and their sources."),
+    "takeover": ("aiocontroller.cli.role:takeover", "Make a running controller take the role from the brokers."),
+    "release": ("aiocontroller.cli.role:release", "Make a running controller give the role back to the brokers."),
+    "settings": ("aiocontroller.cli.role:settings", "Show the settings of a running controller and their sources."),
     "status": ("aiocontroller.cli.status:status", "Show the controller, the brokers, and what is offline."),
     "topics": ("aiocontroller.cli.topics:topics", "Create, list, describe, alter and delete topics."),
     "reassign": (

@@ -1,7 +1,7 @@
 """Checks whether this process may be the controller: before every election, and continuously afterwards.
 
 An election needs a ``Permit``, and only the guard issues one.  Beside the consumer, it looks at the cluster every few
-seconds, has new brokers asked (``survey``), and applies the same rules (``rules_of_office``).  So the election
+seconds, has new brokers asked (``survey``), and applies the same rules (``eligibility``).  So the election
 finds all answers ready, ``/readyz`` knows whether this process could be elected, and a refused election is tried again
 when the reasons are gone.
 """
@@ -16,16 +16,16 @@ from collections.abc import Callable, Sequence
 import anyio.abc
 import msgspec
 
-from aiocontroller.controller.obeying import read_dynamic
-from aiocontroller.controller.rules_of_office import (
+from aiocontroller.controller.eligibility import (
     ENDS_A_TERM,
     Cluster,
     Kind,
     Reason,
     Us,
-    reasons_against,
-    reasons_against_deposing,
+    ineligibility_reasons,
+    reasons_not_to_depose,
 )
+from aiocontroller.controller.obeying import read_dynamic
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.survey import ANSWER_WITHIN_S, BrokerSurvey
 from aiocontroller.zookeeper.acl_store import AclStore
@@ -77,7 +77,7 @@ class Guard:
         self._judge(cluster)
         reasons = list(self.reasons)
         if deposing is not None:
-            reasons += reasons_against_deposing(cluster, self.survey.known)
+            reasons += reasons_not_to_depose(cluster, self.survey.known)
         self._refused = bool(reasons)
         if not reasons:
             return Permit()
@@ -169,7 +169,7 @@ class Guard:
         self._cluster = cluster
         self._count_settings(cluster)
         us = Us(shell.id, shell.config, shell.own_endpoints(), shell.security, shell.authorizer, shell.settings)
-        self.reasons = tuple(reasons_against(us, cluster, self.survey.known))
+        self.reasons = tuple(ineligibility_reasons(us, cluster, self.survey.known))
         self._policy = shell.settings.policy
         if self.reasons != before:
             _log(before, self.reasons)

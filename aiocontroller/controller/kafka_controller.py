@@ -144,7 +144,7 @@ class KafkaController:
     @property
     def releasing(self) -> bool:
         """Whether the role is being given back on request."""
-        return self._release.under_way
+        return self._release.in_progress
 
     # -- the consumer ----------------------------------------------------------------------------------------------
 
@@ -218,8 +218,8 @@ class KafkaController:
 
     async def _handle(self, events: Sequence[ev.Event]) -> None:
         event = events[0]
-        if (of_office := OFFICE.get(type(event))) is not None:
-            await of_office(self, event)
+        if (handle := ELECTION_HANDLERS.get(type(event))) is not None:
+            await handle(self, event)
         elif not self.election.active:
             for refused in events:
                 refuse(refused, KafkaErrorCode.NOT_CONTROLLER)
@@ -285,7 +285,7 @@ class KafkaController:
             return
         obey(self.shell)
         reasons = self.guard.reasons_to_resign
-        if reasons and not self._release.under_way:
+        if reasons and not self._release.in_progress:
             for reason in reasons:
                 log.error("Giving the role back: %s", reason.text)
             await self._release.begin(ev.Release(reply=ev.Reply(lambda _: None), for_good=False))
@@ -424,7 +424,7 @@ class KafkaController:
         shell.metrics.gauge("aiocontroller", "Debts", "ReplicasToDelete", lambda: len(shell.context.debts))
 
 
-OFFICE: dict[type[ev.Event], Callable[[KafkaController, Any], Awaitable[object]]] = {
+ELECTION_HANDLERS: dict[type[ev.Event], Callable[[KafkaController, Any], Awaitable[object]]] = {
     ev.Startup: KafkaController._startup,
     ev.ControllerChange: KafkaController._controller_change,
     ev.Reelect: KafkaController._reelect,
@@ -437,9 +437,9 @@ OFFICE: dict[type[ev.Event], Callable[[KafkaController, Any], Awaitable[object]]
     ev.ShutdownEventThread: KafkaController._shutdown,
 }
 """Handled whether this controller is active or not: elections, failovers and resignations."""
-ENDS_THE_TERM = frozenset(OFFICE).difference((ev.Release,))
+ENDS_THE_TERM = frozenset(ELECTION_HANDLERS).difference((ev.Release,))
 """When one of these fails, the term cannot go on."""
 RELOADS = frozenset((ev.ProtocolChange,))
 """These restart the term."""
 
-check_event_types((OFFICE, RELOADS, HANDLERS, GATHERED))
+check_event_types((ELECTION_HANDLERS, RELOADS, HANDLERS, GATHERED))

@@ -54,7 +54,7 @@ def obey(shell: ControllerShell) -> None:
     if now == before:
         return
     shell.policy = now
-    if not shell.in_office:
+    if not shell.is_active:
         return
     for name, was, value in obeyed_changes(before, now):
         log.warning("%s is now %s, as on the brokers; it was %s", name, shown(value), shown(was))

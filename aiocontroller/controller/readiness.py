@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from aiocontroller.controller.controller_election import ControllerElection
+from aiocontroller.controller.eligibility import Kind
 from aiocontroller.controller.guard import Guard
-from aiocontroller.controller.rules_of_office import Kind
 from aiocontroller.controller.shell import ControllerShell
 
 

@@ -73,7 +73,7 @@ class RoleRelease:
         elif not shell.leaving:
             self._hidden_s = now_s
             await self._hide()
-        elif self._requests_under_way() and now_s < self._hidden_s + ANSWERED_WITHIN_S:
+        elif self._requests_in_flight() and now_s < self._hidden_s + ANSWERED_WITHIN_S:
             shell.queue.schedule(_TAG, LOOK_AGAIN_S, GoOnReleasing())
         else:
             await self._give_back(left)
@@ -108,14 +108,14 @@ class RoleRelease:
             self._end((), ())
 
     @property
-    def under_way(self) -> bool:
+    def in_progress(self) -> bool:
         return bool(self._asked)
 
     @property
     def _lost(self) -> bool:
         return not self._election.active or self._shell.context.epoch != self._epoch
 
-    def _requests_under_way(self) -> bool:
+    def _requests_in_flight(self) -> bool:
         channels = self._shell.channels
         return channels is not None and any(s.queued or s.in_flight for s in channels.statistics())
 

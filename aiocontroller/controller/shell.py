@@ -178,7 +178,7 @@ class ControllerShell:
         self.journal.epoch = epoch
 
     @property
-    def in_office(self) -> bool:
+    def is_active(self) -> bool:
         """Whether a term is running."""
         return self.channels is not None
 

@@ -13,8 +13,8 @@ import anyio.abc
 
 from aiocontroller.config import ConfigError
 from aiocontroller.controller.broker_client import BrokerClient, asking
+from aiocontroller.controller.eligibility import Answer, Known, settings_asked
 from aiocontroller.controller.obeyed_settings import ASKED, told_by
-from aiocontroller.controller.rules_of_office import Answer, Known, settings_asked
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import AioControllerError, KafkaErrorCode
 from aiocontroller.core.ids import Broker

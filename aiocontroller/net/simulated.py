@@ -206,7 +206,7 @@ class SimulatedTransport(asyncio.Transport):
         self._network = network
         self._protocol = protocol
         self._peer: SimulatedTransport | None = None
-        self.under_way: deque[bytes | None] = deque()
+        self.in_flight: deque[bytes | None] = deque()
         self._closing = False
         self._paused = False
         self._held: deque[bytes | None] = deque()
@@ -275,7 +275,7 @@ class SimulatedTransport(asyncio.Transport):
         if self.host.paused:
             self.host.held.append(self.due)
         else:
-            self.arrive(self.under_way.popleft())
+            self.arrive(self.in_flight.popleft())
 
     def arrive(self, data: bytes | None) -> None:
         """Called by the network when a piece, or the end, gets here."""
@@ -483,7 +483,7 @@ class SimulatedNetwork:
 
     def _send(self, sender: str, to: SimulatedTransport, data: bytes | None) -> None:
         loop = self._loop
-        to.under_way.append(data)
+        to.in_flight.append(data)
         to.last_due_s = due_s = max(loop._now_s + self._next_delay_s() + to.lag_s, to.last_due_s)
         link = sender, to.host.name
         if due_s < self._latest_due_s.get(link, 0.0):

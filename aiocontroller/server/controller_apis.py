@@ -291,7 +291,7 @@ SERVED: dict[int, ControllerApi] = {
         VersionRange(0, 0),
         _alter_user_scram_credentials,
         admin_messages.encode_alter_user_scram_credentials_response,
-        on_cluster(AclOperation.ALTER, office_first=True),
+        on_cluster(AclOperation.ALTER, role_first=True),
     ),
     ApiKey.UPDATE_FEATURES: ControllerApi(
         VersionRange(0, 1),

@@ -34,13 +34,13 @@ Refused = dict[str | bytes, TopicResult]
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 
-def on_cluster(operation: AclOperation, *, office_first: bool = False) -> Check:
+def on_cluster(operation: AclOperation, *, role_first: bool = False) -> Check:
     """Permission for the operation on the cluster allows the whole request."""
 
     def check(shell: ControllerShell, context: RequestContext, event: Request) -> Request | None:
         if Permissions(shell.authorizer, context).may_cluster(operation):
             return event
-        if office_first and not _in_office(shell):
+        if role_first and not _is_active(shell):
             event.reply.answer(_E.NOT_CONTROLLER)
         else:
             _note(shell, context, event)
@@ -131,7 +131,7 @@ def _note(shell: ControllerShell, context: RequestContext, event: Request) -> No
     shell.refused_brokers.note(ApiKey(context.api), context.principal, context.host, event, shell.context)
 
 
-def _in_office(shell: ControllerShell) -> bool:
+def _is_active(shell: ControllerShell) -> bool:
     return shell.channels is not None
 
 
@@ -150,7 +150,7 @@ def _rest(
 ) -> TopicRequest | None:
     """The event with its remaining topics, answered in the order of the request."""
     reply = event.reply
-    if refused and not _in_office(shell):
+    if refused and not _is_active(shell):
         reply.answer(_E.NOT_CONTROLLER)
         return None
     if any(result.error_code == _E.TOPIC_AUTHORIZATION_FAILED for result in refused.values()):

@@ -71,7 +71,7 @@ class KafkaChannel(asyncio.Protocol):
         self._request: KafkaRequest | None = None
         self._serial = 0
         """Number of the current request; answers to other requests are dropped."""
-        self._under_way = False
+        self._in_flight = False
         self._begun = False
         """Part of a frame has arrived."""
         self._checked = False
@@ -133,7 +133,7 @@ class KafkaChannel(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._unread = False
         self._server.answers_read(self)
-        if not self._under_way and not self._muted and not self._closing:
+        if not self._in_flight and not self._muted and not self._closing:
             self._go_on()
 
     def close(self) -> None:
@@ -179,7 +179,7 @@ class KafkaChannel(asyncio.Protocol):
             reason = "answers are not read"
         elif self._before_login:
             reason = "no login" if self._transport is not None else "no TLS handshake"
-        elif self._begun and not self._under_way:
+        elif self._begun and not self._in_flight:
             reason = f"an incomplete request: {len(self._buffer)} bytes received"
         else:
             reason = ""  # idle: nothing is wrong
@@ -192,7 +192,7 @@ class KafkaChannel(asyncio.Protocol):
     @property
     def is_receiving(self) -> bool:
         """Whether it holds memory for an incomplete frame."""
-        return bool(self._taken_bytes) and not self._under_way
+        return bool(self._taken_bytes) and not self._in_flight
 
     # -- from bytes to a request -----------------------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ class KafkaChannel(asyncio.Protocol):
         if self._closing:
             return
         self._buffer.put(data)
-        if self._under_way or self._unread or self._queued or self._lacks_memory or self._muted:
+        if self._in_flight or self._unread or self._queued or self._lacks_memory or self._muted:
             self._pause()
         else:
             self._receive()
@@ -215,7 +215,7 @@ class KafkaChannel(asyncio.Protocol):
     def take_turn(self) -> None:
         """Called by the server, in whose queue this connection was."""
         self._queued = False
-        if not (self._closing or self._gone or self._under_way or self._unread or self._lacks_memory):
+        if not (self._closing or self._gone or self._in_flight or self._unread or self._lacks_memory):
             self._receive()
 
     def _go_on(self) -> None:
@@ -304,7 +304,7 @@ class KafkaChannel(asyncio.Protocol):
     def _handle(self, frame: bytes) -> None:
         api, version, correlation_id = _REQUEST_START.unpack_from(frame) if len(frame) >= 8 else (-1, -1, -1)
         self._serial += 1
-        self._under_way = True
+        self._in_flight = True
         self._server.begin(self)
         self._set_deadline(self._server.idle_s)
         ended = self._server.now() > self._session_ends_s
@@ -354,10 +354,10 @@ class KafkaChannel(asyncio.Protocol):
 
     def _answer(self, serial: int, pieces: list[bytes]) -> None:
         """Answer the current request, and go on to the next one."""
-        if serial != self._serial or not self._under_way:
+        if serial != self._serial or not self._in_flight:
             return
         mute_ms = 0 if self._request is None else self._request.mute_ms
-        self._under_way = False
+        self._in_flight = False
         self._request = None
         self._free_memory()
         if self._closing or self._transport is None:

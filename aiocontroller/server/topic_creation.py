@@ -21,7 +21,7 @@ class TopicCreation:
     def __init__(self, shell: ControllerShell) -> None:
         self._shell = shell
         self._waiting: dict[str, NewTopic] = {}
-        self._under_way: frozenset[str] = frozenset()
+        self._in_flight: frozenset[str] = frozenset()
 
     @property
     def enabled(self) -> bool:
@@ -36,10 +36,10 @@ class TopicCreation:
         if not in_charge(self._shell):
             return frozenset()
         room = min(MAX_AT_ONCE, MAX_WAITING - len(self._waiting))
-        wanted = [name for name in names if name not in self._waiting and name not in self._under_way]
+        wanted = [name for name in names if name not in self._waiting and name not in self._in_flight]
         begun = wanted[: max(0, room)]
         self._waiting.update((name, _new_topic(name, self._shell.policy)) for name in begun)
-        if not self._under_way:
+        if not self._in_flight:
             self._queue_next()
         return frozenset(begun)
 
@@ -48,14 +48,14 @@ class TopicCreation:
         topics = tuple(islice(self._waiting.values(), MAX_AT_ONCE))
         if not topics:
             return
-        self._under_way = frozenset(topic.name for topic in topics)
+        self._in_flight = frozenset(topic.name for topic in topics)
         for topic in topics:
             del self._waiting[topic.name]
         reply = Reply(self._created)
         self._shell.queue.append(CreateTopics(topics=topics, timeout_ms=0, validate_only=False, reply=reply))
 
     def _created(self, result: object) -> None:
-        self._under_way = frozenset()
+        self._in_flight = frozenset()
         if not in_charge(self._shell):
             self._waiting.clear()
         self._queue_next()

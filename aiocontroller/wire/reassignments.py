@@ -130,7 +130,7 @@ def decode_alter_partition_reassignments_response(version: int, body: Buffer) ->
 class ListPartitionReassignmentsResponse(msgspec.Struct, frozen=True):
     error_code: int
     error_message: str
-    under_way: dict[TopicPartition, ReplicaAssignment]
+    ongoing: dict[TopicPartition, ReplicaAssignment]
 
 
 def encode_list_partition_reassignments_request(version: int, partitions: Sequence[TopicPartition] | None) -> bytes:
@@ -163,15 +163,15 @@ def decode_list_partition_reassignments_request(version: int, body: Buffer) -> t
 
 
 def encode_list_partition_reassignments_response(
-    version: int, error_code: int, under_way: Mapping[TopicPartition, ReplicaAssignment], *, error_message: str = ""
+    version: int, error_code: int, ongoing: Mapping[TopicPartition, ReplicaAssignment], *, error_message: str = ""
 ) -> bytes:
     check_supported(ApiKey.LIST_PARTITION_REASSIGNMENTS, version)
-    topics = by_topic(under_way)
+    topics = by_topic(ongoing)
     out = [_head(error_code, error_message), array_length(len(topics), flexible=True)]
     for topic, partitions in topics.items():
         out += (string(topic, flexible=True), array_length(len(partitions), flexible=True))
         for tp in partitions:
-            moving = under_way[tp]
+            moving = ongoing[tp]
             out.append(INT32.pack(tp.partition))
             out += map(COMPACT_INT32_ARRAY, (moving.replicas, moving.adding, moving.removing))
             out.append(NO_TAGS)
@@ -182,11 +182,11 @@ def encode_list_partition_reassignments_response(
 
 def decode_list_partition_reassignments_response(version: int, body: Buffer) -> ListPartitionReassignmentsResponse:
     message = cold.decode_response(ApiKey.LIST_PARTITION_REASSIGNMENTS, version, body)
-    under_way = {
+    ongoing = {
         TopicPartition(t.name, p.partition_index): ReplicaAssignment(
             tuple(p.replicas), tuple(p.adding_replicas), tuple(p.removing_replicas)
         )
         for t in message.topics
         for p in t.partitions
     }
-    return ListPartitionReassignmentsResponse(int(message.error_code), message.error_message or "", under_way)
+    return ListPartitionReassignmentsResponse(int(message.error_code), message.error_message or "", ongoing)

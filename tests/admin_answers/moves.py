@@ -100,7 +100,7 @@ def listed(p: Player, *names: str, partitions: Sequence[int] = (0,)) -> Fields:
 
 
 async def wholly_moved(p: Player, name: str) -> None:
-    async def none_under_way() -> bool:
+    async def none_is_ongoing() -> bool:
         return not (await p.tell(L, **listed(p, name))).topics
 
     async def told() -> bool:
@@ -108,7 +108,7 @@ async def wholly_moved(p: Player, name: str) -> None:
         (partition, *_) = (await p.tell(ApiKey.METADATA, **seen(p, name))).topics[0].partitions
         return (partition.leader_epoch, list(partition.isr_nodes)) == await p.cluster.leadership(p.topic(name))
 
-    await p.until(none_under_way, f"{name} to have moved")
+    await p.until(none_is_ongoing, f"{name} to have moved")
     await p.until(told, f"the metadata of {name} to say so")
 
 

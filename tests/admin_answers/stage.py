@@ -140,7 +140,7 @@ class Cluster:
             await self.brokers[broker].start_async(STARTED_WITHIN_S)
 
     async def start(self) -> None:
-        await self.take_office()
+        await self.take_role()
         await self._client.start(30)
         if LISTENING in self._members:
             await self._listening.start(LISTENING)
@@ -149,7 +149,7 @@ class Cluster:
         answer = await self.ask(ApiKey.API_VERSIONS, 0)
         self.offered = {each.api_key: VersionRange(each.min_version, each.max_version) for each in answer.api_keys}
 
-    async def take_office(self) -> None:
+    async def take_role(self) -> None:
         """Broker 2 has it."""
 
     async def stop(self) -> None:
@@ -214,7 +214,7 @@ class OurCluster(Cluster):
 
     _child: Child | None = None
 
-    async def take_office(self) -> None:
+    async def take_role(self) -> None:
         self.ports[OUR_ID] = {listener: free_port() for listener in LISTENERS}
         self.side = Side("aiocontroller", OUR_ID, self.ports[OUR_ID], self.folder.parent)
         folder = self.folder / "aiocontroller"
@@ -232,12 +232,12 @@ class OurCluster(Cluster):
         command = [sys.executable, "-m", "aiocontroller", "run", "--config", config, "--data", folder]
         self._child = Child("aiocontroller", [str(part) for part in command], log=folder / "log")
 
-        async def in_office() -> bool:
+        async def is_active() -> bool:
             if not self.running:
                 raise Failed(f"aiocontroller ended:\n{self.end_of_log}")
             return await asyncio.to_thread(self._controller) == OUR_ID
 
-        await until(in_office, "aiocontroller to take over", lambda: self.end_of_log, within_s=STARTED_WITHIN_S)
+        await until(is_active, "aiocontroller to take over", lambda: self.end_of_log, within_s=STARTED_WITHIN_S)
 
     async def forward(self, way: Way, api: int, version: int, body: bytes, timeout_s: float) -> Outcome:
         request = encode_request_header(ApiKey(api), version, FORWARDED, CLIENT_ID) + body

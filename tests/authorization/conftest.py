@@ -64,7 +64,7 @@ async def verdict(stage: Stage, request: pytest.FixtureRequest) -> Verdict:
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")
-async def office(stage: Stage, request: pytest.FixtureRequest) -> Stage:
+async def taken(stage: Stage, request: pytest.FixtureRequest) -> Stage:
     """After the takeover, and after the table where that is played too."""
     if any("verdict" in getattr(item, "fixturenames", ()) for item in request.session.items):
         request.getfixturevalue("verdict")

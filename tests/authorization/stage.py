@@ -223,7 +223,7 @@ class Stage:
     async def take_over(self) -> None:
         """Our process takes the role from broker 2, and both know the same."""
         self.launch_ours()
-        await until(self._we_are_in_office, "every broker names aiocontroller as the controller", self._end_of_log)
+        await until(self._ours_is_active, "every broker names aiocontroller as the controller", self._end_of_log)
         await until(self._has_producer_ids, "broker 2 has producer ids", self._end_of_log)
 
     def launch_ours(self, without: Iterable[str] = ()) -> Child:
@@ -269,7 +269,7 @@ class Stage:
     def _end_of_log(self) -> str:
         return self._ours.log_tail(40) if self._ours is not None else ""
 
-    async def _we_are_in_office(self) -> bool:
+    async def _ours_is_active(self) -> bool:
         if not self.ours_runs:
             raise Failed(f"aiocontroller ended:\n{self._end_of_log()}")
         for broker in (LEADER, ORACLE):

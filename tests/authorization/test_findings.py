@@ -65,12 +65,12 @@ def acl_of(principal: str) -> dict[str, Any]:
 # -- finding 7: certificates -------------------------------------------------------------------------------------------
 
 
-async def test_client_without_a_certificate_gets_no_acls(office: Stage) -> None:
-    for side in (office.sides[LEADER], office.ours):
+async def test_client_without_a_certificate_gets_no_acls(taken: Stage) -> None:
+    for side in (taken.sides[LEADER], taken.ours):
         answer = await asked(side, STRANGER, ApiKey.CREATE_ACLS, 3, creations=[acl_of("User:ANONYMOUS")])
         assert [int(result.error_code) for result in answer.results] == [CLUSTER_AUTHORIZATION_FAILED], side.name
     seen = await asked(
-        office.ours,
+        taken.ours,
         STRANGER,
         ApiKey.CREATE_TOPICS,
         7,
@@ -83,15 +83,15 @@ async def test_client_without_a_certificate_gets_no_acls(office: Stage) -> None:
     assert [int(topic.error_code) for topic in seen.topics] != [0]
 
 
-async def test_client_without_a_certificate_shuts_no_broker_down(office: Stage) -> None:
-    epoch = office.broker_epochs[LEADER]
-    answer = await asked(office.ours, STRANGER, ApiKey.CONTROLLED_SHUTDOWN, 3, broker_id=LEADER, broker_epoch=epoch)
+async def test_client_without_a_certificate_shuts_no_broker_down(taken: Stage) -> None:
+    epoch = taken.broker_epochs[LEADER]
+    answer = await asked(taken.ours, STRANGER, ApiKey.CONTROLLED_SHUTDOWN, 3, broker_id=LEADER, broker_epoch=epoch)
     assert int(answer.error_code) == CLUSTER_AUTHORIZATION_FAILED
 
 
-async def test_super_user_is_known_by_its_certificate_where_one_is_only_requested(office: Stage) -> None:
+async def test_super_user_is_known_by_its_certificate_where_one_is_only_requested(taken: Stage) -> None:
     known = Way("super", SSL, CERTIFICATE)
-    answer = await asked(office.ours, known, ApiKey.CREATE_ACLS, 3, creations=[acl_of("User:nobody-at-all")])
+    answer = await asked(taken.ours, known, ApiKey.CREATE_ACLS, 3, creations=[acl_of("User:nobody-at-all")])
     assert [int(result.error_code) for result in answer.results] == [0]
 
 
@@ -101,8 +101,8 @@ async def test_super_user_is_known_by_its_certificate_where_one_is_only_requeste
 @pytest.mark.parametrize(
     "way", [Way("super", SASL_SSL, SCRAM), Way("super", SSL, CERTIFICATE), Way("allow", SASL_PLAINTEXT, PLAIN)], ids=str
 )
-async def test_delegation_token_belongs_to_who_asked_for_it(office: Stage, way: Way) -> None:
-    answer = await asked(office.ours, way, ApiKey.CREATE_DELEGATION_TOKEN, 3, renewers=[], max_lifetime=-1)
+async def test_delegation_token_belongs_to_who_asked_for_it(taken: Stage, way: Way) -> None:
+    answer = await asked(taken.ours, way, ApiKey.CREATE_DELEGATION_TOKEN, 3, renewers=[], max_lifetime=-1)
     assert int(answer.error_code) == 0
     assert (answer.principal_type, answer.principal_name) == ("User", way.who)
     assert (answer.token_requester_principal_type, answer.token_requester_principal_name) == ("User", way.who)
@@ -122,12 +122,12 @@ class WithToken(Visit):
         exchange.verify(await self._token(exchange.respond(await self._token(exchange.first()))))
 
 
-async def test_client_with_a_delegation_token_is_its_owner_and_gets_no_other(office: Stage) -> None:
+async def test_client_with_a_delegation_token_is_its_owner_and_gets_no_other(taken: Stage) -> None:
     """Whichever node made the token: its login at the controller was refused."""
     way = Way("allow", SASL_PLAINTEXT, SCRAM)
-    for maker in (office.oracle, office.ours):
+    for maker in (taken.oracle, taken.ours):
         made = await asked(maker, way, ApiKey.CREATE_DELEGATION_TOKEN, 3, renewers=[], max_lifetime=-1)
-        for side in (office.oracle, office.ours):
+        for side in (taken.oracle, taken.ours):
 
             async def body(api: ApiKey, version: int, side: Side = side, made: Any = made, **fields: Any) -> Any:
                 asks = cold.encode_request(api, version, cold.request(api, version, **fields))
@@ -152,11 +152,11 @@ async def test_client_with_a_delegation_token_is_its_owner_and_gets_no_other(off
             assert int(another.error_code) == DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, side.name
 
 
-async def test_user_with_a_prefix_creates_topics_through_the_controller(office: Stage) -> None:
+async def test_user_with_a_prefix_creates_topics_through_the_controller(taken: Stage) -> None:
     """librdkafka asks the controller's node for metadata as any other's."""
     client = AdminClient(
         {
-            "bootstrap.servers": f"127.0.0.1:{office.ours.ports[SASL_PLAINTEXT]}",
+            "bootstrap.servers": f"127.0.0.1:{taken.ours.ports[SASL_PLAINTEXT]}",
             "security.protocol": SASL_PLAINTEXT,
             "sasl.mechanism": SCRAM,
             "sasl.username": "prefix",

@@ -26,7 +26,7 @@ from aiocontroller.core.states import PartitionState, ReplicaState
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.codec import Create
-from tests.unit.controller.office import Stage, in_office, stage
+from tests.unit.controller.virtual_cluster import Stage, is_active, stage
 from tests.virtual_time import virtual_time
 
 Replica = tuple[str, int, int]
@@ -133,7 +133,7 @@ async def deleting() -> AsyncIterator[Deleting]:
         for broker in BROKERS:
             await it.add_broker(broker)
         service = await it.add_controller(auto_leader_rebalance_enable=False, inter_broker_protocol_version="2.7")
-        await it.until(lambda: in_office(service))
+        await it.until(lambda: is_active(service))
         for topic, replicas in ASSIGNMENTS.items():
             assignment = {str(n): r for n, r in enumerate(replicas)}
             await it.create(f"/brokers/topics/{topic}", msgspec.json.encode({"version": 1, "partitions": assignment}))
@@ -161,7 +161,7 @@ async def test_initialization() -> None:
         for topic in ("foo", "bar"):
             await it.create(f"/admin/delete_topics/{topic}")
         service = await it.add_controller(inter_broker_protocol_version="2.7")
-        await it.until(lambda: in_office(service))
+        await it.until(lambda: is_active(service))
         found = Deleting(it, service)
         assert found.topics() == ({"foo", "bar"}, {"foo"}, {"bar"})
         assert found.replicas("foo", Started) == found.replicas("foo")

@@ -146,7 +146,7 @@ class _Dice:
         kinds = [lambda: self.create("znode"), self.expand, self.delete, self.notify, self.start, self.bounce]
         kinds.append(self.die)
         met = [kind() for kind in self.chance.sample(kinds, 2)]
-        return [say.leave_office(), *(step for step in met if step is not None), say.fill_office()]
+        return [say.end_term(), *(step for step in met if step is not None), say.begin_term()]
 
     def notify(self) -> Step | None:
         partition = self.partition()

@@ -138,7 +138,7 @@ class Stage:
         return [await self._moment(step) for step in scenario.steps]
 
     async def _begin(self, scenario: Scenario) -> None:
-        await self.leave_office()
+        await self.end_term()
         await self._clear()
         await self.fleet.begin_anew()
         own = Version(NEWEST, self.subject.protocol)
@@ -147,7 +147,7 @@ class Stage:
         missing = sorted(set(BROKERS) - self.fleet.live)
         if missing:
             await self.fleet.start(*missing)
-        await self.fill_office()
+        await self.begin_term()
         await self.settle()
         self.fleet.take()
         self._live = {}
@@ -222,7 +222,7 @@ class Stage:
 
         return int(await self._until(found, "a controller in office"))
 
-    async def leave_office(self) -> None:
+    async def end_term(self) -> None:
         """Nobody is in office, and the last one knows it; as when a controller dies and its session goes on."""
         if self.vacant:
             return
@@ -240,7 +240,7 @@ class Stage:
         self.vacant = True
         await asyncio.sleep(0.1)
 
-    async def fill_office(self) -> None:
+    async def begin_term(self) -> None:
         if self.vacant:
             await self.client.delete(paths.CONTROLLER)
             self.vacant = False

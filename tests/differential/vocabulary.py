@@ -154,12 +154,12 @@ def fail_over() -> Step:
     return Step("/controller is deleted", lambda stage: stage.fail_over())
 
 
-def leave_office() -> Step:
-    return Step("nobody is in office", lambda stage: stage.leave_office())
+def end_term() -> Step:
+    return Step("the controller is removed", lambda stage: stage.end_term())
 
 
-def fill_office() -> Step:
-    return Step("a controller is elected", lambda stage: stage.fill_office())
+def begin_term() -> Step:
+    return Step("a controller is elected", lambda stage: stage.begin_term())
 
 
 # -- topics ------------------------------------------------------------------------------------------------------------

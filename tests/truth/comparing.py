@@ -51,8 +51,8 @@ def silences(truth: Row) -> list[Silence]:
             for _, at_us, broker, made in registered
             if made is None and stall["from_us"] < at_us <= until_us
         ]
-        lost_office = any(stall["from_us"] < c[1] <= until_us and c[2] is None for c in truth.get("controllers", ()))
-        if expired or lost_office:
+        lost_role = any(stall["from_us"] < c[1] <= until_us and c[2] is None for c in truth.get("controllers", ()))
+        if expired or lost_role:
             found.append(Silence(stall["from_us"], stall["to_us"], expired))
     return found
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from aiocontroller.chaos.fault_proxy import FaultProxy
-from aiocontroller.chaos.kafka.offices import OUR_ID, KafkasOffice, OurOffice, until
+from aiocontroller.chaos.kafka.controllers import OUR_ID, BrokerAsController, OurController, until
 from aiocontroller.chaos.kafka.stage import BROKERS, Stage, stage_on
 from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from aiocontroller.cluster.real_kafka import RealKafkaCluster, release
@@ -62,17 +62,17 @@ class Play:
         self.stalls: list[dict[str, Any]] = []
         self.cuts: list[dict[str, Any]] = []
         self.controllers_killed: list[dict[str, Any]] = []
-        self.ours: dict[int, OurOffice] = {}
-        """Our controllers, where the office is theirs: one holds it, the other one stands by."""
+        self.ours: dict[int, OurController] = {}
+        """Our controllers, where ours are played: one holds it, the other one stands by."""
 
     # -- what the cluster looks like ---------------------------------------------------------------------------------
 
     async def controller(self) -> int:
-        office = self.stage.office
-        assert isinstance(office, KafkasOffice | OurOffice)
+        controller = self.stage.controller
+        assert isinstance(controller, BrokerAsController | OurController)
 
         async def holder() -> int | None:
-            return await office.holder()
+            return await controller.holder()
 
         return int(await until(holder, "somebody is controller"))
 
@@ -82,7 +82,7 @@ class Play:
         led = {state[0] for state in self.watcher.states.values() if state}
         return next(number for number in self.stage.brokers if number != controller and number in led)
 
-    async def _back_in_office(self) -> None:
+    async def _take_role_back(self) -> None:
         """A broker may win a vacancy, and ours depose one only when they start: start one anew, as operators would."""
         if not self.ours or await self.controller() in self.ours:
             return
@@ -96,7 +96,7 @@ class Play:
         await until(taken, "one of ours is in office")
 
     async def whole(self) -> None:
-        await self._back_in_office()
+        await self._take_role_back()
 
         async def every() -> bool:
             states = [(key, state) for key, state in self.watcher.states.items() if state or key[0] in TOPICS]
@@ -282,15 +282,15 @@ class Play:
         self.stalls.append(stall)
         await asyncio.sleep(2)
 
-    async def kill_office(self) -> None:
+    async def kill_active(self) -> None:
         """Our active controller alone; the other one stands by."""
-        dead = self._kill_office(await self.controller())
+        dead = self._kill_active(await self.controller())
         await self._succeeded(dead)
 
-    async def kill_office_and_broker(self) -> None:
+    async def kill_active_and_broker(self) -> None:
         """Nobody can elect a leader until the controller's own session has ended."""
         victim = await self.another()
-        dead = self._kill_office(await self.controller())
+        dead = self._kill_active(await self.controller())
         death = self.died(victim, "killed", now_us(), was_controller=False)
         self.stage.brokers[victim].kill()
         await self._succeeded(dead)
@@ -299,16 +299,16 @@ class Play:
         await self.stage.start(self.stage.brokers[victim])
         death["back_us"] = now_us()
 
-    def _kill_office(self, controller: int) -> int:
+    def _kill_active(self, controller: int) -> int:
         self.controllers_killed.append({"controller": controller, "at_us": now_us(), "successor_us": None})
         self.ours[controller].close()
         return controller
 
     async def _succeeded(self, dead: int) -> None:
         async def other() -> bool:
-            office = self.stage.office
-            assert isinstance(office, OurOffice)
-            return await office.holder() not in (dead, None)
+            controller = self.stage.controller
+            assert isinstance(controller, OurController)
+            return await controller.holder() not in (dead, None)
 
         await until(other, "another controller")
         self.controllers_killed[-1]["successor_us"] = now_us()
@@ -331,14 +331,14 @@ STEPS = (
     "rolling_restart", "zookeeper_stalls", "zookeeper_stalls_long", "zookeeper_cut_off",
 )  # fmt: skip
 OURS = (
-    "kill_office",
-    "kill_office_and_broker",
+    "kill_active",
+    "kill_active_and_broker",
     *(each for each in STEPS if each not in ("kill_controller", "kill_both")),
 )
 """Our controller is no broker."""
 
 
-async def play(version: str, office: str, folder: Path, steps: tuple[str, ...] = ()) -> dict[str, Any]:
+async def play(version: str, controller: str, folder: Path, steps: tuple[str, ...] = ()) -> dict[str, Any]:
     """The truth: steps, deaths, changes and registrations (``Watcher``), felt (``Writer``)."""
     folder.mkdir(parents=True, exist_ok=True)
     zookeeper = EmbeddedZooKeeper(folder / "zookeeper")
@@ -354,8 +354,8 @@ async def play(version: str, office: str, folder: Path, steps: tuple[str, ...] =
         cluster = RealKafkaCluster(BROKERS, proxy.address, folder, version=version, overrides=SETTINGS, log4j=log4j)
         await cluster.start_async()
         async with stage_on(zookeeper.address, cluster.brokers, folder, session_ms=SESSION_MS) as stage:
-            ours = await _ours(stage, folder, proxy.address) if office != "kafka" else {}
-            watcher = Watcher(stage.offices["kafka"].zk)  # type: ignore[attr-defined]
+            ours = await _ours(stage, folder, proxy.address) if controller != "kafka" else {}
+            watcher = Watcher(stage.controllers["kafka"].zk)  # type: ignore[attr-defined]
             for topic, copies in zip(TOPICS, (3, 2), strict=True):
                 assignment = {n: tuple((n + k) % BROKERS + 1 for k in range(copies)) for n in range(PARTITIONS)}
                 await asyncio.to_thread(_created, stage, topic, assignment)
@@ -366,12 +366,12 @@ async def play(version: str, office: str, folder: Path, steps: tuple[str, ...] =
             tasks.append(asyncio.create_task(writer.run()))
             told = Play(stage, zookeeper, proxy, watcher)
             told.ours = ours
-            for name in steps or (STEPS if office == "kafka" else _ours_of(version)):
+            for name in steps or (STEPS if controller == "kafka" else _ours_of(version)):
                 await told.step(name)
             for task in tasks:
                 task.cancel()
             truth = {
-                "version": version, "office": office, "session_us": SESSION_MS * 1000, "steps": told.steps,
+                "version": version, "office": controller, "session_us": SESSION_MS * 1000, "steps": told.steps,
                 "deaths": told.deaths, "changes": watcher.changes, "registrations": watcher.registrations,
                 "registered": watcher.registered, "controllers": watcher.controllers,
                 "stalls": told.stalls, "cuts": told.cuts,
@@ -400,16 +400,16 @@ def _ours_of(version: str) -> tuple[str, ...]:
     return tuple(step for step in OURS if step not in unclean)
 
 
-async def _ours(stage: Stage, folder: Path, zookeeper: str) -> dict[int, OurOffice]:
-    """Ours takes the office from the brokers, and another one of ours stands by."""
-    given = stage.offices[OurOffice.name]
-    assert isinstance(given, OurOffice)
+async def _ours(stage: Stage, folder: Path, zookeeper: str) -> dict[int, OurController]:
+    """Ours takes the role from the brokers, and another one of ours stands by."""
+    given = stage.controllers[OurController.name]
+    assert isinstance(given, OurController)
     active, standby = (
-        OurOffice(given.zk, given.brokers, zookeeper, folder / name, given.properties, OUR_ID + n)
+        OurController(given.zk, given.brokers, zookeeper, folder / name, given.properties, OUR_ID + n)
         for n, name in enumerate(("aiocontroller", "aiocontroller-standby"))
     )
-    stage.offices |= {active.name: active, "standby": standby}
-    stage.office = active
+    stage.controllers |= {active.name: active, "standby": standby}
+    stage.controller = active
     await active.take()
     standby.launch()
     return {each.controller_id: each for each in (active, standby)}

@@ -22,9 +22,9 @@ pytestmark = [pytest.mark.truth, pytest.mark.kafka, pytest.mark.timeout(3600)]
 RELEASES = ("3.9", "2.8", "3.0")
 
 
-@pytest.mark.parametrize("office", ["kafka", "aiocontroller"])
+@pytest.mark.parametrize("controller", ["kafka", "aiocontroller"])
 @pytest.mark.parametrize("version", RELEASES)
-def test_an_analysis_tells_what_happened(version: str, office: str, tmp_path: Path, record_property: Any) -> None:
+def test_an_analysis_tells_what_happened(version: str, controller: str, tmp_path: Path, record_property: Any) -> None:
     pytest.importorskip("pyspark")
     pytest.importorskip("confluent_kafka")
     missing = kafka_missing(release(version))
@@ -32,11 +32,11 @@ def test_an_analysis_tells_what_happened(version: str, office: str, tmp_path: Pa
         pytest.skip(missing)
     from tests.truth.play import play
 
-    truth = asyncio.run(play(version, office, tmp_path))
+    truth = asyncio.run(play(version, controller, tmp_path))
     gold = analysed(tmp_path / "logs", tmp_path / "analysis")
     figures = compared(truth, gold["windows"], gold["incidents"])
-    record_property("truth", figures.row(truth["version"], office))
-    sys.stdout.write(f"\n{figures.words(f'{version}, {office}')}\n")
+    record_property("truth", figures.row(truth["version"], controller))
+    sys.stdout.write(f"\n{figures.words(f'{version}, {controller}')}\n")
     assert gold["completeness"]
     assert figures.outages
     assert figures.failures() == [], figures

@@ -12,7 +12,7 @@ from aiocontroller.controller.event_handlers import event_types
 from aiocontroller.core.events import ControllerState
 from aiocontroller.journal.journal import JournalStatistics
 from aiocontroller.metric_meanings import MEANINGS
-from tests.unit.controller.office import in_office, stage
+from tests.unit.controller.virtual_cluster import is_active, stage
 from tests.unit.generated_pages import ROOT, make
 from tests.virtual_time import virtual_time
 
@@ -90,6 +90,6 @@ async def test_every_metric_of_a_running_controller_has_a_meaning() -> None:
     async with stage() as it:
         await it.add_broker(1)
         service = await it.add_controller()
-        await it.until(lambda: in_office(service))
+        await it.until(lambda: is_active(service))
         assert service.metrics.names() <= MEANINGS.keys()
         assert len(service.metrics.names()) > 80

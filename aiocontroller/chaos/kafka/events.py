@@ -52,7 +52,7 @@ async def play(stage: Stage, event: str, chance: random.Random) -> Felt:
     Raises TimeoutError if the cluster does not recover.
     """
     victim = chance.choice(sorted(stage.brokers))
-    subject = stage.office.name
+    subject = stage.controller.name
     struck = await EVENTS[event](stage, victim)
     await stage.load.settled()
     await asyncio.sleep(SETTLE_S)
@@ -81,13 +81,13 @@ async def takeover(stage: Stage, _: int) -> Struck:
     """Let aiocontroller depose the active broker; for Kafka's own controller, delete ``/controller`` to force an
     election."""
     since = now_us()
-    await stage.office.take()
+    await stage.controller.take()
     return Struck(since, frozenset())
 
 
 async def release(stage: Stage, _: int) -> Struck:
     since = now_us()
-    await stage.office.give()
+    await stage.controller.give()
     return Struck(since, frozenset())
 
 
@@ -153,8 +153,8 @@ async def controller_sigkill(stage: Stage, _: int) -> Struck:
     """Kill the controller; with Kafka's own controller, its broker dies too."""
     view = await stage.view()
     since = now_us()
-    dead = await stage.office.kill()
-    await stage.office.succeeded()
+    dead = await stage.controller.kill()
+    await stage.controller.succeeded()
     if dead:
         await _off(stage, *dead)
     return Struck(since, frozenset().union(*(led_by(view, broker) for broker in dead)))
@@ -164,11 +164,11 @@ async def controller_and_broker_sigkill(stage: Stage, victim: int) -> Struck:
     """Kill the active controller and one broker at once; Kafka's own controller and its broker are one process."""
     view = await stage.view()
     since = now_us()
-    dead = await stage.office.kill()
+    dead = await stage.controller.kill()
     if not dead:
         stage.brokers[victim].kill()
         dead = frozenset((victim,))
-    await stage.office.succeeded()
+    await stage.controller.succeeded()
     await _off(stage, *dead)
     return Struck(since, frozenset().union(*(led_by(view, broker) for broker in dead)))
 

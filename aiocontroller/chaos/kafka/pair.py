@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from aiocontroller.chaos.kafka.offices import OurOffice, ZooKeeperOffice, until
+from aiocontroller.chaos.kafka.controllers import OurController, ZooKeeperController, until
 from aiocontroller.chaos.kafka.stage import Stage
 from aiocontroller.cluster.real_kafka import RealKafkaBroker
 from aiocontroller.core.ids import NO_LEADER, Broker, LeaderAndIsr
@@ -40,11 +40,11 @@ class Round(NamedTuple):
     """Whether the state in ZooKeeper had no leader for a time although an in-sync replica was alive."""
 
 
-async def stand_on(stage: Stage, office: str) -> ZooKeeperOffice:
-    """Put ``office`` in charge; if it is Kafka's own, make the broker that never dies the controller."""
-    ours = stage.offices["aiocontroller"]
-    stage.office = held = stage.offices[office]
-    assert isinstance(ours, OurOffice) and isinstance(held, ZooKeeperOffice)
+async def stand_on(stage: Stage, controller: str) -> ZooKeeperController:
+    """Put ``controller`` in charge; if it is Kafka's own, make the broker that never dies the controller."""
+    ours = stage.controllers["aiocontroller"]
+    stage.controller = held = stage.controllers[controller]
+    assert isinstance(ours, OurController) and isinstance(held, ZooKeeperController)
     if held is ours:
         if not ours.running:
             await ours.take()
@@ -91,29 +91,29 @@ class Pair:
 
 async def rounds(
     stage: Stage,
-    offices: Sequence[str],
+    controllers: Sequence[str],
     count: int,
     seed: int = 26,
     *,
     block: int = 5,
-    tell: Callable[[str, int, Round], None] = lambda office, number, one: None,
+    tell: Callable[[str, int, Round], None] = lambda controller, number, one: None,
 ) -> dict[str, list[Round]]:
-    """Play ``count`` rounds under each of the offices, in turns of ``block`` rounds, with the same delays.
+    """Play ``count`` rounds under each of the controllers, in turns of ``block`` rounds, with the same delays.
 
     Raises AssertionError if the live replica does not lead.
     """
-    found: dict[str, list[Round]] = {office: [] for office in offices}
-    chance = {office: random.Random(seed) for office in offices}
+    found: dict[str, list[Round]] = {controller: [] for controller in controllers}
+    chance = {controller: random.Random(seed) for controller in controllers}
     pair = Pair(stage)
     begun = False
     while any(len(of) < count for of in found.values()):
-        for name in offices:
-            office = await stand_on(stage, name)
+        for name in controllers:
+            controller = await stand_on(stage, name)
             if not begun:
-                await pair.begin(office.zk)
+                await pair.begin(controller.zk)
                 begun = True
             for _ in range(min(block, count - len(found[name]))):
-                found[name].append(await pair.round(office.zk, chance[name].choice(DELAYS_S)))
+                found[name].append(await pair.round(controller.zk, chance[name].choice(DELAYS_S)))
                 tell(name, len(found[name]), found[name][-1])
     return found
 

@@ -9,7 +9,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from aiocontroller.chaos.kafka.offices import KafkasOffice, KRaftOffice, Office, OurOffice, until
+from aiocontroller.chaos.kafka.controllers import (
+    BrokerAsController,
+    ClusterController,
+    KRaftController,
+    OurController,
+    until,
+)
 from aiocontroller.chaos.kafka.view import PartitionKey, View, controller_address, look, whole
 from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from aiocontroller.cluster.kraft import KRaftCluster
@@ -36,12 +42,12 @@ AS_SHIPPED = {
 
 
 class Stage:
-    """The cluster; ``offices`` are the controllers that it can have, and ``office`` is the one in charge."""
+    """The cluster; ``controllers`` are the controllers that it can have, and ``controller`` is the one in charge."""
 
-    def __init__(self, brokers: Mapping[int, RealKafkaBroker], offices: Mapping[str, Office]) -> None:
+    def __init__(self, brokers: Mapping[int, RealKafkaBroker], controllers: Mapping[str, ClusterController]) -> None:
         self.brokers = dict(brokers)
-        self.offices = dict(offices)
-        self.office = next(iter(self.offices.values()))
+        self.controllers = dict(controllers)
+        self.controller = next(iter(self.controllers.values()))
         self.frozen: set[int] = set()
         self._youngest = 0
         self.load = Load([])
@@ -82,8 +88,8 @@ class Stage:
 
     def close(self) -> None:
         self.load.kill()
-        for office in self.offices.values():
-            office.close()
+        for controller in self.controllers.values():
+            controller.close()
 
     async def view(self) -> View:
         """Return every partition under load, from the Metadata of a broker that is known to be up to date."""
@@ -110,7 +116,7 @@ class Stage:
         for broker in self.brokers.values():
             if not broker.running:
                 await self.start(broker)
-        await self.office.restore()
+        await self.controller.restore()
         if not self._replicas:
             return
         await self.until(whole, "every replica is in sync")
@@ -290,9 +296,9 @@ async def stage_on(
             "auto.leader.rebalance.enable": "false",
             **(properties or {}),
         }
-        kafkas = KafkasOffice(zk, brokers)
-        our = OurOffice(zk, brokers, zookeeper, folder / "aiocontroller", ours)
-        stage = Stage(brokers, {office.name: office for office in (kafkas, our)})
+        kafkas = BrokerAsController(zk, brokers)
+        our = OurController(zk, brokers, zookeeper, folder / "aiocontroller", ours)
+        stage = Stage(brokers, {controller.name: controller for controller in (kafkas, our)})
         stack.callback(stage.close)
         yield stage
 
@@ -307,6 +313,6 @@ async def kraft_stage(
     async with AsyncExitStack() as stack:
         stack.callback(cluster.kill)
         await cluster.start_async()
-        stage = Stage(cluster.brokers, {KRaftOffice.name: KRaftOffice(cluster)})
+        stage = Stage(cluster.brokers, {KRaftController.name: KRaftController(cluster)})
         stack.callback(stage.close)
         yield stage

@@ -81,11 +81,11 @@ class KafkaStorm:
             self.rounds += 1
 
     async def _compare(self, event: str) -> None:
-        self.stage.office = self.stage.offices[OURS]
+        self.stage.controller = self.stage.controllers[OURS]
         await self._play("takeover")
         await self._play(event)
         await self._play("release")
-        self.stage.office = self.stage.offices[KAFKAS]
+        self.stage.controller = self.stage.controllers[KAFKAS]
         await self._play("takeover")
         await self._play(event)
         await self._play("release")

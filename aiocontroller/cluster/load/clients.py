@@ -85,7 +85,7 @@ class LoadClient:
         self._read_to += whole
         self.tally.feed(text[:whole].decode("utf-8", "replace").splitlines())
         if ended and not self.tally.ended:
-            raise ChildFailedError(f"the {self.kind} client ended by itself; {self.record}:\n{self._last_words()}")
+            raise ChildFailedError(f"the {self.kind} client ended by itself; {self.record}:\n{self._end_of_output()}")
         return self.tally
 
     def stop(self) -> None:
@@ -101,7 +101,7 @@ class LoadClient:
         if self._child is not None:
             self._child.kill()
 
-    def _last_words(self) -> str:
+    def _end_of_output(self) -> str:
         return "\n".join(self.tally.noise[-12:]) or "(it said nothing)"
 
     def _java(self) -> list[str]:

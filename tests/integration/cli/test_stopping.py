@@ -102,7 +102,7 @@ class Controller:
     def says(self, words: str) -> bool:
         return words in self.log.read_text()
 
-    def in_office(self) -> bool:
+    def is_active(self) -> bool:
         return self.says("successfully elected as the controller")
 
     @property
@@ -204,7 +204,7 @@ def test_signal_during_the_imports_ends_at_once(start: Start) -> None:
 def test_hung_journal_disk(start: Start, zk_connect: str, hangs: str) -> None:
     """Finding 5: 68 s."""
     controller = start("--zookeeper", zk_connect, prelude=hangs)
-    controller.until(controller.in_office)
+    controller.until(controller.is_active)
     assert controller.ends() == 0
     assert re.search(
         r"closed with \d+ records that could not be written: the disk did not answer within", log(controller)
@@ -255,7 +255,7 @@ def test_second_signal_ends_at_once(start: Start, zk_connect: str) -> None:
 def test_the_same_signal_twice_at_once_counts_once(start: Start, zk_connect: str) -> None:
     """``timeout`` sends it to the process and to its group: the end was none in order, with 143."""
     controller = start("--zookeeper", zk_connect)
-    controller.until(lambda: controller.in_office() and (controller.data / "controller.json").exists())
+    controller.until(lambda: controller.is_active() and (controller.data / "controller.json").exists())
     send_twice(controller.process.pid, signal.SIGTERM)
     assert controller.process.wait(BOUND_S) == 0
     assert controller.says("Resigned")
@@ -273,7 +273,7 @@ def send_twice(pid: int, number: signal.Signals) -> None:
 def test_a_closed_terminal_ends_it_in_order(start: Start, zk_connect: str) -> None:
     """SIGHUP was as good as SIGKILL: the role was nobody's until the session had expired."""
     controller = start("--zookeeper", zk_connect)
-    controller.until(lambda: controller.in_office() and (controller.data / "controller.json").exists())
+    controller.until(lambda: controller.is_active() and (controller.data / "controller.json").exists())
     assert controller.ends(signal.SIGHUP) == 0
     assert controller.says("Resigned")
 
@@ -284,7 +284,7 @@ def test_under_nohup_a_closed_terminal_ends_nothing(start: Start, zk_connect: st
         controller = start("--zookeeper", zk_connect)
     finally:
         signal.signal(signal.SIGHUP, before)
-    controller.until(lambda: controller.in_office() and (controller.data / "controller.json").exists())
+    controller.until(lambda: controller.is_active() and (controller.data / "controller.json").exists())
     controller.process.send_signal(signal.SIGHUP)
     assert controller.ends() == 0
     assert controller.says("SIGTERM: ending")
@@ -318,7 +318,7 @@ def test_brokers_that_never_answer(start: Start, zk_connect: str, silent: socket
     client.start(timeout=20)
     try:
         controller = start("--zookeeper", zk_connect)
-        controller.until(lambda: controller.in_office() and (controller.data / "controller.json").exists())
+        controller.until(lambda: controller.is_active() and (controller.data / "controller.json").exists())
         register_broker(client, 1, silent.getsockname()[1])
         controller.until(lambda: json.loads(get(f"{controller.http}/status"))["live_brokers"] == [1])
         assert controller.ends() == 0
@@ -334,7 +334,7 @@ def test_brokers_that_never_answer(start: Start, zk_connect: str, silent: socket
 
 def test_open_connections(start: Start, zk_connect: str) -> None:
     controller = start("--zookeeper", zk_connect)
-    controller.until(lambda: controller.in_office() and (controller.data / "controller.json").exists())
+    controller.until(lambda: controller.is_active() and (controller.data / "controller.json").exists())
     ready = json.loads((controller.data / "controller.json").read_text())
     half_a_request = b"POST /takeover HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"
     with contextlib.ExitStack() as opened:
@@ -356,7 +356,7 @@ def test_suspended_zookeeper(start: Start, tmp_path: Path) -> None:
     server.start()
     try:
         controller = start("--zookeeper", server.address)
-        controller.until(controller.in_office)
+        controller.until(controller.is_active)
         server.suspend()
         assert controller.ends() in (0, 1)
     finally:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aiocontroller.controller.rules_of_office import ACL_AUTHORIZERS
+from aiocontroller.controller.eligibility import ACL_AUTHORIZERS
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.net.ports import World

@@ -15,7 +15,7 @@ from tests.integration.controller.asking import asking, change
 from tests.integration.controller.harness import Cluster, idle, journal_of, until
 
 
-async def office(cluster: Cluster) -> Service:
+async def active_controller(cluster: Cluster) -> Service:
     service = await cluster.add_controller()
     await cluster.create_topic("t", {0: [2, 1, 3], 1: [1, 2, 3], 2: [3, 1]})
     await cluster.until_leaders("t", [2, 1, 3])
@@ -31,7 +31,7 @@ def told(requests: list[Any]) -> list[tuple[int, int, tuple[int, ...]]]:
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 async def test_leaders_move_and_isrs_shrink(cluster: Cluster, version: int) -> None:
-    service = await office(cluster)
+    service = await active_controller(cluster)
     async with asking(service) as broker2:
         answer = await broker2.controlled_shutdown(2, cluster.brokers[2].epoch, version=version)
     assert (answer.error_code, answer.remaining) == (0, ())
@@ -56,7 +56,7 @@ async def test_leaders_move_and_isrs_shrink(cluster: Cluster, version: int) -> N
 
 
 async def test_last_isr_member_stays_leader_and_is_reported(cluster: Cluster) -> None:
-    service = await office(cluster)
+    service = await active_controller(cluster)
     state = await cluster.state("t", 0)
     topic_id = service.shell.context.table.topic_by_name["t"].id
     async with asking(service) as broker2:
@@ -72,7 +72,7 @@ async def test_last_isr_member_stays_leader_and_is_reported(cluster: Cluster) ->
 
 async def test_partition_without_other_replicas_does_not_hold_it(cluster: Cluster) -> None:
     """Kafka's rule: nothing can be done about it, so the broker is let go; its death takes the partition offline."""
-    service = await office(cluster)
+    service = await active_controller(cluster)
     await cluster.create_topic("single", {0: [2]})
     await cluster.until_leaders("single", [2])
     await idle(service)
@@ -86,7 +86,7 @@ async def test_partition_without_other_replicas_does_not_hold_it(cluster: Cluste
 
 
 async def test_two_shutdowns_at_once(cluster: Cluster) -> None:
-    service = await office(cluster)
+    service = await active_controller(cluster)
     async with asking(service) as two, asking(service) as three:
         answers = await asyncio.gather(
             two.controlled_shutdown(2, cluster.brokers[2].epoch), three.controlled_shutdown(3, cluster.brokers[3].epoch)
@@ -97,7 +97,7 @@ async def test_two_shutdowns_at_once(cluster: Cluster) -> None:
 
 
 async def test_broker_that_answers_nothing_delays_it_two_seconds_at_most(cluster: Cluster) -> None:
-    service = await office(cluster)
+    service = await active_controller(cluster)
     cluster.brokers[3].unanswered.add(ApiKey.LEADER_AND_ISR)
     started = cluster.world.clock.monotonic()
     async with asking(service) as broker2:
@@ -111,7 +111,7 @@ async def test_broker_that_answers_nothing_delays_it_two_seconds_at_most(cluster
 
 
 async def test_answer_waits_for_the_others_acknowledgement(cluster: Cluster) -> None:
-    service = await office(cluster)
+    service = await active_controller(cluster)
     port = cluster.brokers[3].port
     cluster.brokers[3].deafen()
     async with asking(service) as broker2:
@@ -125,7 +125,7 @@ async def test_answer_waits_for_the_others_acknowledgement(cluster: Cluster) -> 
 
 
 async def test_refusals(cluster: Cluster) -> None:
-    service = await office(cluster)
+    service = await active_controller(cluster)
     epoch = cluster.brokers[2].epoch
     async with asking(service) as client:
         stale = await client.controlled_shutdown(2, epoch - 1)
@@ -137,7 +137,7 @@ async def test_refusals(cluster: Cluster) -> None:
 
 
 async def test_broker_that_comes_back_may_lead_again(cluster: Cluster) -> None:
-    service = await office(cluster)
+    service = await active_controller(cluster)
     async with asking(service) as broker2:
         await broker2.controlled_shutdown(2, cluster.brokers[2].epoch)
     await cluster.stop_broker(2)

@@ -21,7 +21,7 @@ from tests.integration.controller.asking import asking, change
 from tests.integration.controller.harness import Cluster, idle, journal_of, until
 
 
-async def office(cluster: Cluster) -> Service:
+async def active_controller(cluster: Cluster) -> Service:
     service = await cluster.add_controller()
     await cluster.active()
     await idle(service)
@@ -55,7 +55,7 @@ async def test_request_that_keeps_failing_is_refused_for_a_growing_while(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client cannot make us reload for ever, and other requests are answered all the while."""
-    service = await office(cluster)
+    service = await active_controller(cluster)
     await cluster.create_topic("t", {0: [1, 2]})
     await cluster.until_leaders("t", [1])
     calls, broken = counting(RuntimeError("a bug"))
@@ -79,7 +79,7 @@ async def test_event_that_keeps_failing_is_set_aside_and_the_others_go_on(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(faults_module, "FIRST_RETRY_S", 0.1)
-    service, standby = await office(cluster), await cluster.add_controller(aiocontroller_id=1000002)
+    service, standby = await active_controller(cluster), await cluster.add_controller(aiocontroller_id=1000002)
     real = GATHERED[ev.PartitionModifications]
     poisoned = True
     calls: list[list[str]] = []
@@ -109,7 +109,7 @@ async def test_event_that_keeps_failing_is_set_aside_and_the_others_go_on(
 async def test_one_request_of_many_that_are_handled_together_fails_alone(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service = await office(cluster)
+    service = await active_controller(cluster)
     await cluster.create_topic("t", {0: [1, 2], 1: [2, 1]})
     await cluster.until_leaders("t", [1, 2])
     await idle(service)
@@ -166,7 +166,7 @@ async def test_step_of_the_failover_that_fails_is_made_up_for(
 
 async def test_memory_is_what_zookeeper_says_after_a_fault(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """A handler that stops half way leaves neither its changes in memory nor the brokers in the dark."""
-    service = await office(cluster)
+    service = await active_controller(cluster)
     await cluster.create_topic("t", {0: [1, 2]})
     await cluster.until_leaders("t", [1])
     await idle(service)

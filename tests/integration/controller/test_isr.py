@@ -22,7 +22,7 @@ from tests.integration.controller.harness import Cluster, held, idle, journal_of
 VERSIONS = (0, 1, 2, 3)
 
 
-async def office(cluster: Cluster) -> Service:
+async def active_controller(cluster: Cluster) -> Service:
     """A controller in office, and ``t`` with one partition on all brokers."""
     service = await cluster.add_controller()
     await cluster.create_topic("t", {0: [1, 2, 3]})
@@ -38,7 +38,7 @@ def named(service: Service, version: int) -> str | bytes:
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_shrink_and_expand(cluster: Cluster, version: int) -> None:
-    service = await office(cluster)
+    service = await active_controller(cluster)
     topic, epoch = named(service, version), cluster.brokers[1].epoch
     for broker in cluster.brokers.values():
         broker.take()
@@ -64,7 +64,7 @@ async def test_shrink_and_expand(cluster: Cluster, version: int) -> None:
 
 async def test_an_update_metadata_that_is_taken_is_no_event(cluster: Cluster) -> None:
     """Ten brokers' assent would stand in the queue before the next request; a refusal is one."""
-    service = await office(cluster)
+    service = await active_controller(cluster)
     handled = [r.event for r in journal_of(service).of_kind("event")]
     assert "LeaderAndIsrResponseReceived" in handled
     assert "UpdateMetadataResponseReceived" not in handled
@@ -86,7 +86,7 @@ async def test_an_update_metadata_that_is_taken_is_no_event(cluster: Cluster) ->
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_errors_one_partition_each(cluster: Cluster, version: int) -> None:
-    service = await office(cluster)
+    service = await active_controller(cluster)
     await cluster.create_topic("gone", {0: [1]})
     await cluster.until_leaders("gone", [1])
     topic, epoch = named(service, version), cluster.brokers[1].epoch
@@ -122,7 +122,7 @@ async def test_errors_one_partition_each(cluster: Cluster, version: int) -> None
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_stale_broker_epoch_is_an_error_of_the_whole_request(cluster: Cluster, version: int) -> None:
-    service = await office(cluster)
+    service = await active_controller(cluster)
     state = await cluster.state("t")
     async with asking(service) as client:
         for broker, epoch in ((1, cluster.brokers[1].epoch - 1), (1, cluster.brokers[1].epoch + 1), (99, 5)):
@@ -136,7 +136,7 @@ async def test_stale_broker_epoch_is_an_error_of_the_whole_request(cluster: Clus
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_repeated_request_is_answered_as_the_first_was(cluster: Cluster, version: int) -> None:
     """Its answer was lost with the connection; the znode is not written again."""
-    service = await office(cluster)
+    service = await active_controller(cluster)
     state, epoch = await cluster.state("t"), cluster.brokers[1].epoch
     asked = change(named(service, version), 0, state, (1, 2))
     async with asking(service) as broker1:
@@ -148,7 +148,7 @@ async def test_repeated_request_is_answered_as_the_first_was(cluster: Cluster, v
 
 
 async def test_shutting_down_replica_may_not_join(cluster: Cluster) -> None:
-    service = await office(cluster)
+    service = await active_controller(cluster)
     async with asking(service) as client:
         await client.controlled_shutdown(3, cluster.brokers[3].epoch)
         state = await cluster.state("t")
@@ -159,7 +159,7 @@ async def test_shutting_down_replica_may_not_join(cluster: Cluster) -> None:
 
 
 async def test_good_and_bad_partitions_of_one_request(cluster: Cluster) -> None:
-    service = await office(cluster)
+    service = await active_controller(cluster)
     await cluster.create_topic("u", {0: [1, 2], 1: [1, 3]})
     await cluster.until_leaders("u", [1, 1])
     t, u = (service.shell.context.table.topic_by_name[name].id for name in "tu")
@@ -185,7 +185,7 @@ async def test_good_and_bad_partitions_of_one_request(cluster: Cluster) -> None:
 
 
 async def test_znode_that_changed_meanwhile_is_not_overwritten(cluster: Cluster) -> None:
-    service = await office(cluster)
+    service = await active_controller(cluster)
     state, epoch = await cluster.state("t"), cluster.brokers[1].epoch
     await cluster.write_state("t", msgspec.structs.replace(state, isr=(1, 3)))
     topic = named(service, 3)
@@ -199,7 +199,7 @@ async def test_znode_that_changed_meanwhile_is_not_overwritten(cluster: Cluster)
 
 
 async def test_standby_says_that_it_is_none(cluster: Cluster) -> None:
-    await office(cluster)
+    await active_controller(cluster)
     standby = await cluster.add_controller(aiocontroller_id=107)
     state = await cluster.state("t")
     async with asking(standby) as client:
@@ -211,7 +211,7 @@ async def test_standby_says_that_it_is_none(cluster: Cluster) -> None:
 
 async def test_deposed_controller_does_not_judge_topics_that_it_does_not_know(cluster: Cluster) -> None:
     """They may be younger than its end; a broker that hears "unknown" waits for ever (Kafka's says so)."""
-    service = await office(cluster)
+    service = await active_controller(cluster)
     state = await cluster.state("t")
     epoch, _ = await cluster.zk.get_controller_epoch() or (0, 0)
     async with asking(service) as client:
@@ -237,7 +237,7 @@ def told(broker: Any) -> list[tuple[str, int, tuple[int, ...]]]:
 
 
 async def test_isr_written_by_a_broker_is_read_and_told(cluster: Cluster) -> None:
-    service = await office(cluster)
+    service = await active_controller(cluster)
     for broker in cluster.brokers.values():
         broker.take()
     state = await cluster.state("t")
@@ -259,7 +259,7 @@ async def test_isr_written_by_a_broker_is_read_and_told(cluster: Cluster) -> Non
 
 
 async def test_unreadable_notification_is_reported_and_removed(cluster: Cluster) -> None:
-    service = await office(cluster)
+    service = await active_controller(cluster)
     await cluster.client.create("/isr_change_notification/isr_change_", data=b"{", ephemeral=False, sequential=True)
 
     async def removed() -> bool:
@@ -271,7 +271,7 @@ async def test_unreadable_notification_is_reported_and_removed(cluster: Cluster)
 
 async def test_notifications_of_the_time_without_controller_are_discarded(cluster: Cluster) -> None:
     """The failover reads everything anyway."""
-    service = await office(cluster)
+    service = await active_controller(cluster)
     await cluster.stop_controller(service)
     cluster.services.remove(service)
     state = await cluster.state("t")
@@ -286,7 +286,7 @@ async def test_notifications_of_the_time_without_controller_are_discarded(cluste
 
 async def test_election_over_a_state_that_somebody_else_wrote_is_decided_anew(cluster: Cluster) -> None:
     """The cached ISR would have made broker 2 leader, which the leader has taken out of it since."""
-    service = await office(cluster)
+    service = await active_controller(cluster)
     state = await cluster.state("t")
     await cluster.write_state("t", msgspec.structs.replace(state, isr=(1, 3)))
     await cluster.stop_broker(1)
@@ -299,7 +299,7 @@ async def test_state_is_read_only_where_the_write_was_refused(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kafka reads every state znode before it writes it."""
-    service = await office(cluster)
+    service = await active_controller(cluster)
     await cluster.create_topic("u", {0: [1, 2, 3]})
     await cluster.until_leaders("u", [1])
     await idle(service)
@@ -321,7 +321,7 @@ async def test_state_is_read_only_where_the_write_was_refused(
 
 async def test_state_of_a_later_controller_ends_the_term(cluster: Cluster) -> None:
     """The write is refused by its version, nothing is decided over the state by us; Kafka stays, and leaves it so."""
-    service = await office(cluster)
+    service = await active_controller(cluster)
     state = await cluster.state("t")
     await cluster.write_state("t", msgspec.structs.replace(state, controller_epoch=99, isr=(1, 2)))
     await cluster.stop_broker(1)
@@ -334,7 +334,7 @@ async def test_state_of_a_later_controller_ends_the_term(cluster: Cluster) -> No
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_leader_that_does_not_know_its_replicas_hears_them_anew(cluster: Cluster, version: int) -> None:
     """A controller wrote an assignment and ended.  Kafka lets the broker in that is no replica any more."""
-    service = await office(cluster)
+    service = await active_controller(cluster)
     await cluster.create_topic("u", {0: [1, 2]})
     await cluster.until_leaders("u", [1])
     await idle(service)
@@ -359,7 +359,7 @@ async def test_leader_that_does_not_know_its_replicas_hears_them_anew(cluster: C
 
 
 async def test_state_znode_that_is_removed_under_a_leader(cluster: Cluster) -> None:
-    service = await office(cluster)
+    service = await active_controller(cluster)
     await cluster.create_topic("u", {0: [1, 2]})
     await cluster.until_leaders("u", [1])
     await cluster.client.delete("/brokers/topics/t/partitions/0/state")
@@ -372,7 +372,7 @@ async def test_state_znode_that_is_removed_under_a_leader(cluster: Cluster) -> N
 
 async def test_requests_that_wait_together_are_one_batch(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two brokers' changes are written together; a second one of the same partition is judged after the first."""
-    service = await office(cluster)
+    service = await active_controller(cluster)
     await cluster.create_topic("u", {0: [2, 3, 1]})
     await cluster.until_leaders("u", [2])
     await idle(service)

@@ -37,7 +37,7 @@ async def test_topics_have_the_settings_of_the_oldest_broker(world: World, zk_co
         await cluster.add_broker(1, defaults={PROTOCOL: "2.8-IV1"})
         await cluster.add_broker(2, defaults={PROTOCOL: "3.9-IV0"})
         service = await cluster.add_controller()
-        await until(lambda: service.shell.in_office and len(service.shell.settings.brokers) == 2)
+        await until(lambda: service.shell.is_active and len(service.shell.settings.brokers) == 2)
         async with asking(service) as client:
             wanted = [
                 topic("plain", max_compaction_lag_ms="9", segment_index_bytes="3"),
@@ -63,7 +63,7 @@ async def test_election_that_is_not_needed_is_none_where_tools_know_no_code_for_
     async with running(world, zk_connect) as cluster:
         await cluster.add_broker(1, defaults={PROTOCOL: release})
         service = await cluster.add_controller()
-        await until(lambda: service.shell.in_office and service.shell.settings.brokers)
+        await until(lambda: service.shell.is_active and service.shell.settings.brokers)
         async with asking(service) as client:
             assert await created(client, topic("t")) == [0]
             partitions = [{"topic": "t", "partitions": [0]}]
@@ -78,7 +78,7 @@ async def test_topics_have_those_of_the_newest_release_when_the_last_broker_has_
     async with running(world, zk_connect) as cluster:
         await cluster.add_broker(1, defaults={PROTOCOL: "2.8-IV1"})
         service = await cluster.add_controller()
-        await until(lambda: service.shell.in_office and service.shell.settings.release == (2, 8))
+        await until(lambda: service.shell.is_active and service.shell.settings.release == (2, 8))
         await cluster.stop_broker(1)
         await cluster.add_broker(1, defaults={PROTOCOL: "3.9-IV0"})
         await until(lambda: service.shell.settings.release == (3, 9), within_s=60)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from aiocontroller.chaos.kafka.offices import OurOffice, until
+from aiocontroller.chaos.kafka.controllers import OurController, until
 from aiocontroller.chaos.kafka.stage import Stage, stage_on
 from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from aiocontroller.cluster.load.clients import kept_its_word
@@ -85,7 +85,7 @@ def kafka(kafka_version: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture
 async def stage(kafka: KafkaCluster, tmp_path: Path) -> AsyncIterator[Stage]:
-    """The cluster, with a broker as controller until somebody ``takes`` the office of aiocontroller."""
+    """The cluster, with a broker as controller until a test has aiocontroller ``take`` the role."""
     brokers = kafka.brokers.brokers
     async with stage_on(kafka.zookeeper.address, brokers, tmp_path, session_ms=6000) as stage:
         await stage.heal()
@@ -98,18 +98,18 @@ async def stage(kafka: KafkaCluster, tmp_path: Path) -> AsyncIterator[Stage]:
 
 async def released(stage: Stage) -> None:
     """A broker is controller again."""
-    ours = stage.offices["aiocontroller"]
-    assert isinstance(ours, OurOffice)
+    ours = stage.controllers["aiocontroller"]
+    assert isinstance(ours, OurController)
     if ours.running:
         await ours.give()
     await until(ours.held_by_a_broker, "a broker holds /controller")
 
 
-async def take_over(stage: Stage) -> OurOffice:
+async def take_over(stage: Stage) -> OurController:
     """aiocontroller is in charge, as a process."""
-    stage.office = ours = stage.offices["aiocontroller"]
+    stage.controller = ours = stage.controllers["aiocontroller"]
     await ours.take()
-    assert isinstance(ours, OurOffice)
+    assert isinstance(ours, OurController)
     return ours
 
 

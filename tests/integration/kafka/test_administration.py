@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from aiocontroller.chaos.kafka.offices import OurOffice
+from aiocontroller.chaos.kafka.controllers import OurController
 from aiocontroller.chaos.kafka.stage import Stage
 from aiocontroller.chaos.kafka.view import controller_address
 from aiocontroller.core.ids import LeaderAndIsr
@@ -56,22 +56,22 @@ def consume_by_group(bootstrap: str) -> int:
     return read
 
 
-async def assignments(office: OurOffice) -> dict[str, set[int]]:
+async def assignments(controller: OurController) -> dict[str, set[int]]:
     """Every broker that a topic's partitions name."""
-    names = await office.zk.get_all_topics_in_cluster(watch=False)
-    found = (await office.zk.get_topic_assignments(names, watch=False)).found
+    names = await controller.zk.get_all_topics_in_cluster(watch=False)
+    found = (await controller.zk.get_topic_assignments(names, watch=False)).found
     return {a.topic: {b for replicas in a.partitions.values() for b in replicas.replicas} for a in found}
 
 
 async def test_clients_and_brokers_make_topics(stage: Stage) -> None:
-    office = await take_over(stage)
+    controller = await take_over(stage)
     await asyncio.to_thread(administer, stage.bootstrap)
     assert await asyncio.to_thread(consume_by_group, stage.bootstrap) == RECORDS
-    made = await assignments(office)
+    made = await assignments(controller)
     assert {"__consumer_offsets", "by-itself", "made"} <= set(made)
     assert "default" not in made
     assert all(brokers_of <= {1, 2, 3} for brokers_of in made.values()), made  # never this controller
-    states = await office.zk.get_topic_partition_states(["by-itself"] * 4, list(range(4)))
+    states = await controller.zk.get_topic_partition_states(["by-itself"] * 4, list(range(4)))
     assert all(isinstance(s, LeaderAndIsr) and s.leader > 0 and len(s.isr) == 2 for s in states)
 
 

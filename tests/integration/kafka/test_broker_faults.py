@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from aiocontroller.chaos.kafka.offices import OurOffice, until
+from aiocontroller.chaos.kafka.controllers import OurController, until
 from aiocontroller.chaos.kafka.stage import Stage
 from aiocontroller.chaos.kafka.view import led_by, moved_off, whole
 from aiocontroller.cluster.load.clients import now_us
@@ -21,8 +21,8 @@ PARTITIONS = 6
 
 async def states(stage: Stage) -> list[LeaderAndIsr]:
     """The topic's state znodes."""
-    ours = stage.offices["aiocontroller"]
-    assert isinstance(ours, OurOffice)
+    ours = stage.controllers["aiocontroller"]
+    assert isinstance(ours, OurController)
     (topic,) = stage.topics
     found = await ours.zk.get_topic_partition_states([topic] * PARTITIONS, list(range(PARTITIONS)))
     assert all(isinstance(state, LeaderAndIsr) for state in found), found

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from aiocontroller.chaos.kafka.offices import until
+from aiocontroller.chaos.kafka.controllers import until
 from aiocontroller.chaos.kafka.stage import Stage
 from aiocontroller.core.ids import ReplicaAssignment
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
@@ -41,8 +41,8 @@ async def test_throttled_move_that_is_taken_back_leaves_no_directory(
     """Brokers of 2.6 to 3.4.0 ignore a StopReplica of the leader epoch that they have (KAFKA-13972)."""
     from kafka import TopicPartition
 
-    office = await take_over(stage)
-    admin = AdminZkClient(office.zk)
+    controller = await take_over(stage)
+    admin = AdminZkClient(controller.zk)
     topic = f"taken-back-{'cancelled' if target is None else 'overridden'}"
     await admin.create_topic(topic, {0: (1,)})
     # Brokers hear of a change: they throttle nothing for what a topic was made with.
@@ -56,7 +56,7 @@ async def test_throttled_move_that_is_taken_back_leaves_no_directory(
             return stage._ask(lambda client: client.alter_partition_reassignments(plan))
 
         async def assignment() -> ReplicaAssignment:
-            (found,) = (await office.zk.get_topic_assignments([topic], watch=False)).found
+            (found,) = (await controller.zk.get_topic_assignments([topic], watch=False)).found
             return found.partitions[0]
 
         async def begun() -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from aiocontroller.chaos.kafka.offices import until
+from aiocontroller.chaos.kafka.controllers import until
 from aiocontroller.chaos.kafka.stage import Stage
 from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
@@ -60,8 +60,8 @@ async def test_broker_that_was_dead_deletes_the_old_topic_and_serves_the_new_one
     """Kafka's deletion waits for the broker."""
     if number(kafka.version) < (2, 8):
         pytest.skip(f"Kafka {kafka.version} has no topic ids: the deletion waits for the broker, as with Kafka")
-    office = await take_over(stage)
-    zk, topic = office.zk, f"deleted-{next(_numbers)}"
+    controller = await take_over(stage)
+    zk, topic = controller.zk, f"deleted-{next(_numbers)}"
     admin = AdminZkClient(zk)
     folder = kafka.folder / f"broker-{VICTIM}"
     victim = stage.brokers[VICTIM]

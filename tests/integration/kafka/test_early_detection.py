@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aiocontroller.chaos.kafka.offices import until
+from aiocontroller.chaos.kafka.controllers import until
 from aiocontroller.chaos.kafka.stage import Stage, stage_on
 from aiocontroller.chaos.kafka.view import led_by, moved_off
 from aiocontroller.journal.records import Record, decode_record

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aiocontroller.chaos.kafka.offices import until
+from aiocontroller.chaos.kafka.controllers import until
 from aiocontroller.chaos.kafka.stage import stage_on
 from aiocontroller.cluster.real_kafka import RealKafkaBroker, RealKafkaCluster, kafka_missing
 from aiocontroller.core.ids import LeaderAndIsr
@@ -55,11 +55,11 @@ async def test_leaders_leave_a_failed_log_directory(
             session_ms=6000,
             properties={"inter.broker.protocol.version": protocol},
         ) as stage:
-            office = await take_over(stage)
-            await AdminZkClient(office.zk).create_topic(TOPIC, dict.fromkeys(range(PARTITIONS), (FAILING, OTHER)))
+            controller = await take_over(stage)
+            await AdminZkClient(controller.zk).create_topic(TOPIC, dict.fromkeys(range(PARTITIONS), (FAILING, OTHER)))
 
             async def leaders() -> list[int]:
-                found = await office.zk.get_topic_partition_states([TOPIC] * PARTITIONS, list(range(PARTITIONS)))
+                found = await controller.zk.get_topic_partition_states([TOPIC] * PARTITIONS, list(range(PARTITIONS)))
                 return [s.leader if isinstance(s, LeaderAndIsr) else -1 for s in found]
 
             async def all_led() -> bool:

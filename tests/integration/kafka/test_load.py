@@ -40,13 +40,13 @@ async def test_records_that_are_gone_are_found_to_be_lost(stage: Stage, kafka: K
 async def test_events_are_played_and_felt(stage: Stage, kafka: KafkaCluster) -> None:
     chance = random.Random(1)
     await under_load(stage, kafka)
-    stage.office = stage.offices["aiocontroller"]
+    stage.controller = stage.controllers["aiocontroller"]
     felt = {event: await play(stage, event, chance) for event in ("takeover", "controlled shutdown", "leader move")}
     assert [len(f.led_ms) for f in felt.values()] == [0, 2, 1]  # of six partitions on three brokers
     assert [len(f.others_ms) for f in felt.values()] == [6, 4, 5]
     assert all(f.errors == () and min(*f.led_ms, *f.others_ms) > 0 for f in felt.values())
-    stage.office = stage.offices["kafka"]
-    await stage.offices["aiocontroller"].give()
+    stage.controller = stage.controllers["kafka"]
+    await stage.controllers["aiocontroller"].give()
     felt_by_kafka = await play(stage, "takeover", chance)
     assert felt_by_kafka.subject == "kafka"
     assert await check_nothing_lost(stage)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aiocontroller.chaos.kafka import pair
-from aiocontroller.chaos.kafka.offices import KafkasOffice, until
+from aiocontroller.chaos.kafka.controllers import BrokerAsController, until
 from aiocontroller.chaos.kafka.stage import stage_on
 from aiocontroller.chaos.kafka.view import whole
 from aiocontroller.cluster.real_kafka import RealKafkaCluster, kafka_missing
@@ -38,7 +38,7 @@ async def test_isrs_shrink_and_expand_by_zookeeper(kafka_version: str, zk_connec
     try:
         await cluster.start_async()
         async with stage_on(zk_connect, cluster.brokers, tmp_path, session_ms=6000) as stage:
-            office = await take_over(stage)
+            controller = await take_over(stage)
             await under_load(stage, KafkaCluster(kafka_version, None, cluster, tmp_path), PARTITIONS)  # type: ignore[arg-type]
             before = await states(stage)
             followed = [p for p, state in enumerate(before) if state.leader != VICTIM]
@@ -56,7 +56,7 @@ async def test_isrs_shrink_and_expand_by_zookeeper(kafka_version: str, zk_connec
             after = await states(stage)
             assert all(after[p].leader_epoch == before[p].leader_epoch for p in followed)
             stage.brokers[VICTIM].kill()
-            await office.zk.client.delete(paths.broker_id(VICTIM))  # what the end of its session would do 30 s later
+            await controller.zk.client.delete(paths.broker_id(VICTIM))  # as its session's end would do 30 s later
             await stage.load.settled()
             await stage.heal()
             assert await check_nothing_lost(stage)
@@ -76,8 +76,8 @@ async def test_takeover_leaves_znodes_as_the_brokers_controller_has_them(
     try:
         await cluster.start_async()
         async with stage_on(zk_connect, cluster.brokers, tmp_path, session_ms=6000) as stage:
-            kafkas = stage.offices["kafka"]
-            assert isinstance(kafkas, KafkasOffice)
+            kafkas = stage.controllers["kafka"]
+            assert isinstance(kafkas, BrokerAsController)
             client = kafkas.zk.client
 
             async def znodes() -> list[bytes | None]:

@@ -1,6 +1,6 @@
 """Real clients that know no other address than the controller's: it sends them where a broker would.
 
-In office, and out of it after a release, beside real brokers of Kafka 3.9.
+As the controller, and out of it after a release, beside real brokers of Kafka 3.9.
 """
 
 from __future__ import annotations

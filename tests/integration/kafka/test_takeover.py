@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiocontroller.chaos.kafka.offices import until
+from aiocontroller.chaos.kafka.controllers import until
 from aiocontroller.chaos.kafka.stage import Stage
 from tests.integration.kafka.conftest import KafkaCluster, check_nothing_lost, take_over, under_load
 
@@ -13,14 +13,14 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 async def test_takeover_and_release_lose_nothing(stage: Stage, kafka: KafkaCluster) -> None:
     await under_load(stage, kafka, kind="librdkafka")
-    ours = stage.offices["aiocontroller"]
+    ours = stage.controllers["aiocontroller"]
     before = await ours.zk.get_controller_epoch()  # type: ignore[attr-defined]
     assert before is not None
-    office = await take_over(stage)
-    assert await office.zk.get_controller_epoch() == (before[0] + 1, before[1] + 1)
+    controller = await take_over(stage)
+    assert await controller.zk.get_controller_epoch() == (before[0] + 1, before[1] + 1)
     await stage.load.settled()
-    await office.give()
-    assert await office.holder() in stage.brokers
+    await controller.give()
+    assert await controller.holder() in stage.brokers
     await stage.load.settled()
     assert await check_nothing_lost(stage)
 
@@ -28,14 +28,14 @@ async def test_takeover_and_release_lose_nothing(stage: Stage, kafka: KafkaClust
 async def test_a_broker_takes_over_from_a_killed_aiocontroller_and_gives_back(
     stage: Stage, kafka: KafkaCluster
 ) -> None:
-    office = await take_over(stage)
+    controller = await take_over(stage)
     await under_load(stage, kafka, kind="librdkafka")
-    epoch = await office.epoch()
-    await office.kill()
-    await until(office.held_by_a_broker, "a broker holds /controller")
-    assert await office.epoch() == epoch + 1
+    epoch = await controller.epoch()
+    await controller.kill()
+    await until(controller.held_by_a_broker, "a broker holds /controller")
+    assert await controller.epoch() == epoch + 1
     await stage.load.settled()
-    await office.take()
-    assert await office.epoch() == epoch + 2
+    await controller.take()
+    assert await controller.epoch() == epoch + 2
     await stage.load.settled()
     assert await check_nothing_lost(stage)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aiocontroller.chaos.kafka.offices import OurOffice, until
+from aiocontroller.chaos.kafka.controllers import OurController, until
 from aiocontroller.chaos.kafka.stage import Stage
 from aiocontroller.core.ids import LeaderAndIsr
 from tests.integration.cli.program import aiocontroller
@@ -34,11 +34,11 @@ async def test_windows_from_kafkas_logs_are_what_zookeeper_showed(
     stage: Stage, kafka: KafkaCluster, tmp_path: Path
 ) -> None:
     pytest.importorskip("pyspark")
-    office = stage.offices["aiocontroller"]
-    assert isinstance(office, OurOffice)
+    controller = stage.controllers["aiocontroller"]
+    assert isinstance(controller, OurController)
 
     async def states() -> list[LeaderAndIsr]:
-        found = await office.zk.get_topic_partition_states([TOPIC] * PARTITIONS, range(PARTITIONS))
+        found = await controller.zk.get_topic_partition_states([TOPIC] * PARTITIONS, range(PARTITIONS))
         return [state for state in found if isinstance(state, LeaderAndIsr)]
 
     async def whole() -> bool:
@@ -46,8 +46,8 @@ async def test_windows_from_kafkas_logs_are_what_zookeeper_showed(
 
     await asyncio.to_thread(touch, stage.bootstrap, TOPIC)
     await until(whole, "the topic has leaders")
-    controller = await office.holder()
-    victim = next(number for number in stage.brokers if number != controller)
+    active = await controller.holder()
+    victim = next(number for number in stage.brokers if number != active)
     led = {p for p, state in enumerate(await states()) if state.leader == victim}
     assert led
     seen: dict[int, tuple[int, int]] = {}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aiocontroller.chaos.kafka.offices import until
+from aiocontroller.chaos.kafka.controllers import until
 from aiocontroller.chaos.kafka.stage import Stage, stage_on
 from aiocontroller.cluster.embedded_zookeeper import ZooKeeperEnsemble
 from aiocontroller.cluster.real_kafka import RealKafkaCluster, kafka_missing
@@ -26,19 +26,19 @@ async def still_decides(stage: Stage) -> None:
 
 
 async def test_zookeeper_restarts(stage: Stage, kafka: KafkaCluster) -> None:
-    """Killed and started: sessions live on, so nobody loses an office or a registration."""
-    office = await take_over(stage)
+    """Killed and started: sessions live on, so no controller and no broker loses its znode."""
+    controller = await take_over(stage)
     await under_load(stage, kafka, kind="librdkafka")
-    epoch = await office.epoch()
+    epoch = await controller.epoch()
     kafka.zookeeper.kill()
     await asyncio.to_thread(kafka.zookeeper.start)
 
     async def connected() -> bool:
-        return await office.epoch() >= epoch
+        return await controller.epoch() >= epoch
 
     await until(connected, "ZooKeeper answers again")
     await still_decides(stage)
-    assert await office.epoch() in (epoch, epoch + 1)  # one more if a slow machine let our session end
+    assert await controller.epoch() in (epoch, epoch + 1)  # one more if a slow machine let our session end
     assert await check_nothing_lost(stage)
 
 

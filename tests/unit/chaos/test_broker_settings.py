@@ -12,7 +12,7 @@ from aiocontroller.chaos.plan import DELETION, DRAWN, SETTING_CHANGES, UNCLEAN, 
 from aiocontroller.chaos.scenario import format_scenario, parse_scenario
 from aiocontroller.chaos.simulation import Report, Simulation
 from aiocontroller.chaos.zookeeper_tree import ZNode
-from aiocontroller.controller import cluster_settings, obeying, rules_of_office
+from aiocontroller.controller import cluster_settings, eligibility, obeying
 from aiocontroller.net.simulated import run
 
 SEEDS = range(300)
@@ -89,9 +89,9 @@ def nothing(*_: Any) -> tuple[()]:
         (DIFFERENT, cluster_settings, "settle", the_first, f"I14: {REBALANCING} is true in office"),
         (
             CONTRADICTED,
-            rules_of_office,
+            eligibility,
             "RULES",
-            tuple(rule for rule in rules_of_office.RULES if rule is not rules_of_office._settings),
+            tuple(rule for rule in eligibility.RULES if rule is not eligibility._settings),
             f"I14: controller 2 has taken the role, told {DELETION} true",
         ),
         (CHANGED, obeying, "dynamic_of", lambda _: obeying.Dynamic(), "orders-0"),
@@ -107,7 +107,7 @@ def test_a_controller_that_does_otherwise_is_found(
 
 
 def test_a_setting_that_is_told_to_be_alike_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In office it is obeyed, and the operator is not told that brokers differ."""
+    """The active controller obeys it, and the operator is not told that brokers differ."""
     monkeypatch.setattr(cluster_settings.Setting, "differs", False)
     report, _ = played(DIFFERENT)
     assert any(f"I14: {REBALANCING} is told to be alike" in violation for violation in report.violations)

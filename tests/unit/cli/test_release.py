@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from aiocontroller.cli import office
+from aiocontroller.cli import role
 
 
 def test_brokers_that_still_have_something_to_delete_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,9 +19,9 @@ def test_brokers_that_still_have_something_to_delete_are_listed(monkeypatch: pyt
         ],
         "ends_in_ms": None,
     }
-    monkeypatch.setattr(office, "find_controller", lambda data: None)
-    monkeypatch.setattr(office, "_post", lambda ready, command, body: answer)
-    done = CliRunner().invoke(office.release, [])
+    monkeypatch.setattr(role, "find_controller", lambda data: None)
+    monkeypatch.setattr(role, "_post", lambda ready, command, body: answer)
+    done = CliRunner().invoke(role.release, [])
     assert done.output == (
         "Controller 1000001 has given the role back after epoch 4.\n"
         "1 partition still with a replica on it: t-0\n"

@@ -27,7 +27,7 @@ def at_first_listener(broker: Broker) -> Endpoint | None:
     return next(iter(broker.endpoints), None)
 
 
-class Office:
+class Channels:
     """A channel manager and what it reports."""
 
     def __init__(self, tasks: anyio.abc.TaskGroup) -> None:
@@ -68,9 +68,9 @@ class Office:
 
 
 @asynccontextmanager
-async def office() -> AsyncIterator[Office]:
+async def channels() -> AsyncIterator[Channels]:
     async with anyio.create_task_group() as tasks:
-        yield Office(tasks)
+        yield Channels(tasks)
         tasks.cancel_scope.cancel()
 
 
@@ -78,11 +78,11 @@ async def seconds(number: float) -> None:
     await asyncio.sleep(number)
 
 
-def cluster(office: Office, ports: dict[int, int]) -> tuple[ControllerContext, BrokerRequestSender]:
+def cluster(channels: Channels, ports: dict[int, int]) -> tuple[ControllerContext, BrokerRequestSender]:
     context = ControllerContext(5, 5)
-    context.add_brokers(office.broker(b, port, epoch=100 + b) for b, port in ports.items())
+    context.add_brokers(channels.broker(b, port, epoch=100 + b) for b, port in ports.items())
     add_topics(context.table, {"t": [[1, 2], [2, 1]], "u": [[1]]}, online=True)
-    sender = BrokerRequestSender(context, office.manager, office.world.clock, 9, lambda: None, at_first_listener)
+    sender = BrokerRequestSender(context, channels.manager, channels.world.clock, 9, lambda: None, at_first_listener)
     return context, sender
 
 

@@ -10,7 +10,7 @@ from aiocontroller.core.request_batch import RequestBatch
 from aiocontroller.wire.apis import ApiKey, VersionRange
 from tests.builders import add_topics, leadership
 from tests.scripted_peer import NEWEST, Peer, after
-from tests.unit.controller.senders import at_first_listener, cluster, decoded, office, seconds
+from tests.unit.controller.senders import at_first_listener, channels, cluster, decoded, seconds
 from tests.virtual_time import virtual_time
 
 
@@ -26,7 +26,7 @@ async def test_update_metadata_is_encoded_once_for_all_brokers_of_a_version(monk
         return real(version, **fields)  # type: ignore[arg-type]
 
     monkeypatch.setattr(broker_requests, "UpdateMetadataEncoder", counting)
-    async with office() as it:
+    async with channels() as it:
         peers = {b: await it.peer(b) for b in (1, 2, 3)}
         peers[4] = await it.peer(4, offers={**NEWEST, ApiKey.UPDATE_METADATA: VersionRange(0, 6)})
         context, sender = cluster(it, dict.fromkeys(peers, 1))
@@ -42,7 +42,7 @@ async def test_update_metadata_is_encoded_once_for_all_brokers_of_a_version(monk
 
 @virtual_time
 async def test_batch_leaves_in_kafkas_order_and_is_acknowledged_once() -> None:
-    async with office() as it:
+    async with channels() as it:
         peer = await it.peer(1)
         context, sender = cluster(it, {1: 1})
         await seconds(1)
@@ -63,7 +63,7 @@ async def test_batch_leaves_in_kafkas_order_and_is_acknowledged_once() -> None:
 
 @virtual_time
 async def test_request_queued_before_the_first_connection_shows_the_state_of_its_queueing() -> None:
-    async with office() as it:
+    async with channels() as it:
         peer = Peer(it.world)
         it.manager.add_brokers([it.broker(1, 9092)])
         context, sender = cluster(it, {1: 9092, 2: 1})
@@ -82,7 +82,7 @@ async def test_request_queued_before_the_first_connection_shows_the_state_of_its
 @virtual_time
 async def test_request_shows_the_state_of_its_queueing_once_versions_are_known() -> None:
     """What the controller decides later follows in a request of its own; the order tells the broker the story."""
-    async with office() as it:
+    async with channels() as it:
         peer = await it.peer(1)
         context, sender = cluster(it, {1: 1})
         await seconds(1)
@@ -102,7 +102,7 @@ async def test_very_many_partitions_are_cut_into_requests_in_order(monkeypatch: 
     from aiocontroller.controller import broker_requests
 
     monkeypatch.setattr(broker_requests, "PARTITIONS_PER_REQUEST", 2)
-    async with office() as it:
+    async with channels() as it:
         peer = await it.peer(1)
         context = ControllerContext(5, 5)
         context.add_brokers([it.broker(1, 1)])

@@ -29,13 +29,13 @@ from tests.scripted_peer import (
     silence,
     wrong_correlation_id,
 )
-from tests.unit.controller.senders import REQUEST_TIMEOUT_S, office, seconds
+from tests.unit.controller.senders import REQUEST_TIMEOUT_S, channels, seconds
 from tests.virtual_time import turns, virtual_time
 
 
 @virtual_time
 async def test_requests_go_one_by_one_in_order() -> None:
-    async with office() as it:
+    async with channels() as it:
         peer = await it.peer()
         await seconds(1)
         peer.reactions.extend([after(5)] * 3)
@@ -53,7 +53,7 @@ async def test_requests_go_one_by_one_in_order() -> None:
 
 @virtual_time
 async def test_silent_broker_holds_back_only_its_own() -> None:
-    async with office() as it:
+    async with channels() as it:
         mute, other = await it.peer(1), await it.peer(2)
         await seconds(1)
         mute.reactions.append(silence)
@@ -69,7 +69,7 @@ async def test_silent_broker_holds_back_only_its_own() -> None:
 )
 @virtual_time
 async def test_lost_answer_sends_the_same_request_again_before_all_later_ones(fault: Reaction) -> None:
-    async with office() as it:
+    async with channels() as it:
         peer = await it.peer()
         await seconds(1)
         peer.reactions.extend([fault, fault])
@@ -85,7 +85,7 @@ async def test_lost_answer_sends_the_same_request_again_before_all_later_ones(fa
 
 @virtual_time
 async def test_broker_that_stays_silent_is_asked_again_after_the_timeout() -> None:
-    async with office() as it:
+    async with channels() as it:
         peer = await it.peer()
         await seconds(1)
         peer.reactions.append(silence)
@@ -99,7 +99,7 @@ async def test_broker_that_stays_silent_is_asked_again_after_the_timeout() -> No
 
 @virtual_time
 async def test_broker_that_does_not_listen_yet_is_tried_ten_times_a_second(caplog: pytest.LogCaptureFixture) -> None:
-    async with office() as it:
+    async with channels() as it:
         peer = Peer(it.world)
         it.manager.add_brokers([it.broker(1, 9092)])
         it.send("a")
@@ -117,7 +117,7 @@ async def test_broker_that_does_not_listen_yet_is_tried_ten_times_a_second(caplo
 
 @virtual_time
 async def test_order_holds_over_many_reconnects() -> None:
-    async with office() as it:
+    async with channels() as it:
         peer = await it.peer()
         names = [f"r{i}" for i in range(30)]
         for i, name in enumerate(names):
@@ -133,7 +133,7 @@ async def test_order_holds_over_many_reconnects() -> None:
 
 @virtual_time
 async def test_removed_broker_drops_its_queue_and_tells() -> None:
-    async with office() as it:
+    async with channels() as it:
         peer = await it.peer()
         await seconds(1)
         peer.reactions.append(silence)
@@ -151,7 +151,7 @@ async def test_removed_broker_drops_its_queue_and_tells() -> None:
 
 @virtual_time
 async def test_new_incarnation_hears_nothing_that_was_meant_for_the_old_one() -> None:
-    async with office() as it:
+    async with channels() as it:
         peer = await it.peer()
         await seconds(1)
         peer.reactions.append(silence)
@@ -169,7 +169,7 @@ async def test_new_incarnation_hears_nothing_that_was_meant_for_the_old_one() ->
 @virtual_time
 async def test_broker_removed_in_the_step_in_which_its_answer_arrives() -> None:
     """The answer has woken the sender, which has not run yet: the queue it comes back to is gone."""
-    async with office() as it:
+    async with channels() as it:
         peer = await it.peer()
         await seconds(1)
 
@@ -189,7 +189,7 @@ async def test_broker_removed_in_the_step_in_which_its_answer_arrives() -> None:
 @virtual_time
 async def test_broker_removed_in_the_step_in_which_its_versions_arrive() -> None:
     """The same with a connection that is made anew under a request that waits (storm of seed 2029)."""
-    async with office() as it:
+    async with channels() as it:
         peer = await it.peer()
         await seconds(1)
 
@@ -206,14 +206,14 @@ async def test_broker_removed_in_the_step_in_which_its_versions_arrive() -> None
 
 @virtual_time
 async def test_request_to_an_unknown_broker_is_given_up_at_once() -> None:
-    async with office() as it:
+    async with channels() as it:
         it.send("a", broker=5)
         assert it.done == ["a"]
 
 
 @virtual_time
 async def test_shutdown_ends_every_sender() -> None:
-    async with office() as it:
+    async with channels() as it:
         for broker in (1, 2, 3):
             await it.peer(broker)
         it.send("a", 3)
@@ -232,7 +232,7 @@ async def test_older_broker_gets_the_versions_that_it_offers() -> None:
         ApiKey.UPDATE_METADATA: VersionRange(0, 5),
         ApiKey.STOP_REPLICA: VersionRange(0, 1),
     }
-    async with office() as it:
+    async with channels() as it:
         peer = await it.peer(offers=offers)
         it.send("before", api=ApiKey.LEADER_AND_ISR)
         await seconds(1)
@@ -246,7 +246,7 @@ async def test_older_broker_gets_the_versions_that_it_offers() -> None:
 @virtual_time
 async def test_newer_broker_gets_the_versions_of_the_clusters_protocol() -> None:
     """Of 2.7, LeaderAndIsr 4: answers to later ones are keyed by topic ids, which nobody has given out."""
-    async with office() as it:
+    async with channels() as it:
         it.manager.protocol = lambda: (2, 7, 2)
         peer = await it.peer()
         for api in (ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA, ApiKey.STOP_REPLICA):
@@ -257,7 +257,7 @@ async def test_newer_broker_gets_the_versions_of_the_clusters_protocol() -> None
 
 @virtual_time
 async def test_broker_downgraded_between_connections_gets_its_request_encoded_anew() -> None:
-    async with office() as it:
+    async with channels() as it:
         peer = await it.peer()
         await seconds(1)
         peer.reactions.append(hang_up)
@@ -269,7 +269,7 @@ async def test_broker_downgraded_between_connections_gets_its_request_encoded_an
 
 @virtual_time
 async def test_broker_that_shares_no_version_is_reported_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
-    async with office() as it:
+    async with channels() as it:
         peer = await it.peer(offers={**NEWEST, ApiKey.STOP_REPLICA: VersionRange(90, 99)})
         it.send("a")
         await seconds(5)
@@ -282,7 +282,7 @@ async def test_broker_that_shares_no_version_is_reported_and_tried_again(caplog:
 
 @virtual_time
 async def test_broker_without_endpoint_is_reported(caplog: pytest.LogCaptureFixture) -> None:
-    async with office() as it:
+    async with channels() as it:
         it.manager.add_brokers([Broker(1, 7, ())])
         await seconds(1)
         assert "Broker 1 cannot be reached" in caplog.text
@@ -290,7 +290,7 @@ async def test_broker_without_endpoint_is_reported(caplog: pytest.LogCaptureFixt
 
 @virtual_time
 async def test_answer_that_cannot_be_decoded_costs_the_connection_and_is_asked_for_again() -> None:
-    async with office() as it:
+    async with channels() as it:
         peer = await it.peer()
         refused: list[Response] = []
 
@@ -309,7 +309,7 @@ async def test_answer_that_cannot_be_decoded_costs_the_connection_and_is_asked_f
 
 @virtual_time
 async def test_unasked_answer_costs_the_connection_only() -> None:
-    async with office() as it:
+    async with channels() as it:
         peer = await it.peer()
         it.send("a")
         await seconds(1)
@@ -323,7 +323,7 @@ async def test_unasked_answer_costs_the_connection_only() -> None:
 
 @virtual_time
 async def test_request_with_several_bodies_is_answered_body_by_body() -> None:
-    async with office() as it:
+    async with channels() as it:
         peer = await it.peer()
         asked = Deletions((3,))
         it.manager.send(
@@ -345,7 +345,7 @@ async def test_request_with_several_bodies_is_answered_body_by_body() -> None:
 @virtual_time
 async def test_a_request_that_may_be_given_up_waits_for_one_silence_only() -> None:
     """The broker takes it and does not answer, again and again; what stands behind it has its turn."""
-    async with office() as it:
+    async with channels() as it:
         peer = await it.peer()
         peer.reactions.extend([silence, answer])
         asked = Deletions((3,))
@@ -367,7 +367,7 @@ async def test_a_request_that_may_be_given_up_waits_for_one_silence_only() -> No
 
 @virtual_time
 async def test_a_request_that_may_be_given_up_is_tried_again_while_nobody_listens() -> None:
-    async with office() as it:
+    async with channels() as it:
         peer = await it.peer()
         peer.refuse()
         peer.break_connections()
@@ -380,7 +380,7 @@ async def test_a_request_that_may_be_given_up_is_tried_again_while_nobody_listen
 
 @virtual_time
 async def test_waiting_for_first_connections_has_a_bound() -> None:
-    async with office() as it:
+    async with channels() as it:
         await it.peer(1)
         it.manager.add_brokers([it.broker(2, 9999)])
         started = it.world.clock.monotonic()
@@ -393,7 +393,7 @@ async def test_waiting_for_first_connections_has_a_bound() -> None:
 
 @virtual_time
 async def test_metrics_and_journal_tell_of_each_request() -> None:
-    async with office() as it:
+    async with channels() as it:
         peer = await it.peer()
         await seconds(1)
         peer.reactions.append(after(2))
@@ -415,7 +415,7 @@ async def test_metrics_and_journal_tell_of_each_request() -> None:
 
 @virtual_time
 async def test_journal_has_the_error_code_of_an_answer() -> None:
-    async with office() as it:
+    async with channels() as it:
         peer = await it.peer()
         await seconds(1)
         refused = KafkaErrorCode.STALE_CONTROLLER_EPOCH.to_bytes(2, "big") + bytes(4)

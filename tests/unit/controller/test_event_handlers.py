@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aiocontroller.controller.event_handlers import GATHERED, HANDLERS, check_event_types, event_types
-from aiocontroller.controller.kafka_controller import OFFICE, RELOADS
+from aiocontroller.controller.kafka_controller import ELECTION_HANDLERS, RELOADS
 from aiocontroller.core import events as ev
 
 
@@ -53,5 +53,5 @@ def test_a_complete_one_passes() -> None:
 def test_all_types_are_known() -> None:
     """The tables hold all event types, and nothing else."""
     known = list(event_types())
-    assert len(known) == len(set(known)) == len(OFFICE) + len(RELOADS) + len(HANDLERS) + len(GATHERED)
+    assert len(known) == len(set(known)) == len(ELECTION_HANDLERS) + len(RELOADS) + len(HANDLERS) + len(GATHERED)
     assert {ev.Startup, ev.TopicChange, ev.AlterPartitionReceived, ev.CreateTopics} <= set(known)

@@ -14,7 +14,7 @@ from aiocontroller.net.simulated import SimulatedClock
 from aiocontroller.net.tasks import Tasks
 from aiocontroller.service import Service
 from aiocontroller.zookeeper.errors import ClientClosedError
-from tests.unit.controller.office import Stage, in_office, stage
+from tests.unit.controller.virtual_cluster import Stage, is_active, stage
 from tests.virtual_time import virtual_time
 
 
@@ -45,7 +45,7 @@ async def test_the_program_ends_when_its_journal_dies() -> None:
         config = msgspec.structs.replace(Config(), zookeeper_connect=it.zookeeper.address)
         service = Service(config, world, journal=journal, with_http=False)
         running = asyncio.create_task(service.run())
-        await it.until(lambda: in_office(service))
+        await it.until(lambda: is_active(service))
         journal.dies.set()
         with pytest.raises(Death, match="of the journal"):
             await asyncio.wait_for(running, 10)
@@ -59,7 +59,7 @@ async def test_the_program_ends_when_its_session_dies(monkeypatch: pytest.Monkey
 
     async with stage() as it:
         service = await it.add_controller()
-        await it.until(lambda: in_office(service))
+        await it.until(lambda: is_active(service))
         monkeypatch.setattr(service.client.session, "_suspend", die)
         cut(it, service)
         with pytest.raises(Death, match="of the session"):

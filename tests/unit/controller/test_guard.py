@@ -11,7 +11,7 @@ import pytest
 from aiocontroller.controller.controller_election import ControllerElection
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
-from tests.unit.controller.office import ACL_AUTHORIZER, AUTHORIZER, Stage, in_office, stage, take_over, terms
+from tests.unit.controller.virtual_cluster import ACL_AUTHORIZER, AUTHORIZER, Stage, is_active, stage, take_over, terms
 from tests.virtual_time import virtual_time
 
 Obstacle = Callable[[], Awaitable[None]]
@@ -30,13 +30,13 @@ async def start_at_a_vacancy(it: Stage, obstacle: Obstacle) -> Service:
 
 
 async def start_with_the_policy_takeover(it: Stage, obstacle: Obstacle) -> Service:
-    await it.broker_in_office()
+    await it.make_broker_controller()
     await obstacle()
     return await it.add_controller(aiocontroller_takeover_policy="takeover")
 
 
 async def vacancy(it: Stage, obstacle: Obstacle) -> Service:
-    await it.broker_in_office()
+    await it.make_broker_controller()
     service = await it.add_controller()
     await obstacle()
     await it.delete("/controller")
@@ -45,13 +45,13 @@ async def vacancy(it: Stage, obstacle: Obstacle) -> Service:
 
 async def vacancy_before_the_watch_is_armed_again(it: Stage, obstacle: Obstacle) -> Service:
     service = await vacancy(it, obstacle)
-    await it.broker_in_office()
+    await it.make_broker_controller()
     await it.delete("/controller")
     return service
 
 
 async def takeover_command(it: Stage, obstacle: Obstacle) -> Service:
-    await it.broker_in_office()
+    await it.make_broker_controller()
     service = await it.add_controller()
     await obstacle()
     await take_over(service)
@@ -60,7 +60,7 @@ async def takeover_command(it: Stage, obstacle: Obstacle) -> Service:
 
 async def early_election(it: Stage, obstacle: Obstacle) -> Service:
     first = await it.add_controller()
-    await it.until(lambda: in_office(first))
+    await it.until(lambda: is_active(first))
     second = await it.add_controller(aiocontroller_id=1_000_002, aiocontroller_early_controller_detection="refused")
     await it.until(lambda: second.controller.election.standing_by_for)
     await obstacle()
@@ -71,7 +71,7 @@ async def early_election(it: Stage, obstacle: Obstacle) -> Service:
 
 async def refused_write(it: Stage, obstacle: Obstacle) -> Service:
     service = await it.add_controller()
-    await it.until(lambda: in_office(service))
+    await it.until(lambda: is_active(service))
     await obstacle()
     await it.client.set_data("/controller_epoch", b"7", -1)
     await it.create("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1]}}')
@@ -81,7 +81,7 @@ async def refused_write(it: Stage, obstacle: Obstacle) -> Service:
 async def failed_reload(it: Stage, obstacle: Obstacle) -> Service:
     """A handler fails, and so does loading the cluster anew."""
     service = await it.add_controller()
-    await it.until(lambda: in_office(service))
+    await it.until(lambda: is_active(service))
     await obstacle()
     read = service.shell.zk.get_all_topics_in_cluster
     calls = 0
@@ -118,7 +118,7 @@ async def test_each_way_leads_into_office(way: Callable[[Stage, Obstacle], Await
     async with stage() as it:
         await it.add_broker(1)
         service = await way(it, no_obstacle)
-        await it.until(lambda: in_office(service) and terms(service) == 1 + (way in AGAIN), 5)
+        await it.until(lambda: is_active(service) and terms(service) == 1 + (way in AGAIN), 5)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -131,7 +131,7 @@ async def test_no_way_leads_past_the_guard_and_a_refused_role_is_tried_again(
         service = await way(it, lambda: it.create("/migration"))
         before = int(way in AGAIN)
         await it.sleep(20)
-        assert not in_office(service)
+        assert not is_active(service)
         assert terms(service) == before
         assert "/migration exists" in service.controller.election.refusals[0]
         found = service.controller.readiness()
@@ -140,7 +140,7 @@ async def test_no_way_leads_past_the_guard_and_a_refused_role_is_tried_again(
         if way is takeover_command:  # was answered: nobody waits for it
             await it.until(lambda: service.controller.readiness().state == "standing by", 5)
         else:
-            await it.until(lambda: in_office(service), 5)
+            await it.until(lambda: is_active(service), 5)
             assert service.controller.readiness().state == "in office"
         assert service.controller.readiness().ready
 
@@ -165,7 +165,7 @@ async def test_vacancy_after_all_brokers_died_does_not_forget_their_authorizer()
     async with stage() as it:
         for broker in (1, 2):
             await it.add_broker(broker, authorizer_class_name="org.example.RangerAuthorizer")
-        await it.broker_in_office()
+        await it.make_broker_controller()
         service = await it.add_controller()
         (reason,) = await take_over(service)
         assert "org.example.RangerAuthorizer" in reason
@@ -173,7 +173,7 @@ async def test_vacancy_after_all_brokers_died_does_not_forget_their_authorizer()
             await it.kill_broker(broker)
         await it.delete("/controller")
         await it.sleep(30)
-        assert not in_office(service)
+        assert not is_active(service)
         assert "brokers have an authorizer" in service.controller.readiness().reasons[0]
 
 
@@ -184,17 +184,17 @@ async def test_vacancy_without_brokers_is_left_where_acls_are() -> None:
         await it.create("/kafka-acl")
         service = await it.add_controller()
         await it.sleep(10)
-        assert not in_office(service)
+        assert not is_active(service)
         assert "/kafka-acl exists" in service.controller.election.refusals[0]
         await it.add_broker(1)  # has none: the znode is left from earlier
-        await it.until(lambda: in_office(service), 5)
+        await it.until(lambda: is_active(service), 5)
 
 
 @virtual_time
 async def test_vacancy_without_brokers_and_acls_is_taken() -> None:
     async with stage() as it:
         service = await it.add_controller()
-        assert in_office(service)
+        assert is_active(service)
 
 
 @virtual_time
@@ -205,33 +205,33 @@ async def test_silent_broker_keeps_a_fresh_process_out_until_its_session_ends() 
         frozen.unanswered.add(ApiKey.API_VERSIONS)
         service = await it.add_controller()
         await it.sleep(10)
-        assert not in_office(service)
+        assert not is_active(service)
         assert service.controller.status()["unanswered_brokers"] == [2]
         assert "broker 2 has not said" in service.controller.readiness().reasons[0]
         await it.kill_broker(2)
-        await it.until(lambda: in_office(service), 5)
+        await it.until(lambda: is_active(service), 5)
 
 
 @virtual_time
 async def test_silent_broker_keeps_nobody_out_who_knows_it_or_obeys_only_itself() -> None:
     async with stage() as it:
         await it.add_broker(1)
-        await it.broker_in_office()
+        await it.make_broker_controller()
         known = await it.add_controller()
         frozen = await it.restart_broker(1)
         frozen.unanswered.add(ApiKey.API_VERSIONS)
         await it.delete("/controller")
-        await it.until(lambda: in_office(known), 1)
+        await it.until(lambda: is_active(known), 1)
 
     async with stage() as it:
         frozen = await it.add_broker(1)
         frozen.unanswered.add(ApiKey.API_VERSIONS)
         curious = await it.add_controller(**AUTHORIZER)
         await it.sleep(10)
-        assert not in_office(curious)
+        assert not is_active(curious)
         assert "broker 1 has not reported its settings" in curious.controller.readiness().reasons[0]
         service = await it.add_controller(**AUTHORIZER, aiocontroller_id=7_000, aiocontroller_keep_ours=("all",))
-        assert in_office(service)
+        assert is_active(service)
 
 
 @virtual_time
@@ -246,7 +246,7 @@ async def test_broker_that_never_tells_its_settings_is_named_with_what_to_do(
         with caplog.at_level("INFO"):
             service = await it.add_controller(**(AUTHORIZER if authorizer else {}))
             await it.sleep(20)
-        assert not in_office(service)
+        assert not is_active(service)
         status = service.controller.status()
         remedy = "insist on ours (--keep-ours all)" if authorizer else "set authorizer.class.name and super.users here"
         for told in (status["readiness"]["reasons"], status["refusals"], caplog.messages):
@@ -256,7 +256,7 @@ async def test_broker_that_never_tells_its_settings_is_named_with_what_to_do(
             assert all("it does not answer: nothing received within 5 s; restart or stop" in each for each in found)
         assert status["unanswered_brokers"] == [2]
         insisting = dict(AUTHORIZER, aiocontroller_id=7_000, aiocontroller_keep_ours=("all",))
-        assert in_office(await it.add_controller(**insisting)), "what it advises helps"
+        assert is_active(await it.add_controller(**insisting)), "what it advises helps"
 
 
 @virtual_time
@@ -266,7 +266,7 @@ async def test_broker_that_refuses_to_tell_its_settings_has_an_authorizer() -> N
         broker.settings_error = 31
         service = await it.add_controller()
         await it.sleep(10)
-        assert not in_office(service)
+        assert not is_active(service)
         assert "CLUSTER_AUTHORIZATION_FAILED" in service.controller.election.refusals[0]
 
 
@@ -276,7 +276,7 @@ async def test_brokers_whose_principal_has_cluster_action_only_are_taken_over_by
     async with stage() as it:
         broker = await it.add_broker(1)
         broker.settings_error = 31
-        await it.broker_in_office()
+        await it.make_broker_controller()
         curious = await it.add_controller(**AUTHORIZER, control_plane_listener_name="CONTROL", aiocontroller_id=7_000)
         (reason,) = await take_over(curious)
         assert "broker 1 refuses to describe its settings" in reason
@@ -284,7 +284,7 @@ async def test_brokers_whose_principal_has_cluster_action_only_are_taken_over_by
             **AUTHORIZER, control_plane_listener_name="CONTROL", aiocontroller_keep_ours=("all",)
         )
         assert await take_over(service) == []
-        assert in_office(service)
+        assert is_active(service)
         assert service.controller.guard.reasons == ()
 
 
@@ -294,16 +294,16 @@ async def test_rolling_restart_that_switches_an_authorizer_on_ends_the_term_of_w
         for broker in (1, 2):
             await it.add_broker(broker)
         service = await it.add_controller()
-        assert in_office(service)
+        assert is_active(service)
         await it.restart_broker(1, authorizer_class_name=ACL_AUTHORIZER)
-        await it.until(lambda: not in_office(service), 5)
+        await it.until(lambda: not is_active(service), 5)
         assert await it.zk.get_controller(watch=False) is None
         told = it.brokers[2].of(ApiKey.UPDATE_METADATA)[-1]
         assert [live.id_ for live in told.live_brokers] == [1, 2]  # in order: the brokers hear that it goes
         await it.sleep(20)
         assert terms(service) == 1
         await it.restart_broker(1)
-        await it.until(lambda: in_office(service), 5)  # the reason is gone
+        await it.until(lambda: is_active(service), 5)  # the reason is gone
 
 
 @virtual_time
@@ -314,7 +314,7 @@ async def test_broker_that_does_not_answer_in_office_is_shown_and_ends_no_term()
         broker = await it.add_broker(2)
         broker.unanswered.add(ApiKey.API_VERSIONS)
         await it.sleep(20)
-        assert in_office(service)
+        assert is_active(service)
         found = service.controller.readiness()
         assert found.ready
         assert "broker 2 has not said" in found.reasons[0]
@@ -325,34 +325,18 @@ async def test_authorizer_that_runs_in_brokers_only_is_refused_on_both_sides() -
     async with stage() as it:
         await it.add_broker(1, authorizer_class_name="org.example.Other")
         service = await it.add_controller(**AUTHORIZER)
-        assert not in_office(service)
+        assert not is_active(service)
         assert (
             "brokers have an authorizer (org.example.Other) that cannot run"
             in service.controller.readiness().reasons[0]
         )
     async with stage() as it:
         service = await it.add_controller(authorizer_class_name="org.example.Other")
-        assert not in_office(service)
+        assert not is_active(service)
         assert "authorizer.class.name is org.example.Other" in service.controller.readiness().reasons[0]
 
 
 # -- what it costs, what it says ---------------------------------------------------------------------------------------
-
-
-@virtual_time
-async def test_election_waits_for_no_broker_whose_answer_is_known() -> None:
-    """Not even for one that has died since, without its session having ended."""
-    async with stage() as it:
-        for broker in (1, 2, 3):
-            await it.add_broker(broker)
-        await it.broker_in_office()
-        service = await it.add_controller()
-        for broker in it.brokers.values():
-            broker.unanswered.update((ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CONFIGS))
-        began_s = it.world.clock.monotonic()
-        await it.delete("/controller")
-        await it.until(lambda: in_office(service), 1)
-        assert it.world.clock.monotonic() - began_s < 0.05
 
 
 @virtual_time
@@ -374,7 +358,7 @@ async def test_reasons_are_logged_when_they_come_and_not_again(caplog: pytest.Lo
 @virtual_time
 async def test_readiness_without_a_session_and_after_a_release() -> None:
     async with stage() as it:
-        await it.broker_in_office()
+        await it.make_broker_controller()
         service = await it.add_controller()
         found = service.controller.readiness()
         assert (found.ready, found.state, found.reasons) == (True, "standing by", ())
@@ -403,7 +387,7 @@ async def test_process_that_only_looks_on_is_not_ready() -> None:
 async def test_cluster_is_read_whole_only_when_brokers_came_or_went() -> None:
     async with stage() as it:
         await it.add_broker(1)
-        await it.broker_in_office()
+        await it.make_broker_controller()
         service = await it.add_controller()
         read, reads = service.shell.zk.get_all_brokers_in_cluster, 0
 
@@ -444,7 +428,7 @@ async def test_control_plane_listener_of_brokers_has_to_be_ours(theirs: str, our
     async with stage() as it:
         await it.add_broker(1, control_plane_listener_name=theirs)
         service = await it.add_controller(control_plane_listener_name=ours)
-        assert not in_office(service)
+        assert not is_active(service)
         (reason,) = (text for text in service.controller.election.refusals if "control.plane" in text)
         assert f"brokers have control.plane.listener.name {theirs or '(none)'}" in reason
 
@@ -453,8 +437,8 @@ async def test_control_plane_listener_of_brokers_has_to_be_ours(theirs: str, our
 async def test_takeover_on_request_waits_for_a_broker_that_has_just_registered() -> None:
     async with stage() as it:
         await it.add_broker(1)
-        await it.broker_in_office()
+        await it.make_broker_controller()
         service = await it.add_controller()
         await it.add_broker(2)
         assert await take_over(service) == []
-        assert in_office(service)
+        assert is_active(service)

@@ -8,7 +8,7 @@ from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.codec import Create
 from aiocontroller.zookeeper.debts import encode_debts, encode_root
-from tests.unit.controller.office import in_office, stage
+from tests.unit.controller.virtual_cluster import is_active, stage
 from tests.virtual_time import virtual_time
 
 
@@ -23,7 +23,7 @@ async def test_thousands_of_debts_are_paid_at_once(topics: int, partitions: int)
         names = [f"topic-{number:03d}" for number in range(topics)]
         await it.client.write_many([Create(paths.debts(2, name), owed) for name in names], fence=None)
         service = await it.add_controller()
-        await it.until(lambda: in_office(service) and service.shell.context.loaded)
+        await it.until(lambda: is_active(service) and service.shell.context.loaded)
         assert len(service.shell.context.debts) == topics * partitions
         returned = await it.add_broker(2)
         await it.until(lambda: len(service.shell.context.debts) == 0, within_s=5)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from aiocontroller.config import load_config
+from aiocontroller.controller.eligibility import Answer, Cluster, Known, Us, ineligibility_reasons
 from aiocontroller.controller.obeyed_settings import Told
-from aiocontroller.controller.rules_of_office import Answer, Cluster, Known, Us, reasons_against
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import Broker, Endpoint
@@ -93,7 +93,7 @@ def test_who_leaves_is_nowhere() -> None:
 def reasons(of: ControllerShell, brokers: list[Broker]) -> list[str]:
     us = Us(of.id, of.config, of.own_endpoints(), of.security, of.authorizer, of.settings)
     known = Known({b.id: Answer(b.id, b.epoch, False, VersionRange(0, 7), {}, Told()) for b in brokers}, {})
-    return [reason.text for reason in reasons_against(us, Cluster(brokers), known)]
+    return [reason.text for reason in ineligibility_reasons(us, Cluster(brokers), known)]
 
 
 def test_listeners_that_brokers_do_not_have_are_named() -> None:

@@ -11,8 +11,8 @@ import pytest
 from aiocontroller.core.states import PartitionState
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
-from tests.unit.controller.office import Stage, in_office, stage, take_over
 from tests.unit.controller.test_guard import WAYS
+from tests.unit.controller.virtual_cluster import Stage, is_active, stage, take_over
 from tests.virtual_time import virtual_time
 
 CREATION = "create.topic.policy.class.name"
@@ -62,7 +62,7 @@ async def test_no_way_into_office_leads_past_what_brokers_forbid(way: Any) -> No
 
         service = await way(Overridden(it), forbid)
         await it.sleep(15)
-        assert not in_office(service)
+        assert not is_active(service)
         (reason,) = service.controller.election.refusals[:1]
         assert reason == (
             "brokers have delete.topic.enable false, and it is true here: set it to theirs, leave it out, or insist on "
@@ -93,7 +93,7 @@ async def test_each_way_into_office_adopts_what_brokers_have(way: Any) -> None:
     async with stage() as it:
         await it.add_broker(1, unclean_leader_election_enable="true", delete_topic_enable="false")
         service = await way(it, no_obstacle)
-        await it.until(lambda: in_office(service), 5)
+        await it.until(lambda: is_active(service), 5)
         policy = service.shell.policy
         assert (policy.unclean_leader_election_enable, policy.delete_topic_enable) == (True, False)
 
@@ -105,22 +105,23 @@ async def test_who_insists_takes_the_role_with_ours() -> None:
         service = await it.add_controller(
             given={"delete.topic.enable": "true"}, aiocontroller_keep_ours=("delete.topic.enable",)
         )
-        assert in_office(service)
+        assert is_active(service)
         assert service.shell.policy.delete_topic_enable
 
 
 @virtual_time
 async def test_election_waits_for_no_broker_that_has_told_its_settings() -> None:
+    """Not even for one that has died since, without its session having ended."""
     async with stage() as it:
         for broker in (1, 2, 3):
             await it.add_broker(broker, unclean_leader_election_enable="true")
-        await it.broker_in_office()
+        await it.make_broker_controller()
         service = await it.add_controller()
         for broker in it.brokers.values():
             broker.unanswered.update((ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CONFIGS))
         began_s = it.world.clock.monotonic()
         await it.delete("/controller")
-        await it.until(lambda: in_office(service), 1)
+        await it.until(lambda: is_active(service), 1)
         assert it.world.clock.monotonic() - began_s < 0.05
         assert service.shell.policy.unclean_leader_election_enable
 
@@ -130,11 +131,11 @@ async def test_change_in_zookeeper_counts_at_the_very_next_election() -> None:
     """Nobody was told of it: neither a notification nor the guard's next look came before."""
     async with stage() as it:
         await it.add_broker(1)
-        await it.broker_in_office()
+        await it.make_broker_controller()
         service = await it.add_controller()
         await it.create("/config/brokers/<default>", b'{"config":{"unclean.leader.election.enable":"true"}}')
         await it.delete("/controller")
-        await it.until(lambda: in_office(service), 1)
+        await it.until(lambda: is_active(service), 1)
         assert service.shell.policy.unclean_leader_election_enable
 
 
@@ -158,7 +159,7 @@ async def test_unclean_elections_allowed_while_brokers_run_happen_at_once(entity
         await it.add_broker(1)
         await offline_topic(it)
         service = await it.add_controller()
-        assert in_office(service)
+        assert is_active(service)
         assert not led(service)
         await dynamic(it, entity, unclean_leader_election_enable="true")
         await it.until(lambda: led(service), 1)
@@ -173,7 +174,7 @@ async def test_topics_own_setting_goes_before_the_brokers() -> None:
         await offline_topic(it)
         service = await it.add_controller()
         await it.sleep(30)
-        assert in_office(service)
+        assert is_active(service)
         assert not led(service)
 
 
@@ -202,7 +203,7 @@ async def test_cluster_that_forbids_deletion_keeps_its_topics(marked: str) -> No
         if marked == "before":
             await it.create("/admin/delete_topics/t")
         service = await it.add_controller()
-        assert in_office(service)
+        assert is_active(service)
         if marked == "in office":
             await it.create("/admin/delete_topics/t")
 
@@ -249,7 +250,7 @@ async def test_protocol_version_is_the_brokers_and_an_old_cluster_gets_nothing_t
         await it.add_broker(2, inter_broker_protocol_version="2.6")
         await it.create("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1]}}')
         service = await it.add_controller()
-        assert in_office(service)
+        assert is_active(service)
         assert service.shell.policy.inter_broker_protocol_version == "2.6"
         data, _ = await it.client.get("/brokers/topics/t")
         assert b"topic_id" not in data
@@ -269,19 +270,19 @@ async def test_damaged_settings_of_all_brokers_leave_what_was_there_before() -> 
         await it.zk.create_config_change_notification("brokers/<default>")
         await it.sleep(40)
         assert service.shell.policy.unclean_leader_election_enable
-        assert in_office(service)
+        assert is_active(service)
 
 
 @virtual_time
 async def test_settings_of_brokers_that_are_gone_count_while_none_is_there() -> None:
     async with stage() as it:
         await it.add_broker(1, delete_topic_enable="false")
-        await it.broker_in_office()
+        await it.make_broker_controller()
         service = await it.add_controller()
         await it.kill_broker(1)
         await it.sleep(10)
         await it.delete("/controller")
-        await it.until(lambda: in_office(service), 5)
+        await it.until(lambda: is_active(service), 5)
         assert not service.shell.policy.delete_topic_enable
 
 
@@ -293,12 +294,12 @@ async def test_policy_of_creations_keeps_us_out_until_somebody_insists(caplog: p
     caplog.set_level(logging.WARNING)
     async with stage() as it:
         await it.add_broker(1, create_topic_policy_class_name="org.example.Policy")
-        await it.broker_in_office()
+        await it.make_broker_controller()
         service = await it.add_controller()
         (reason,) = await take_over(service)
         assert f"brokers have {CREATION} org.example.Policy, which runs in brokers only" in reason
         assert await take_over(service, keep_ours=(CREATION,)) == []
-        assert in_office(service)
+        assert is_active(service)
         said = f"Not enforced by this controller: {CREATION} org.example.Policy: topics that are created here"
         assert [r.getMessage() for r in caplog.records if said in r.getMessage()]
 
@@ -307,7 +308,7 @@ async def test_policy_of_creations_keeps_us_out_until_somebody_insists(caplog: p
 async def test_insisting_ends_with_the_takeover_that_was_refused() -> None:
     async with stage() as it:
         await it.add_broker(1, create_topic_policy_class_name="org.example.Policy", delete_topic_enable="false")
-        await it.broker_in_office()
+        await it.make_broker_controller()
         service = await it.add_controller(given={"delete.topic.enable": "true"})
         assert len(await take_over(service)) == 2
         assert len(await take_over(service, keep_ours=(CREATION,))) == 1
@@ -332,7 +333,7 @@ async def test_status_says_what_differs_and_what_contradicts() -> None:
         await it.add_broker(1, delete_topic_enable="true", num_partitions="3")
         await it.add_broker(2, delete_topic_enable="false", num_partitions="3")
         service = await it.add_controller(num_partitions=7)
-        assert not in_office(service)
+        assert not is_active(service)
         found = service.controller.status()["settings"]
         assert found == {
             "differing": ["delete.topic.enable"],

@@ -16,7 +16,7 @@ from aiocontroller.core.request_batch import RequestBatch
 from aiocontroller.wire.apis import ApiKey
 from tests.builders import add_topics, leadership
 from tests.scripted_peer import Peer, after, silence
-from tests.unit.controller.senders import Office, cluster, decoded, seconds
+from tests.unit.controller.senders import Channels, cluster, decoded, seconds
 from tests.virtual_time import virtual_time
 
 LISR, UMR, STOP = ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA, ApiKey.STOP_REPLICA
@@ -25,8 +25,8 @@ LISR, UMR, STOP = ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA, ApiKey.STOP_REP
 class Scene:
     """Broker 1, which has fallen silent, and three partitions on it: t-0, t-1 and u-0 (rows 0, 1 and 2)."""
 
-    def __init__(self, office: Office, peer: Peer, context: ControllerContext, sender: BrokerRequestSender) -> None:
-        self.office = office
+    def __init__(self, channels: Channels, peer: Peer, context: ControllerContext, sender: BrokerRequestSender) -> None:
+        self.channels = channels
         self.peer = peer
         self.context = context
         self.sender = sender
@@ -55,12 +55,12 @@ def _epochs(request: object) -> dict[tuple[str, int], int]:
 @asynccontextmanager
 async def scene() -> AsyncIterator[Scene]:
     async with anyio.create_task_group() as tasks:
-        office = Office(tasks)
-        peer = await office.peer(1)
-        context, sender = cluster(office, {1: 1})
+        channels = Channels(tasks)
+        peer = await channels.peer(1)
+        context, sender = cluster(channels, {1: 1})
         await seconds(1)
         peer.reactions.append(silence)
-        yield Scene(office, peer, context, sender)
+        yield Scene(channels, peer, context, sender)
         tasks.cancel_scope.cancel()
 
 
@@ -71,7 +71,7 @@ async def test_a_broker_that_missed_fifty_batches_hears_the_last_state_in_few_re
             await it.tell(epoch, 0, 1)
             await seconds(0.1)
         assert len(it.peer.arrived) == 1
-        assert it.office.manager.statistics()[0].queued <= MERGED_FROM
+        assert it.channels.manager.statistics()[0].queued <= MERGED_FROM
         await seconds(60)
         told = it.told()
         assert len(told) == 5, "the first one twice, and what was merged"
@@ -84,7 +84,7 @@ async def test_what_is_merged_begins_with_the_broker_list() -> None:
     async with scene() as it:
         for epoch in range(1, 20):
             await it.tell(epoch, 0)
-        it.context.add_brokers([it.office.broker(7, 7)])
+        it.context.add_brokers([it.channels.broker(7, 7)])
         await it.tell(20, 0)
         await seconds(60)
         (_, first), (api, _), _ = decoded(it.peer)[-3:]
@@ -131,7 +131,7 @@ async def test_pieces_of_a_large_batch_stay_apart(monkeypatch: pytest.MonkeyPatc
         rows = it.context.table.topic_by_name["large"].partitions()
         for start in range(0, 400, 20):
             await it.tell(1, *rows[start : start + 20])
-        assert it.office.manager.statistics()[0].queued == 40
+        assert it.channels.manager.statistics()[0].queued == 40
         await seconds(90)
         assert len(it.told()) == 41, "the first one was sent twice"
 
@@ -173,5 +173,5 @@ async def test_a_broker_that_goes_gives_up_what_was_merged() -> None:
     async with scene() as it:
         for epoch in range(1, 31):
             await it.tell(epoch, 0)
-        it.office.manager.remove_brokers([1])
+        it.channels.manager.remove_brokers([1])
         assert sorted(it.acknowledged) == list(range(1, 31))

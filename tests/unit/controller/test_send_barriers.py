@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tests.unit.controller.senders import office, seconds
+from tests.unit.controller.senders import channels, seconds
 from tests.virtual_time import virtual_time
 
 
 @virtual_time
 async def test_what_is_behind_a_barrier_waits_until_it_is_opened() -> None:
-    async with office() as it:
+    async with channels() as it:
         leader, follower = await it.peer(1), await it.peer(2)
         await seconds(1)
         it.send("before", 2)
@@ -25,7 +25,7 @@ async def test_what_is_behind_a_barrier_waits_until_it_is_opened() -> None:
 
 @virtual_time
 async def test_a_barrier_that_nobody_opens_holds_for_its_time_only() -> None:
-    async with office() as it:
+    async with channels() as it:
         peer = await it.peer()
         await seconds(1)
         it.manager.hold_back([1], timeout_s=0.5)
@@ -38,7 +38,7 @@ async def test_a_barrier_that_nobody_opens_holds_for_its_time_only() -> None:
 
 @virtual_time
 async def test_a_sender_that_goes_while_it_waits_at_a_barrier_tells_what_it_gives_up() -> None:
-    async with office() as it:
+    async with channels() as it:
         peer = await it.peer()
         await seconds(1)
         barrier = it.manager.hold_back([1], timeout_s=0.5)

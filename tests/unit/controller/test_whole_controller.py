@@ -23,7 +23,7 @@ from aiocontroller.zookeeper.codec import Create, SetData
 from aiocontroller.zookeeper.errors import Code
 from aiocontroller.zookeeper.state_settling import settle_partition_state
 from tests.recording_broker import RecordingBroker
-from tests.unit.controller.office import Stage, in_office, stage, terms
+from tests.unit.controller.virtual_cluster import Stage, is_active, stage, terms
 from tests.virtual_time import virtual_time
 
 T0 = TopicPartition("t", 0)
@@ -33,7 +33,7 @@ async def begin(it: Stage, brokers: int, **settings: Any) -> Service:
     for broker in range(1, brokers + 1):
         await it.add_broker(broker)
     service = await it.add_controller(auto_leader_rebalance_enable=False, **settings)
-    await it.until(lambda: in_office(service))
+    await it.until(lambda: is_active(service))
     return service
 
 
@@ -177,7 +177,7 @@ async def test_producer_id_blocks_do_not_overlap() -> None:
             await take(broker)
         service.queue.append(ev.Expire())
         service.queue.append(ev.Reelect())
-        await it.until(lambda: in_office(service) and terms(service) == 2)
+        await it.until(lambda: is_active(service) and terms(service) == 2)
         await take(2)
         foreign = await taken_by_a_broker_meanwhile(it, service, lambda: take(1))
         ids = [first + i for first, count in [*given, (foreign.block_start, 1000)] for i in range(count)]
@@ -219,7 +219,7 @@ async def test_who_holds_the_role_without_being_in_office_contends_for_it() -> N
         session = service.client.session_id
         service.queue.append(ev.Expire())
         service.queue.append(ev.Reelect())
-        await it.until(lambda: terms(service) == 2 and in_office(service), 30)
+        await it.until(lambda: terms(service) == 2 and is_active(service), 30)
         holder = await it.zk.get_controller(watch=False)
         assert service.client.session_id == session == getattr(holder, "owner_session", None)
 
@@ -231,7 +231,7 @@ async def test_all_who_ask_for_a_release_are_answered_when_the_role_is_given_bac
         epoch = service.shell.context.epoch
         answers = await asyncio.gather(ask(service, ev.Release), ask(service, ev.Release))
         assert [answer.epoch for answer in answers] == [epoch, epoch]
-        assert not in_office(service)
+        assert not is_active(service)
         assert await ask(service, ev.Release) == ev.Released(0)
 
 

@@ -99,9 +99,9 @@ def test_listing_there_and_back(partitions: tuple[TopicPartition, ...] | None) -
     event, answers = ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, body)
     assert isinstance(event, ev.ListPartitionReassignments)
     assert event.partitions == partitions
-    under_way = {A0: ReplicaAssignment((3, 1), (3,), (1,))}
-    event.reply.answer(under_way)
-    assert reassignments.decode_list_partition_reassignments_response(0, answers[0]).under_way == under_way
+    ongoing = {A0: ReplicaAssignment((3, 1), (3,), (1,))}
+    event.reply.answer(ongoing)
+    assert reassignments.decode_list_partition_reassignments_response(0, answers[0]).ongoing == ongoing
 
 
 def test_listing_that_is_preempted_is_refused() -> None:

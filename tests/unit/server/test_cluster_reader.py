@@ -94,7 +94,7 @@ async def test_standing_by_clients_are_sent_to_the_other_aiocontroller(listener:
     """
     at = Endpoint("OTHER", "other1", 9099)
 
-    class InOffice(Znodes):
+    class ActiveZnodes(Znodes):
         async def get_all_brokers_in_cluster(self, *, watch: bool) -> Any:
             return [Broker(1, 7, (Endpoint("PLAINTEXT", "b1", 9092), at))], []
 
@@ -102,7 +102,7 @@ async def test_standing_by_clients_are_sent_to_the_other_aiocontroller(listener:
             return ControllerZNode(US + 1, 1, 0, 1, software=SOFTWARE, address="PLAINTEXT://second:9090")
 
     async with front() as it:
-        it.shell.zk = InOffice()
+        it.shell.zk = ActiveZnodes()
         it.shell.channels = None
         if listener == "OTHER":
             it.port = (await it.network.serve(lambda: it.listener.connection(at), "127.0.0.1", 0)).port
@@ -118,12 +118,12 @@ async def test_standing_by_clients_are_sent_to_the_other_aiocontroller(listener:
 @pytest.mark.parametrize("address", ["", "nonsense", "PLAINTEXT://a:1,OTHER://b:2"])
 @virtual_time
 async def test_standing_by_a_controller_without_an_address_is_no_node(address: str) -> None:
-    class InOffice(Znodes):
+    class ActiveZnodes(Znodes):
         async def get_controller(self, *, watch: bool) -> Any:
             return ControllerZNode(US + 1, 1, 0, 1, software=SOFTWARE, address=address)
 
     async with front() as it:
-        it.shell.zk = InOffice()
+        it.shell.zk = ActiveZnodes()
         it.shell.channels = None
         answer = await metadata(it, 9)
         assert (answer.controller_id, [b.node_id for b in answer.brokers]) == (-1, [1])

@@ -33,7 +33,7 @@ def topic(name: str) -> ResourcePattern:
 
 @asynccontextmanager
 async def guarded(
-    *acls: tuple[ResourcePattern, Iterable[AclOperation]], in_office: bool = True
+    *acls: tuple[ResourcePattern, Iterable[AclOperation]], is_active: bool = True
 ) -> AsyncIterator[Front]:
     async with front() as it:
         it.shell.authorizer = AclAuthorizer()
@@ -43,7 +43,7 @@ async def guarded(
                 for p, operations in acls
             }
         )
-        if not in_office:
+        if not is_active:
             it.shell.channels = None
         for name, topic_id in IDS.items():
             it.context.table.add_partition(it.context.table.add_topic(name, topic_id), 0, ReplicaAssignment((1,)))
@@ -74,15 +74,15 @@ ON_CLUSTER = [
 ]
 
 
-@pytest.mark.parametrize("in_office", [True, False])
+@pytest.mark.parametrize("is_active", [True, False])
 @pytest.mark.parametrize("api,version,operation", ON_CLUSTER)
 @virtual_time
-async def test_permission_on_the_cluster(api: ApiKey, version: int, operation: AclOperation, in_office: bool) -> None:
+async def test_permission_on_the_cluster(api: ApiKey, version: int, operation: AclOperation, is_active: bool) -> None:
     """Kafka asks for the permission before it asks whether it is the controller."""
     others = [op for op in Op if op > Op.ALL and op != operation]
     if operation == Op.DESCRIBE:
         others = [Op.CLUSTER_ACTION, Op.CREATE]
-    async with guarded((CLUSTER, others), (topic("*"), [Op.ALL]), in_office=in_office) as it:
+    async with guarded((CLUSTER, others), (topic("*"), [Op.ALL]), is_active=is_active) as it:
         client = await asked(it, api, version)
         assert told(client, api, version).error_code == E.CLUSTER_AUTHORIZATION_FAILED
         assert not it.queue
@@ -104,10 +104,10 @@ async def test_refused_election_is_told_for_each_partition_too() -> None:
         assert len(answer.results) == 2
 
 
-@pytest.mark.parametrize("in_office,code", [(True, E.CLUSTER_AUTHORIZATION_FAILED), (False, E.NOT_CONTROLLER)])
+@pytest.mark.parametrize("is_active,code", [(True, E.CLUSTER_AUTHORIZATION_FAILED), (False, E.NOT_CONTROLLER)])
 @virtual_time
-async def test_scram_credentials_ask_for_the_office_first(in_office: bool, code: KafkaErrorCode) -> None:
-    async with guarded(in_office=in_office) as it:
+async def test_scram_credentials_ask_for_the_role_first(is_active: bool, code: KafkaErrorCode) -> None:
+    async with guarded(is_active=is_active) as it:
         deletions = [{"name": "alice", "mechanism": 1}]
         client = await asked(it, ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, deletions=deletions)
         [result] = told(client, ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0).results
@@ -261,8 +261,8 @@ async def test_deletion_that_is_disabled_is_disabled_for_all(version: int, code:
     ],
 )
 @virtual_time
-async def test_out_of_office_topics_ask_for_the_office_first(api: ApiKey, fields: dict[str, Any]) -> None:
-    async with guarded(in_office=False) as it:
+async def test_out_of_office_topics_ask_for_the_role_first(api: ApiKey, fields: dict[str, Any]) -> None:
+    async with guarded(is_active=False) as it:
         client = await asked(it, api, 2, timeout=1000, **fields)
         answer = told(client, api, 2)
         results = getattr(answer, "topics", None) or getattr(answer, "results", None) or answer.responses

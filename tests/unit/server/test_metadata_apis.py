@@ -242,15 +242,15 @@ async def test_others_run_while_a_long_answer_is_made() -> None:
         for n in range(5):
             large(it, f"t{n}", 10_000)
         clients = [await it.connect() for _ in range(3)]
-        sleep, under_way, most = it.world.clock.sleep, 0, 0
+        sleep, in_flight, most = it.world.clock.sleep, 0, 0
 
         async def counting(delay_s: float) -> None:
-            nonlocal under_way, most
-            under_way += 1
-            most = max(most, under_way)
+            nonlocal in_flight, most
+            in_flight += 1
+            most = max(most, in_flight)
             breaths.append(sum(bool(client.frames) for client in clients))
             await sleep(delay_s)
-            under_way -= 1
+            in_flight -= 1
 
         breaths: list[int] = []
         it.world.clock.sleep = counting  # type: ignore[method-assign]

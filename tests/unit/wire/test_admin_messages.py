@@ -57,10 +57,10 @@ def test_alter_partition_reassignments(version: int) -> None:
 def test_list_partition_reassignments(version: int, partitions: tuple[TopicPartition, ...] | None) -> None:
     body = reassignments.encode_list_partition_reassignments_request(version, partitions)
     assert reassignments.decode_list_partition_reassignments_request(version, body) == partitions
-    under_way = {A0: ReplicaAssignment((3, 1, 2), (3,), (2,)), B0: ReplicaAssignment((1,), (), ())}
-    answer = reassignments.encode_list_partition_reassignments_response(version, 0, under_way)
+    ongoing = {A0: ReplicaAssignment((3, 1, 2), (3,), (2,)), B0: ReplicaAssignment((1,), (), ())}
+    answer = reassignments.encode_list_partition_reassignments_response(version, 0, ongoing)
     got = reassignments.decode_list_partition_reassignments_response(version, answer)
-    assert got == reassignments.ListPartitionReassignmentsResponse(0, "", under_way)
+    assert got == reassignments.ListPartitionReassignmentsResponse(0, "", ongoing)
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.UPDATE_FEATURES))

@@ -138,27 +138,27 @@ def test_list_partition_reassignments_requests(asked: list[TopicPartition] | Non
 
 
 @settings(max_examples=30, deadline=None)
-@given(under_way=st.dictionaries(st.builds(TopicPartition, names, int32), assignments(), max_size=8), code=codes)
-def test_list_partition_reassignments_responses(under_way: dict[TopicPartition, ReplicaAssignment], code: int) -> None:
+@given(ongoing=st.dictionaries(st.builds(TopicPartition, names, int32), assignments(), max_size=8), code=codes)
+def test_list_partition_reassignments_responses(ongoing: dict[TopicPartition, ReplicaAssignment], code: int) -> None:
     topics = [
         {
             "name": topic,
             "partitions": [
                 {
                     "partition_index": number,
-                    "replicas": (moving := under_way[TopicPartition(topic, number)]).replicas,
+                    "replicas": (moving := ongoing[TopicPartition(topic, number)]).replicas,
                     "adding_replicas": moving.adding,
                     "removing_replicas": moving.removing,
                 }
                 for number in found
             ],
         }
-        for topic, found in in_topics(list(under_way)).items()
+        for topic, found in in_topics(list(ongoing)).items()
     ]
     expected = by_kio(
         ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, error_code=code, error_message=None if code else "", topics=topics
     )
-    assert reassignments.encode_list_partition_reassignments_response(0, code, under_way) == expected
+    assert reassignments.encode_list_partition_reassignments_response(0, code, ongoing) == expected
 
 
 new_topics = st.builds(

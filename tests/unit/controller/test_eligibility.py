@@ -15,10 +15,10 @@ import pytest
 from aiocontroller.authorizer.acl_authorizer import AclAuthorizer
 from aiocontroller.authorizer.principals import SslPrincipalMapper
 from aiocontroller.config import Config, Secret
-from aiocontroller.controller import rules_of_office
+from aiocontroller.controller import eligibility
 from aiocontroller.controller.cluster_settings import ClusterSettings
+from aiocontroller.controller.eligibility import Answer, Cluster, Kind, Known, Us, ineligibility_reasons
 from aiocontroller.controller.obeyed_settings import Told
-from aiocontroller.controller.rules_of_office import Answer, Cluster, Kind, Known, Us, reasons_against
 from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.metrics import Metrics
 from aiocontroller.security import ACL_AUTHORIZERS, Credentials, ListenerSecurity, authorizer_of
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[3]
 
 def templates() -> Iterator[tuple[str, list[str]]]:
     """(kind, the constant parts) of each reason in the source."""
-    source = Path(rules_of_office.__file__).read_text()
+    source = Path(eligibility.__file__).read_text()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Reason":
             kind, text = node.args
@@ -79,7 +79,7 @@ def reasons(
     settings = {"authorizer.class.name": ACL_AUTHORIZERS[0], "ssl.principal.mapping.rules": told, **more}
     answer = Answer(1, 7, False, VersionRange(0, 7), settings, Told(), BROKER, "10.0.0.1")
     us = Us(1_000_001, config, [SSL], security, authorizer, ClusterSettings(config, Metrics()))
-    return [reason.text for reason in reasons_against(us, Cluster([broker]), Known({1: answer}, {}))]
+    return [reason.text for reason in ineligibility_reasons(us, Cluster([broker]), Known({1: answer}, {}))]
 
 
 def test_brokers_principal_must_be_allowed_what_brokers_do() -> None:

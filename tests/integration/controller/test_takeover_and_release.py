@@ -22,7 +22,7 @@ US = 1_000_001
 AUTHORIZER = {"authorizer_class_name": "kafka.security.authorizer.AclAuthorizer", "super_users": ("User:ANONYMOUS",)}
 
 
-async def broker_in_office(cluster: Cluster) -> None:
+async def make_broker_controller(cluster: Cluster) -> None:
     await cluster.client.create("/controller_epoch", data=b"7")
     await cluster.client.create("/controller", data=b'{"version":1,"brokerid":1,"timestamp":"0"}')
 
@@ -52,7 +52,7 @@ async def refused(cluster: Cluster, reason: str, **changes: Any) -> None:
 
 
 async def test_observer_takes_the_role_when_it_is_asked_to(cluster: Cluster) -> None:
-    await broker_in_office(cluster)
+    await make_broker_controller(cluster)
     service = await cluster.add_controller(aiocontroller_takeover_policy="wait")
     await until(lambda: service.controller.election.holder)
     assert not service.controller.election.active
@@ -83,29 +83,29 @@ async def test_cluster_in_migration_is_left_alone_even_without_a_controller(clus
     service = await cluster.add_controller()
     await until(lambda: "/migration exists" in " ".join(service.controller.election.refusals))
     assert await cluster.zk.get_controller(watch=False) is None
-    await broker_in_office(cluster)
+    await make_broker_controller(cluster)
     assert ["/migration exists" in reason for reason in await take_over(service)] == [True]
 
 
 async def test_id_of_a_broker_is_no_controllers(cluster: Cluster) -> None:
-    await broker_in_office(cluster)
+    await make_broker_controller(cluster)
     await refused(cluster, "aiocontroller.id 2 is the id of a broker on 127.0.0.1:", aiocontroller_id=2)
 
 
 async def test_id_of_a_broker_that_cannot_be_read_is_no_controllers_either(cluster: Cluster) -> None:
-    await broker_in_office(cluster)
+    await make_broker_controller(cluster)
     await cluster.client.create("/brokers/ids/1000001", data=b"{", ephemeral=True)
     await refused(cluster, "aiocontroller.id 1000001 is the id of a broker: choose an unused one")
 
 
 async def test_brokers_too_old_are_not_controlled(cluster: Cluster) -> None:
-    await broker_in_office(cluster)
+    await make_broker_controller(cluster)
     cluster.brokers[3].served[ApiKey.LEADER_AND_ISR] = (0, 1)
     await refused(cluster, "broker 3 is older than Kafka 2.2 (LeaderAndIsr 1)")
 
 
 async def test_brokers_ready_for_migration_are_not_controlled(cluster: Cluster) -> None:
-    await broker_in_office(cluster)
+    await make_broker_controller(cluster)
     broker = cluster.brokers[2]
 
     def respond(api: ApiKey, version: int, request: Any) -> bytes:
@@ -118,11 +118,11 @@ async def test_brokers_ready_for_migration_are_not_controlled(cluster: Cluster) 
     await refused(cluster, "broker 2 is set up for migration to KRaft")
 
 
-async def test_broker_in_office_is_not_deposed_where_no_broker_can_be_reached_but_one_may_be_away(
+async def test_make_broker_controller_is_not_deposed_where_no_broker_can_be_reached_but_one_may_be_away(
     cluster: Cluster,
 ) -> None:
     """With an authorizer and settings of our own; without them, none may be away."""
-    await broker_in_office(cluster)
+    await make_broker_controller(cluster)
     for broker in (1, 2, 3):
         cluster.brokers[broker].deafen()
     service = await cluster.add_controller(
@@ -138,7 +138,7 @@ async def test_broker_in_office_is_not_deposed_where_no_broker_can_be_reached_bu
 
 
 async def test_broker_that_has_not_answered_keeps_a_controller_without_authorizer_out(cluster: Cluster) -> None:
-    await broker_in_office(cluster)
+    await make_broker_controller(cluster)
     port = cluster.brokers[3].port
     cluster.brokers[3].deafen()
     await refused(cluster, "broker 3 has not said whether it has an authorizer: it does not answer")
@@ -147,7 +147,7 @@ async def test_broker_that_has_not_answered_keeps_a_controller_without_authorize
 
 
 async def test_broker_that_registers_before_it_listens_is_waited_for(cluster: Cluster) -> None:
-    await broker_in_office(cluster)
+    await make_broker_controller(cluster)
     for broker in (2, 3):
         await cluster.stop_broker(broker)
     port = cluster.brokers[1].port
@@ -180,7 +180,7 @@ async def test_release_gives_the_role_back_and_keeps_out(cluster: Cluster) -> No
     )
     assert refused is KafkaErrorCode.NOT_CONTROLLER
     assert service.controller.status()["observing"]
-    await broker_in_office_again(cluster)
+    await make_broker_controller_again(cluster)
     assert not service.controller.election.active
     assert await release(service) == Released(0)
     assert await take_over(service) == []
@@ -190,7 +190,7 @@ async def test_release_gives_the_role_back_and_keeps_out(cluster: Cluster) -> No
     assert [live.id_ for live in last.live_brokers] == [1, 2, 3, US]
 
 
-async def broker_in_office_again(cluster: Cluster) -> None:
+async def make_broker_controller_again(cluster: Cluster) -> None:
     """A broker is elected and resigns: whoever only looks on stays out."""
     await cluster.client.create("/controller", data=b'{"version":1,"brokerid":1,"timestamp":"0"}', ephemeral=True)
     await cluster.client.delete("/controller", -1)
@@ -262,7 +262,7 @@ async def test_replica_that_names_us_is_moved_when_we_are_back(cluster: Cluster)
     await until(ended, "the reassignment ends")
 
 
-async def test_replica_that_names_us_appears_while_we_are_in_office(cluster: Cluster) -> None:
+async def test_replica_that_names_us_appears_while_ours_is_active(cluster: Cluster) -> None:
     await cluster.client.create("/controller_epoch", data=b"1")
     service = await cluster.add_controller()
     await cluster.active()

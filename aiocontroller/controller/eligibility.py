@@ -143,7 +143,7 @@ class Known(NamedTuple):
 Rule = Callable[[Us, Cluster, Known], Iterator[Reason]]
 
 
-def reasons_against(us: Us, cluster: Cluster, known: Known) -> list[Reason]:
+def ineligibility_reasons(us: Us, cluster: Cluster, known: Known) -> list[Reason]:
     """All reasons against being the controller; equal reasons of several brokers are merged."""
     return list(dict.fromkeys(reason for rule in RULES for reason in rule(us, cluster, known)))
 
@@ -432,8 +432,8 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def reasons_against_deposing(cluster: Cluster, known: Known) -> list[Reason]:
-    """Further reasons, beside ``reasons_against``, against deposing a working broker."""
+def reasons_not_to_depose(cluster: Cluster, known: Known) -> list[Reason]:
+    """Further reasons, beside ``ineligibility_reasons``, against deposing a working broker."""
     if not cluster.brokers or known.present(cluster):
         return []
     first = cluster.brokers[0].id

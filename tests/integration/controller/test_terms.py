@@ -28,7 +28,7 @@ MULTI = 14
 """ZooKeeper's opcode."""
 
 
-async def office(cluster: Cluster) -> Service:
+async def active_controller(cluster: Cluster) -> Service:
     """A controller that has its failover behind it."""
     service = await cluster.add_controller()
     await cluster.active()
@@ -36,7 +36,7 @@ async def office(cluster: Cluster) -> Service:
     return service
 
 
-def in_office(cluster: Cluster) -> list[Service]:
+def is_active(cluster: Cluster) -> list[Service]:
     return [s for s in cluster.services if s.controller.election.active]
 
 
@@ -52,7 +52,7 @@ async def test_three_contenders_race_again_and_again(cluster: Cluster) -> None:
         winner = await cluster.active()
         await until(lambda w=winner, e=epoch: w.shell.context.epoch == e and len(w.shell.context.table) == 1)
         assert await cluster.zk.get_controller_epoch() == (epoch, epoch)
-        assert in_office(cluster) == [winner]
+        assert is_active(cluster) == [winner]
         holder: Any = await cluster.zk.get_controller(watch=False)
         assert holder.controller_id == winner.shell.id
         if epoch % 2:
@@ -68,7 +68,7 @@ async def test_contenders_that_start_with_nobody_in_office_race_once(world: Worl
         contenders = await asyncio.gather(*(cluster.add_controller() for _ in range(3)))
         winner = await cluster.active()
         await asyncio.gather(*(until(lambda s=s: s.controller.election.holder) for s in contenders))
-        assert in_office(cluster) == [winner]
+        assert is_active(cluster) == [winner]
         assert await cluster.zk.get_controller_epoch() == (1, 1)
 
 
@@ -166,7 +166,7 @@ async def test_bug_in_a_handler_costs_a_reload(
     """Memory is made true again in the same term: nobody else is elected, and no epoch rises."""
     handler = failing(1, RuntimeError("a bug"), HANDLERS[ev.TopicChange])
     monkeypatch.setitem(HANDLERS, ev.TopicChange, handler)
-    service = await office(cluster)
+    service = await active_controller(cluster)
     with caplog.at_level(logging.ERROR):
         await cluster.create_topic("t", {0: [1]})
         await cluster.until_leaders("t", [1])
@@ -198,7 +198,7 @@ async def test_request_whose_handler_has_a_bug_is_answered(cluster: Cluster, mon
     async def broken(*args: Any) -> None:
         raise ZeroDivisionError
 
-    service = await office(cluster)
+    service = await active_controller(cluster)
     monkeypatch.setitem(HANDLERS, ev.ControlledShutdown, broken)
     async with asking(service) as client:
         answer = await client.controlled_shutdown(1, cluster.brokers[1].epoch)
@@ -211,7 +211,7 @@ async def test_handler_that_forgets_its_answer_is_made_good(cluster: Cluster, mo
     async def forgetful(*args: Any) -> None:
         pass
 
-    service = await office(cluster)
+    service = await active_controller(cluster)
     monkeypatch.setitem(HANDLERS, ev.ControlledShutdown, forgetful)
     async with asking(service) as client:
         answer = await client.controlled_shutdown(1, cluster.brokers[1].epoch)
@@ -233,7 +233,7 @@ async def test_deposed_in_the_middle_of_the_failover(
 
 async def test_bug_while_stepping_down(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fenced write was refused, and the next term's failover has a bug: recorded as one, and another term follows."""
-    service = await office(cluster)
+    service = await active_controller(cluster)
     break_failover(monkeypatch, 1, RuntimeError("a bug"))
     epoch, _ = await cluster.zk.get_controller_epoch() or (0, 0)
     await cluster.client.set_data("/controller_epoch", str(epoch + 5).encode())
@@ -248,7 +248,7 @@ async def test_bug_while_stepping_down(cluster: Cluster, monkeypatch: pytest.Mon
 async def test_requests_that_wait_at_the_end_of_a_session_are_answered(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service = await office(cluster)
+    service = await active_controller(cluster)
     entered, release = held(monkeypatch, ev.TopicChange)
     await cluster.create_topic("t", {0: [1]})
     await entered.wait()
@@ -269,7 +269,7 @@ async def test_session_that_ends_under_a_handler_which_is_then_refused(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It steps down and wins with the new session before the end of the old one is its turn; somebody must be left."""
-    service = await office(cluster)
+    service = await active_controller(cluster)
     entered, release = held(monkeypatch, ev.TopicChange)
     await cluster.create_topic("t", {0: [1]})
     await entered.wait()
@@ -305,7 +305,7 @@ async def test_handler_at_work_at_the_end_of_a_session_writes_nothing(
     await until(lambda: not service.controller.election.active)
     await idle(service)
     assert await cluster.state("t") == state
-    assert in_office(cluster) == [standby]
+    assert is_active(cluster) == [standby]
 
 
 async def test_fence_is_good_for_no_other_session(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -441,7 +441,7 @@ async def test_controller_znode_that_nobody_can_read_is_respected(cluster: Clust
 
 
 async def test_journal_tells_the_story_of_a_term(cluster: Cluster) -> None:
-    service = await office(cluster)
+    service = await active_controller(cluster)
     await cluster.create_topic("t", {0: [1, 2]})
     await cluster.until_leaders("t", [1])
     await cluster.stop_broker(1)

@@ -1,6 +1,6 @@
 """The controllers of a cluster: one of the brokers, aiocontroller, or a KRaft quorum.
 
-An *office* can be taken and given back (where that means something), lose its holder by SIGKILL, and be restored.
+The role can be taken and given back (where that means something), its holder killed by SIGKILL, and restored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ async def until(condition: Callable[[], Awaitable[Any]], what: str, within_s: fl
     return found
 
 
-class Office:
+class ClusterController:
     """One cluster's controller.  The base class suits a role that is held from the start and cannot be taken."""
 
     name = "?"
@@ -57,10 +57,10 @@ class Office:
         """Take the role again and restart everything that was running."""
 
     def close(self) -> None:
-        """End the processes that the office started."""
+        """End the processes that it started."""
 
 
-class ZooKeeperOffice(Office):
+class ZooKeeperController(ClusterController):
     """A controller that holds ``/controller``."""
 
     def __init__(self, zk: KafkaZkClient, brokers: Mapping[int, RealKafkaBroker]) -> None:
@@ -86,7 +86,7 @@ class ZooKeeperOffice(Office):
         await until(newer, "another controller")
 
 
-class KafkasOffice(ZooKeeperOffice):
+class BrokerAsController(ZooKeeperController):
     """The controller inside one of the brokers; ``take`` and ``give`` make the brokers elect a new one."""
 
     name = "kafka"
@@ -113,7 +113,7 @@ class KafkasOffice(ZooKeeperOffice):
         await self.succeeded()
 
 
-class OurOffice(ZooKeeperOffice):
+class OurController(ZooKeeperController):
     """An aiocontroller process; it takes over when it starts and releases when it stops."""
 
     name = "aiocontroller"
@@ -190,7 +190,7 @@ class OurOffice(ZooKeeperOffice):
         return await self.holder() == self.controller_id
 
 
-class KRaftOffice(Office):
+class KRaftController(ClusterController):
     """A quorum of three dedicated KRaft controllers."""
 
     name = "kraft"

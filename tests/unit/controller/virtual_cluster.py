@@ -74,7 +74,7 @@ class Stage:
         self.network.crash(self.hosts[service])
         self._running.pop(service).cancel()
 
-    async def broker_in_office(self, session: ZooKeeperClient | None = None) -> None:
+    async def make_broker_controller(self, session: ZooKeeperClient | None = None) -> None:
         await self.create("/controller", b'{"version":1,"brokerid":1,"timestamp":"0"}', ephemeral=session is not None)
 
     async def create(self, path: str, data: bytes = b"{}", *, ephemeral: bool = False) -> None:
@@ -120,7 +120,7 @@ async def take_over(service: Service, *, keep_ours: tuple[str, ...] = ()) -> lis
     return await answer
 
 
-def in_office(service: Service) -> bool:
+def is_active(service: Service) -> bool:
     return service.controller.election.active
 
 
