@@ -7,15 +7,15 @@ compared for whether there is a value.  Everything else must be equal, texts for
 from __future__ import annotations
 
 import base64
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 import msgspec
 
 from tests.admin_answers.player import Answer, Player
+from tests.comparing_answers import Comparison, Difference
 from tests.java import answers as java_answers
 from tests.java import java_program
 
@@ -41,22 +41,6 @@ IDENTITIES = (
 """Fields that say which element of an array one is."""
 ORDERED = frozenset(("replicas", "replicaNodes", "isrNodes", "addingReplicas", "removingReplicas", "isr"))
 """Arrays whose order says something.  Kafka fills the others from hash maps, or sorts them as it likes."""
-
-
-class Difference(NamedTuple):
-    """``field`` with the identities of array elements, ``kind`` without."""
-
-    field: str
-    kafka: str
-    ours: str
-
-    @property
-    def kind(self) -> str:
-        return kind_of(self.field)
-
-
-def kind_of(field: str) -> str:
-    return re.sub(r"\[[^\]]*\]", "[]", field)
 
 
 def read(sides: Sequence[Sequence[tuple[Player, Answer]]]) -> tuple[list[Any], list[Any]]:
@@ -114,43 +98,7 @@ def _topic(player: Player, text: str) -> str:
 
 
 def differences(kafka: Any, ours: Any) -> list[Difference]:
-    return [Difference(*found) for found in _compare("", kafka, ours)]
-
-
-def _compare(at: str, kafka: Any, ours: Any) -> Iterator[tuple[str, str, str]]:
-    if isinstance(kafka, dict) and isinstance(ours, dict):
-        for name in dict.fromkeys((*kafka, *ours)):
-            yield from _compare(f"{at}.{name}" if at else name, kafka.get(name, "(absent)"), ours.get(name, "(absent)"))
-    elif isinstance(kafka, list) and isinstance(ours, list):
-        yield from _compare_arrays(at, kafka, ours)
-    elif kafka != ours:
-        yield at, str(kafka), str(ours)
-
-
-def _compare_arrays(at: str, kafka: list[Any], ours: list[Any]) -> Iterator[tuple[str, str, str]]:
-    if at.rpartition(".")[2] in ORDERED:
-        if kafka != ours:
-            yield at, str(kafka), str(ours)
-        return
-    theirs, own = (_by_identity(values) for values in (kafka, ours))
-    for identity in dict.fromkeys((*theirs, *own)):
-        if identity not in own:
-            yield f"{at}[{identity}]", str(theirs[identity]), "(missing)"
-        elif identity not in theirs:
-            yield f"{at}[{identity}]", "(missing)", str(own[identity])
-        else:
-            yield from _compare(f"{at}[{identity}]", theirs[identity], own[identity])
-
-
-def _by_identity(values: list[Any]) -> dict[str, Any]:
-    """Elements with the same identity, or with none, are told apart by their order."""
-    found: dict[str, Any] = {}
-    for value in values:
-        identity = _identity(value)
-        while identity in found:
-            identity += "+"
-        found[identity] = value
-    return found
+    return list(Comparison(_identity, single=ORDERED).differences(kafka, ours))
 
 
 def _identity(value: Any) -> str:

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from tests.admin_answers.explanations import explain
-from tests.admin_answers.reading import BY_NATURE, differences, kind_of
+from tests.admin_answers.reading import BY_NATURE, differences
 from tests.admin_answers.table import Found, Table
+from tests.comparing_answers import kind_of
 
 
 class Attack(NamedTuple):

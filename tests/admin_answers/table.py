@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 from aiocontroller.wire.apis import ApiKey, VersionRange
 from tests.admin_answers.player import Answer, Player, Scenario
-from tests.admin_answers.reading import Difference, differences, read
+from tests.admin_answers.reading import differences, read
 from tests.admin_answers.stage import FIRST, NOWHERE, SINCE_2_7, THROTTLED, Cluster, NotOfferedError, Stage
 from tests.authorization.stage import Failed, until
+from tests.comparing_answers import Difference
 
 INTERNAL_TOPICS = {"__consumer_offsets": [[FIRST]] * 5, "__transaction_state": [[FIRST]] * 3}
 AT_ONCE = 100

@@ -7,6 +7,7 @@ from typing import Any
 
 from aiocontroller.authorizer.authorizer import AclOperation, AclPermissionType, PatternType, ResourceType
 from aiocontroller.wire.apis import ApiKey
+from tests.acl_requests import acl, acl_filter
 from tests.admin_answers.player import Fields, Player
 from tests.admin_answers.registry import one, scenario
 from tests.admin_answers.stage import ALICE, BOB
@@ -187,32 +188,8 @@ LITERAL, PREFIXED, MATCH, ANY_PATTERN = PatternType.LITERAL, PatternType.PREFIXE
 READ, ALLOW = AclOperation.READ, AclPermissionType.ALLOW
 
 
-def acl(name: str, kind: int = ResourceType.TOPIC, pattern: int = LITERAL, **more: Any) -> Fields:
-    return {
-        "resource_type": kind,
-        "resource_name": name,
-        "resource_pattern_type": pattern,
-        "principal": "User:new",
-        "host": "*",
-        "operation": READ,
-        "permission_type": ALLOW,
-    } | more
-
-
 def acls(*creations: Fields) -> Fields:
     return {"creations": list(creations)}
-
-
-def acl_filter(name: str | None = None, kind: int = 1, pattern: int = ANY_PATTERN, **more: Any) -> Fields:
-    return {
-        "resource_type_filter": kind,
-        "resource_name_filter": name,
-        "pattern_type_filter": pattern,
-        "principal_filter": None,
-        "host_filter": None,
-        "operation": AclOperation.ANY,
-        "permission_type": AclPermissionType.ANY,
-    } | more
 
 
 @scenario(CREATE_ACLS, since=1)

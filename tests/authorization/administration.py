@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aiocontroller.authorizer.authorizer import AclOperation, AclPermissionType, PatternType, ResourceType
+from aiocontroller.authorizer.authorizer import AclOperation, PatternType, ResourceType
 from aiocontroller.wire.apis import ApiKey
+from tests.acl_requests import acl, acl_filter
 from tests.authorization.asking import Ask, Cell, Fields, When
 from tests.authorization.clients import EVERY_TOPIC, UNKNOWN_ID
 from tests.authorization.principals import TOPICS
@@ -13,8 +14,7 @@ from tests.authorization.principals import TOPICS
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
 """Types of configured resources."""
 SET, DELETE, APPEND = 0, 1, 2
-_LITERAL, _PREFIXED, _MATCH, _ANY = PatternType.LITERAL, PatternType.PREFIXED, PatternType.MATCH, PatternType.ANY
-_ALLOW = AclPermissionType.ALLOW
+_LITERAL, _PREFIXED, _MATCH = PatternType.LITERAL, PatternType.PREFIXED, PatternType.MATCH
 ANOTHER_BROKER = "1"
 
 
@@ -114,60 +114,34 @@ def _configs(api: ApiKey) -> list[Ask]:
 # -- ACLs --------------------------------------------------------------------------------------------------------------
 
 
-def _acl(kind: int, name: str, pattern: int = _LITERAL, principal: str = "User:new", **more: object) -> Fields:
-    return {
-        "resource_type": kind,
-        "resource_name": name,
-        "resource_pattern_type": pattern,
-        "principal": principal,
-        "host": "*",
-        "operation": AclOperation.READ,
-        "permission_type": _ALLOW,
-    } | more
-
-
-def _acl_filter(kind: int = 1, name: str | None = None, pattern: int = _ANY, **more: object) -> Fields:
-    return {
-        "resource_type_filter": kind,
-        "resource_name_filter": name,
-        "pattern_type_filter": pattern,
-        "principal_filter": None,
-        "host_filter": None,
-        "operation": AclOperation.ANY,
-        "permission_type": AclPermissionType.ANY,
-    } | more
-
-
 def _create_acls(cell: Cell) -> Fields:
-    topic = ResourceType.TOPIC
-    prefixed = [_acl(topic, f"{cell.fresh}-", _PREFIXED)] if cell.version >= 1 else []
-    return {"creations": [_acl(topic, cell.fresh), _acl(ResourceType.GROUP, cell.fresh), *prefixed]}
+    prefixed = [acl(f"{cell.fresh}-", pattern=_PREFIXED)] if cell.version >= 1 else []
+    return {"creations": [acl(cell.fresh), acl(cell.fresh, ResourceType.GROUP), *prefixed]}
 
 
 def _bad_acls(cell: Cell) -> Fields:
-    topic = ResourceType.TOPIC
     bad = [
-        _acl(topic, "a/b"),
-        _acl(topic, ""),
-        _acl(topic, "t", principal="nobody"),
-        _acl(ResourceType.CLUSTER, "another-cluster"),
-        _acl(topic, "t", operation=AclOperation.CLUSTER_ACTION),
+        acl("a/b"),
+        acl(""),
+        acl("t", principal="nobody"),
+        acl("another-cluster", ResourceType.CLUSTER),
+        acl("t", operation=AclOperation.CLUSTER_ACTION),
     ]
     if cell.version >= 1:
-        bad.append(_acl(topic, "*", _PREFIXED))
+        bad.append(acl("*", pattern=_PREFIXED))
     return {"creations": bad}
 
 
 def _strange_acl(**more: object) -> Fields:
-    return {"creations": [_acl(ResourceType.TOPIC, "t", **more)]}  # type: ignore[arg-type]
+    return {"creations": [acl("t", **more)]}
 
 
 def _delete_acls(cell: Cell) -> Fields:
     """Of its own and of nobody: what others rely on stays."""
     return {
         "filters": [
-            _acl_filter(ResourceType.TOPIC, cell.fresh, _LITERAL if cell.version == 0 else _ANY),
-            _acl_filter(ResourceType.GROUP, "nobody's", _LITERAL),
+            acl_filter(cell.fresh, ResourceType.TOPIC, _LITERAL if cell.version == 0 else PatternType.ANY),
+            acl_filter("nobody's", ResourceType.GROUP, _LITERAL),
         ]
     }
 
@@ -337,12 +311,12 @@ ADMINISTRATION: tuple[Ask, ...] = (
     *_configs(ApiKey.INCREMENTAL_ALTER_CONFIGS),
     # AlterConfigs of the same twice is not asked: a broker's handler fails over it and never answers.
     Ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, "twice", lambda cell: _altered((TOPIC, "orders"), (TOPIC, "orders"))),
-    Ask(ApiKey.DESCRIBE_ACLS, "all", lambda cell: _acl_filter()),
-    Ask(ApiKey.DESCRIBE_ACLS, "literal", lambda cell: _acl_filter(ResourceType.TOPIC, "orders", _LITERAL)),
-    Ask(ApiKey.DESCRIBE_ACLS, "match", lambda cell: _acl_filter(ResourceType.TOPIC, "team-a", _MATCH), since=1),
-    Ask(ApiKey.DESCRIBE_ACLS, "prefixed", lambda cell: _acl_filter(pattern=_PREFIXED), since=1),
-    Ask(ApiKey.DESCRIBE_ACLS, "of one", lambda cell: _acl_filter(principal_filter="User:allow")),
-    Ask(ApiKey.DESCRIBE_ACLS, "of an unknown type", lambda cell: _acl_filter(99)),
+    Ask(ApiKey.DESCRIBE_ACLS, "all", lambda cell: acl_filter()),
+    Ask(ApiKey.DESCRIBE_ACLS, "literal", lambda cell: acl_filter("orders", ResourceType.TOPIC, _LITERAL)),
+    Ask(ApiKey.DESCRIBE_ACLS, "match", lambda cell: acl_filter("team-a", ResourceType.TOPIC, _MATCH), since=1),
+    Ask(ApiKey.DESCRIBE_ACLS, "prefixed", lambda cell: acl_filter(pattern=_PREFIXED), since=1),
+    Ask(ApiKey.DESCRIBE_ACLS, "of one", lambda cell: acl_filter(principal_filter="User:allow")),
+    Ask(ApiKey.DESCRIBE_ACLS, "of an unknown type", lambda cell: acl_filter(kind=99)),
     Ask(ApiKey.CREATE_ACLS, "", _create_acls, When.WRITES),
     Ask(ApiKey.CREATE_ACLS, "bad ones", _bad_acls, When.WRITES),
     Ask(ApiKey.CREATE_ACLS, "of an unknown operation", lambda cell: _strange_acl(operation=99)),
@@ -352,7 +326,7 @@ ADMINISTRATION: tuple[Ask, ...] = (
     Ask(
         ApiKey.DELETE_ACLS,
         "of an unknown type",
-        lambda cell: {"filters": [_acl_filter(99, "nobody's", _LITERAL)]},
+        lambda cell: {"filters": [acl_filter("nobody's", 99, _LITERAL)]},
         When.WRITES,
     ),
     Ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, "all", lambda cell: {"components": [], "strict": False}),

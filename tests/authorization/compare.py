@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from aiocontroller.wire import cold
@@ -14,6 +12,7 @@ from aiocontroller.wire.apis import SUPPORTED
 from aiocontroller.wire.errors import FrameError
 from tests.authorization.asking import Cell
 from tests.authorization.client import Outcome
+from tests.comparing_answers import Comparison, Difference
 
 IDENTITIES = (
     "name", "topic", "topic_name", "partition_index", "partition", "index", "partition_id", "group_id",
@@ -47,21 +46,9 @@ UNORDERED = frozenset(
 """Arrays that Kafka fills from hash maps, or sorts as it likes."""
 
 
-class Difference(NamedTuple):
-    """``field`` with the identities of array elements, ``kind`` without."""
-
-    field: str
-    kafka: str
-    ours: str
-
-    @property
-    def kind(self) -> str:
-        return re.sub(r"\[[^\]]*\]", "[]", self.field)
-
-
 def differences(api: int, kafka_cell: Cell, kafka: Outcome, our_cell: Cell, ours: Outcome) -> list[Difference]:
     theirs, own = plain(api, kafka_cell, kafka), plain(api, our_cell, ours)
-    return [Difference(*found) for found in _compare("", theirs, own)]
+    return list(Comparison(_identity, unordered=UNORDERED, text=_short).differences(theirs, own))
 
 
 def plain(api: int, cell: Cell, outcome: Outcome) -> Any:
@@ -110,45 +97,10 @@ def _given(value: Any) -> bool:
     return value not in (None, -1, "", b"") and value != timedelta()
 
 
-def _compare(at: str, kafka: Any, ours: Any) -> Iterator[tuple[str, str, str]]:
-    if isinstance(kafka, dict) and isinstance(ours, dict):
-        for name in dict.fromkeys((*kafka, *ours)):
-            yield from _compare(f"{at}.{name}" if at else name, kafka.get(name, "(absent)"), ours.get(name, "(absent)"))
-    elif isinstance(kafka, list) and isinstance(ours, list):
-        yield from _compare_arrays(at, kafka, ours)
-    elif kafka != ours:
-        yield at, _short(kafka), _short(ours)
-
-
-def _compare_arrays(at: str, kafka: list[Any], ours: list[Any]) -> Iterator[tuple[str, str, str]]:
-    unordered = at.rpartition(".")[2] in UNORDERED
-    if unordered:
-        kafka, ours = sorted(kafka, key=str), sorted(ours, key=str)
-    theirs, own = _by_identity(kafka), _by_identity(ours)
-    for identity, value in theirs.items():
-        if identity in own:
-            yield from _compare(f"{at}[{identity}]", value, own[identity])
-        else:
-            yield f"{at}[{identity}]", _short(value), "(missing)"
-    for identity, value in own.items():
-        if identity not in theirs:
-            yield f"{at}[{identity}]", "(missing)", _short(value)
-    if not unordered and set(theirs) == set(own) and list(theirs) != list(own):
-        yield f"{at} (order)", _short(list(theirs)), _short(list(own))
-
-
-def _by_identity(values: list[Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for value in values:
-        identity = _identity(value) if isinstance(value, dict) else str(value)
-        while identity in found:
-            identity += "+"
-        found[identity] = value
-    return found
-
-
-def _identity(value: dict[str, Any]) -> str:
+def _identity(value: Any) -> str:
     """The id of a topic only where it has no name: answers tell them to some only."""
+    if not isinstance(value, dict):
+        return str(value)
     parts = [str(value[name]) for name in IDENTITIES if value.get(name) is not None]
     return " ".join(parts) or str(value.get("topic_id", "#"))
 

@@ -15,9 +15,10 @@ from aiocontroller.wire.apis import SUPPORTED, ApiKey
 from tests.authorization.asking import Ask, Cell, When, layouts
 from tests.authorization.between_brokers import UNKNOWN_APIS
 from tests.authorization.client import ANSWER_TIMEOUT_S, IMPATIENT_S, Outcome, Side
-from tests.authorization.compare import Difference, differences
+from tests.authorization.compare import differences
 from tests.authorization.principals import FRESH, Way
 from tests.authorization.stage import ORACLE, OUR_ID, Stage, until
+from tests.comparing_answers import Difference
 
 
 class Place(NamedTuple):

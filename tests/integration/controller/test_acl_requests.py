@@ -24,6 +24,8 @@ from aiocontroller.security import ACL_AUTHORIZERS
 from aiocontroller.service import Service
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
+from tests import acl_requests
+from tests.acl_requests import acl
 from tests.integration.controller.asking import Asking, asking
 from tests.integration.controller.harness import Cluster, running, until
 
@@ -41,29 +43,11 @@ async def ask(client: Asking, api: ApiKey, version: int, **fields: Any) -> Any:
 
 
 def creation(name: str = "t", pattern: int = LITERAL, **changes: Any) -> dict[str, Any]:
-    fields = {
-        "resource_type": ResourceType.TOPIC,
-        "resource_name": name,
-        "resource_pattern_type": pattern,
-        "principal": "User:alice",
-        "host": "*",
-        "operation": Op.READ,
-        "permission_type": AclPermissionType.ALLOW,
-    }
-    return fields | changes
+    return acl(name, pattern=pattern, **{"principal": "User:alice"} | changes)
 
 
 def acl_filter(name: str | None = None, pattern: int = PatternType.ANY, **changes: Any) -> dict[str, Any]:
-    fields = {
-        "resource_type_filter": ResourceType.TOPIC,
-        "resource_name_filter": name,
-        "pattern_type_filter": pattern,
-        "principal_filter": None,
-        "host_filter": None,
-        "operation": ANY_OPERATION,
-        "permission_type": ANY_PERMISSION,
-    }
-    return fields | changes
+    return acl_requests.acl_filter(name, ResourceType.TOPIC, pattern, **changes)
 
 
 async def create(client: Asking, *creations: dict[str, Any], version: int = 3) -> list[int]:
