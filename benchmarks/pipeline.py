@@ -13,6 +13,10 @@ Each run is a process of its own, its start included.  The subjects take turns, 
 meets all of them; load averages are printed.  All must find the same figures: records, closed windows without a leader,
 changes of leaders, requests, and the sum over APIs and brokers of the 99th percentile of their times.
 
+The last table gives for clock and processor seconds the median, the spread (least to most) and the noise: the median
+distance of a run from the median, in percent of it.  A difference between two subjects that is not well above their
+noise says nothing.  GB is the most memory of all processes of a run.
+
 `twelve` are twelve journals, of twelve terms, from 500 to 40,000 records and from 40 to 20,000 partitions; a third of
 them is packed.
 """
@@ -251,10 +255,12 @@ SUBJECTS: Final[dict[str, Callable[[Path], dict[str, int]]]] = {
 
 
 class Processors:
-    """Seconds of processors that this process and all its descendants took, Spark's Java and its Python workers among
-    them.  These end when they are idle, and nobody counts the time of theirs: so we look every now and then."""
+    """Seconds of processors, and the most memory, that this process and all its descendants took, Spark's Java and its
+    Python workers among them.  These end when they are idle, and nobody counts the time of theirs: so we look every now
+    and then."""
 
     def __init__(self) -> None:
+        self.most_bytes = 0
         self._of: dict[int, float] = {}
         threading.Thread(target=self._watch, daemon=True).start()
 
@@ -266,6 +272,7 @@ class Processors:
     def used_s(self) -> float:
         parents: dict[int, int] = {}
         used: dict[int, float] = {}
+        pages: dict[int, int] = {}
         for stat in Path("/proc").glob("[0-9]*/stat"):
             try:
                 fields = stat.read_text().rpartition(")")[2].split()
@@ -273,12 +280,16 @@ class Processors:
                 continue
             pid = int(stat.parent.name)
             parents[pid], used[pid] = int(fields[1]), (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+            pages[pid] = int(fields[21])
+        held_bytes = 0
         for pid, seconds in used.items():
             above: int | None = pid
             while above is not None and above != os.getpid():
                 above = parents.get(above)
             if above is not None:
                 self._of[pid] = seconds
+                held_bytes += pages[pid] * os.sysconf("SC_PAGE_SIZE")
+        self.most_bytes = max(self.most_bytes, held_bytes)
         return sum(list(self._of.values()))
 
 
@@ -289,6 +300,7 @@ def _waited_s() -> float:
 
 def one_run(subject: str, folder: Path, processors: Processors) -> dict[str, Any]:
     """A process of its own."""
+    processors.most_bytes = 0
     before_s, waited_s, started = processors.used_s(), _waited_s(), time.perf_counter()
     command = [sys.executable, "-m", "benchmarks.pipeline", "--one", subject, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -296,7 +308,10 @@ def one_run(subject: str, folder: Path, processors: Processors) -> dict[str, Any
     if done.returncode:
         raise RuntimeError(f"{subject} ended with {done.returncode}:\n{done.stderr[-3000:]}")
     used = max(processors.used_s() - before_s, _waited_s() - waited_s)  # a short process is hardly looked at
-    return {"s": took, "cpu_s": used, "load": os.getloadavg()[0], "figures": json.loads(done.stdout.splitlines()[-1])}
+    return {
+        "s": took, "cpu_s": used, "bytes": processors.most_bytes, "load": os.getloadavg()[0],
+        "figures": json.loads(done.stdout.splitlines()[-1]),
+    }  # fmt: skip
 
 
 def say(text: str) -> None:
@@ -304,8 +319,11 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def spread(values: list[float]) -> str:
-    return f"{statistics.median(values):8.1f} ({min(values):.1f}–{max(values):.1f})"
+def in_words(values: list[float]) -> str:
+    """The median, the spread, and the noise."""
+    median = statistics.median(values)
+    noise = statistics.median(abs(value - median) for value in values) / median if median else 0.0
+    return f"{median:7.1f} ({min(values):.1f}–{max(values):.1f}) ±{noise:3.0%}"
 
 
 def compared(name: str, folder: Path, subjects: list[str], runs: int, processors: Processors) -> dict[str, Any]:
@@ -322,11 +340,12 @@ def compared(name: str, folder: Path, subjects: list[str], runs: int, processors
     if any(other != figures[0] for other in figures):
         raise AssertionError(f"the figures differ: { {subject: each[0]['figures'] for subject, each in of.items()} }")
     say(f"  all found {figures[0]}")
-    say(f"  {'':<8} {'s (of all runs)':>24} {'processor s':>24} {'records/s':>12}")
+    say(f"  {'':<8} {'clock s':>28} {'processor s':>28} {'records/s':>12} {'GB':>5}")
     for subject, each in of.items():
         seconds, used = [run["s"] for run in each], [run["cpu_s"] for run in each]
+        most = max(run["bytes"] for run in each) / 1e9
         rate = figures[0]["records"] / statistics.median(seconds)
-        say(f"  {subject:<8} {spread(seconds):>24} {spread(used):>24} {rate:12,.0f}")
+        say(f"  {subject:<8} {in_words(seconds):>28} {in_words(used):>28} {rate:12,.0f} {most:5.1f}")
     return {"input": name, "bytes": size, "figures": figures[0], "runs": of}
 
 

@@ -1,0 +1,38 @@
+"""``scripts/bench pipeline``: the subjects find the same figures, and its table says how sure their times are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import pipeline
+
+
+def test_subjects_find_the_same_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(pipeline.INPUTS, "few", lambda folder: pipeline.write_journal(folder, 3_000, 100))
+    found = pipeline.compared("few", tmp_path, ["duckdb", "query", "python"], 1, pipeline.Processors())
+    assert found["figures"]["records"] == 3_000
+    assert all(found["figures"][name] > 0 for name in pipeline.FIGURES)
+    assert all(len(runs) == 1 and all(run["cpu_s"] > 0 for run in runs) for runs in found["runs"].values())
+    table = capsys.readouterr().out.rpartition("all found")[2]
+    for subject in found["runs"]:
+        assert re.search(rf"^ +{subject} +[\d.]+ \([\d.]+–[\d.]+\) ± *\d+% +[\d.]+ \(", table, re.MULTILINE), table
+
+
+def test_subjects_that_differ_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(subject: str, folder: Path, processors: Any) -> dict[str, Any]:
+        return {"s": 1.0, "cpu_s": 1.0, "bytes": 0, "load": 0.0, "figures": {"records": len(subject)}}
+
+    monkeypatch.setitem(pipeline.INPUTS, "few", lambda folder: 0)
+    monkeypatch.setattr(pipeline, "one_run", run)
+    with pytest.raises(AssertionError, match="the figures differ"):
+        pipeline.compared("few", tmp_path, ["duckdb", "spark"], 1, pipeline.Processors())
+
+
+def test_noise_is_the_median_distance_from_the_median() -> None:
+    assert pipeline.in_words([1.0, 2.0, 2.0, 2.2, 9.0]).split() == ["2.0", "(1.0–9.0)", "±10%"]
