@@ -85,12 +85,12 @@ def decode(spark: SparkSession, files: Sequence[SourceFile], events: str, odd: s
     return int(spark.sparkContext.parallelize(slices, len(slices)).map(work).sum())
 
 
-def slices_of(files: Sequence[SourceFile]) -> list[Slice]:
+def slices_of(files: Sequence[SourceFile], slice_bytes: int = SLICE_BYTES) -> list[Slice]:
     slices: list[Slice] = []
     for file in files:
         about = (file.name, file.cluster, file.process, file.start_us)
-        for begin in range(0, file.size, SLICE_BYTES):
-            end = min(begin + SLICE_BYTES, file.size)
+        for begin in range(0, file.size, slice_bytes):
+            end = min(begin + slice_bytes, file.size)
             slices.append(Slice(len(slices), local_name(file.path), begin, end, *about))
     return slices
 

@@ -8,8 +8,9 @@ import multiprocessing
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,14 +21,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aiocontroller.analytics import schema
-from aiocontroller.analytics.journal_files import DAY_US, arrow_schema, decode_slice, slices_of
+from aiocontroller.analytics.journal_files import DAY_US, Slice, arrow_schema, decode_slice, slices_of
 from aiocontroller.analytics.reading import DamagedError, chunks, is_packed, unpacked_name
 from aiocontroller.analytics.small.journal_lines import journal_line
 from aiocontroller.analytics.small.log_lines import LogParser
 from aiocontroller.analytics.source_files import SourceFile
 
 ALONE_BELOW_BYTES: Final = 48 << 20
-"""Input size up to which decoding in this process takes less time than starting others."""
+"""Size of journals up to which decoding in this process takes less time than starting others."""
+_LOGS_EFFORT: Final = 8
+"""How many times longer a byte of a log takes."""
+_SLICE_BYTES: Final = 16 << 20
+"""Small enough for all processors to end at about the same time."""
 _ROWS: Final = 50_000
 """The number of a log's records that are held as objects at once."""
 _LINES: Final = re.compile(r"\r\n|\r|\n")
@@ -42,13 +47,13 @@ def write(files: Sequence[SourceFile], events: str, odd: str, quarantine: str) -
     ``quarantine``."""
     with tempfile.TemporaryDirectory(prefix="aiocontroller-read-") as unpacked:
         files = [_unpacked(file, Path(unpacked, str(n))) for n, file in enumerate(files)]
-        pieces = slices_of([file for file in files if file.source == schema.JOURNAL_SOURCE])
-        logs = [file for file in files if file.source != schema.JOURNAL_SOURCE]
-        with _workers(sum(file.size for file in files)) as map_:
-            list(map_(partial(decode_slice, events=events, odd=odd), pieces))
-            parts = list(map_(partial(_write_log, events=events), range(len(logs)), logs))
+        journals = [file for file in files if file.source == schema.JOURNAL_SOURCE]
+        logs = sorted((file for file in files if file.source != schema.JOURNAL_SOURCE), key=lambda file: -file.size)
+        effort = sum(file.size for file in journals) + _LOGS_EFFORT * sum(file.size for file in logs)
+        work = partial(_read, events=events, odd=odd)
+        parts = _each(work, [*enumerate(logs), *slices_of(journals, _SLICE_BYTES)], effort)
     rejected: Rejected = {}
-    for part in [*parts, _odd_lines(odd, events)]:
+    for part in (*parts, _odd_lines(odd, events)):
         for key, (line, count) in part.items():
             known = rejected.setdefault(key, [line, 0])
             known[0], known[1] = min(known[0], line), known[1] + count
@@ -61,21 +66,34 @@ def write(files: Sequence[SourceFile], events: str, odd: str, quarantine: str) -
         pq.write_table(pa.Table.from_pylist(rows, arrow_schema(schema.QUARANTINE)), f"{quarantine}/part-0.parquet")
 
 
-class _workers:
-    """A pool with one process per processor; no pool for small inputs."""
+def _each(work: Callable[[Any], Any], pieces: Sequence[Any], effort: int) -> list[Any]:
+    """Return the results of ``work``, done by all processors; small inputs are done by this process alone.
 
-    def __init__(self, input_bytes: int) -> None:
-        number = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self._pool: ProcessPoolExecutor | None = None
-        if input_bytes >= ALONE_BELOW_BYTES and number > 1:
-            self._pool = ProcessPoolExecutor(number, multiprocessing.get_context("spawn"))
+    This process takes part: it begins at once, while another one needs half a second to start.
+    """
+    number = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if effort < ALONE_BELOW_BYTES or number == 1:
+        return [work(piece) for piece in pieces]
+    waiting, done = deque(enumerate(pieces)), dict[int, Any]()
 
-    def __enter__(self) -> Callable[..., Iterable[Any]]:
-        return map if self._pool is None else self._pool.map
+    def take(do: Callable[[Any], Any]) -> None:
+        while True:
+            try:
+                n, piece = waiting.popleft()
+            except IndexError:
+                return
+            done[n] = do(piece)
 
-    def __exit__(self, *error: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+    others = ProcessPoolExecutor(number - 1, multiprocessing.get_context("spawn"))
+    with others, ThreadPoolExecutor(number - 1) as threads:
+        theirs = [threads.submit(take, lambda piece: others.submit(work, piece).result()) for _ in range(number - 1)]
+        try:
+            take(work)
+        finally:
+            waiting.clear()  # after an error
+        for each in theirs:
+            each.result()
+    return [done[n] for n in range(len(pieces))]
 
 
 def _unpacked(file: SourceFile, folder: Path) -> SourceFile:
@@ -112,6 +130,13 @@ def _odd_lines(odd: str, events: str) -> Rejected:
         _write_rows(rows, events, f"odd-{number:05d}")
         rows = []
     return rejected
+
+
+def _read(piece: Slice | tuple[int, SourceFile], events: str, odd: str) -> Rejected:
+    if isinstance(piece, Slice):
+        decode_slice(piece, events, odd)
+        return {}
+    return _write_log(*piece, events)
 
 
 def _write_log(number: int, file: SourceFile, events: str) -> Rejected:
@@ -171,9 +196,14 @@ def _write_rows(rows: Sequence[dict[str, Any]], events: str, name: str) -> None:
     for day, same in by_day.items():
         folder = f"{events}/day={'__HIVE_DEFAULT_PARTITION__' if day is None else np.datetime64(day, 'D')}"
         os.makedirs(folder, exist_ok=True)
-        table = pa.Table.from_arrays(
-            [pa.array([row.get(field.name) for row in same], field.type) for field in fields], schema=fields
-        )
+        filled = set().union(*same)
+        columns = [
+            pa.array([row.get(field.name) for row in same], field.type)
+            if field.name in filled
+            else pa.nulls(len(same), field.type)
+            for field in fields
+        ]
+        table = pa.Table.from_arrays(columns, schema=fields)
         draft = f"{folder}/_{name}.parquet"
         pq.write_table(table, draft, compression="zstd", store_schema=False)
         os.replace(draft, f"{folder}/{name}.parquet")

@@ -25,6 +25,8 @@ Made = Callable[[Sequence[str]], str]
 """Makes the SELECT of a frame from the names of its sources after FROM."""
 
 _WEIGHTED: Final = re.compile(r"\s*percentile\((\w+), array\(([^)]*)\), (\w+)\) AS (\w+)\s*")
+_WIDENS: Final = re.compile(r"\bSUM\(|\bHUGEINT\b", re.IGNORECASE)
+"""What makes numbers of 128 bits."""
 _HOW: Final = {"inner": "JOIN", "left": "LEFT JOIN", "full": "FULL JOIN", "left_semi": "SEMI JOIN",
                "left_anti": "ANTI JOIN"}  # fmt: skip
 _KINDS: Final = {"INTEGER": "int", "BIGINT": "bigint", "VARCHAR": "string", "DOUBLE": "double", "BOOLEAN": "boolean",
@@ -112,6 +114,8 @@ class SmallFrame:
         results.
         """
         sql = self.sql()
+        if _WIDENS.search(sql) is None:  # a description plans the whole statement
+            return sql
         wide = [name for name, kind in self.sparkSession.described(sql) if kind == "HUGEINT"]
         if not wide:
             return sql

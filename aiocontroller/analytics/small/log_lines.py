@@ -93,9 +93,10 @@ class LogParser:
 
     def _say(self, made: dict[str, Any], row: dict[str, str], speaker: int | None, has_header: bool) -> None:
         kind = row.get("kind", "other") if has_header else CONTINUATION
-        for name, turn in _TURNS.items():
-            if name in row:
-                made[name] = turn(row[name])
+        for name, text in row.items():
+            turn = _TURNS.get(name)
+            if turn is not None:
+                made[name] = turn(text)
         made["kind"] = kind
         for name in ("broker", "leader"):
             if row.get(name) == SELF:
@@ -126,8 +127,13 @@ class LogParser:
 
 def _filled(found: re.Match[str], slots: Sequence[tuple[str, tuple[str, ...]]]) -> dict[str, str]:
     """Return the slots that are not empty."""
-    filled = {slot: "".join(found[name] or "" for name in names) for slot, names in slots}
-    return {slot: text for slot, text in filled.items() if text}
+    return {slot: text for slot, names in slots if (text := _joined(found, names))}
+
+
+def _joined(found: re.Match[str], names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return found[names[0]] or ""
+    return "".join(found[name] or "" for name in names)
 
 
 def _row(message: str) -> dict[str, str]:
@@ -139,7 +145,7 @@ def _row(message: str) -> dict[str, str]:
                 return {}
             row = dict(pattern.always)
             for slot, names in pattern.groups:
-                row[slot] = row.get(slot, "") + "".join(found[name] or "" for name in names)
+                row[slot] = row.get(slot, "") + _joined(found, names)
             return {slot: text for slot, text in row.items() if text}
     return {}
 
