@@ -48,10 +48,11 @@ planner.
 
 This halves the time.
 """
-_OURS = "spark.aiocontroller.local"
-"""Marks sessions whose configuration is entirely ours."""
+_OURS = "spark.aiocontroller.suited"
+"""Marks sessions whose settings ``suit`` may adapt to the input."""
+_PARTITIONS = "spark.sql.shuffle.partitions"
 _SUITED = (
-    "spark.sql.shuffle.partitions", "spark.sql.adaptive.enabled", "spark.sql.codegen.wholeStage",
+    _PARTITIONS, "spark.sql.adaptive.enabled", "spark.sql.codegen.wholeStage",
     "spark.sql.codegen.factoryMode",
 )  # fmt: skip
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -65,7 +66,7 @@ _UNLESS_SET = {
 _LOCAL_ONLY = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.shuffle.partitions": "8",
+    _PARTITIONS: "8",
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m",  # otherwise three tasks share two processors
     "spark.sql.ui.explainMode": "simple",  # there is no page to show it
     _OURS: "true",
@@ -114,14 +115,18 @@ def spark_session(
         }
     elif master is not None:
         builder = builder.master(master)
+        settings[_OURS] = str(not master_is_configured()).lower()
     for key, value in (settings | _ALWAYS | dict(options or {})).items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    if _PARTITIONS not in settings and session.sparkContext.getConf().contains(_PARTITIONS):
+        session.conf.set(_OURS, "false")  # whoever sets this knows the cluster
+    return session
 
 
 def suit(spark: SparkSession, input_bytes: int) -> None:
-    """Adapt a local session of ours to the input size: for small inputs, compiling a query takes longer than running
-    it."""
+    """Adapt a session of ours to the input size: for small inputs, compiling a query takes longer than running it, and
+    each task of a cluster costs more than its rows."""
     if not _is_ours(spark):
         return
     little = input_bytes < LITTLE_BYTES
