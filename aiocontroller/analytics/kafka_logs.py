@@ -21,7 +21,7 @@ from typing import Final
 SLOTS: Final = (
     "kind", "event", "topic", "partition", "replica", "from_state", "to_state", "leader", "leader_epoch", "isr",
     "replicas", "recovery_state", "controller_epoch", "partition_epoch", "broker", "brokers", "api", "correlation_id",
-    "partitions", "more_partitions", "code", "duration_ms", "detail",
+    "partitions", "more_partitions", "count", "code", "duration_ms", "detail",
 )  # fmt: skip
 """The columns that a message can fill, as text.  (Node, epoch and time precede the message.)"""
 SEPARATOR: Final = "\x01"
@@ -237,6 +237,8 @@ EVIDENCE: Final = (
        detail="starting", broker=SELF),
     _p("group_rebalance", "reparing to re", r"Preparing to re(?:balance|stabilize) group (?<detail>.+?) "
        r"(?:in state \w+ )?with old generation \d+", "0.10", broker=SELF),
+    _p("group_stable", "Stabilized group ", r"Stabilized group (?<detail>.+) generation \d+ \(__consumer_offsets-\d+\) "
+       r"with (?<count>\d+) members", "2.8", broker=SELF),
     _p("known_bug", "Cached zkVersion ", rf"Partition {_TP} (?:on )?broker[ =]\d+[\]:]+ Cached zkVersion \[?\d+\]? not "
        r"equal to that in zookeeper, skip updating ISR", "0.10", "2.7", event="KAFKA-2729", broker=SELF),
     _p("known_bug", "node already exists and owner ", r"Error while creating ephemeral at /brokers/ids/(?<broker>\d+), "

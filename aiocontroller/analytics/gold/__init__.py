@@ -78,7 +78,7 @@ def tables(
         "imbalance": imbalance(facts["balance"]),
         "requests": requests(tallies, took),
         "violations": invariants.violations(facts["findings"], milestones, tallies, last_rows, events, span),
-        "problems": problems(milestones, every, facts["findings"], last_rows, events, span),
+        "problems": problems(milestones, tallies, every, facts["findings"], last_rows, events, span),
         "availability": availability(facts["lives"], windows, span, unknown),
         "brokers": brokers(events, tallies, windows),
         "data_quality": data_quality(tallies, repeated, quarantine),

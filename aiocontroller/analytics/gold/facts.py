@@ -43,7 +43,8 @@ HOUR_US: Final = 3_600_000_000
 
 MILESTONES: Final = (
     "elected", "loaded", "failover", "resigned", "outranked", "broker", "fault", "topic_deleted", "session",
-    "active", "cluster_id", "log_end", "peer_lost", "term", "reassigning", "group_rebalance", "known_bug",
+    "active", "cluster_id", "log_end", "peer_lost", "term", "reassigning", "group_rebalance", "group_stable",
+    "known_bug",
 )  # fmt: skip
 
 TALLIED: Final = (

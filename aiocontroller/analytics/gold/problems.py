@@ -5,7 +5,7 @@
 | ``unclean_election`` | a leader from outside the ISR, as its controller recorded it |
 | ``session_lost_to_pause`` | a broker heard nothing from ZooKeeper for 5/4 of a session: its process was paused |
 | ``isr_thrashing`` | an ISR that shrank ``THRASHES`` times within an hour while the broker that left it was alive |
-| ``rebalance_storm`` | a consumer group that rebalanced ``REBALANCES`` times within an hour |
+| ``rebalance_storm`` | a consumer group that rebalanced more often within an hour than a restart of all members does |
 | ``stuck_reassignment`` | a replica that is being added, and no change of its partition for ``STUCK_US`` |
 | ``epoch_regression`` | a controller whose epoch is below an earlier one; states in which an epoch goes back |
 | ``stale_zk_version`` | a leader that can no longer write its ISR (KAFKA-2729) |
@@ -30,8 +30,13 @@ from aiocontroller.analytics.gold.onsets import EXPIRY_US, Signs
 from aiocontroller.analytics.gold.rows import Row, collected
 
 HOUR_US: Final = 3_600_000_000
+MINUTE_US: Final = 60_000_000
 THRASHES: Final = 6
 REBALANCES: Final = 20
+PER_MEMBER: Final = 3
+"""How often a group rebalances when one member restarts: it leaves, it joins, and the group's leader joins again."""
+UNKNOWN_MEMBERS: Final = 20
+"""The size of a group that no record tells (before 2.8)."""
 STUCK_US: Final = HOUR_US
 EVIDENCE: Final = 5
 """The number of records that a finding names."""
@@ -59,18 +64,18 @@ _OTHERS_EPOCH: Final = re.compile(r"elected with epoch (\d+)", re.ASCII)
 
 
 def problems(
-    milestones: DataFrame, windows: DataFrame, findings: DataFrame, last_rows: DataFrame, events: DataFrame,
-    span: DataFrame,
+    milestones: DataFrame, tallies: DataFrame, windows: DataFrame, findings: DataFrame, last_rows: DataFrame,
+    events: DataFrame, span: DataFrame,
 ) -> DataFrame:  # fmt: skip
     """The table ``problems``; ``windows`` are those of ``windows.attributed``, ``events`` those of
     ``brokers.broker_events``."""
     signs = collected(milestones.where("kind IN ('session', 'elected', 'term')"))
     deaths = collected(events.where("event IN ('died', 'bounced')").select("cluster", "broker", "ts_us", "place"))
     found = [
-        *_unclean(collected(_counted(windows.where("cause = 'unclean'"), "cluster", "broker"))),
+        *_unclean(collected(_led_by_outsiders(windows))),
         *_thrashing(collected(_often_shrunk(windows))),
-        *_storms(collected(_often_rebalanced(milestones))),
-        *_stuck(collected(_not_ended(milestones, last_rows, windows, span))),
+        *_storms(collected(_often_rebalanced(milestones, events))),
+        *_stuck(collected(_not_ended(milestones, last_rows, windows, _known_until(tallies, span)))),
         *_epochs_in_states(collected(_went_back(findings))),
         *_bugs(collected(_known_bugs(milestones))),
     ]
@@ -110,21 +115,55 @@ def _counted(windows: DataFrame, *by: str) -> DataFrame:
     )
 
 
+def _led_by_outsiders(windows: DataFrame) -> DataFrame:
+    unclean = windows.where("cause = 'unclean'").withColumn("until_us", F.expr("coalesce(end_us, start_us)"))
+    return _counted(
+        _in_episodes(unclean, ("cluster", "broker"), "start_us", "until_us"), "cluster", "broker", "episode"
+    )
+
+
 def _often_shrunk(windows: DataFrame) -> DataFrame:
-    """Return under-replicated windows without an explaining event, of partitions with many such windows in an hour."""
-    of_partition = Window.partitionBy(*KEY, "broker").orderBy("start_us")
-    shrunk = windows.where("NOT unavailable AND cause = 'unknown' AND broker IS NOT NULL")
-    often = shrunk.withColumn("before_us", F.lag("start_us", THRASHES - 1).over(of_partition))
-    of_often = often.where(f"start_us - before_us <= {HOUR_US}").select(*KEY, "broker").distinct()
-    return _counted(shrunk.join(of_often, [*KEY, "broker"], "left_semi"), "cluster", "broker")
+    """Return the hours in which partitions were under-replicated many times, and no event explains it."""
+    shrunk = windows.where("NOT unavailable AND cause = 'unknown' AND broker IS NOT NULL").withColumn(
+        "until_us", F.expr("coalesce(end_us, start_us)")
+    )
+    often = _crowded(shrunk, (*KEY, "broker"), "start_us", str(THRASHES))
+    return _counted(_in_episodes(often, ("cluster", "broker"), "start_us", "until_us"), "cluster", "broker", "episode")
 
 
-def _often_rebalanced(milestones: DataFrame) -> DataFrame:
-    of_group = Window.partitionBy("cluster", "detail").orderBy("ts_us")
-    every = milestones.where("kind = 'group_rebalance'")
-    often = every.withColumn("before_us", F.lag("ts_us", REBALANCES - 1).over(of_group))
-    groups = often.where(f"ts_us - before_us <= {HOUR_US}").select("cluster", "detail").distinct()
-    return every.join(groups, ["cluster", "detail"], "left_semi").groupBy("cluster", "detail").agg(*_places())
+def _often_rebalanced(milestones: DataFrame, events: DataFrame) -> DataFrame:
+    """Return the hours in which groups rebalanced many times, without what a broker's restart explains."""
+    group = ("cluster", "detail")
+    minute = f"CAST(floor(ts_us / {MINUTE_US}) AS BIGINT)"
+    restarts = events.selectExpr("cluster", f"explode(array({minute}, {minute} + 1)) AS minute").distinct()
+    # A log that was copied while it rotated has lines twice.
+    once = milestones.where("kind = 'group_rebalance'").groupBy(*group, "node", "ts_us").agg(
+        F.min("place").alias("place")
+    )  # fmt: skip
+    told = once.withColumn("minute", F.expr(minute))
+    members = milestones.where("kind = 'group_stable'").groupBy(*group).agg(F.max("count").alias("members"))
+    every = told.join(F.broadcast(restarts), ["cluster", "minute"], "left_anti").join(members, [*group], "left")
+    limit = f"greatest({REBALANCES}, 1 + {PER_MEMBER} * coalesce(members, {UNKNOWN_MEMBERS}))"
+    often = _in_episodes(_crowded(every, group, "ts_us", limit), group, "ts_us", "ts_us")
+    return often.groupBy(*group, "episode").agg(*_places(), F.max("members").alias("members"))
+
+
+def _crowded(rows: DataFrame, by: Sequence[str], at: str, limit: str) -> DataFrame:
+    """Return the rows that lie within an hour that holds at least ``limit`` rows of the same ``by``."""
+    of_one = Window.partitionBy(*by).orderBy(at)
+    counted = rows.withColumn("in_hour", F.count("*").over(of_one.rangeBetween(-HOUR_US, Window.currentRow)))
+    full = counted.withColumn("full", F.expr(f"int(in_hour >= {limit})"))
+    before_full = F.max("full").over(of_one.rangeBetween(Window.currentRow, HOUR_US))
+    return full.withColumn("crowded", before_full).where("crowded = 1").drop("in_hour", "full", "crowded")
+
+
+def _in_episodes(rows: DataFrame, by: Sequence[str], at: str, until: str) -> DataFrame:
+    """Number the times of each ``by`` that lie more than an hour apart, as ``episode``."""
+    of_one = Window.partitionBy(*by).orderBy(at)
+    earlier, so_far = (of_one.rowsBetween(Window.unboundedPreceding, end) for end in (-1, Window.currentRow))
+    before = rows.withColumn("before_us", F.max(until).over(earlier))
+    begun = before.withColumn("begins", F.expr(f"int(coalesce({at} - before_us > {HOUR_US}, true))"))
+    return begun.withColumn("episode", F.sum("begins").over(so_far)).drop("before_us", "begins")
 
 
 def _places() -> list[Any]:
@@ -135,7 +174,15 @@ def _places() -> list[Any]:
     ]  # fmt: skip
 
 
-def _not_ended(milestones: DataFrame, last_rows: DataFrame, windows: DataFrame, span: DataFrame) -> DataFrame:
+def _known_until(tallies: DataFrame, span: DataFrame) -> DataFrame:
+    """Return (cluster, to_us): how long the records of controllers last; without any, those of brokers."""
+    controllers = tallies.where(f"source IN ('{schema.JOURNAL_SOURCE}', 'controller.log')").groupBy("cluster").agg(
+        F.max("last_us").alias("controlled_us")
+    )  # fmt: skip
+    return span.join(controllers, "cluster", "left").selectExpr("cluster", "coalesce(controlled_us, to_us) AS to_us")
+
+
+def _not_ended(milestones: DataFrame, last_rows: DataFrame, windows: DataFrame, until: DataFrame) -> DataFrame:
     """Return partitions with a replica that has yet to join, by the last log line of a reassignment or by the last
     state."""
     told = milestones.where("kind = 'reassigning'").groupBy(*KEY).agg(
@@ -146,7 +193,7 @@ def _not_ended(milestones: DataFrame, last_rows: DataFrame, windows: DataFrame, 
     )  # fmt: skip
     state = last_rows.selectExpr(*KEY, "ts_us", "phase", "isr", "under", "under_since", "reference", "process", "seq")
     both = state.join(told, [*KEY], "left").join(deleted, ["cluster", "topic"], "left").join(
-        F.broadcast(span.select("cluster", "to_us")), "cluster"
+        F.broadcast(until), "cluster"
     )  # fmt: skip
     adding = "transform(split(r.detail, ','), each -> try_cast(each AS INT))"
     by_log = f"coalesce(r.detail <> '' AND size(array_except({adding}, isr)) > 0, false)"
@@ -237,7 +284,8 @@ def _thrashing(rows: Sequence[Row]) -> Iterator[Row]:
 
 def _storms(rows: Sequence[Row]) -> Iterator[Row]:
     for row in rows:
-        words = f"consumer group {row['detail']} rebalanced {row['times']:,} times"
+        size = "" if row["members"] is None else f" of {_some(row['members'], 'member')}"
+        words = f"consumer group {row['detail']}{size} rebalanced {row['times']:,} times"
         yield _row("rebalance_storm", words, [row["first"], row["last"]], **_span(row))
 
 
@@ -287,9 +335,13 @@ def _pauses(cluster: str, signs: Sequence[Row], deaths: Sequence[Row]) -> Iterat
     for broker, own in sorted(of_broker.items()):
         session_us = known.session_us(broker)
         pauses: list[tuple[Row, str | None]] = []
+        agreed_us = next((r["duration_us"] for r in own if _agrees(r)), session_us)
         for row in own:
-            if row["detail"] != "TIMED_OUT" or (row["duration_us"] or 0) < session_us * 5 // 4:
+            if _agrees(row):
+                agreed_us = row["duration_us"]  # each start may agree on another one
+            if row["detail"] != "TIMED_OUT" or (row["duration_us"] or 0) < agreed_us * 5 // 4:
                 continue
+            session_us = agreed_us
             if pauses and row["ts_us"] - pauses[-1][0]["ts_us"] < EXPIRY_US:
                 continue  # ZooKeeper's client logs it twice
             lost = _lost(row, own, died.get(broker, ()))
@@ -308,6 +360,10 @@ def _pauses(cluster: str, signs: Sequence[Row], deaths: Sequence[Row]) -> Iterat
             cluster=cluster, broker=broker, times=len(pauses),
             from_us=pauses[0][0]["ts_us"] - pauses[0][0]["duration_us"], to_us=pauses[-1][0]["ts_us"],
         )  # fmt: skip
+
+
+def _agrees(row: Row) -> bool:
+    return row["detail"] == "ESTABLISHED" and bool(row["duration_us"])
 
 
 def _lost(pause: Row, own: Sequence[Row], deaths: Sequence[Row]) -> str | None:

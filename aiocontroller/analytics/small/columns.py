@@ -208,6 +208,7 @@ class WindowSpec:
     partitions: tuple[str, ...] = ()
     orders: tuple[str, ...] = ()
     rows: tuple[int, int] | None = None
+    unit: str = "ROWS"
 
     def orderBy(self, *columns: Any) -> WindowSpec:
         return replace(self, orders=tuple(map(ordering, columns)))
@@ -215,12 +216,15 @@ class WindowSpec:
     def rowsBetween(self, start: int, end: int) -> WindowSpec:
         return replace(self, rows=(start, end))
 
+    def rangeBetween(self, start: int, end: int) -> WindowSpec:
+        return replace(self, rows=(start, end), unit="RANGE")
+
     def text(self) -> str:
         parts = [f"PARTITION BY {', '.join(self.partitions)}"] if self.partitions else []
         if self.orders:
             parts.append(f"ORDER BY {', '.join(self.orders)}")
         if self.rows is not None:
-            parts.append(f"ROWS BETWEEN {_bound(self.rows[0])} AND {_bound(self.rows[1])}")
+            parts.append(f"{self.unit} BETWEEN {_bound(self.rows[0])} AND {_bound(self.rows[1])}")
         return " ".join(parts)
 
 

@@ -348,6 +348,9 @@ SERVER += [
     at("3.0", f"{T} INFO [GroupCoordinator 1]: Preparing to rebalance group billing in state PreparingRebalance with old "
        "generation 7 (__consumer_offsets-5) (reason: Adding new member m with group instance id None) "
        "(kafka.coordinator.group.GroupCoordinator)", kind="group_rebalance", node=1, broker=1, detail="billing"),
+    at("2.8", f"{T} INFO [GroupCoordinator 1]: Stabilized group my group generation 8 (__consumer_offsets-5) with 40 "
+       "members (kafka.coordinator.group.GroupCoordinator)", kind="group_stable", node=1, broker=1, detail="my group",
+       count=40),
     at("0.10", f"{T} INFO Partition [t,0] on broker 1: Cached zkVersion [54] not equal to that in zookeeper, skip updating "
        "ISR (kafka.cluster.Partition)", kind="known_bug", event="KAFKA-2729", node=1, broker=1, topic="t",
        partition=0),

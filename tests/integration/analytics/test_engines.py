@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +58,8 @@ def every_fixture(folder: Path) -> list[dict[str, Any]]:
         entries.append({"glob": f"{name}/*", "cluster": name})
     deletion_and_reassignment(folder / "operations")
     entries.append({"glob": "operations/*", "cluster": "operations"})
+    as_json(folder / "operations", folder / "json")
+    entries.append({"glob": "json/*", "cluster": "json"})
     write_journal(folder / "life", quiet_life())
     entries.append({"glob": "life/*", "cluster": "life"})
     for recorded in sorted(RECORDED.iterdir()):
@@ -62,6 +67,31 @@ def every_fixture(folder: Path) -> list[dict[str, Any]]:
         told = {"glob": f"recorded/{recorded.name}/*", "cluster": f"recorded {recorded.name}", "time_zone": "UTC"}
         entries.insert(0, told)  # before the zones of brokers of the same numbers
     return entries
+
+
+_PLAIN = re.compile(r"\[(?P<time>.{19}),(?P<ms>\d{3})\] (?P<level>\w+) (?P<message>.*) \((?P<logger>\S+)\)")
+
+
+def as_json(plain: Path, folder: Path) -> None:
+    """The same logs as log4j2's JsonLayout writes them, and as its template for ECS does within Docker's."""
+    for path in plain.rglob("*.log"):
+        objects = []
+        for line in path.read_text().splitlines():
+            told = re.fullmatch(
+                r"\[(?P<time>.{19}),(?P<ms>\d{3})\] (?P<level>\w+) (?P<message>.*) \((?P<logger>\S+)\)", line
+            )
+            assert told is not None, line
+            at = datetime.fromisoformat(told["time"]).replace(tzinfo=UTC)
+            if path.name == "controller.log":
+                instant = {"epochSecond": int(at.timestamp()), "nanoOfSecond": int(told["ms"]) * 1_000_000}
+                made = {"instant": instant, "level": told["level"], "loggerName": told["logger"]}
+                objects.append(json.dumps(made | {"message": told["message"]}))
+            else:
+                iso = f"{told['time'].replace(' ', 'T')}.{told['ms']}Z"
+                made = {"@timestamp": iso, "log.level": told["level"], "log.logger": told["logger"]}
+                text = json.dumps(made | {"message": told["message"]}) + "\n"
+                objects.append(json.dumps({"log": text, "stream": "stdout", "time": iso}, separators=(",", ":")))
+        write(folder / path.relative_to(plain), "\n".join(objects).encode() + b"\n")
 
 
 def rows(session: Any, out: Path, table: str) -> list[tuple[Any, ...]]:
@@ -108,6 +138,15 @@ def test_both_engines_give_equal_tables_of_every_fixture(spark: Any, tmp_path: P
         ]
         assert kinds == [field.dataType for field in schema.GOLD[table]], table
     assert all(of_small[table] for table in SORTED_BY)
+    # What the layout of the logs is makes no difference.
+    at, place = (schema.GOLD["windows"].names.index(name) for name in ("cluster", "evidence"))
+    told = {
+        cluster: [
+            (*row[:at], *row[at + 1 : place], len(row[place])) for row in of_small["windows"] if row[at] == cluster
+        ]
+        for cluster in ("operations", "json")
+    }
+    assert told["operations"] == told["json"] != []
 
 
 def test_odd_lines_of_journals_are_judged_as_spark_judges_them(spark: Any, tmp_path: Path) -> None:

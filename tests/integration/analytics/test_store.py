@@ -37,11 +37,14 @@ def everything(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_folder_of_any_name_holds_tables_and_reports(tmp_path: Path, journal: Path) -> None:
+@pytest.mark.parametrize("by", [DUCKDB, SPARK])
+def test_folder_of_any_name_holds_tables_and_reports(
+    request: pytest.FixtureRequest, tmp_path: Path, journal: Path, by: str
+) -> None:
     """A backslash in ``--out`` ended DuckDB."""
     out = str(tmp_path / "a\\b [x] {y,z} ? *")
-    with computing_by(DUCKDB):
-        session: Any = SmallSession()
+    session: Any = SmallSession() if by == DUCKDB else request.getfixturevalue("spark_itself")
+    with computing_by(by):
         batch.run(session, [str(journal)], out)
         (journal / "journal-7-1-1-000002.jsonl").write_bytes(b"".join(lines(history([4], topics=1))))
         batch.run_incremental(session, [str(journal)], out)
