@@ -202,6 +202,7 @@ CONTROLLER: Final = (
     _p("other", "preferred replica leader election. ", rf"Partition {_TP} completed preferred replica leader "
        r"election\. New leader is (?<leader>\d+)", "0.10", event="preferred replica leader election"),
     _p("session", "ZK expired", r"ZK expired; shut down all controller components", "0.10", "1.0", detail="EXPIRED"),
+    _p("session", "state changed (Expired)", r"zookeeper state changed \(Expired\)", "0.10", "1.0", detail="EXPIRED"),
     _p("session", "Session expired.", r"Session expired\.", "1.0", detail="EXPIRED"),
 )  # fmt: skip
 

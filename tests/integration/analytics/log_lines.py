@@ -340,6 +340,10 @@ STATE_CHANGE += [
        controller_epoch=3, replicas=[2, 3]),
 ]  # fmt: skip
 SERVER += [
+    at("0.10", f"{T} INFO zookeeper state changed (Expired) (org.I0Itec.zkclient.ZkClient)", kind="session",
+       detail="EXPIRED"),
+    at("0.10", f"{T} INFO zookeeper state changed (SyncConnected) (org.I0Itec.zkclient.ZkClient)", kind="other",
+       detail=...),
     at("0.10", f"{T} INFO [GroupCoordinator 1]: Preparing to restabilize group my group with old generation 7 "
        "(kafka.coordinator.GroupCoordinator)", kind="group_rebalance", node=1, broker=1, detail="my group"),
     at("1.1", f"{T} INFO [GroupCoordinator 1]: Preparing to rebalance group billing with old generation 7 "
