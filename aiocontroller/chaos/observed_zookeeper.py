@@ -98,10 +98,14 @@ class ObservedZooKeeper(ZooKeeperModel):
         broker = -1 if controller else self._broker_of(session)
         fenced = paths.CONTROLLER_EPOCH in transaction.checked
         writer = Writer(session, fenced, controller, by_hand, broker)
-        for kind, path in transaction.events:
-            if kind in (CREATED, CHANGED) and path in self.tree.nodes:
-                node = self.tree.nodes[path]
-                self.history.changed(path, node.data, node.version, writer)
-            elif kind == DELETED:
+        changes = [(kind, path) for kind, path in transaction.events if kind in (CREATED, CHANGED, DELETED)]
+        last = {path: number for number, (_, path) in enumerate(changes)}
+        times: dict[str, int] = {}
+        for number, (kind, path) in enumerate(changes):
+            times[path] = 0 if kind == DELETED else times.get(path, 0) + 1
+            if kind == DELETED:
                 self.history.deleted(path, writer)
+            elif number == last[path]:
+                node = self.tree.nodes[path]
+                self.history.changed(path, node.data, node.version, writer, times[path])
         super()._commit(transaction)

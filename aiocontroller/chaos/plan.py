@@ -88,6 +88,7 @@ WORKLOAD = (
     "ask_much",
     "reassign_by_znode",
     "elect_preferred",
+    "elect_everywhere",
     "elect_by_znode",
     "allow_unclean",
     "notify_isr_change",

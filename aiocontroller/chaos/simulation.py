@@ -29,11 +29,13 @@ from aiocontroller.chaos.broker_settings import BrokerSettings
 from aiocontroller.chaos.facts import Facts
 from aiocontroller.chaos.fleet import Fleet
 from aiocontroller.chaos.history import ZNodeHistory
+from aiocontroller.chaos.leaderless import LeaderWatch
 from aiocontroller.chaos.observed_zookeeper import ObservedZooKeeper
 from aiocontroller.chaos.observers import BrokerObserver, RequestObserver, check_journal, wrap
 from aiocontroller.chaos.plan import DELETION, UNCLEAN, Plan, Step, draw
 from aiocontroller.chaos.recovery_checks import what_is_missing
 from aiocontroller.chaos.steps.steps import Steps
+from aiocontroller.chaos.wire_observer import WireObserver
 from aiocontroller.chaos.zookeeper_follower import Follower
 from aiocontroller.chaos.zookeeper_server import ZooKeeperServer
 from aiocontroller.cluster.simulated_broker import BrokerConfig, SimulatedBroker
@@ -126,14 +128,14 @@ class Simulation:
         self.network = SimulatedNetwork(jitter_s=lambda: jitter.random() * 0.003)
         self.clock = SimulatedClock()
         self.model: ObservedZooKeeper = ObservedZooKeeper(
-            ZNodeHistory(lambda path: path in self.model.tree.nodes, self._broker_epoch),
+            ZNodeHistory(lambda path: path in self.model.tree.nodes, self._broker_epoch, self.clock.monotonic),
             self.is_controller,
             self._broker_of,
         )
         self.fleet = Fleet(plan.releases, plan.protocol, plan.brokers)
         self.history = self.model.history
         self.settings = BrokerSettings(plan, lambda: self.model.tree.nodes)
-        self.history.unclean_by_default = "true" in self.settings.ever(UNCLEAN)
+        self.history.unclean.by_default = "true" in self.settings.ever(UNCLEAN)
         self.history.deletion_forbidden = "true" not in self.settings.ever(DELETION)
         self.zookeeper = ZooKeeperServer(self._world("zookeeper"), self.model, port=2181)
         self.zookeeper_host = self._host
@@ -162,6 +164,8 @@ class Simulation:
         """All services with their numbers, including the dead ones."""
         self.journals: list[ObservedJournal] = []
         self._requests: dict[int, RequestObserver] = {}
+        self.wire = WireObserver(self.history.complain, lambda: self.history.controller_epoch)
+        self.wire.watch(self.network)
         self._terms: set[tuple[int, int]] = set()
         """(controller, epoch) of the terms that have been observed."""
         self._born = 0
@@ -186,6 +190,7 @@ class Simulation:
                     self.start_broker(broker)
                 for controller in range(1, self.plan.controllers + 1):
                     self.start_controller(controller)
+                LeaderWatch(self).start()
                 await self.clock.sleep(2)
                 for step in self.plan.steps:
                     await steps.take(step)

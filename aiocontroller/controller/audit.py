@@ -150,7 +150,7 @@ async def _look_at_states(shell: ControllerShell, rows: Sequence[int]) -> list[F
             )
         readable.append(row)
         states.append(state)
-    found = list(compare_states(context, readable, states, brokers_write=auditor.brokers_write))
+    found = list(compare_states(context, readable, states, brokers_write=auditor.brokers_write()))
     known = {(finding.topic, finding.partition) for finding in found}
     for row, state in zip(readable, states, strict=True) if auditor.noted else ():
         partition = table.topic_partition(row)

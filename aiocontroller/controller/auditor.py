@@ -78,11 +78,18 @@ class Auditor:
     """Lives as long as the process; ``forget`` is called at the end of each term."""
 
     def __init__(
-        self, clock: Clock, queue: EventQueue, metrics: Metrics, interval_s: float, rate: int, *, brokers_write: bool
+        self,
+        clock: Clock,
+        queue: EventQueue,
+        metrics: Metrics,
+        interval_s: float,
+        rate: int,
+        *,
+        brokers_write: Callable[[], bool],
     ) -> None:
         """A pass begins ``interval_s`` after the last one (0: never); ``rate`` is in partitions per second.
 
-        ``brokers_write``: leaders write ISRs themselves and notify the controller later.
+        ``brokers_write`` returns whether leaders may write ISRs themselves and notify the controller later.
         """
         self.brokers_write = brokers_write
         self._clock = clock
@@ -178,7 +185,7 @@ class Auditor:
     def read_anew(self, partition: TopicPartition, known: LeaderAndIsr | None, found: LeaderAndIsr) -> None:
         """Memory, which held ``known``, adopts the foreign write ``found``.  Unless a broker may write it, the topic
         is compared soon."""
-        if known is None or found == known or (self.brokers_write and is_isr_written_by_its_leader(known, found)):
+        if known is None or found == known or (self.brokers_write() and is_isr_written_by_its_leader(known, found)):
             return
         before = self.noted.get(partition, Above(-1, -1))
         self.noted[partition] = Above(

@@ -149,13 +149,19 @@ class ControllerShell:
             metrics,
             config.aiocontroller_audit_interval_ms / 1000,
             config.aiocontroller_audit_partitions_per_second,
-            brokers_write=not config.alter_partition_supported,
+            brokers_write=self.leaders_may_write,
         )
         self.refused_brokers = RefusedBrokers(world.clock, metrics)
         self.mutation_quotas = MutationQuotas(zk, world.clock, lambda: self.policy, metrics)
         self.alarms = metrics.counter("aiocontroller", "EarlyDetection", "Alarms")
         self.false_alarms = metrics.counter("aiocontroller", "EarlyDetection", "FalseAlarms")
         self.unclean_elections = metrics.meter("kafka.controller", "ControllerStats", "UncleanLeaderElectionsPerSec")
+
+    def leaders_may_write(self) -> bool:
+        """Whether leaders write ISRs themselves, or might, since no broker has told its protocol yet."""
+        known = bool(self.settings.brokers)
+        told = self.policy.alter_partition_supported and self.settings.policy.alter_partition_supported
+        return not (known and told)
 
     # -- terms of office -------------------------------------------------------------------------------------------
 
@@ -167,7 +173,6 @@ class ControllerShell:
         self.end_term()
         self.leaving = False
         self.reloaded = again
-        self.auditor.brokers_write = not self.policy.alter_partition_supported
         self.context = self._new_context(epoch, epoch_zk_version)
         self.context.topic_ids_supported = self.config.topic_ids_supported
         self.context.controllers = frozenset((self.id,))

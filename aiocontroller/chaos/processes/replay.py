@@ -51,7 +51,7 @@ class Replay:
         """Broker -> (its epoch, the time of its registration)."""
         self._read_bytes: dict[Path, int] = defaultdict(int)
         self._unplayed: list[Observation] = []
-        self.history = ZNodeHistory(self._nodes.__contains__, self._broker_epoch)
+        self.history = ZNodeHistory(self._nodes.__contains__, self._broker_epoch, lambda: self.now_ms / 1000)
         self.measures = Measures()
         self.transactions = 0
         self.observations = 0

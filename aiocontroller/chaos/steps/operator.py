@@ -259,19 +259,43 @@ class OperatorSteps(StepTaker):
     def step_elect_preferred(self) -> None:
         partitions = tuple(self._partitions(3))
         kind = self.chance.choice((ElectionType.PREFERRED, ElectionType.PREFERRED, ElectionType.UNCLEAN))
-        if kind is ElectionType.UNCLEAN:
-            self.simulation.history.allow_unclean({tp.topic for tp in partitions})
         if partitions:
-            self._ask(ReplicaLeaderElection(partitions=partitions, election_type=kind, reply=Reply(lambda _: None)))
+            self._elect(kind, partitions)
+
+    def step_elect_everywhere(self) -> None:
+        """Ask for elections in the whole cluster, as kafka-leader-election --all-topic-partitions does."""
+        self._elect(self.chance.choice((ElectionType.PREFERRED, ElectionType.UNCLEAN)), None)
+
+    def _elect(self, kind: ElectionType, partitions: tuple[TopicPartition, ...] | None) -> None:
+        history, asked_s = self.simulation.history, self.simulation.clock.monotonic()
+        if kind is ElectionType.UNCLEAN:
+            history.unclean.requested(partitions)
+
+        def answered(answers: Any) -> None:
+            if not isinstance(answers, KafkaErrorCode):
+                history.answers.elected(kind, asked_s, answers, history.written_by_hand)
+
+        self._ask(ReplicaLeaderElection(partitions=partitions, election_type=kind, reply=Reply(answered)))
 
     def step_allocate_producer_ids(self) -> None:
-        broker = self._one(self.simulation.brokers)
+        broker, history = self._one(self.simulation.brokers), self.simulation.history
+
+        def answered(block: Any) -> None:
+            if not isinstance(block, KafkaErrorCode):
+                history.answers.allocated(broker or 0, *block)
+
         if broker is not None:
             epoch = self.simulation.brokers[broker][0].epoch
-            self._ask(AllocateProducerIds(broker=broker, broker_epoch=epoch, reply=Reply(lambda _: None)))
+            self._ask(AllocateProducerIds(broker=broker, broker_epoch=epoch, reply=Reply(answered)))
 
     def step_list_reassignments(self) -> None:
-        self._ask(ListPartitionReassignments(partitions=None, reply=Reply(lambda _: None)))
+        history, asked_s = self.simulation.history, self.simulation.clock.monotonic()
+
+        def answered(listed: Any) -> None:
+            if not isinstance(listed, KafkaErrorCode):
+                history.answers.listed(asked_s, None, listed, history.written_by_hand)
+
+        self._ask(ListPartitionReassignments(partitions=None, reply=Reply(answered)))
 
     def _ask(self, request: Request | None) -> None:
         """Send the request to a controller that believes to be active; it may be a deposed one."""

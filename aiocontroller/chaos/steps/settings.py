@@ -66,6 +66,6 @@ def announce(simulation: Simulation, name: str, value: str) -> None:
     """Record that brokers may have this value from now on, so what it allows is no violation."""
     simulation.settings.ever(name).add(value)
     if (name, value) == (UNCLEAN, "true"):
-        simulation.history.unclean_by_default = True
+        simulation.history.unclean.by_default = True
     if (name, value) == (DELETION, "true"):
         simulation.history.deletion_forbidden = False

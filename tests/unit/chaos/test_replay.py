@@ -72,7 +72,8 @@ class Log:
 def log(tmp_path: Path) -> Log:
     """A controller has won epoch 1 and elected 1 as the leader of t-0."""
     made = Log(tmp_path / "zookeeper")
-    made.add(OURS, create("/controller_epoch", b"0"))
+    registered = (create(f"/brokers/ids/{broker}", b"{}") for broker in (1, 2))
+    made.add(OURS, create("/controller_epoch", b"0"), *registered)
     won = set_data("/controller_epoch", b"1", 1), create("/controller", b'{"brokerid":1000001}', ephemeral=True)
     made.add(OURS, *won)
     made.add(THEIRS, create("/brokers/topics/t", TOPIC))
@@ -153,7 +154,7 @@ def test_a_session_takes_its_znodes_along(log: Log, replay: Replay) -> None:
     replay.read()
     assert replay.violations() == []
     assert replay.measures.leaderless_ms == [1_000]
-    assert [span.who for span in replay.measures.all_spans()] == ["broker 1", "controller 1000001"]
+    assert [span.who for span in replay.measures.all_spans()] == ["broker 1", "broker 2", "controller 1000001"]
 
 
 def test_a_journal_that_is_not_in_order(tmp_path: Path, replay: Replay) -> None:

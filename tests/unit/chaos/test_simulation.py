@@ -13,7 +13,6 @@ import pytest
 from aiocontroller.chaos import simulation
 from aiocontroller.chaos.campaign import HASH_SEEDS, digest_elsewhere, shrink
 from aiocontroller.chaos.coverage import Coverage, everything
-from aiocontroller.chaos.history import Writer, ZNodeHistory
 from aiocontroller.chaos.observers import check_journal
 from aiocontroller.chaos.plan import BY_HAND, DELETION, Plan, Step, draw
 from aiocontroller.chaos.simulation import simulate, simulate_plan
@@ -21,18 +20,14 @@ from aiocontroller.chaos.zoo import attempt, injected, invariant_of
 from aiocontroller.chaos.zoo_bugs import BUGS
 from aiocontroller.controller import failover
 from aiocontroller.controller.auditor import Auditor
-from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.journal.records import Record
 from aiocontroller.net.simulated import run
-from aiocontroller.zookeeper import znodes
 from aiocontroller.zookeeper.client import ZooKeeperClient
 
 FIXED = range(1, 41)
 FRESH = [int(time.time()) * 10 + i for i in range(4)]
 REGRESSIONS = (18, 60, 64, 77, 99, 1005, 1112, 2310, 2366, 2229, 70073, 70198)
 """Seeds that once found a bug; plans have changed since, so they are seeds like others now."""
-
-STATE = "/brokers/topics/t/partitions/0/state"
 
 
 @pytest.mark.parametrize("seed", [*FIXED, *FRESH, *REGRESSIONS])
@@ -126,65 +121,7 @@ def test_invariant_of_a_complaint() -> None:
     assert invariant_of("one leader t-0: 1 and 2 both lead") == "one leader"
 
 
-# -- the checkers ------------------------------------------------------------------------------------------------------
-
-WON = Writer(session=7, fenced=True, controller=True)
-
-
-@pytest.fixture
-def history() -> ZNodeHistory:
-    """Session 7 has won epoch 1; t-0 is on brokers 1 and 2, led by 1, both in sync."""
-    made = ZNodeHistory()
-    made.changed("/controller_epoch", b"1", 1, WON)
-    made.changed("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1,2]}}', 0, Writer(99))
-    made.changed(STATE, state(), 0, WON)
-    assert not made.violations
-    return made
-
-
-def state(leader: int = 1, epoch: int = 0, isr: tuple[int, ...] = (1, 2), controller_epoch: int = 1) -> bytes:
-    return znodes.encode_partition_states([LeaderAndIsr(leader, epoch, isr, controller_epoch, 0)])[0]
-
-
-@pytest.mark.parametrize(
-    "data, writer, invariant",
-    [
-        (state(epoch=1), Writer(7, fenced=False, controller=True), "I1"),
-        (state(epoch=1), Writer(8, fenced=True, controller=True), "I1"),
-        (state(epoch=1, controller_epoch=2), WON, "I2"),
-        (state(leader=-1, epoch=1, isr=()), WON, "I3"),
-        (state(leader=1, epoch=1, isr=(2,)), WON, "I3"),
-        (state(leader=3, epoch=1, isr=(3,)), WON, "I3"),
-        (state(isr=(1,)), WON, "I3"),
-        (state(leader=2), WON, "one leader"),
-    ],
-)
-def test_what_may_not_be_written(history: ZNodeHistory, data: bytes, writer: Writer, invariant: str) -> None:
-    history.changed(STATE, data, 1, writer)
-    assert invariant in [violation.invariant for violation in history.violations]
-
-
-def test_an_isr_may_become_what_its_leader_asked_for(history: ZNodeHistory) -> None:
-    history.asked(("t", 0), 0, (1,), 0)
-    history.changed(STATE, state(isr=(1,)), 1, WON)
-    assert not history.violations
-    history.changed(STATE, state(leader=2, epoch=1, isr=(2,)), 2, WON)
-    assert [violation.invariant for violation in history.violations] == ["I4"]
-
-
-def test_the_deposed_write_nothing(history: ZNodeHistory) -> None:
-    history.changed("/controller_epoch", b"2", 2, Writer(8, fenced=False, controller=True))
-    history.changed("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1,2]}}', 1, WON)
-    assert [violation.invariant for violation in history.violations] == ["I1"]
-
-
-def test_what_brokers_are_told_was_in_zookeeper(history: ZNodeHistory) -> None:
-    history.told(1, ("t", 0), (1, 0, (1, 2), 0))
-    history.acknowledged(1, ("t", 0), (1, 0, (1, 2), 0))
-    assert not history.violations
-    history.told(1, ("t", 0), (1, 0, (1, 2), 5))
-    history.acknowledged(1, ("t", 0), (1, 0, (1,), 1))
-    assert [violation.invariant for violation in history.violations] == ["I5", "I3"]
+# -- the checkers: see also test_checkers -----------------------------------------------------------------------------
 
 
 def record(kind: str, **fields: object) -> Record:
@@ -257,27 +194,3 @@ def test_writes_by_hand_are_not_mended_without_the_audit(monkeypatch: pytest.Mon
     monkeypatch.setattr(simulation, "AUDIT_INTERVAL_MS", 0)
     monkeypatch.setattr(Auditor, "look_soon", lambda *_, **__: None)
     assert any(simulate_plan(by_hand(seed)).violations for seed in range(1, 4))
-
-
-BROKER = Writer(session=55, broker=1)
-"""Below protocol 2.7 a leader writes its ISR."""
-
-
-@pytest.mark.parametrize(
-    "data, writer, invariant",
-    [
-        (state(isr=(1,)), BROKER, None),
-        (state(isr=(1,)), Writer(session=55, broker=2), "I1"),
-        (state(isr=(1,), epoch=1), BROKER, "I1"),
-        (state(leader=2, isr=(2,)), Writer(session=55, broker=2), "I1"),
-        (state(isr=(1,), controller_epoch=2), BROKER, "I2"),
-        (state(isr=(2, 1)), BROKER, "I3"),
-    ],
-)
-def test_leader_writes_its_isr_and_nothing_else(
-    history: ZNodeHistory, data: bytes, writer: Writer, invariant: str | None
-) -> None:
-    history.asked(("t", 0), 0, (1,), 0)
-    history.changed(STATE, data, 1, writer)
-    found = [violation.invariant for violation in history.violations]
-    assert (invariant in found) if invariant else not found

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+import pytest
+
+from aiocontroller.config import Config
 from aiocontroller.controller import auditor as module
 from aiocontroller.controller.auditor import CONFIRM_S, MOST_REPAIRS, SLICE, Auditor, Piece
 from aiocontroller.controller.event_queue import EventQueue
+from aiocontroller.controller.obeyed_settings import Told
+from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.audit import Finding, Kind
 from aiocontroller.core.events import Audit, BrokerChange
 from aiocontroller.core.ids import ReplicaAssignment
 from aiocontroller.core.partitions import PartitionTable
 from aiocontroller.journal.journal import NullJournal
 from aiocontroller.metrics import Metrics
-from aiocontroller.net.simulated import SimulatedClock
+from aiocontroller.net.simulated import SimulatedClock, SimulatedNetwork, simulated_world
 from tests.virtual_time import virtual_time
 
 
@@ -21,7 +27,7 @@ class Stage:
     def __init__(self, *topics: tuple[str, int], interval_s: float = 100.0, rate: int = 1000) -> None:
         self.clock = SimulatedClock()
         self.queue = EventQueue(self.clock)
-        self.auditor = Auditor(self.clock, self.queue, Metrics(), interval_s, rate, brokers_write=False)
+        self.auditor = Auditor(self.clock, self.queue, Metrics(), interval_s, rate, brokers_write=lambda: False)
         self.table = PartitionTable()
         for name, count in topics:
             topic = self.table.add_topic(name)
@@ -169,3 +175,14 @@ async def test_many_urgent_topics_are_a_pass() -> None:
     assert not stage.auditor.pass_is_due
     stage.auditor.look_soon(f"t{n}" for n in range(module.MOST_URGENT + 1))
     assert stage.auditor.pass_is_due
+
+
+@pytest.mark.parametrize("told, may_write", [({}, True), ({1: "2.4", 2: "3.9"}, True), ({1: "3.9", 2: "3.9"}, False)])
+def test_leaders_may_write_until_brokers_have_told_their_protocol(told: dict[int, str], *, may_write: bool) -> None:
+    """Found by a simulated cluster of protocol 2.4: its new controller took the ISRs of leaders for foreign writes."""
+    nothing: Any = None
+    config, world = Config(), simulated_world(SimulatedNetwork())
+    shell = ControllerShell(config, world, nothing, nothing, Metrics(), nothing, nothing, list)
+    heard = {number: Told({"inter.broker.protocol.version": protocol}) for number, protocol in told.items()}
+    shell.settings.heard(heard, no_brokers=not told)
+    assert shell.auditor.brokers_write() is may_write

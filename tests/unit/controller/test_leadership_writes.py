@@ -35,7 +35,9 @@ class Stage:
     def __init__(self, partitions: int) -> None:
         self.log: list[str] = []
         self.moved: dict[int, int] = {}
-        self.auditor = Auditor(SimulatedClock(), EventQueue(SimulatedClock()), Metrics(), 0, 1, brokers_write=False)
+        self.auditor = Auditor(
+            SimulatedClock(), EventQueue(SimulatedClock()), Metrics(), 0, 1, brokers_write=lambda: False
+        )
         self.context: ControllerContext = ctx(2, {"t": [[1, 2]] * partitions})
         self.shell = cast(
             ControllerShell,
