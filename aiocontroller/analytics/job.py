@@ -24,8 +24,8 @@ from aiocontroller.analytics.session import (
 from aiocontroller.core.errors import BadInputError
 
 AUTO: Final = "auto"
-SPARK_FROM_BYTES: Final = 1 << 30
-"""Input size, about 5 million journal records, from which Spark is used by default; less is computed in this
+SPARK_FROM_BYTES: Final = 2 << 30
+"""Input size, about 10 million journal records, from which Spark is used by default; less is computed in this
 process."""
 
 FEW = 5

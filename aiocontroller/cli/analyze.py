@@ -30,7 +30,7 @@ from aiocontroller.core.errors import BadInputError
     type=click.Choice(["auto", "duckdb", "spark"]),
     default="auto",
     show_default=True,
-    help="DuckDB computes in this process, without Java. auto takes Spark from 1 GB on, with --master and --follow.",
+    help="DuckDB computes in this process, without Java. auto takes Spark from 2 GB on, with --master and --follow.",
 )
 @JSON
 def analyze(

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
 import re
 import weakref
+import zlib
 from pathlib import Path
+from typing import Any, cast
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -15,6 +19,8 @@ from aiocontroller.analytics.dataframes import DUCKDB, F, computing_by
 from aiocontroller.analytics.small import bronze
 from aiocontroller.analytics.small.journal_lines import journal_line
 from aiocontroller.analytics.small.session import SmallSession
+from aiocontroller.analytics.sources import find_files
+from benchmarks.pipeline import write_journal
 
 
 @pytest.mark.parametrize("numbers", [[], [None]])
@@ -139,3 +145,36 @@ def test_sets_of_arrays_are_sparks() -> None:
         assert row["either"] == (list(dict.fromkeys(a + b)) if some else None), row
         alone = list(dict.fromkeys(n for n in a if n is not None and n not in b)) if some else None
         assert row["first_alone"] == alone, row  # Spark keeps a null
+
+
+@pytest.mark.timeout(300)
+def test_two_processes_share_the_pieces_and_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
+    pieces = [f"{n}" * 50_000 for n in range(9)]
+    seen: list[str] = []
+    packed = bronze._each(zlib.compress, [piece.encode() for piece in pieces], bronze.ALONE_BELOW_BYTES)
+    assert [zlib.decompress(each).decode() for each in packed] == pieces
+    assert bronze._each(seen.append, pieces, bronze.ALONE_BELOW_BYTES - 1) == [None] * 9
+    assert seen == pieces, "this process alone does what is little"
+    with pytest.raises(ValueError, match="invalid literal"):
+        bronze._each(int, ["1", "2", "no number", "4"], bronze.ALONE_BELOW_BYTES)
+
+
+@pytest.mark.timeout(300)
+def test_files_read_by_two_processes_give_the_same_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
+    monkeypatch.setattr(bronze, "_SLICE_BYTES", 100_000)
+    (tmp_path / "in").mkdir()
+    write_journal(tmp_path / "in", 3_000, 50)
+    line = "[2024-05-01 10:00:00,{:03}] INFO Registered broker {} at path /brokers/ids/1 (kafka.zk.KafkaZkClient)\n"
+    (tmp_path / "in" / "server.log").write_text("".join(line.format(n // 2, n) for n in range(2_000)))
+    with computing_by(DUCKDB):
+        files = find_files(cast(Any, SmallSession()), [str(tmp_path / "in")]).files
+    told = {}
+    for where, alone_below in (("one", 1 << 40), ("two", 0)):
+        monkeypatch.setattr(bronze, "ALONE_BELOW_BYTES", alone_below)
+        bronze.write(files, *(f"{tmp_path}/{where}/{name}" for name in ("events", "odd", "quarantine")))
+        read = f"FROM read_parquet('{tmp_path}/{where}/events/**/*.parquet', hive_partitioning = false)"
+        told[where] = duckdb.execute(f"SELECT * {read} ORDER BY file, seq").fetchall()
+    assert len(told["one"]) == 5_000
+    assert told["one"] == told["two"]
