@@ -2,7 +2,7 @@
 
     python -m benchmarks.zookeeper [--partitions 100000] [--watches 20000] [--json FILE] [--connect HOST:PORT]
 
-Three cases: reading partition states, writing them under a fence, arming data watches (reading included, as everybody
+Three cases: reading partition states, writing them under a fence, arming data watches (reading included, as all
 has to read what he watches).  Subjects:
 
   raw socket     the same large requests, prebuilt, sent by a thread and counted, not decoded: the ceiling.

@@ -90,7 +90,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Whoever uses the server is marked for it, so that ``-m 'not zookeeper'`` needs no bookkeeping."""
+    """Tests that use the server are marked for it, so that ``-m 'not zookeeper'`` needs no bookkeeping."""
     if config.getoption("--kafka") is not None:
         others = [item for item in items if "kafka_version" not in getattr(item, "fixturenames", ())]
         items[:] = [item for item in items if item not in set(others)]
@@ -126,7 +126,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooK
 
 @pytest.fixture
 def zk_connect(zookeeper: EmbeddedZooKeeper) -> str:
-    """``host:port/chroot``; the chroot exists, is empty, and is nobody else's."""
+    """``host:port/chroot``; the chroot exists, is empty, and belongs to this test alone."""
     chroot = f"/test-{next(_chroots)}"
     create_znode(zookeeper.port, chroot)
     return f"{zookeeper.address}{chroot}"

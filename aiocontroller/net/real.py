@@ -48,7 +48,7 @@ class RealClock:
 
 
 class OpenGate:
-    """Takes everybody."""
+    """Takes every connection."""
 
     def __init__(self, protocol_factory: Callable[[], asyncio.BaseProtocol]) -> None:
         self._protocol_factory = protocol_factory

@@ -25,7 +25,7 @@ from benchmarks.controller.resources import peak_rss_mib
 from benchmarks.controller.stage import Shape, stage
 from benchmarks.controller.subjects import SUBJECTS, Subject
 
-AGAINST = {"nobody": (), "kafka": ("kafka",), "kafka-1000": ("kafka-1000",), "both": ("kafka", "kafka-1000")}
+AGAINST = {"none": (), "kafka": ("kafka",), "kafka-1000": ("kafka-1000",), "both": ("kafka", "kafka-1000")}
 
 
 async def measure(kind: type[Subject], given: argparse.Namespace, progress: Progress) -> Measured:
@@ -72,7 +72,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--runs", type=int, help=f"how often each case (default: 3; 1 from {LARGEST_FROM:,} partitions)"
     )
-    parser.add_argument("--against", choices=tuple(AGAINST), default="nobody")
+    parser.add_argument("--against", choices=tuple(AGAINST), default="none")
     parser.add_argument(
         "--cases",
         nargs="+",

@@ -136,7 +136,7 @@ Case = Callable[[Bench], Awaitable[Seconds]]
 
 
 async def failover(bench: Bench) -> Seconds:
-    """``/controller`` goes; one of two running candidates wins, loads, and tells everybody everything."""
+    """``/controller`` goes; one of two running candidates wins, loads, and tells all brokers everything."""
     started = time.monotonic()
     await bench.zk.client.delete(paths.CONTROLLER)
     ended = await bench.brokers.quiet(started, bench.whole_quiet_s)

@@ -80,9 +80,9 @@ class RecordingBrokers:
         return await asyncio.to_thread(self.ask, command)
 
     async def quiet(self, since: float, quiet_s: float, within_s: float = 900.0) -> float:
-        """Wait until nobody has heard anything for ``quiet_s``; the time of the last request.
+        """Wait until no broker has heard anything for ``quiet_s``; the time of the last request.
 
-        TimeoutError when nobody hears anything at all after ``since`` (``time.monotonic``), or it does not end.
+        TimeoutError when no broker hears anything at all after ``since`` (``time.monotonic``), or it does not end.
         """
         deadline = time.monotonic() + within_s
         while True:

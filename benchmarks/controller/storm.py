@@ -235,7 +235,7 @@ def write_page(file: Path, took: Sequence[Took], given: argparse.Namespace) -> N
 
 async def run(given: argparse.Namespace) -> list[Took]:
     console = Console(stderr=True)
-    names = ["aiocontroller", *([] if given.against == "nobody" else [given.against])]
+    names = ["aiocontroller", *([] if given.against == "none" else [given.against])]
     return [took for name in names for took in await storm(SUBJECTS[name], given, console)]
 
 
@@ -245,7 +245,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--partitions", type=int, default=10_000)
     parser.add_argument("--topics", type=int)
-    parser.add_argument("--against", choices=("nobody", "kafka", "kafka-1000"), default="kafka")
+    parser.add_argument("--against", choices=("none", "kafka", "kafka-1000"), default="kafka")
     parser.add_argument("--ensemble", action="store_true", help="three ZooKeeper servers, whose leader dies too")
     parser.add_argument("--property", action="append", default=[], help="name=value for aiocontroller; repeatable")
     parser.add_argument("--keep", type=Path, help="leave logs and journals in this folder")

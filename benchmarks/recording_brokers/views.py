@@ -34,7 +34,7 @@ def leadership(leader: int, leader_epoch: int) -> int:
 
 
 class Views:
-    """Of all brokers.  A row is a partition that somebody was told of, in the order of its first mention."""
+    """Of all brokers.  A row is a partition that a broker was told of, in the order of its first mention."""
 
     def __init__(self, brokers: Iterable[int]) -> None:
         self.rows: dict[str, dict[int, int]] = {}

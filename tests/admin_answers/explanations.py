@@ -127,7 +127,7 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         kafka=_SILENT,
     ),
     Explanation(
-        r"ELECT_LEADERS \((no replica alive|unclean, nobody alive)\).*",
+        r"ELECT_LEADERS \((no replica alive|unclean, none alive)\).*",
         "",
         "a broker's handler fails over a partition that never had a leader, and never answers",
         kafka=_SILENT,
@@ -152,7 +152,7 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         kafka="-1|None",
     ),
     Explanation(
-        r"CONTROLLED_SHUTDOWN \(of nobody.*",
+        r"CONTROLLED_SHUTDOWN \(of an unknown broker.*",
         "errorCode",
         "Kafka's BrokerNotAvailableException is not the one that has a code",
         kafka="-1",
@@ -173,12 +173,12 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         ours="5|-2147483648",
     ),
     Explanation(
-        r"ALTER_PARTITION \((by another than the leader|of nothing|without the leader|with who is no replica)\).*",
+        r"ALTER_PARTITION \((by another than the leader|of nothing|without the leader|with no replica)\).*",
         r"topics\[\]\.partitions\[\](\.(errorCode|leaderId|partitionEpoch|isr|leaderEpoch))?",
         "only the leader may alter the ISR, of which it stays a member, with other replicas: Kafka writes anything",
     ),
     Explanation(
-        r"CREATE_TOPICS \(assignment to (nobody|a negative broker)\).*",
+        r"CREATE_TOPICS \(assignment to (no broker|a negative broker)\).*",
         r"topics\[\](\..*)?",
         "an assignment to no broker, or to one that cannot exist, is refused: Kafka creates the topic, which never "
         "gets a leader",
@@ -244,7 +244,7 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         releases=OLDEST,
     ),
     Explanation(
-        r"CREATE_TOPICS \(forwarded, for somebody without rights\).*",
+        r"CREATE_TOPICS \(forwarded, for a user without rights\).*",
         r"topics\[\]\.errorMessage",
         _NO_TEXT,
         kafka="None",
@@ -259,7 +259,7 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         releases=("2.4.1",),
     ),
     Explanation(
-        r"(INCREMENTAL_)?ALTER_CONFIGS \(forwarded, for somebody without rights\).*",
+        r"(INCREMENTAL_)?ALTER_CONFIGS \(forwarded, for a user without rights\).*",
         r"responses\[\]\.(errorCode|errorMessage)",
         _ORDER,
         kafka="31|None",
@@ -374,7 +374,7 @@ EXPLANATIONS: tuple[Explanation, ...] = (
         releases=BEFORE_3_2,
     ),
     Explanation(
-        r"(DESCRIBE_|ALTER_)CONFIGS \((client metrics|an unknown type, by number|loggers|loggers of (nobody|another "
+        r"(DESCRIBE_|ALTER_)CONFIGS \((client metrics|an unknown type, by number|loggers|loggers of (no broker|another "
         r"broker))\).*",
         r"(responses|results)\[\]",
         _UNKNOWN_TYPE,

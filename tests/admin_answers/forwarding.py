@@ -18,7 +18,7 @@ def created(p: Player) -> Fields:
     return create(new(p.topic("a"), **assigned([1, 2])), new("bad/name"), new(p.topic("b"), 1, 9), new(p.topic("c"), 0))
 
 
-for _way, _who in ((ALICE, ""), (CAROL, ", for somebody without rights")):
+for _way, _who in ((ALICE, ""), (CAROL, ", for a user without rights")):
     _how = {"way": _way, "forwarded": True}
     one(ApiKey.CREATE_TOPICS, f"forwarded{_who}", created, **_how)
     one(

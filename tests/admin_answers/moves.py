@@ -29,7 +29,7 @@ one(E, "no replica alive", lambda p: elect(p, "a"), topics={"a": [[NOWHERE]]}, u
 one(E, "unclean, not needed", lambda p: elect(p, "a", kind=UNCLEAN), topics={"a": [[1, 2]]}, since=1)
 one(
     E,
-    "unclean, nobody alive",
+    "unclean, none alive",
     lambda p: elect(p, "a", kind=UNCLEAN),
     topics={"a": [[NOWHERE]]},
     since=1,
@@ -145,13 +145,13 @@ one(A, "no partitions", lambda p: moves({"name": p.topic("a"), "partitions": []}
 one(A, "nothing to take back", lambda p: moves(move(p, "a", None)), topics={"a": [[1]]})
 one(A, "to an unknown broker", lambda p: moves(move(p, "a", [77])), topics={"a": [[1]]})
 one(A, "to a broker that is gone", lambda p: moves(move(p, "a", [NOWHERE, 1])), topics={"a": [[1, NOWHERE]]})
-one(A, "to nobody", lambda p: moves(move(p, "a", [])), topics={"a": [[1]]})
+one(A, "to no broker", lambda p: moves(move(p, "a", [])), topics={"a": [[1]]})
 one(A, "to the same twice", lambda p: moves(move(p, "a", [2, 2])), topics={"a": [[1]]})
 one(A, "to a negative broker", lambda p: moves(move(p, "a", [-1])), topics={"a": [[1]]})
 one(A, "of an unknown topic", lambda p: moves(move(p, "b", [1])))
 one(A, "of an unknown partition", lambda p: moves(move(p, "a", [1], 7)), topics={"a": [[1]]})
 one(A, "of an unknown topic, taken back", lambda p: moves(move(p, "b", None)))
-one(A, "of an unknown topic, to nobody", lambda p: moves(move(p, "b", [])))
+one(A, "of an unknown topic, to no broker", lambda p: moves(move(p, "b", [])))
 one(A, "of a bad name", lambda p: moves({"name": "bad/name", "partitions": []}, move(p, "", [1])))
 one(A, "some", lambda p: moves(move(p, "a", [-1]), move(p, "b", None)), topics={"a": [[1]], "b": [[1]]})
 one(A, "twice", lambda p: moves(move(p, "a", [-1]), move(p, "a", [])), topics={"a": [[1]]})

@@ -40,7 +40,7 @@ one(F, "of a negative level", lambda p: features(feature(level=-1)))
 one(F, "downgraded", lambda p: features(feature(level=1, kind=SAFE)))
 one(F, "downgraded unsafely", lambda p: features(feature(level=1, kind=UNSAFE)), since=1)
 one(F, "of an unknown kind", lambda p: features(feature(kind=0)), since=1)
-one(F, "of a kind that nobody knows", lambda p: features(feature(kind=9)), since=1)
+one(F, "of kind 9", lambda p: features(feature(kind=9)), since=1)
 one(F, "the brokers' own", lambda p: features(feature("metadata.version", 7), feature("kraft.version", 1)))
 one(F, "some", lambda p: features(feature("a"), feature("b", 0), feature("c", 2)))
 
@@ -148,7 +148,7 @@ TWO = {"a": [[FIRST, LISTENING]]}
 one(A, "shrunk", lambda p: alter_partition(p), topics=TWO)
 one(A, "as it is", lambda p: alter_partition(p, isr=[FIRST, LISTENING]), topics=TWO)
 one(A, "of an earlier life", lambda p: alter_partition(p, broker_epoch=0), topics=TWO)
-one(A, "of nobody", lambda p: alter_partition(p, broker=NOWHERE, broker_epoch=0), topics=TWO)
+one(A, "of an unknown broker", lambda p: alter_partition(p, broker=NOWHERE, broker_epoch=0), topics=TWO)
 one(A, "of an unknown topic", lambda p: alter_partition(p, "b", topic_id=UNKNOWN_ID))
 one(A, "of an unknown partition", lambda p: alter_partition(p, partition_index=7), topics=TWO)
 one(A, "of an old leader epoch", lambda p: alter_partition(p, leader_epoch=-1), topics=TWO)
@@ -174,7 +174,7 @@ one(
 one(A, "by another than the leader", lambda p: alter_partition(p, broker=LISTENING, isr=[FIRST, LISTENING]), topics=TWO)
 one(A, "of nothing", lambda p: alter_partition(p, isr=[]), topics=TWO)
 one(A, "without the leader", lambda p: alter_partition(p, isr=[LISTENING]), topics=TWO)
-one(A, "with who is no replica", lambda p: alter_partition(p, isr=[FIRST, LISTENING]), topics={"a": [[FIRST]]})
+one(A, "with no replica", lambda p: alter_partition(p, isr=[FIRST, LISTENING]), topics={"a": [[FIRST]]})
 one(A, "none", lambda p: {"broker_id": FIRST, "broker_epoch": p.cluster.broker_epochs[FIRST], "topics": []})
 
 IDS = ApiKey.ALLOCATE_PRODUCER_IDS
@@ -187,12 +187,12 @@ def of_broker(p: Player, broker: int, epoch: int | None = None) -> Fields:
 one(IDS, "", lambda p: of_broker(p, FIRST))
 one(IDS, "of an earlier life", lambda p: of_broker(p, FIRST, 0))
 one(IDS, "of a later life", lambda p: of_broker(p, FIRST, 1 << 60))
-one(IDS, "of nobody", lambda p: of_broker(p, NOWHERE, 1))
+one(IDS, "of an unknown broker", lambda p: of_broker(p, NOWHERE, 1))
 
 S = ApiKey.CONTROLLED_SHUTDOWN
 one(S, "of an earlier life", lambda p: of_broker(p, LISTENING, 1), since=2)
-one(S, "of nobody", lambda p: of_broker(p, NOWHERE))
-one(S, "of nobody, of some life", lambda p: of_broker(p, NOWHERE, 5), since=2)
+one(S, "of an unknown broker", lambda p: of_broker(p, NOWHERE))
+one(S, "of an unknown broker, of some life", lambda p: of_broker(p, NOWHERE, 5), since=2)
 
 
 @scenario(S, topics={"a": [[LISTENING]], "b": [[LISTENING, 1]]})

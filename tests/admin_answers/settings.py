@@ -13,7 +13,7 @@ from tests.admin_answers.stage import SINCE_2_7
 DESCRIBE, ALTER, INCREMENT = ApiKey.DESCRIBE_CONFIGS, ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS
 UNKNOWN, TOPIC, BROKER, LOGGER, METRICS = 0, 2, 4, 8, 16
 SET, DELETE, APPEND, SUBTRACT = range(4)
-SOMEBODY_ELSE = "1"
+ANOTHER_BROKER = "1"
 Change = tuple[str, str | None] | tuple[str, str | None, int]
 
 
@@ -63,11 +63,11 @@ one(DESCRIBE, "twice", lambda p: described((TOPIC, p.topic("a")), (TOPIC, p.topi
 one(DESCRIBE, "none", lambda p: described())
 one(DESCRIBE, "a bad name", lambda p: described((TOPIC, "bad/name"), (TOPIC, ""), (TOPIC, "x" * 300)))
 one(DESCRIBE, "own broker", lambda p: described((BROKER, own(p)), keys=["num.partitions"]))
-one(DESCRIBE, "another broker", lambda p: described((BROKER, SOMEBODY_ELSE)))
+one(DESCRIBE, "another broker", lambda p: described((BROKER, ANOTHER_BROKER)))
 one(DESCRIBE, "no broker", lambda p: described((BROKER, "many")))
 one(DESCRIBE, "every broker", lambda p: described((BROKER, "")))
-one(DESCRIBE, "loggers of another broker", lambda p: described((LOGGER, SOMEBODY_ELSE)))
-one(DESCRIBE, "loggers of nobody", lambda p: described((LOGGER, "")))
+one(DESCRIBE, "loggers of another broker", lambda p: described((LOGGER, ANOTHER_BROKER)))
+one(DESCRIBE, "loggers of no broker", lambda p: described((LOGGER, "")))
 one(DESCRIBE, "client metrics", lambda p: described((METRICS, "m")))
 one(DESCRIBE, "an unknown type", lambda p: described((UNKNOWN, "x"), (TOPIC, "y")))
 one(DESCRIBE, "an unknown type, by number", lambda p: described((99, "x")))
@@ -101,7 +101,7 @@ for _api in (ALTER, INCREMENT):
 
     @scenario(_api, topics={"a": [[1]], "b": [[1]]})
     async def _(p: Player) -> None:
-        """And what everybody sees then."""
+        """And what every client sees then."""
         await p.ask(
             **altered(
                 p,
@@ -169,7 +169,7 @@ for _api in (ALTER, INCREMENT):
         topics={"a": [[1]], "b": [[1]]},
     )
     one(_api, "own broker", lambda p: altered(p, (BROKER, own(p), [("log.retention.ms", "x")])))
-    one(_api, "another broker", lambda p: altered(p, (BROKER, SOMEBODY_ELSE, [("log.retention.ms", "1000")])))
+    one(_api, "another broker", lambda p: altered(p, (BROKER, ANOTHER_BROKER, [("log.retention.ms", "1000")])))
     one(_api, "no broker", lambda p: altered(p, (BROKER, "many", [("log.retention.ms", "1000")])))
     one(_api, "every broker, a bad value", lambda p: altered(p, (BROKER, "", [("log.retention.ms", "x")])))
     one(
@@ -193,7 +193,7 @@ for _api in (ALTER, INCREMENT):
         "every broker, a quota",
         lambda p: altered(p, (BROKER, "", [("leader.replication.throttled.rate", "5")]), validate_only=True),
     )
-    one(_api, "loggers", lambda p: altered(p, (LOGGER, SOMEBODY_ELSE, [("kafka", "INFO")])))
+    one(_api, "loggers", lambda p: altered(p, (LOGGER, ANOTHER_BROKER, [("kafka", "INFO")])))
     one(_api, "client metrics", lambda p: altered(p, (METRICS, "m", [("interval.ms", "1")])))
     one(_api, "an unknown type", lambda p: altered(p, (UNKNOWN, "x", []), (TOPIC, "y", [])))
     one(_api, "an unknown type, by number", lambda p: altered(p, (99, "x", [])))

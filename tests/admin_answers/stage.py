@@ -38,8 +38,8 @@ FIRST, CONTROLLER, LISTENING, NOWHERE = 1, 2, 3, 99
 STARTED_WITHIN_S = 120.0
 LISTENERS = (PLAINTEXT, SASL_PLAINTEXT)
 USERS = ("alice", "bob")
-NOBODY = "carol"
-"""Who has no rights."""
+WITHOUT_RIGHTS = "carol"
+"""A user without rights."""
 THROTTLED = {
     (api, version): f"throttled-{api:d}-{version}"
     for api in (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS)
@@ -48,7 +48,7 @@ THROTTLED = {
 """A user for each version of what is throttled: what one has used up would be missing in the next."""
 ADMIN = Way(ANONYMOUS, PLAINTEXT, NOTHING)
 ALICE, BOB = (Way(user, SASL_PLAINTEXT, PLAIN) for user in USERS)
-CAROL = Way(NOBODY, SASL_PLAINTEXT, PLAIN)
+CAROL = Way(WITHOUT_RIGHTS, SASL_PLAINTEXT, PLAIN)
 
 
 RELEASES = (DEFAULT_VERSION, "3.7.2", "3.3.2", "3.0.2", "2.8.2", "2.4.1", "2.2.2")
@@ -63,8 +63,8 @@ def throttled(api: ApiKey, version: int) -> Way:
 
 def properties(version: str, ports: Mapping[str, int]) -> dict[str, str]:
     """Of brokers and of the controller."""
-    everybody = (*USERS, NOBODY, *THROTTLED.values())
-    users = " ".join(f'user_{user}="{password(user)}"' for user in everybody)
+    all_users = (*USERS, WITHOUT_RIGHTS, *THROTTLED.values())
+    users = " ".join(f'user_{user}="{password(user)}"' for user in all_users)
     is_3 = version.startswith("3")
     authorizer = "security.auth.SimpleAclAuthorizer" if version < "2.4" else "security.authorizer.AclAuthorizer"
     return {
@@ -92,7 +92,7 @@ class NotOfferedError(Exception):
 
 
 class Cluster:
-    """One of the two.  ``side`` is who is asked."""
+    """One of the two.  ``side`` is the node that is asked."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class Cluster:
         return await self.side.ask(way, api, version, body, timeout_s)
 
     def visit(self) -> Side:
-        """Connections of their own to who is asked; to be closed."""
+        """Connections of their own to the node that is asked; to be closed."""
         return Side(self.side.name, self.side.node_id, self.side.ports, self.folder)
 
     async def leadership(self, topic: str) -> tuple[int, list[int]]:
@@ -274,7 +274,7 @@ class OurCluster(Cluster):
 
 
 class Stage:
-    """``members`` are the brokers; whoever asks any of them, as Kafka's clients do, wants no LISTENING among them.
+    """``members`` are the brokers; clients that ask any of them, as Kafka's do, want no LISTENING among them.
 
     ``more`` are properties of all brokers and of ours.
     """

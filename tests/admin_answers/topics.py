@@ -73,7 +73,7 @@ def _of_formats(p: Player) -> list[Fields]:
 
 @scenario(C)
 async def _(p: Player) -> None:
-    """And what everybody sees then."""
+    """And what every client sees then."""
     await p.ask(**create(new(p.topic("a"), **assigned([2, 1], [1, 2]), configs=configs(retention_ms="1000"))))
     await p.ask(ApiKey.METADATA, **seen(p, "a"))
     resource = {"resource_type": 2, "resource_name": p.topic("a"), "configuration_keys": None}
@@ -114,7 +114,7 @@ one(C, "assignment and factor", lambda p: create(new(p.topic("a"), **assigned([1
 one(C, "assignment with a gap", lambda p: create(new(p.topic("a"), **assigned([1], [2], first=1))))
 one(C, "assignment of negative partitions", lambda p: create(new(p.topic("a"), **assigned([1], [2], first=-1))))
 one(C, "assignment of different lengths", lambda p: create(new(p.topic("a"), **assigned([1], [1, 2]))))
-one(C, "assignment to nobody", lambda p: create(new(p.topic("a"), **assigned([]))))
+one(C, "assignment to no broker", lambda p: create(new(p.topic("a"), **assigned([]))))
 one(C, "assignment to the same twice", lambda p: create(new(p.topic("a"), **assigned([1, 1]))))
 one(C, "assignment to an unknown broker", lambda p: create(new(p.topic("a"), **assigned([1, NOWHERE]))))
 one(C, "assignment to a negative broker", lambda p: create(new(p.topic("a"), **assigned([1, -5])), validate_only=True))
@@ -184,7 +184,7 @@ one(P, "too few assignments", lambda p: grow(more(p, "a", 3, [1])), topics={"a":
 one(P, "too many assignments", lambda p: grow(more(p, "a", 2, [1], [2])), topics={"a": [[1]]})
 one(P, "to an unknown broker", lambda p: grow(more(p, "a", 2, [NOWHERE])), topics={"a": [[1]]})
 one(P, "to the same twice", lambda p: grow(more(p, "a", 2, [1, 1])), topics={"a": [[1, 2]]})
-one(P, "to nobody", lambda p: grow(more(p, "a", 2, [])), topics={"a": [[1]]})
+one(P, "to no broker", lambda p: grow(more(p, "a", 2, [])), topics={"a": [[1]]})
 one(P, "with other numbers of replicas", lambda p: grow(more(p, "a", 2, [1, 2])), topics={"a": [[1]]})
 one(
     P,

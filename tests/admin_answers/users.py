@@ -49,7 +49,7 @@ def users(*names: str) -> Fields:
 async def _(p: Player) -> None:
     a, b, c = (user(p, name) for name in "abc")
     await p.ask(**scram(put(a), put(a, SHA_512, 8192), put(b, SHA_512), put("ü/=% " + c)))
-    await p.ask(DESCRIBE_SCRAM, **users(a, b, "ü/=% " + c, "nobody"))
+    await p.ask(DESCRIBE_SCRAM, **users(a, b, "ü/=% " + c, "unknown"))
     await p.ask(**scram(put(b), deletions=[gone(a), gone(b, SHA_512)]), what="altered")
     await p.ask(DESCRIBE_SCRAM, **users(a, b))
     await p.ask(DESCRIBE_SCRAM, users=None, what="all")
@@ -61,7 +61,7 @@ async def _(p: Player) -> None:
 
 
 one(ALTER_SCRAM, "none", lambda p: scram())
-one(ALTER_SCRAM, "nobody's", lambda p: scram(deletions=[gone(user(p))]))
+one(ALTER_SCRAM, "of an unknown user", lambda p: scram(deletions=[gone(user(p))]))
 one(ALTER_SCRAM, "no name", lambda p: scram(put(""), deletions=[gone("")]))
 one(ALTER_SCRAM, "an unknown mechanism", lambda p: scram(put(user(p), 9)))
 one(ALTER_SCRAM, "an unknown mechanism, deleted", lambda p: scram(deletions=[gone(user(p), 9), gone(user(p, "v"), 0)]))
@@ -71,9 +71,13 @@ one(ALTER_SCRAM, "twice", lambda p: scram(put(user(p)), put(user(p)), put(user(p
 one(ALTER_SCRAM, "put and deleted", lambda p: scram(put(user(p)), deletions=[gone(user(p))]))
 one(ALTER_SCRAM, "deleted twice", lambda p: scram(deletions=[gone(user(p)), gone(user(p))]))
 one(ALTER_SCRAM, "one of two is wrong", lambda p: scram(put(user(p)), put(user(p), SHA_512, 1)))
-one(ALTER_SCRAM, "one is put, another is nobody's", lambda p: scram(put(user(p)), deletions=[gone(user(p), SHA_512)]))
+one(
+    ALTER_SCRAM,
+    "one is put, another is of an unknown user",
+    lambda p: scram(put(user(p)), deletions=[gone(user(p), SHA_512)]),
+)
 one(ALTER_SCRAM, "wrong in two ways", lambda p: scram(put(user(p), 9, 1), put(user(p), iterations=1)))
-one(DESCRIBE_SCRAM, "nobody", lambda p: users(user(p)))
+one(DESCRIBE_SCRAM, "an unknown user", lambda p: users(user(p)))
 one(DESCRIBE_SCRAM, "no name", lambda p: users("", ""))
 one(DESCRIBE_SCRAM, "twice", lambda p: users(user(p), user(p), user(p, "v")))
 
@@ -146,7 +150,7 @@ def refused_quota(name: str, *entries: Fields, **more: Any) -> None:
 
 
 refused_quota("none")
-refused_quota("of nobody", entry([]))
+refused_quota("of no entity", entry([]))
 refused_quota("of no name", entry([("user", "")]), entry([("client-id", "")]), entry([("ip", "")]))
 refused_quota("of something else", entry([("colour", "red")]))
 refused_quota("of something else and a user", entry([("colour", "red"), ("user", "u")]))
@@ -237,7 +241,7 @@ async def _(p: Player) -> None:
 
 one(CREATE_ACLS, "none", lambda p: acls())
 one(CREATE_ACLS, "of no name", lambda p: acls(acl("")))
-one(CREATE_ACLS, "of a bad principal", lambda p: acls(acl("t", principal="nobody"), acl("t", principal="")))
+one(CREATE_ACLS, "of a bad principal", lambda p: acls(acl("t", principal="unknown"), acl("t", principal="")))
 one(CREATE_ACLS, "of another cluster", lambda p: acls(acl("other", kind=ResourceType.CLUSTER)))
 one(CREATE_ACLS, "of an operation that makes no sense", lambda p: acls(acl("t", operation=AclOperation.CLUSTER_ACTION)))
 one(CREATE_ACLS, "of no host", lambda p: acls(acl("t", host="")))
@@ -252,9 +256,9 @@ one(CREATE_ACLS, "prefixed by everything", lambda p: acls(acl("*", pattern=PREFI
 one(DESCRIBE_ACLS, "of an unknown type", lambda p: acl_filter(kind=99))
 one(DESCRIBE_ACLS, "of an unknown operation", lambda p: acl_filter(operation=99))
 one(DESCRIBE_ACLS, "of an unknown pattern", lambda p: acl_filter(pattern=9), since=1)
-one(DESCRIBE_ACLS, "of a bad principal", lambda p: acl_filter(principal_filter="nobody"))
+one(DESCRIBE_ACLS, "of a bad principal", lambda p: acl_filter(principal_filter="unknown"))
 one(DELETE_ACLS, "none", lambda p: {"filters": []})
-one(DELETE_ACLS, "nobody's", lambda p: {"filters": [acl_filter("nobody's", pattern=LITERAL)]})
+one(DELETE_ACLS, "of no ACL", lambda p: {"filters": [acl_filter("unknown", pattern=LITERAL)]})
 one(DELETE_ACLS, "of an unknown type", lambda p: {"filters": [acl_filter("x", kind=99, pattern=LITERAL)]})
 one(DELETE_ACLS, "of an unknown operation", lambda p: {"filters": [acl_filter("x", pattern=LITERAL, operation=99)]})
 
@@ -328,4 +332,4 @@ one(EXPIRE_TOKEN, "unknown", lambda p: {"hmac": b"unknown", "expiry_time_period"
 one(EXPIRE_TOKEN, "without a login", lambda p: {"hmac": b"unknown", "expiry_time_period": -1})
 one(DESCRIBE_TOKENS, "without a login", lambda p: {"owners": None})
 one(DESCRIBE_TOKENS, "of none", lambda p: {"owners": []}, way=ALICE)
-one(DESCRIBE_TOKENS, "of nobody", lambda p: owners("nobody"), way=ALICE)
+one(DESCRIBE_TOKENS, "of an unknown owner", lambda p: owners("unknown"), way=ALICE)

@@ -123,7 +123,7 @@ def _bad_acls(cell: Cell) -> Fields:
     bad = [
         acl("a/b"),
         acl(""),
-        acl("t", principal="nobody"),
+        acl("t", principal="unknown"),
         acl("another-cluster", ResourceType.CLUSTER),
         acl("t", operation=AclOperation.CLUSTER_ACTION),
     ]
@@ -137,11 +137,11 @@ def _strange_acl(**more: object) -> Fields:
 
 
 def _delete_acls(cell: Cell) -> Fields:
-    """Of its own and of nobody: what others rely on stays."""
+    """Its own and unknown ones: what others rely on stays."""
     return {
         "filters": [
             acl_filter(cell.fresh, ResourceType.TOPIC, _LITERAL if cell.version == 0 else PatternType.ANY),
-            acl_filter("nobody's", ResourceType.GROUP, _LITERAL),
+            acl_filter("unknown", ResourceType.GROUP, _LITERAL),
         ]
     }
 
@@ -163,7 +163,7 @@ def _quota_filter(entity_type: str, match_type: int, match: str | None, strict: 
 
 def _scram(cell: Cell, **more: object) -> Fields:
     upsertion = {"name": cell.fresh, "mechanism": 1, "iterations": 4096, "salt": b"salt", "salted_password": b"x" * 32}
-    return {"deletions": [{"name": "nobody-at-all", "mechanism": 1}], "upsertions": [upsertion | more]}
+    return {"deletions": [{"name": "unknown-user", "mechanism": 1}], "upsertions": [upsertion | more]}
 
 
 def _token(owner: str | None = None) -> Fields:
@@ -326,7 +326,7 @@ ADMINISTRATION: tuple[Ask, ...] = (
     Ask(
         ApiKey.DELETE_ACLS,
         "of an unknown type",
-        lambda cell: {"filters": [acl_filter("nobody's", 99, _LITERAL)]},
+        lambda cell: {"filters": [acl_filter("unknown", 99, _LITERAL)]},
         When.WRITES,
     ),
     Ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, "all", lambda cell: {"components": [], "strict": False}),
@@ -359,7 +359,7 @@ ADMINISTRATION: tuple[Ask, ...] = (
     Ask(
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
         "some",
-        lambda cell: {"users": [{"name": "allow"}, {"name": "nobody"}, {"name": "prefix"}]},
+        lambda cell: {"users": [{"name": "allow"}, {"name": "unknown"}, {"name": "prefix"}]},
     ),
     Ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, "twice", lambda cell: {"users": [{"name": "allow"}] * 2}),
     Ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "", _scram, When.CONTROLLER),

@@ -120,7 +120,7 @@ ALLOWANCES: tuple[Allowance, ...] = (
     ),
     # -- where a broker's handler fails
     Allowance(
-        r"CONTROLLED_SHUTDOWN \(of nobody\)",
+        r"CONTROLLED_SHUTDOWN \(of an unknown broker\)",
         "error_code",
         "Kafka's BrokerNotAvailableException is not the one that has a code",
         kafka=r"unknown_server_error\(-1\)",

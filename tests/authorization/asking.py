@@ -1,4 +1,4 @@
-"""One cell of the table: a request that somebody sends by some way in some version."""
+"""One cell of the table: a request by one principal, way and version."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Cell(msgspec.Struct, frozen=True):
     side: str
     """``k`` for Kafka's broker, ``o`` for ours: in names, so that the two do not meet in the same cluster."""
     node_id: int
-    """Of who is asked."""
+    """Of the node that is asked."""
     version: int
     way: Way
     topic_ids: Mapping[str, bytes]

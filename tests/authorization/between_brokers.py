@@ -1,4 +1,4 @@
-"""What brokers and controllers say to each other, and what nobody offers."""
+"""What brokers and controllers say to each other, and what no node offers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from aiocontroller.wire.apis import ApiKey
 from tests.authorization.asking import Ask, Cell, Fields, When
 
 LEADER, ORACLE = 1, 2
-NOBODY = 77
+UNKNOWN_BROKER = 77
 _TOPIC = "orders"
 
 
@@ -54,7 +54,12 @@ BETWEEN_BROKERS: tuple[Ask, ...] = (
         When.CONTROLLER,
     ),
     Ask(ApiKey.ALTER_PARTITION, "of an earlier life", lambda cell: _alter_partition(cell, LEADER, 0), When.CONTROLLER),
-    Ask(ApiKey.ALTER_PARTITION, "of nobody", lambda cell: _alter_partition(cell, NOBODY, 0), When.CONTROLLER),
+    Ask(
+        ApiKey.ALTER_PARTITION,
+        "of an unknown broker",
+        lambda cell: _alter_partition(cell, UNKNOWN_BROKER, 0),
+        When.CONTROLLER,
+    ),
     Ask(
         ApiKey.CONTROLLED_SHUTDOWN,
         "of an earlier life",
@@ -64,8 +69,8 @@ BETWEEN_BROKERS: tuple[Ask, ...] = (
     ),
     Ask(
         ApiKey.CONTROLLED_SHUTDOWN,
-        "of nobody",
-        lambda cell: {"broker_id": NOBODY, "broker_epoch": 0},
+        "of an unknown broker",
+        lambda cell: {"broker_id": UNKNOWN_BROKER, "broker_epoch": 0},
         When.CONTROLLER,
     ),
     Ask(
@@ -88,4 +93,4 @@ BETWEEN_BROKERS: tuple[Ask, ...] = (
 )
 
 UNKNOWN_APIS = (52, 55, 59, 62, 63, 64, 68, 69, 71, 72, 75, 500, -1)
-"""KRaft's, and nobody's."""
+"""KRaft's, and unknown ones."""

@@ -130,7 +130,7 @@ _KNOWN = frozenset(ApiKey)
 
 
 def request_header(api: int, version: int, correlation_id: int) -> bytes:
-    """Also for APIs that nobody knows."""
+    """Also for unknown APIs."""
     if api in _KNOWN:
         return encode_request_header(api, version, correlation_id, CLIENT_ID)
     return struct.pack(">hhih", api, version, correlation_id, len(CLIENT_ID)) + CLIENT_ID.encode()
@@ -147,7 +147,7 @@ _contexts: dict[tuple[Path, str | None], ssl.SSLContext] = {}
 
 
 def tls(stores: Path, way: Way) -> ssl.SSLContext:
-    """That trusts everybody on the stage, and shows this visitor's certificate where it has one."""
+    """That trusts all certificates of the stage, and shows this visitor's certificate where it has one."""
     own = way.who if way.listener in (SSL, "MTLS") and way.proof == CERTIFICATE else None
     context = _contexts.get((stores, own))
     if context is None:

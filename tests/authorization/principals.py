@@ -1,4 +1,4 @@
-"""Who asks, by which ways they come, and which ACLs there are for them.
+"""The principals, by which ways they come, and which ACLs there are for them.
 
 The names of topics, groups and transactional ids say what their ACLs make of them; ``tests.authorization.requests``
 names all of them in each request.
@@ -22,7 +22,7 @@ PROTOCOLS = {"MTLS": "SSL"}
 SCRAM, PLAIN, CERTIFICATE, NOTHING = "SCRAM-SHA-256", "PLAIN", "certificate", "nothing"
 
 USERS = ("super", "allow", "deny", "prefix", "part", "none", "broker")
-"""``part`` has a few rights on the cluster and no more; ``broker`` is who the brokers are, and we."""
+"""``part`` has a few rights on the cluster and no more; ``broker`` is the brokers' principal, and ours."""
 STRANGER = "stranger"
 """Its certificate fits no rule of ``ssl.principal.mapping.rules`` but DEFAULT."""
 ANONYMOUS = "anonymous"
@@ -43,7 +43,7 @@ def password(user: str) -> str:
 
 
 class Way(NamedTuple):
-    """How somebody comes."""
+    """How a client comes."""
 
     who: str
     listener: str
@@ -66,11 +66,11 @@ SHORT_WAYS = tuple(
     and (way.listener == SSL or (way.listener == SASL_PLAINTEXT and way.proof == SCRAM))
 )
 SUPER_AT_BROKERS = Way("super", SASL_PLAINTEXT, PLAIN)
-"""Who sets the stage; PLAIN needs no user in ZooKeeper."""
+"""The user that sets the stage; PLAIN needs no user in ZooKeeper."""
 
 TOPICS = (
     "orders",  # allow: All; deny: Deny All
-    "secret",  # nobody
+    "secret",  # an unknown user
     "open",  # User:*: Read; deny: Deny Describe
     "elsewhere",  # allow: All, but from another host
     "here",  # allow and stranger: All from this host
@@ -89,7 +89,7 @@ MISSING_TOPICS = ("nowhere", "orders-missing", "team-missing")
 GROUPS = ("app", "readers", "described-group", "team-group", "other-group")
 TRANSACTIONAL_IDS = ("tx", "tx-described", "team-tx", "other-tx")
 FRESH = ("made-", "team-", "unowned-")
-"""Beginnings of names of what a request makes or destroys: allow, prefix and nobody may do everything to it."""
+"""Beginnings of names of what a request makes or destroys: allow, prefix and no other user may do everything to it."""
 
 _ALLOW, _DENY = AclPermissionType.ALLOW, AclPermissionType.DENY
 _TOPIC, _GROUP, _CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER

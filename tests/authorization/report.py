@@ -49,7 +49,7 @@ class Verdict:
         return "\n".join(lines)
 
     def dump(self) -> str:
-        """All that is not explained, for those who build."""
+        """All that is not explained, for developers."""
         by_api = unexplained_by_api(self.unexplained)
         unanswered = dict.fromkeys(f"{each.ask} v{each.version}" for each in self.table.unanswered)
         worst = sorted(by_api.items(), key=lambda each: -len(each[1]))

@@ -1,6 +1,6 @@
 """What is asked, API by API: each request names every kind of topic, group or id at once, as far as it can.
 
-A request that changes something names what nobody else uses (``Cell.fresh``), or validates only.
+A request that changes something names what no other request uses (``Cell.fresh``), or validates only.
 """
 
 from __future__ import annotations

@@ -53,10 +53,10 @@ _SCRAM_SHA_256 = 1
 
 
 def make_stores(folder: Path) -> None:
-    """``NAME.pem``, a key and a self-signed certificate for everybody; ``all.pem`` trusts them all."""
+    """``NAME.pem``, a key and a self-signed certificate for each user; ``all.pem`` trusts them all."""
     openssl = shutil.which("openssl")
     assert openssl is not None
-    everybody = b""
+    all_of_them = b""
     for name, subject in SUBJECTS.items():
         command = (
             f"{openssl} req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj {subject} "
@@ -65,8 +65,8 @@ def make_stores(folder: Path) -> None:
         subprocess.run(command.split(), check=True, capture_output=True)
         certificate = (folder / "certificate").read_bytes()
         (folder / f"{name}.pem").write_bytes((folder / "key").read_bytes() + certificate)
-        everybody += certificate
-    (folder / "all.pem").write_bytes(everybody)
+        all_of_them += certificate
+    (folder / "all.pem").write_bytes(all_of_them)
 
 
 def properties(stores: Path, ports: Mapping[str, int]) -> dict[str, str]:

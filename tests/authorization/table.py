@@ -53,7 +53,7 @@ class Table:
         self._kafka: dict[Place, Outcome] = {}
         numbers = iter(range(1_000_000))
         asks = tuple(asks)
-        for ask in (*asks, *_with_more_bytes(asks), *_what_nobody_offers()):
+        for ask in (*asks, *_with_more_bytes(asks), *_unsupported_requests()):
             if only is not None and ask.api not in only:
                 continue
             of_form = ask.more or ask.name == _UNOFFERED
@@ -101,7 +101,7 @@ class Table:
         await self.stage.create_topics(wanted, controller=sides[-1])
 
     async def _tidy(self) -> None:
-        """What was made, and what nobody might delete: answers about all topics would be very long."""
+        """What was made, and what no request might delete: answers about all topics would be very long."""
         seen = await self.stage.metadata(self.stage.oracle)
         made = [topic.name for topic in seen.topics if _is_fresh(topic.name)]
         if made:
@@ -151,7 +151,7 @@ def _is_fresh(topic: str) -> bool:
 
 
 def one_each(ways: Sequence[Way]) -> list[Way]:
-    """One by each listener, for what concerns the form of a request and not who asks: the super user where it comes."""
+    """One by each listener, for what concerns a request's form and not its principal: the super user where it comes."""
     chosen: dict[tuple[str, str], Way] = {}
     for way in ways:
         if way.who == "super" or (way.listener, way.proof) not in chosen:
@@ -183,7 +183,7 @@ def _with_more_bytes(asks: Iterable[Ask]) -> list[Ask]:
     return [ask._replace(name=MORE_BYTES, more=b"\0\0\0") for ask in first.values()]
 
 
-def _what_nobody_offers() -> list[Ask]:
+def _unsupported_requests() -> list[Ask]:
     """A version too new of each API, and APIs that no broker has in ZooKeeper mode."""
     newer = [Ask(api, _UNOFFERED, lambda cell: {}, since=versions.max + 1) for api, versions in SUPPORTED.items()]
     return newer + [Ask(api, _UNOFFERED, lambda cell: {}) for api in UNKNOWN_APIS]

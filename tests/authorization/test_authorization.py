@@ -35,7 +35,7 @@ async def test_answers_are_a_brokers(verdict: Verdict, api: ApiKey) -> None:
         pytest.fail("\n".join(of_api(found)), pytrace=False)
 
 
-async def test_what_nobody_offers_is_refused_alike(verdict: Verdict) -> None:
+async def test_unsupported_requests_are_refused_alike(verdict: Verdict) -> None:
     strange = {api: found for api, found in unexplained_by_api(verdict.unexplained).items() if api not in set(ApiKey)}
     if strange:
         pytest.fail("\n".join(line for found in strange.values() for line in of_api(found)), pytrace=False)

@@ -91,7 +91,7 @@ async def test_client_without_a_certificate_shuts_no_broker_down(taken: Stage) -
 
 async def test_super_user_is_known_by_its_certificate_where_one_is_only_requested(taken: Stage) -> None:
     known = Way("super", SSL, CERTIFICATE)
-    answer = await asked(taken.ours, known, ApiKey.CREATE_ACLS, 3, creations=[acl_of("User:nobody-at-all")])
+    answer = await asked(taken.ours, known, ApiKey.CREATE_ACLS, 3, creations=[acl_of("User:unknown-user")])
     assert [int(result.error_code) for result in answer.results] == [0]
 
 
@@ -101,7 +101,7 @@ async def test_super_user_is_known_by_its_certificate_where_one_is_only_requeste
 @pytest.mark.parametrize(
     "way", [Way("super", SASL_SSL, SCRAM), Way("super", SSL, CERTIFICATE), Way("allow", SASL_PLAINTEXT, PLAIN)], ids=str
 )
-async def test_delegation_token_belongs_to_who_asked_for_it(taken: Stage, way: Way) -> None:
+async def test_delegation_token_belongs_to_its_requester(taken: Stage, way: Way) -> None:
     answer = await asked(taken.ours, way, ApiKey.CREATE_DELEGATION_TOKEN, 3, renewers=[], max_lifetime=-1)
     assert int(answer.error_code) == 0
     assert (answer.principal_type, answer.principal_name) == ("User", way.who)
@@ -200,7 +200,7 @@ async def test_process_without_an_authorizer_wins_no_vacancy_of_brokers_that_hav
         holder, registered = await asyncio.to_thread(brokers.holder_and_brokers)
         return holder is None and not registered
 
-    await until(vacant, "nobody is controller, and no broker is registered", lambda: ours.log_tail(40))
+    await until(vacant, "there is no controller, and no broker is registered", lambda: ours.log_tail(40))
 
     async def refused_again() -> bool:
         said = brokers.our_log.read_text()[before:]

@@ -83,7 +83,7 @@ def errors_of(answer: Any) -> dict[str, KafkaErrorCode]:
 
 
 async def exists_everywhere(stage: Stage, name: str, partitions: int = 1) -> None:
-    """Every broker knows who leads each of its partitions."""
+    """Every broker knows the leader of each of its partitions."""
 
     def known() -> bool:
         cached = [stage.cached(broker, name, p) for broker in stage.simulated for p in range(partitions)]

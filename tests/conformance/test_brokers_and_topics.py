@@ -157,7 +157,7 @@ async def test_topic_partition_expansion_with_offline_replica(on: Setting) -> No
         await stage.until_cached("t", 1, leader=0)
 
 
-# -- nobody left in sync -----------------------------------------------------------------------------------------------
+# -- no replica in sync -----------------------------------------------------------------------------------------------
 
 
 async def entire_isr_dies(stage: Stage) -> None:

@@ -1,7 +1,7 @@
 """Kafka's ControllerMutationQuotaTest: how many partitions a client may have created and deleted in a while.
 
 Each test is named after Kafka's and checks what that checks.  There the user decides; here it is the only user that a
-listener without logins knows, and who is not throttled asks before the quota is set.
+listener without logins knows, and a client that is not throttled asks before the quota is set.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ async def test_permissive_create_topics_request(on: Setting) -> None:
         assert 0 < answer.throttle_time.total_seconds() <= 20
         muted = asyncio.create_task(admin.create_topics(topic_req("other"), version=5))
         async with admin_of(stage.service) as another:  # another connection is listened to
-            assert errors_of(await another.delete_topics("nobody", version=4)) == {
-                "nobody": E.UNKNOWN_TOPIC_OR_PARTITION
+            assert errors_of(await another.delete_topics("unknown", version=4)) == {
+                "unknown": E.UNKNOWN_TOPIC_OR_PARTITION
             }
         assert not muted.done()
         muted.cancel()
@@ -131,7 +131,7 @@ async def test_permissive_create_topics_request(on: Setting) -> None:
 
 async def test_unbounded_create_topics_request(on: Setting) -> None:
     async with quotas(on) as (stage, admin):
-        await define(stage, admin, RATE, "somebody")
+        await define(stage, admin, RATE, "another")
         answer = await admin.create_topics(*thirty(), version=6)
         assert (errors_of(answer), answer.throttle_time.total_seconds()) == (BOTH, 0)
 
@@ -228,7 +228,7 @@ async def test_quotas_of_clients_count_where_users_have_none(on: Setting) -> Non
             await admin.ask(ApiKey.ALTER_CLIENT_QUOTAS, 1, entries=[entry], validate_only=False)
 
         await of_client(None, 1)
-        await of_client("a b/c", 2)  # before anybody has asked: they are read together
+        await of_client("a b/c", 2)  # before the first request: they are read together
         assert await rate_of(stage) == 1
         assert await rate_of(stage, client="a b/c") == 2
         assert await rate_of(stage, client=None) == 1

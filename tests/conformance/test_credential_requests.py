@@ -171,7 +171,7 @@ async def test_alter_and_describe(on: Setting) -> None:
 
 AUTHORIZER = {
     "authorizer_class_name": parse_text("kafka.security.authorizer.AclAuthorizer"),
-    "super_users": ("User:somebody",),
+    "super_users": ("User:another",),
 }
 
 

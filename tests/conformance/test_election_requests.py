@@ -73,7 +73,7 @@ async def led(stage: Stage, tp: TopicPartition, leader: int) -> None:
 
 
 async def gone_in_turn(stage: Stage, first: int, then: int, *partitions: TopicPartition) -> None:
-    """``first`` leaves the ISRs that it is in, then nobody in them is left."""
+    """``first`` leaves the ISRs that it is in, then no replica in them is left."""
     await stage.stop_broker(first, controlled=False)
     for tp in partitions:
         await stage.until_isr(tp.topic, {then}, tp.partition)

@@ -219,7 +219,7 @@ async def test_auto_preferred_replica_leader_election_with_same_partition_being_
 
 
 async def controller_move(stage: Stage, act: Callable[[], Awaitable[Any]]) -> None:
-    """Somebody else raises ``/controller_epoch``; the next write is refused, the term ends, and nothing was written."""
+    """Another process raises ``/controller_epoch``; the next write is refused, the term ends, nothing is written."""
     service: Service = stage.service
     await idle(service)
     epoch, version = await stage.zk.get_controller_epoch() or (0, 0)

@@ -261,7 +261,7 @@ async def test_delete_topics_versions(on: Setting) -> None:
 
 
 async def test_delete_records_request(on: Setting) -> None:
-    """Kafka's name; it deletes topics, and where deletion is disabled nobody asks whether they exist."""
+    """Kafka's name; it deletes topics, and where deletion is disabled it does not matter whether they exist."""
     async with on(1, delete_topic_enable=False) as stage, admin_of(stage.service) as admin:
         await made(stage, admin, "there")
         for name in ("topic-1", "there"):
@@ -324,7 +324,7 @@ async def test_partitions_are_checked_before_they_are_made_also_without_making_t
                 (E.INVALID_REPLICA_ASSIGNMENT, ("t", 4, [0, 1])),
                 (E.INVALID_PARTITIONS, ("t", 2)),
                 (E.INVALID_PARTITIONS, ("t", 1)),
-                (E.UNKNOWN_TOPIC_OR_PARTITION, ("nobody", 2)),
+                (E.UNKNOWN_TOPIC_OR_PARTITION, ("unknown", 2)),
                 (E.UNKNOWN_TOPIC_OR_PARTITION, ("no/body", 2)),
             ):
                 found, message = await grown(*asked, validate_only=validate_only)  # type: ignore[arg-type]
@@ -370,7 +370,7 @@ async def test_topic_that_gets_its_leader_late_is_told_of_then(on: Setting) -> N
 
 
 async def test_answers_that_wait_cost_little(on: Setting) -> None:
-    """Nobody looks often, and nobody looks again at what is done, however long a client is ready to wait."""
+    """The state is read seldom, and not again when all is done, however long a client is ready to wait."""
     looked: list[str] = []
 
     def counted(shell: ControllerShell, name: str) -> bool:

@@ -56,7 +56,7 @@ class AtOnce:
     def see(self, gone: Sequence[int], vacant: bool, kafka: dict[str, Any], ours: dict[str, Any]) -> list[str]:
         """After a step, by the znodes; the names of the rules that have begun to count for some partition.
 
-        ``gone`` are the brokers that the step took away; while nobody is in office they add up.  The replicas that a
+        ``gone`` are the brokers that the step took away; while there is no controller they add up.  The replicas that a
         reassignment takes away leave a partition as those of dead brokers do.
         """
         self._gone |= set(gone)
@@ -126,7 +126,7 @@ DELETED_STATES_DEPARTURE = "topic deletion: the ISR"
 
 
 def without_leadership(told: Sequel) -> Sequel:
-    """What brokers are told of a topic that is being deleted, whoever is said to lead it."""
+    """What brokers are told of a topic that is being deleted, whichever leader they are told."""
     return tuple(
         one
         if one.request == "StopReplica"

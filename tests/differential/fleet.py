@@ -26,7 +26,7 @@ _REQUESTS = {ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA, ApiKey.STOP_REPLICA}
 
 
 class Listener(RecordingBroker):
-    """Tells marks from words, and keeps only words.  In a rack, and with a second listener that nobody uses.
+    """Tells marks from words, and keeps only words.  In a rack, and with an unused second listener.
 
     It is of a release and a protocol (``aiocontroller/cluster/generations.py``) in what a controller can see: the
     versions that it offers, its registration, and by which request it asks for what.
@@ -119,7 +119,7 @@ class Fleet:
             self.all[broker].become(version)
 
     async def bounce(self, *ids: int) -> None:
-        """New incarnations, before anybody can see that the old ones went."""
+        """New incarnations, before it can be seen that the old ones went."""
         assert self.live >= set(ids), f"{ids}: not all are up"
         await self._register(ids, [Delete(paths.broker_id(n)) for n in ids])
 

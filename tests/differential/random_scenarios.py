@@ -3,8 +3,8 @@
 It draws the brokers' releases and protocols too, and the controllers' protocol.  What Kafka asks of its operators
 holds: no broker is older than a protocol that is spoken.
 
-The generator keeps the little that it must know to ask for something that makes sense: who is up, what topics there
-are.  Leaders and ISRs it need not know: steps find them when they are played.
+The generator keeps the little that it must know to ask for something that makes sense: live brokers and existing
+topics.  Leaders and ISRs it need not know: steps find them when they are played.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class _Dice:
 
     def alter(self) -> Step | None:
         partition = self.partition()
-        return None if partition is None else say.alter_partition(partition, "everybody")
+        return None if partition is None else say.alter_partition(partition, "all live")
 
     def shrink(self) -> Step | None:
         partition = self.partition()

@@ -91,7 +91,7 @@ def _left_out(kafka: Sequel, i: int) -> str | None:
 
 
 def _shrunk(one: Told, following: Told, kafka: Sequel) -> bool:
-    """Nothing came to the partition, something went; and who went from the ISR is no replica any more, or offline."""
+    """Nothing came to the partition, something went; and what left the ISR is no replica any more, or offline."""
     offline = {n for t in kafka if t.leader_epoch == following.leader_epoch for n in t.offline}
     before, after = (set(one.isr), set(one.replicas)), (set(following.isr), set(following.replicas))
     smaller = before != after and before[0] >= after[0] and before[1] >= after[1]

@@ -1,8 +1,8 @@
 """One cluster with its controller, on which scenarios are played, one after the other.
 
-Every scenario begins alike: all brokers registered anew, no topics, a new term.  Between two of them nobody is in
-office: ``/controller`` names somebody who is not there, what the last scenario left is removed, ``/controller`` goes,
-and whoever stands by wins.
+Every scenario begins alike: all brokers registered anew, no topics, a new term.  Between two of them there is no
+controller: ``/controller`` names an id that does not exist, what the last scenario left is removed, ``/controller``
+goes, and a standby wins.
 
 A step is over when the controller has done all that follows from it.  One more broker, in which nothing ever happens,
 holds one partition, the mark.  To ask whether the step is over, its state znode gets a new version and an ISR change
@@ -16,7 +16,7 @@ notification names it: the controller tells all brokers of that version.
    handled before the next mark.
 
 So the step is over when, after one mark, two whole ones, each from its writing to the last broker's hearing of it, have
-gone by without a word to anybody.  No time is waited for.
+gone by without a word to a broker.  No time is waited for.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ WITNESS = 6
 EARLY_MARKS = 2
 """How many may be seen too early in a row."""
 WITHIN_S = 60.0
-NOBODY = 999_999
-"""Stands in ``/controller`` while nobody is in office."""
+NO_CONTROLLER = 999_999
+"""Stands in ``/controller`` while there is no controller."""
 _MARK_STATE = paths.topic_partition_state(MARK, 0)
 
 
@@ -89,7 +89,7 @@ class Moment(msgspec.Struct):
 
     step: Step
     vacant: bool
-    """Nobody is in office."""
+    """There is no controller."""
     answer: Any
     told: dict[tuple[int, str], tuple[Told, ...]]
     """(broker, partition) -> what it was told in this step, in order."""
@@ -214,7 +214,7 @@ class Stage:
     # -- office --------------------------------------------------------------------------------------------------------
 
     async def controller(self) -> int:
-        """Whoever is in office; waits for one."""
+        """The active controller; waits for one."""
 
         async def found() -> int | None:
             holder = await self.zk.get_controller(watch=False)
@@ -223,7 +223,7 @@ class Stage:
         return int(await self._until(found, "a controller in office"))
 
     async def end_term(self) -> None:
-        """Nobody is in office, and the last one knows it; as when a controller dies and its session goes on."""
+        """There is no controller, and the last one knows it; as when a controller dies and its session goes on."""
         if self.vacant:
             return
 
@@ -232,7 +232,7 @@ class Stage:
             ops: list[Op] = [
                 SetData(paths.CONTROLLER_EPOCH, str(await self._term() + 1).encode(), version),
                 Delete(paths.CONTROLLER),
-                Create(paths.CONTROLLER, znodes.encode_controller(NOBODY, 0, software=""), ephemeral=True),
+                Create(paths.CONTROLLER, znodes.encode_controller(NO_CONTROLLER, 0, software=""), ephemeral=True),
             ]
             return not any(result.code for result in await self.client.multi(ops))
 

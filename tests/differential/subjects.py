@@ -1,4 +1,4 @@
-"""The two who are compared: Kafka's own controller, in two brokers that hold no partitions, and ours."""
+"""The two that are compared: Kafka's own controller, in two brokers that hold no partitions, and ours."""
 
 from __future__ import annotations
 

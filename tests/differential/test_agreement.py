@@ -189,11 +189,11 @@ def test_an_isr_is_granted_to_an_old_leader_alone() -> None:
 
 
 def test_an_intermediate_state_that_is_never_sent_is_seen() -> None:
-    """Only one step of the epoch may be left out, in which nobody goes from the ISR who stays a live replica."""
+    """Only one step of the epoch may be left out, in which no live replica leaves the ISR."""
     moved = changed(OLDER, leader=3, leader_epoch=0)
     other = changed(METADATA, offline=(3,))
     for skipped, after, why in (
-        (OLDER, METADATA, "the one who went from the ISR is online"),
+        (OLDER, METADATA, "the replica that left the ISR is online"),
         (OLDER, other, "another one is offline"),
         (changed(OLDER, leader_epoch=-1), AFTER, "more than one change"),
         (changed(OLDER, isr=(2, 3)), AFTER, "nothing went"),

@@ -29,7 +29,7 @@ pytestmark = [
 async def check(pairs: Pairs, scenario: Scenario) -> None:
     stages = await pairs.of(scenario.variant)
     pairs.played += 1
-    # Both to the end, also where one fails: the next scenario must find nobody at work.
+    # Both to the end, also where one fails: the next scenario must find no handler at work.
     kafka, ours = await asyncio.gather(
         *(stage.play(scenario, pairs.played) for stage in stages), return_exceptions=True
     )

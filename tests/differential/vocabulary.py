@@ -136,7 +136,7 @@ def damaged_request(path: str, data: bytes = b"{") -> Step:
 
 
 def features(status: int, **levels: int) -> Step:
-    """``/feature`` as somebody else left it; while nobody is in office, since brokers write it at their start only."""
+    """``/feature`` as another writer left it; without a controller, since brokers write it at their start only."""
 
     async def play(stage: Stage) -> None:
         assert stage.vacant
@@ -252,7 +252,7 @@ def allow_unclean_elections_by_default(value: str = "true") -> Step:
 
 def alter_partition(
     partition: str,
-    isr: Sequence[int] | Literal["everybody", "the leader"],
+    isr: Sequence[int] | Literal["all live", "the leader"],
     *,
     by: int | None = None,
     epoch: int = 0,
@@ -262,19 +262,21 @@ def alter_partition(
 ) -> Step:
     """The leader (or broker ``by``) asks for an ISR; ``epoch``, ``version`` and ``broker_epoch`` are added to the true.
 
-    ``everybody`` is every live replica, in the order of the assignment; ``the leader`` is the leader alone.
+    ``all live`` is every live replica, in the order of the assignment; ``the leader`` is the leader alone.
     """
 
     async def play(stage: Stage) -> Any:
         state = await stage.state(partition)
         if state is None or (by or state.leader) not in stage.fleet.live:
-            return {"partition": partition, "error": "nobody asks"}
+            return {"partition": partition, "error": "no leader asks"}
         if stage.fleet.all[by or state.leader].alter_partition < 0:
-            await _write_isr(stage, partition, state, await _everybody(stage, partition) if isr == "everybody" else isr)
+            await _write_isr(
+                stage, partition, state, await _live_replicas(stage, partition) if isr == "all live" else isr
+            )
             return None
         wanted: Sequence[int] = [state.leader]
-        if isr == "everybody":
-            wanted = await _everybody(stage, partition)
+        if isr == "all live":
+            wanted = await _live_replicas(stage, partition)
         elif isr != "the leader":
             wanted = isr
         return await _alter(stage, partition, state, wanted, by, epoch, version, recovering, broker_epoch)
@@ -330,7 +332,7 @@ async def _alter(
     }
 
 
-async def _everybody(stage: Stage, partition: str) -> list[int]:
+async def _live_replicas(stage: Stage, partition: str) -> list[int]:
     topic, number = split(partition)
     replicas = (await stage.assignment(topic)).partitions[number].replicas
     return [n for n in replicas if n in stage.fleet.live]
@@ -430,7 +432,7 @@ def elect(kind: Literal["preferred", "unclean"], *partitions: str, by: Way = "ap
 
 def catch_up_and_go_home(partition: str) -> Step:
     """All replicas are in sync again, and the controller moves the leader back by itself."""
-    catch_up = alter_partition(partition, "everybody")
+    catch_up = alter_partition(partition, "all live")
 
     async def play(stage: Stage) -> Any:
         answer = await catch_up.play(stage)

@@ -65,7 +65,7 @@ class Message(msgspec.Struct, frozen=True):
     def frame(self, correlation_id: int) -> bytes:
         try:
             return b"".join(request_frame(self.api, self.version, correlation_id, "fuzz", self.body))
-        except Exception:  # an API that nobody knows has no header of its own
+        except Exception:  # an unknown API has no header of its own
             start = self.api.to_bytes(2, "big", signed=True) + self.version.to_bytes(2, "big", signed=True)
             frame = start + correlation_id.to_bytes(4, "big") + b"\x00\x04fuzz" + self.body
             return len(frame).to_bytes(4, "big") + frame

@@ -7,12 +7,12 @@ answered, what brokers were told (brokers that were told the same stand in one l
 Commands; brokers are numbers, partitions ``t-0``, lists ``1,2,3``:
     brokers 1 2 3 [rack=r]            register; a second time under the same id is another incarnation
     stop-broker 2                     gone at once, with its registration
-    bounce-broker 2                   gone and back before anybody has looked
+    bounce-broker 2                   gone and back before the controller has looked
     fail-log-dir 2 t-0                from now on broker 2 answers KAFKA_STORAGE_ERROR for it, and says so in ZooKeeper
     controller [kafka.property=value]
     stop-controller                   the active one hands over
     expire-session                    the active one's
-    usurp                             somebody else raises /controller_epoch
+    usurp                             another process raises /controller_epoch
     topic t 1,2,3 2,3,1               one replica list for each partition; partitions to add if the topic exists
     delete-topic t
     topic-config t key=value

@@ -55,7 +55,7 @@ def test_every_word_is_documented() -> None:
     ] == []
 
 
-def test_storm_and_simulation_know_the_same_words() -> None:
+def test_storm_and_simulation_know_the_same_steps() -> None:
     assert [kind for kind in WEIGHTS if not hasattr(ProcessSteps, f"step_{kind}")] == []
     assert [kind for kind in (*KINDS, *DETECTION_FAULTS) if not hasattr(Steps, f"step_{kind}")] == []
     assert set(WEIGHTS) <= {*KINDS, *ONLY_WRITTEN}

@@ -25,19 +25,19 @@ class Outage(NamedTuple):
     topic: str
     partition: int
     start_us: int
-    """When its leader died, or nobody led it any more: at the earliest."""
+    """When its leader died, or it had no leader any more: at the earliest."""
     start_latest_us: int
     end_us: int
     """The earliest at which ZooKeeper can have named the next leader."""
     latest_us: int
     broker: int
-    """Who died, or lost its session."""
+    """The process that died, or lost its session."""
     gone_us: int
     """When it did."""
 
 
 def silences(truth: Row) -> list[Silence]:
-    """Of what was done to ZooKeeper, that which cost somebody a session."""
+    """Of what was done to ZooKeeper, that which cost a process its session."""
     found = []
     registered = truth.get("registered", ())
     for stall in (*truth.get("stalls", ()), *truth.get("cuts", ())):
@@ -58,7 +58,7 @@ def silences(truth: Row) -> list[Silence]:
 
 
 def true_outages(truth: Row) -> list[Outage]:
-    """Of each partition the times in which its leader was dead or nobody: by deaths, and by what ZooKeeper showed."""
+    """Of each partition the times in which it had no leader or a dead one: by deaths, and by what ZooKeeper showed."""
     found = []
     deaths = [*truth["deaths"], *(each for silence in silences(truth) for each in silence.expired)]
     deaths.sort(key=lambda death: death["at_us"])

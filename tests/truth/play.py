@@ -74,7 +74,7 @@ class Play:
         async def holder() -> int | None:
             return await controller.holder()
 
-        return int(await until(holder, "somebody is controller"))
+        return int(await until(holder, "there is a controller"))
 
     async def another(self) -> int:
         """A broker that is not the controller, and that leads something."""
@@ -120,7 +120,7 @@ class Play:
     # -- what is done ------------------------------------------------------------------------------------------------
 
     async def moved_from(self, dead: set[int]) -> None:
-        """No partition that somebody alive could lead is led by one of ``dead``."""
+        """No partition that a live broker could lead is led by one of ``dead``."""
 
         async def moved() -> bool:
             return all(
@@ -237,7 +237,7 @@ class Play:
         second["back_us"] = now_us()
 
     async def zookeeper_stalls(self) -> None:
-        """Shorter than a session, so nobody dies of it."""
+        """Shorter than a session, so no session ends."""
         await self._stall(2.5)
 
     async def zookeeper_stalls_long(self) -> None:
@@ -288,7 +288,7 @@ class Play:
         await self._succeeded(dead)
 
     async def kill_active_and_broker(self) -> None:
-        """Nobody can elect a leader until the controller's own session has ended."""
+        """There is no election until the controller's own session has ended."""
         victim = await self.another()
         dead = self._kill_active(await self.controller())
         death = self.died(victim, "killed", now_us(), was_controller=False)

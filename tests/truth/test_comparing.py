@@ -82,7 +82,7 @@ def test_a_perfect_analysis_passes_and_wrong_ones_fail(path: Path) -> None:
 
 @pytest.mark.parametrize("path", TRUTHS, ids=lambda path: path.parent.name)
 def test_the_client_felt_what_zookeeper_showed(path: Path) -> None:
-    """Nobody acknowledged its records while a partition's leader was dead."""
+    """No broker acknowledged its records while a partition's leader was dead."""
     truth = json.loads(path.read_text())
     outages = [
         outage

@@ -55,12 +55,12 @@ def test_every_departure_has_a_test_that_exists(row: Row) -> None:
     assert [name for name in row.tests if not is_a_test(f"tests/{name}")] == []
 
 
-def test_a_name_that_nobody_has_is_noticed() -> None:
+def test_an_unknown_name_is_noticed() -> None:
     here = "tests/unit/test_departures.py"
     assert is_a_test(f"{here}::test_no_cell_is_empty")
     for name in (
         here,
-        f"{here}::test_nobody",
+        f"{here}::test_missing",
         f"{here}::rows",
         f"{here}::Row::test_no_cell_is_empty",
         "tests/no.py::x",

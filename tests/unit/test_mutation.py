@@ -223,7 +223,7 @@ def test_the_bound_of_a_hanging_test_does_not_count_the_wait_for_a_core(monkeypa
 
 
 @pytest.mark.timeout(200)
-def test_a_run_tells_who_kills_whom_and_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_run_tells_which_tests_kill_which_mutants_and_resumes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.mutation", "core/columns", "--only", "take: co", "--suites", "unit"]
     command += ["--tests", "tests/unit/core/test_columns.py", "--folder", str(tmp_path), "--json"]
 

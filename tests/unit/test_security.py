@@ -117,7 +117,7 @@ def test_wildcard_address_is_nothing_to_tell_brokers() -> None:
         load_config(overrides={"listeners": "PLAINTEXT://:9092"})
 
 
-# -- who may do what ---------------------------------------------------------------------------------------------------
+# -- rights ---------------------------------------------------------------------------------------------------
 
 ACL_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
 
@@ -209,4 +209,4 @@ def test_rules_that_cannot_be_read_are_named(stores: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=r"ssl.principal.mapping.rules: found 'RULE:\[/\$1/' \(rule pattern '\['"):
         Security(load_config(overrides=told)[0]).server(listener("SSL"))
     del told["ssl.client.auth"]
-    Security(load_config(overrides=told)[0]).server(listener("SSL"))  # nobody is named by them
+    Security(load_config(overrides=told)[0]).server(listener("SSL"))  # they name no principal

@@ -301,7 +301,7 @@ public class AllOfAdmin {
                 TransactionDescription found = admin.describeTransactions(List.of("tx")).description("tx").get();
                 return found.state() + " " + found.topicPartitions() + " " + found.transactionTimeoutMs();
             });
-            tell("describeTransactions of nobody", () -> admin.describeTransactions(List.of("nobody")).description("nobody"));
+            tell("describeTransactions of an unknown one", () -> admin.describeTransactions(List.of("unknown")).description("unknown"));
             tell("listTransactions", () -> admin.listTransactions().all().get().stream().map(each -> each.transactionalId() + " " + each.state()).toList());
             tell("describeProducers", () -> admin.describeProducers(List.of(at("a", 0))).partitionResult(at("a", 0)).get().activeProducers().size());
             tell("describeProducers of none", () -> admin.describeProducers(List.of(at("none", 0)), new DescribeProducersOptions().timeoutMs(3000)).partitionResult(at("none", 0)));
@@ -318,11 +318,11 @@ public class AllOfAdmin {
         tell("alterConsumerGroupOffsets", () -> admin.alterConsumerGroupOffsets("g", offsets).all());
         tell("listConsumerGroupOffsets", () -> admin.listConsumerGroupOffsets("g").partitionsToOffsetAndMetadata());
         tell("listConsumerGroups", () -> admin.listConsumerGroups().all().get().stream().map(each -> each.groupId() + " " + each.state().get()).toList());
-        tell("describeConsumerGroups", () -> admin.describeConsumerGroups(List.of("g", "nobody")).describedGroups().get("g").get().state());
+        tell("describeConsumerGroups", () -> admin.describeConsumerGroups(List.of("g", "unknown")).describedGroups().get("g").get().state());
         tell("deleteConsumerGroupOffsets", () -> admin.deleteConsumerGroupOffsets("g", Set.of(at("a", 0))).all());
-        tell("deleteConsumerGroupOffsets of nobody", () -> admin.deleteConsumerGroupOffsets("nobody", Set.of(at("a", 0))).all());
+        tell("deleteConsumerGroupOffsets of an unknown one", () -> admin.deleteConsumerGroupOffsets("unknown", Set.of(at("a", 0))).all());
         tell("removeMembersFromConsumerGroup", () -> admin.removeMembersFromConsumerGroup("g", new RemoveMembersFromConsumerGroupOptions(List.of(new MemberToRemove("m")))).all());
-        tell("deleteConsumerGroups", () -> admin.deleteConsumerGroups(List.of("g", "nobody")).deletedGroups());
+        tell("deleteConsumerGroups", () -> admin.deleteConsumerGroups(List.of("g", "unknown")).deletedGroups());
     }
 
     static void transactions(Admin admin) throws Exception {
@@ -334,10 +334,10 @@ public class AllOfAdmin {
     static void users(Admin admin) throws Exception {
         ScramCredentialInfo info = new ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096);
         tell("alterUserScramCredentials", () -> admin.alterUserScramCredentials(List.of(
-            new UserScramCredentialUpsertion("u", info, "secret"), new UserScramCredentialDeletion("nobody", ScramMechanism.SCRAM_SHA_512),
+            new UserScramCredentialUpsertion("u", info, "secret"), new UserScramCredentialDeletion("unknown", ScramMechanism.SCRAM_SHA_512),
             new UserScramCredentialUpsertion("few", new ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 1), "secret"))).values());
         tell("describeUserScramCredentials", () -> admin.describeUserScramCredentials().all());
-        tell("describeUserScramCredentials of nobody", () -> admin.describeUserScramCredentials(List.of("nobody")).description("nobody"));
+        tell("describeUserScramCredentials of an unknown one", () -> admin.describeUserScramCredentials(List.of("unknown")).description("unknown"));
         ClientQuotaEntity user = new ClientQuotaEntity(Map.of("user", "u")), odd = new ClientQuotaEntity(Map.of("colour", "red"));
         ClientQuotaAlteration.Op rate = new ClientQuotaAlteration.Op("producer_byte_rate", 1000.0);
         tell("alterClientQuotas", () -> admin.alterClientQuotas(List.of(

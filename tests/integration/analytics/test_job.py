@@ -61,7 +61,7 @@ def test_without_pyspark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
         session.spark_session()
 
 
-def test_whoever_chose_a_master_is_not_overruled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_chosen_spark_master_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in (
         "PYSPARK_GATEWAY_PORT",
         "PYSPARK_SUBMIT_ARGS",

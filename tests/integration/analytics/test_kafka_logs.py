@@ -77,7 +77,7 @@ def test_every_pattern_is_tested_by_a_line() -> None:
     assert [p for p in kafka_logs.PATTERNS if p not in tried] == []
 
 
-def test_lines_that_nobody_wrote_mean_nothing(spark: Any, tmp_path: Path) -> None:
+def test_unknown_lines_mean_nothing(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "state-change.log").write_text("\n".join(INVENTED))
     assert [(r["kind"], r["topic"]) for r in read(spark, tmp_path)] == [("other", None)] * len(INVENTED)
 

@@ -38,7 +38,7 @@ class Down(NamedTuple):
 
 
 def windows(rows: Iterable[Any]) -> list[Down]:
-    """When nobody led, by the records in order: the plain model."""
+    """When there was no leader, by the records in order: the plain model."""
     since: dict[tuple[str, int], tuple[int, int] | None] = defaultdict(lambda: None)
     found = []
     for r in rows:

@@ -77,7 +77,7 @@ def test_kafka_is_measured_beside_us(tmp_path: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.timeout(300)
 def test_a_storm_heals_between_its_failovers(tmp_path: Path) -> None:
     rows_file = tmp_path / "took.json"
-    arguments = ("--failovers", "5", "--seed", "3", "--partitions", "300", "--topics", "3", "--against", "nobody")
+    arguments = ("--failovers", "5", "--seed", "3", "--partitions", "300", "--topics", "3", "--against", "none")
     run("benchmarks.controller.storm", *arguments, "--json", str(rows_file))
     took = json.loads(rows_file.read_bytes())
     assert len(took) == 5

@@ -199,7 +199,7 @@ async def close_all() -> AsyncIterator[None]:
 
 @pytest.fixture
 def real_port(tmp_path: Path) -> Iterator[int]:
-    """A server of its own: nobody else's writes may move its zxid, or its root's sequence numbers."""
+    """A server of its own: no other client's writes may move its zxid, or its root's sequence numbers."""
     server = EmbeddedZooKeeper(tmp_path)
     server.start()
     yield server.port
@@ -225,7 +225,7 @@ async def exchange(side: Side, client: int, xid: int, opcode: int, body: bytes) 
 
 
 async def end_session(side: Side, client: int, xid: int) -> list[tuple[Any, ...]]:
-    """Its ephemerals go with it, in an order that is nobody's business."""
+    """Its ephemerals go with it, in an unspecified order."""
     side.clients[client].send(struct.pack(">ii", xid, CLOSE))
     await side.clients[client].until(xid)
     side.clients[client].close()
@@ -276,7 +276,7 @@ async def test_handshakes(real_port: int, model: ZooKeeperServer) -> None:
         # a client from the future is turned away without a word
         future = await Raw.open(port, 1 << 50)
         assert future.session_id == 0
-        # what nobody knows is answered, and costs nothing
+        # an unknown request is answered, and costs nothing
         second.send(struct.pack(">ii", 7, 999))
         [frame] = await second.until(7)
         assert struct.unpack_from(">iqi", frame)[2] == -6

@@ -28,8 +28,8 @@ def kazoo(zk_connect: str) -> Iterator[KazooClient]:
     client.close()
 
 
-def test_who_owes_what(kazoo: KazooClient, zk_connect: str) -> None:
-    kazoo.create("/aiocontroller_debts/nobody", b"")
+def test_debts_by_broker(kazoo: KazooClient, zk_connect: str) -> None:
+    kazoo.create("/aiocontroller_debts/unknown", b"")
     here = ("--zookeeper", zk_connect)
     done = aiocontroller("debts", "list", *here)
     assert done.stdout == (
@@ -38,10 +38,10 @@ def test_who_owes_what(kazoo: KazooClient, zk_connect: str) -> None:
         "     3  no     orders         2  0,7\n"
         "     3  no     users         12  0,1,2,3,4,5,6,7,8,9,…\n"
     )
-    assert done.stderr.startswith("Unreadable: /aiocontroller_debts/nobody: ")
+    assert done.stderr.startswith("Unreadable: /aiocontroller_debts/unknown: ")
     found = json.loads(aiocontroller("debts", "list", "--json", *here).stdout)
     assert found["debts"][1] == {"broker": 3, "alive": False, "topic": "orders", "partitions": [0, 7]}
-    assert [each["path"] for each in found["unreadable"]] == ["/aiocontroller_debts/nobody"]
+    assert [each["path"] for each in found["unreadable"]] == ["/aiocontroller_debts/unknown"]
 
 
 def test_nothing_is_given_up_unasked(kazoo: KazooClient, zk_connect: str) -> None:

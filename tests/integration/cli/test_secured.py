@@ -1,4 +1,4 @@
-"""Commands on a ZooKeeper that asks who they are."""
+"""Commands on a ZooKeeper that wants a login."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_an_empty_zookeeper_has_no_controller(zk_connect: str) -> None:
     assert lines[0] == "No controller; the last epoch was 0."
 
 
-def test_nobody_there_is_one_line_with_the_address() -> None:
+def test_an_unreachable_zookeeper_is_one_line_with_the_address() -> None:
     done = aiocontroller("status", "--zookeeper", "127.0.0.1:1", code=1)
     assert "127.0.0.1:1" in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -271,7 +271,7 @@ def send_twice(pid: int, number: signal.Signals) -> None:
 
 
 def test_a_closed_terminal_ends_it_in_order(start: Start, zk_connect: str) -> None:
-    """SIGHUP was as good as SIGKILL: the role was nobody's until the session had expired."""
+    """SIGHUP was as good as SIGKILL: the role was vacant until the session had expired."""
     controller = start("--zookeeper", zk_connect)
     controller.until(lambda: controller.is_active() and (controller.data / "controller.json").exists())
     assert controller.ends(signal.SIGHUP) == 0
@@ -364,7 +364,7 @@ def test_suspended_zookeeper(start: Start, tmp_path: Path) -> None:
         server.stop()
 
 
-# -- nobody reads what it prints ---------------------------------------------------------------------------------------
+# -- its output is not read ---------------------------------------------------------------------------------------
 
 
 def test_blocked_output_blocks_nothing(zk_connect: str, tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_it_ends_by_itself(started: Callable[..., Up]) -> None:
 
 @pytest.mark.zookeeper
 @pytest.mark.parametrize("port", ["--zookeeper-port", "--controller-port", "--http-port"])
-def test_taken_port_is_named_and_who_has_it(tmp_path: Path, port: str) -> None:
+def test_taken_port_is_named_with_its_process(tmp_path: Path, port: str) -> None:
     """It printed the end of the log of the run before."""
     log = tmp_path / "data" / "controller" / "log"
     log.parent.mkdir(parents=True)
@@ -169,8 +169,8 @@ def test_unusable_folder_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.zookeeper
-def test_what_hangs_is_killed_and_nobody_has_to_read(started: Callable[..., Up]) -> None:
-    """Its children are suspended, and its output is a pipe that nobody reads: it ends within 10 s all the same."""
+def test_hung_children_are_killed_and_output_need_not_be_read(started: Callable[..., Up]) -> None:
+    """Its children are suspended, and its output is a pipe without a reader: it ends within 10 s all the same."""
     up = started("--brokers", "2", "--topics", "1", "--partitions", "1", "--storm", "1")
     assert up.line()["event"] == "ready"
     pids = json.loads((up.data / "cluster.json").read_text())["processes"]

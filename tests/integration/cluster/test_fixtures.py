@@ -1,4 +1,4 @@
-"""The shared fixtures: chroots exist, are empty, and are nobody else's."""
+"""The shared fixtures: chroots exist, are empty, and belong to one test."""
 
 from __future__ import annotations
 

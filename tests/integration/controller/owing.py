@@ -33,7 +33,7 @@ def deleted_on(broker: RecordingBroker) -> list[tuple[str, int]]:
 
 
 def told_of(broker: RecordingBroker, topic: str) -> list[str]:
-    """In order: what it heard of the topic as one who is to have a replica, or to delete it."""
+    """In order: what it heard of the topic: to have a replica, or to delete it."""
     heard = []
     for api, _, request in broker.received:
         if api in (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA):

@@ -351,7 +351,7 @@ class Story:
         return wrong
 
     def wrong_history(self) -> list[str]:
-        """One leader for each leader epoch, whoever told it to whom, and in its own ISR."""
+        """One leader for each leader epoch, whichever broker told which, and in its own ISR."""
         wrong: list[str] = []
         leaders: dict[tuple[Any, int, int], int] = {}
         for broker in self.all_brokers:

@@ -217,7 +217,7 @@ async def test_damaged_acls_are_neither_shown_nor_overwritten(world: World, zk_c
 # -- what follows ------------------------------------------------------------------------------------------------------
 
 
-async def test_acls_take_effect_in_office_and_standing_by(world: World, zk_connect: str) -> None:
+async def test_acls_take_effect_while_active_and_standing_by(world: World, zk_connect: str) -> None:
     """Both answer, and what one writes the other follows; a new session of either reads all again."""
     async with guarded(world, zk_connect) as (cluster, first):
         second = await cluster.add_controller(authorizer_class_name=ACL_AUTHORIZERS[1])

@@ -146,7 +146,7 @@ async def test_quotas_are_changed_told_and_taken_away(cluster: Cluster) -> None:
 
 
 async def test_a_quota_that_is_taken_away_is_no_password(cluster: Cluster) -> None:
-    """Whoever may change quotas may not take a user's credential away by that."""
+    """The right to change quotas does not take a user's credential away."""
     await AdminZkClient(cluster.zk).change_entity_configs(
         "users", "u", {"SCRAM-SHA-256": "kept", "request_percentage": "1"}
     )
@@ -185,7 +185,7 @@ async def ask_as(service: Service, principal: str, api: ApiKey, version: int, **
     return cold.decode_response(api, version, answers[0])
 
 
-async def test_a_token_is_owned_by_who_asked_for_it(cluster: Cluster) -> None:
+async def test_a_token_is_owned_by_its_requester(cluster: Cluster) -> None:
     service = await observer(cluster, delegation_token_secret_key=KEY)
     bob = {"principal_type": "User", "principal_name": "bob"}
     made = await ask_as(service, "User:ops", ApiKey.CREATE_DELEGATION_TOKEN, 3, renewers=[bob], max_lifetime=-1)
@@ -200,7 +200,7 @@ async def test_a_token_is_owned_by_who_asked_for_it(cluster: Cluster) -> None:
     assert await cluster.client.get_data(f"/delegation_token/token_changes/{change}") == made.token_id.encode()
 
 
-async def test_who_may_renew_and_end_a_token(cluster: Cluster) -> None:
+async def test_rights_to_renew_and_expire_a_token(cluster: Cluster) -> None:
     service = await observer(cluster, delegation_token_master_key=KEY)
     bob = {"principal_type": "User", "principal_name": "bob"}
     made = await ask_as(service, "User:ops", ApiKey.CREATE_DELEGATION_TOKEN, 2, renewers=[bob], max_lifetime=60_000)
@@ -223,7 +223,7 @@ async def test_whose_tokens_are_told(cluster: Cluster) -> None:
     made = await ask_as(service, "User:ops", ApiKey.CREATE_DELEGATION_TOKEN, 3, max_lifetime=-1)
     asked: list[tuple[object, ...]] = []
 
-    class Nobody:
+    class DenyAll:
         def authorize(self, *question: object) -> bool:
             asked.append(question[2:])
             return False
@@ -231,7 +231,7 @@ async def test_whose_tokens_are_told(cluster: Cluster) -> None:
         def authorize_by_resource_type(self, *question: object) -> bool:
             return False
 
-    service.shell.authorizer = Nobody()
+    service.shell.authorizer = DenyAll()
     own = await ask_as(service, "User:ops", ApiKey.DESCRIBE_DELEGATION_TOKEN, 3, owners=None)
     assert [(t.token_id, t.hmac) for t in own.tokens] == [(made.token_id, made.hmac)]
     assert asked == []

@@ -1,4 +1,4 @@
-"""What somebody else writes into ZooKeeper is found, recorded and repaired; what the cluster does itself is not."""
+"""What another client writes into ZooKeeper is found, recorded and repaired; what the cluster does itself is not."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ async def test_controller_epoch_that_none_can_outrank_is_written_over(cluster: C
 
 
 async def test_leader_epoch_that_has_no_next_one_is_left_alone(cluster: Cluster) -> None:
-    """The next one was written, which nobody can read, and could not be sent: three faults within a minute."""
+    """The next one was written, which is unreadable, and could not be sent: three faults within a minute."""
     service = await auditing(cluster)
     damaged = msgspec.structs.replace(await cluster.state("t"), leader_epoch=2**31 - 1)
     await write(cluster, damaged)

@@ -174,7 +174,7 @@ async def test_name_that_is_no_broker_id_is_reported_once_for_each_look(cluster:
 
 
 async def test_dead_brokers_are_taken_out_at_failover(cluster: Cluster) -> None:
-    """Nobody was in office when the leader died: two steps, as Kafka counts them (ISR removal, election)."""
+    """There was no controller when the leader died: two steps, as Kafka counts them (ISR removal, election)."""
     service = await cluster.add_controller()
     await cluster.create_topic("t", {0: [1, 2, 3], 1: [3]})
     await cluster.until_leaders("t", [1, 3])

@@ -1,4 +1,4 @@
-"""A broker asks to leave, over TCP: who leads afterwards, what is left, and when it is answered."""
+"""A broker asks to leave, over TCP: the leaders afterwards, what is left, and when it is answered."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ async def cluster(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
 
 
 async def test_reassignment_ends_although_the_removed_broker_is_silent(cluster: Cluster) -> None:
-    """Kafka's is over at once, too; but nobody remembers the replica there."""
+    """Kafka's is over at once, too; but nothing remembers the replica there."""
     service = await moved_from_a_silent_broker(cluster)
     listed = await ask(service, lambda reply: ListPartitionReassignments(partitions=None, reply=reply))
     assert listed == {}
@@ -209,7 +209,7 @@ async def test_controller_that_ends_between_writing_and_sending(
     assert deleted_on(cluster.brokers[1]) == [("t", 0)]
 
 
-# -- and delete nothing that somebody counts on ------------------------------------------------------------------------
+# -- and delete nothing that is in use ------------------------------------------------------------------------
 
 
 async def test_replica_that_is_moved_back_is_not_deleted(cluster: Cluster) -> None:
@@ -338,7 +338,7 @@ async def overtaken(cluster: Cluster) -> None:
     cluster.brokers[1].unanswered.clear()
 
 
-async def test_debt_is_given_up_where_another_kind_of_controller_was_in_office(cluster: Cluster) -> None:
+async def test_debt_is_given_up_after_a_term_of_another_kind_of_controller(cluster: Cluster) -> None:
     """It has told the broker of the new topic: a StopReplica, which knows names only, would delete a live replica."""
     await overtaken(cluster)
     service = await cluster.add_controller(auto_leader_rebalance_enable=False)

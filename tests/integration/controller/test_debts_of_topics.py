@@ -54,7 +54,7 @@ async def test_topic_goes_although_a_broker_is_dead(cluster: Cluster) -> None:
     assert deleted_on(cluster.brokers[1]) == [("u", 0), ("u", 1)]
     for broker in cluster.brokers.values():
         last = [p.leader for r in broker.of(ApiKey.UPDATE_METADATA) for t in r.topic_states for p in t.partition_states]
-        assert last[-1] == LEADER_DURING_DELETE, "nobody knows it any more"
+        assert last[-1] == LEADER_DURING_DELETE, "no broker knows it any more"
     returned = await cluster.add_broker(2)
     await until_owed(cluster, {})
     assert deleted_on(returned) == [("u", 0), ("u", 1)]
@@ -207,7 +207,7 @@ async def test_audit_notices_what_was_given_up_of_a_dead_broker(cluster: Cluster
     assert service.controller.status()["debts"] == []
 
 
-async def test_status_metrics_and_release_tell_who_owes_what(cluster: Cluster) -> None:
+async def test_status_metrics_and_release_tell_the_debts_of_each_broker(cluster: Cluster) -> None:
     service = await moved_from_a_silent_broker(cluster)
     await until_owed(cluster, {(1, "t"): [0]})
     owed_by_1 = {"broker": 1, "replicas": 1, "topics": ["t"]}
@@ -237,7 +237,7 @@ async def test_operator_gives_a_debt_up_by_deleting_its_znode(
 
 async def test_damaged_znodes_are_named_and_left_out(cluster: Cluster) -> None:
     await moved_from_a_silent_broker(cluster)
-    await cluster.client.create("/aiocontroller_debts/nobody", data=b"")
+    await cluster.client.create("/aiocontroller_debts/unknown", data=b"")
     await cluster.client.create("/aiocontroller_debts/1/u", data=b"{")
     await cluster.client.set_data(paths.DEBTS, b"rubbish")
     cluster.brokers[1].unanswered.clear()
@@ -252,11 +252,11 @@ async def test_damaged_znodes_are_named_and_left_out(cluster: Cluster) -> None:
     assert (await cluster.client.get_many([paths.DEBTS])).data[0] == encode_root(service.shell.context.epoch)
 
 
-async def test_debts_that_we_may_not_read_keep_nobody_out_of_office(cluster: Cluster, zk_connect: str) -> None:
+async def test_unreadable_debts_do_not_prevent_an_election(cluster: Cluster, zk_connect: str) -> None:
     client = KazooClient(zk_connect)
     await asyncio.to_thread(client.start)
     try:
-        client.create(paths.DEBTS, b"", acl=[make_digest_acl("somebody", "else", all=True)])
+        client.create(paths.DEBTS, b"", acl=[make_digest_acl("other", "user", all=True)])
         service = await another_controller(cluster)
         await until(lambda: service.shell.context.loaded)
         assert paths.DEBTS in service.shell.bad_paths()
@@ -273,7 +273,7 @@ async def test_debts_of_a_broker_that_we_may_not_read_are_named(cluster: Cluster
     client = KazooClient(zk_connect)
     await asyncio.to_thread(client.start)
     try:
-        client.set_acls(path, [make_digest_acl("somebody", "else", all=True)])
+        client.set_acls(path, [make_digest_acl("other", "user", all=True)])
         service = await another_controller(cluster)
         await until(lambda: service.shell.context.loaded)
         assert path in service.shell.bad_paths()
@@ -284,10 +284,10 @@ async def test_debts_of_a_broker_that_we_may_not_read_are_named(cluster: Cluster
 
 @pytest.fixture
 def read_only(zk_connect: str) -> Iterator[Callable[[str, bytes], None]]:
-    """Make a znode that anybody may read, and nobody else may write."""
+    """Make a znode that all may read, and only its owner may write."""
     client = KazooClient(zk_connect)
     client.start()
-    acl = [make_acl("world", "anyone", read=True), make_digest_acl("somebody", "else", all=True)]
+    acl = [make_acl("world", "anyone", read=True), make_digest_acl("other", "user", all=True)]
 
     def make(path: str, data: bytes) -> None:
         client.ensure_path(path.rpartition("/")[0])

@@ -63,7 +63,7 @@ class Stage(Cluster):
         return [broker.id for broker in found]
 
     async def deafen(self, *brokers: int) -> list[int]:
-        """Nobody listens there any more, from now on; their ports."""
+        """Their ports are closed from now on; the ports."""
         ports = [self.brokers[broker].port for broker in brokers]
         for broker in brokers:
             self.brokers[broker].deafen()
@@ -174,7 +174,7 @@ async def test_a_partition_in_one_direction_is_silence() -> None:
 
 
 @virtual_time
-async def test_the_last_in_sync_stays_and_nobody_from_outside_is_elected() -> None:
+async def test_the_last_in_sync_stays_and_no_outsider_is_elected() -> None:
     """Not even where unclean elections are allowed, by whatever comes along meanwhile."""
     async with stage() as it:
         service = await it.begin(unclean_leader_election_enable=True)
@@ -196,14 +196,14 @@ async def test_the_last_in_sync_stays_and_nobody_from_outside_is_elected() -> No
         assert await it.now() == alone
         await it.stop_broker(3)
         await asyncio.sleep(QUICKLY_S)
-        assert service.controller.status()["offline_partitions"] == 0, "t-1 is led, as far as anybody knows"
+        assert service.controller.status()["offline_partitions"] == 0, "t-1 is led, as far as is known"
         (one, two, three) = await it.now()
         assert (one, two) == (alone[0], alone[1])
         assert three[1] != (3,), "a death that ZooKeeper vouches for is another matter"
 
 
 @virtual_time
-async def test_an_election_that_somebody_asks_for_does_not_go_over_a_suspicion() -> None:
+async def test_a_requested_election_does_not_ignore_a_suspicion() -> None:
     async with stage() as it:
         service = await it.begin()
         await it.deafen(2)
@@ -391,7 +391,7 @@ async def test_a_broker_that_is_slow_to_listen_after_it_has_registered_keeps_its
         assert 4 in service.shell.context.live
         await it.deafen(2)
         await asyncio.sleep(QUICKLY_S)
-        assert await it.now() == WITHOUT_2, "nor is it in anybody's way"
+        assert await it.now() == WITHOUT_2, "nor is it in the way"
 
 
 @virtual_time
@@ -476,7 +476,7 @@ async def test_controllers_that_do_not_hear_each_other_do_not_depose_each_other_
 
 
 @virtual_time
-async def test_of_several_who_stand_by_one_succeeds() -> None:
+async def test_of_several_standbys_one_succeeds() -> None:
     async with stage() as it:
         await it.add_broker(1)
         first, second = await two_controllers(it, "refused")
@@ -493,7 +493,7 @@ async def test_of_several_who_stand_by_one_succeeds() -> None:
 
 
 @virtual_time
-async def test_an_address_that_nobody_understands_is_not_watched() -> None:
+async def test_an_unusable_address_is_not_watched() -> None:
     async with stage() as it:
         await it.add_broker(1)
         _, second = await two_controllers(it, "full")

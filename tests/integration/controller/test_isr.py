@@ -1,4 +1,4 @@
-"""ISRs change by request (AlterPartition over TCP), by notification znodes, and by whoever writes a state znode."""
+"""ISRs change by request (AlterPartition over TCP), by notification znodes, and by writers of state znodes."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def test_errors_one_partition_each(cluster: Cluster, version: int) -> None
     unknown = (
         (bytes(range(16)), KafkaErrorCode.UNKNOWN_TOPIC_ID)
         if version >= 2
-        else ("nobody", KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        else ("unknown", KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     )
     cases = [
         (change(unknown[0], 0, state, (1,)), unknown[1]),
@@ -284,7 +284,7 @@ async def test_notifications_of_the_time_without_controller_are_discarded(cluste
     assert await cluster.zk.get_all_isr_change_notifications(watch=False) == []
 
 
-async def test_election_over_a_state_that_somebody_else_wrote_is_decided_anew(cluster: Cluster) -> None:
+async def test_election_over_a_foreign_write_is_decided_anew(cluster: Cluster) -> None:
     """The cached ISR would have made broker 2 leader, which the leader has taken out of it since."""
     service = await active_controller(cluster)
     state = await cluster.state("t")

@@ -1,4 +1,4 @@
-"""Clusters of older releases: nobody is told or given what one of the brokers, or its tools, could not read."""
+"""Clusters of older releases: nothing is sent or written that one of the brokers, or its tools, could not read."""
 
 from __future__ import annotations
 

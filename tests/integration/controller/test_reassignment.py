@@ -120,7 +120,7 @@ async def test_added_replica_is_new_on_its_broker_only(cluster: Cluster) -> None
 
 async def test_reassignment_by_znode(cluster: Cluster) -> None:
     service = await started(cluster, [1, 2])
-    await request_by_znode(cluster, {T0: [2, 3], TopicPartition("nobody", 0): [1]})
+    await request_by_znode(cluster, {T0: [2, 3], TopicPartition("unknown", 0): [1]})
     await until(lambda: service.shell.context.partitions_being_reassigned)
     await catch_up(cluster, service, (1, 2, 3))
     await finished(cluster, service, (2, 3))
@@ -198,7 +198,7 @@ async def test_dropped_replica_is_stopped_under_a_higher_epoch(
     assert stopped_at == state.leader_epoch, "raised once, with everything else"
 
 
-async def test_dropped_replica_is_stopped_under_a_higher_epoch_where_nobody_leads(cluster: Cluster) -> None:
+async def test_dropped_replica_is_stopped_under_a_higher_epoch_without_a_leader(cluster: Cluster) -> None:
     """No phase raises the epoch of a partition whose replicas in sync are away; it is raised all the same."""
     service = await started(cluster, [1])
     await reassign(service, {T0: (1, 2)})

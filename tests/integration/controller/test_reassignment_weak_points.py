@@ -35,7 +35,7 @@ async def cluster(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
 
 
 async def test_override_that_takes_the_leader_away_elects_another(cluster: Cluster) -> None:
-    """Kafka leaves the partition without a leader: nobody is there from whom the new target could catch up."""
+    """Kafka leaves the partition without a leader: there is no replica from which the new target could catch up."""
     service = await cluster.active()
     await reassign(service, {T0: (2, 3)})
     await catch_up(cluster, service, (1, 2))
@@ -102,7 +102,7 @@ async def half_moved(cluster: Cluster) -> tuple[Service, ReplicaAssignment]:
 async def test_dropped_replica_leaves_the_isr_before_the_assignment(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A controller that ends in between leaves a partition that whoever comes next can lead."""
+    """A controller that ends in between leaves a partition that its successor's brokers can lead."""
     service, before = await half_moved(cluster)
     isrs = []
     write = reassignment.write_assignments
@@ -117,7 +117,7 @@ async def test_dropped_replica_leaves_the_isr_before_the_assignment(
     assert isrs == [(1,)]
 
 
-async def test_assignment_that_cannot_be_written_stays_with_all_who_are_told(
+async def test_assignment_that_cannot_be_written_keeps_its_brokers_informed(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The replica that was to be dropped hears the epoch of the shrink, and may catch up again."""
@@ -181,7 +181,7 @@ async def test_failover_goes_through_a_phase_once(cluster: Cluster) -> None:
     await finished(cluster, second, (2,))
 
 
-async def test_failover_takes_out_of_the_isr_who_is_no_replica_any_more(cluster: Cluster) -> None:
+async def test_failover_removes_former_replicas_from_the_isr(cluster: Cluster) -> None:
     """A controller ended after writing the assignment; Kafka leaves the ISR for as long as the broker follows."""
     first = await cluster.active()
     await cluster.create_topic("u", {0: [1, 2]})

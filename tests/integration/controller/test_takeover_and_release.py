@@ -36,7 +36,7 @@ async def release(service: Service) -> Any:
 
 
 async def refused(cluster: Cluster, reason: str, **changes: Any) -> None:
-    """By the command and at start, with the reason in its status; whoever was in office stays."""
+    """By the command and at start, with the reason in its status; the active controller stays."""
     before = await cluster.zk.get_controller(watch=False)
     service = await cluster.add_controller(aiocontroller_takeover_policy="takeover", **changes)
     await until(lambda: any(reason in each for each in service.controller.status()["refusals"]), reason)
@@ -191,7 +191,7 @@ async def test_release_gives_the_role_back_and_keeps_out(cluster: Cluster) -> No
 
 
 async def make_broker_controller_again(cluster: Cluster) -> None:
-    """A broker is elected and resigns: whoever only looks on stays out."""
+    """A broker is elected and resigns: a process that only observes stays out."""
     await cluster.client.create("/controller", data=b'{"version":1,"brokerid":1,"timestamp":"0"}', ephemeral=True)
     await cluster.client.delete("/controller", -1)
     await asyncio.sleep(0.2)
@@ -285,7 +285,7 @@ async def test_topic_that_names_us_changes_while_it_is_looked_at(
     await cluster.active()
     write, grown = service.shell.zk.set_topic_assignments, False
 
-    async def after_somebody_else(assignments: Any, *, fence: int) -> Any:
+    async def after_another_writer(assignments: Any, *, fence: int) -> Any:
         nonlocal grown
         if not grown:
             grown = True
@@ -293,7 +293,7 @@ async def test_topic_that_names_us_changes_while_it_is_looked_at(
             await cluster.client.set_data("/brokers/topics/fresh", data, -1)
         return await write(assignments, fence=fence)
 
-    monkeypatch.setattr(service.shell.zk, "set_topic_assignments", after_somebody_else)
+    monkeypatch.setattr(service.shell.zk, "set_topic_assignments", after_another_writer)
     await cluster.create_topic("fresh", {0: [US]})
     await cluster.until_leaders("fresh", [1, 2])
     assert grown
@@ -302,7 +302,7 @@ async def test_topic_that_names_us_changes_while_it_is_looked_at(
         (fresh,) = (await cluster.zk.get_topic_assignments(["fresh"], watch=False)).found
         return fresh.partitions == {0: ReplicaAssignment((1,)), 1: ReplicaAssignment((2,))}
 
-    await until(moved, "partition 0 is somebody else's and nothing is under way")
+    await until(moved, "partition 0 is another writer's and no reassignment is ongoing")
 
 
 async def test_release_waits_until_no_replica_names_us(cluster: Cluster) -> None:
@@ -396,7 +396,7 @@ async def test_replicas_that_name_an_earlier_controller_are_moved_or_replaced(cl
 
 
 async def test_topic_that_names_an_earlier_controller_is_deleted(cluster: Cluster) -> None:
-    """It was asked for before anybody could move the replica; there is nobody whose answer could be waited for."""
+    """It was asked for before any broker could move the replica; there is no broker to wait for."""
     await succeeded(cluster)
     await led_by_another(cluster, [EARLIER, 2])
     await cluster.client.create("/admin/delete_topics/t")

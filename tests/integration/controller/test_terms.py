@@ -44,7 +44,7 @@ def is_active(cluster: Cluster) -> list[Service]:
 
 
 async def test_three_contenders_race_again_and_again(cluster: Cluster) -> None:
-    """Each round has one winner and one epoch; nobody's leaders change."""
+    """Each round has one winner and one epoch; no leader changes."""
     await asyncio.gather(*(cluster.add_controller(aiocontroller_id=100 + i) for i in range(3)))
     await cluster.create_topic("t", {0: [1, 2, 3]})
     (before,) = await cluster.until_leaders("t", [1])
@@ -63,7 +63,7 @@ async def test_three_contenders_race_again_and_again(cluster: Cluster) -> None:
     assert (await cluster.state("t")).leader_epoch == before.leader_epoch
 
 
-async def test_contenders_that_start_with_nobody_in_office_race_once(world: World, zk_connect: str) -> None:
+async def test_contenders_that_start_without_a_controller_race_once(world: World, zk_connect: str) -> None:
     async with running(world, zk_connect) as cluster:
         contenders = await asyncio.gather(*(cluster.add_controller() for _ in range(3)))
         winner = await cluster.active()
@@ -72,7 +72,7 @@ async def test_contenders_that_start_with_nobody_in_office_race_once(world: Worl
         assert await cluster.zk.get_controller_epoch() == (1, 1)
 
 
-async def test_role_that_is_taken_and_given_back_before_anybody_looks_again_is_contended_for(cluster: Cluster) -> None:
+async def test_role_that_is_taken_and_given_back_between_two_reads_is_contended_for(cluster: Cluster) -> None:
     """Only the creation is heard, for the watch fires once; Kafka's would stand by for ever."""
     service = await cluster.add_controller(aiocontroller_takeover_policy="observe")
     await until(lambda: service.controller.recent)
@@ -163,7 +163,7 @@ def break_failover(monkeypatch: pytest.MonkeyPatch, times: int, error: Exception
 async def test_bug_in_a_handler_costs_a_reload(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Memory is made true again in the same term: nobody else is elected, and no epoch rises."""
+    """Memory is made true again in the same term: no other controller is elected, and no epoch rises."""
     handler = failing(1, RuntimeError("a bug"), HANDLERS[ev.TopicChange])
     monkeypatch.setitem(HANDLERS, ev.TopicChange, handler)
     service = await active_controller(cluster)
@@ -258,7 +258,7 @@ async def test_requests_that_wait_at_the_end_of_a_session_are_answered(
         await service.client.expire_session_for_test()
         answer = await asyncio.wait_for(waiting, 10)
         assert answer.error_code == KafkaErrorCode.NOT_CONTROLLER
-        assert not release.is_set(), "nobody waits for the handler that is at work"
+        assert not release.is_set(), "nothing waits for the handler that is at work"
     release.set()
     await until(lambda: service.shell.context.epoch == 2)
     await cluster.until_leaders("t", [1])
@@ -268,7 +268,7 @@ async def test_requests_that_wait_at_the_end_of_a_session_are_answered(
 async def test_session_that_ends_under_a_handler_which_is_then_refused(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It steps down and wins with the new session before the end of the old one is its turn; somebody must be left."""
+    """It resigns and wins with the new session before it handles the end of the old one; one process must be left."""
     service = await active_controller(cluster)
     entered, release = held(monkeypatch, ev.TopicChange)
     await cluster.create_topic("t", {0: [1]})
@@ -309,7 +309,7 @@ async def test_handler_at_work_at_the_end_of_a_session_writes_nothing(
 
 
 async def test_fence_is_good_for_no_other_session(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody else has been elected, so ZooKeeper would take the write; the role has ended with the session."""
+    """No other controller has been elected, so ZooKeeper would take the write; the role has ended with the session."""
     service = await cluster.add_controller()
     await cluster.create_topic("t", {0: [1, 2]})
     await cluster.until_leaders("t", [1])
@@ -428,7 +428,7 @@ async def test_epoch_that_is_no_number_is_named(world: World, zk_connect: str) -
     await client.close()
 
 
-async def test_controller_znode_that_nobody_can_read_is_respected(cluster: Cluster) -> None:
+async def test_unreadable_controller_znode_is_respected(cluster: Cluster) -> None:
     await cluster.client.create("/controller", data=b"?", ephemeral=True)
     service = await cluster.add_controller()
     await until(lambda: service.shell.bad_znodes.value)

@@ -1,4 +1,4 @@
-"""Our listener with TLS that wants certificates: who comes is who the certificate names."""
+"""Our listener with TLS that wants certificates: the client's principal is in its certificate."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def elect_all(world: World, stores: Path, name: str | None, service: Servi
     return elect_leaders.decode_elect_leaders_response(2, answer).error_code
 
 
-async def test_certificates_say_who_comes(world: World, zk_connect: str, stores: Path) -> None:
+async def test_certificates_name_the_principal(world: World, zk_connect: str, stores: Path) -> None:
     async with running(world, zk_connect) as cluster:
         service = await cluster.add_controller(**settings(configured(stores, "root")))
         await cluster.active()
@@ -83,7 +83,7 @@ async def test_certificates_say_who_comes(world: World, zk_connect: str, stores:
 
 
 async def test_certificates_are_read_where_they_are_only_requested(world: World, zk_connect: str, stores: Path) -> None:
-    """Finding 7: they were not, so a super user was refused; who shows none is ANONYMOUS, who may do what ACLs say."""
+    """Finding 7: they were not, so a super user was refused; without one a client is ANONYMOUS."""
     requested = configured(stores, "root", **{"ssl.client.auth": "requested"})
     async with running(world, zk_connect) as cluster:
         service = await cluster.add_controller(**settings(requested))
@@ -100,8 +100,8 @@ async def test_certificates_are_read_where_they_are_only_requested(world: World,
         assert [await elect_all(world, stores, who, service) for who in ("alice", None)] == [denied, 0]
 
 
-async def test_rules_name_who_comes(world: World, zk_connect: str, stores: Path) -> None:
-    """The listener's own rules, and who they do not name."""
+async def test_rules_name_the_principal(world: World, zk_connect: str, stores: Path) -> None:
+    """The listener's own rules, and subjects without a rule."""
     mapped = configured(
         stores,
         "root",

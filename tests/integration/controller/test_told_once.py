@@ -41,7 +41,7 @@ async def without_broker(cluster: Cluster, service: Service, broker: int) -> Non
 
 
 async def test_broker_that_starts_and_leads_is_told_once(cluster: Cluster) -> None:
-    """Kafka: first that there is no leader, then who it is."""
+    """Kafka: first that there is no leader, then which it is."""
     service = await started(cluster, [1])
     await without_broker(cluster, service, 1)
     await cluster.add_broker(1)

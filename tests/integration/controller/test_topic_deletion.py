@@ -61,8 +61,8 @@ async def test_recreate_topic_after_deletion(cluster: Cluster) -> None:
 async def test_delete_non_existing_topic(cluster: Cluster) -> None:
     await cluster.add_controller()
     await cluster.active()
-    await delete(cluster, "nobody")
-    await gone(cluster, "nobody")
+    await delete(cluster, "unknown")
+    await gone(cluster, "unknown")
 
 
 async def test_dead_broker_blocks_and_its_return_resumes(cluster: Cluster) -> None:

@@ -213,7 +213,7 @@ async def test_unreadable_state_is_left_out_and_heals(cluster: Cluster, caplog: 
         await idle(successor)
     assert any(f"Left out {path}: found" in r.getMessage() for r in caplog.records)
     assert successor.shell.bad_znodes.value >= 1
-    assert await cluster.client.get_data(path) == b"not json", "nobody's data is overwritten"
+    assert await cluster.client.get_data(path) == b"not json", "no data is overwritten"
     await cluster.client.set_data(path, good)
     await cluster.stop_broker(1)
     state = await cluster.until_state("t", 2, (2,), 0)
@@ -221,7 +221,9 @@ async def test_unreadable_state_is_left_out_and_heals(cluster: Cluster, caplog: 
     await cluster.until_state("t", 2, (2,), 1)
 
 
-async def test_topic_deleted_before_anybody_has_looked_at_it(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_topic_deleted_before_the_controller_has_read_it(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An earlier deletion's event is its turn, and finds the request for a topic whose TopicChange still waits."""
     service = await cluster.add_controller()
     await cluster.create_topic("first", {0: [1]})

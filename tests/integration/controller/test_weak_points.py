@@ -135,7 +135,7 @@ async def test_election_is_answered_before_the_brokers_have_answered(cluster: Cl
 async def test_leaders_of_several_brokers_go_home_in_one_request(cluster: Cluster) -> None:
     """Kafka sends a batch for each preferred broker."""
     service = await cluster.active()
-    everybody = await cluster.add_broker(3)
+    third = await cluster.add_broker(3)
     await cluster.create_topic("away", {0: [3, 1], 1: [3, 2]})
     await cluster.until_leaders("away", [3, 3])
     home = {TopicPartition("away", 0): (1, 3), TopicPartition("away", 1): (2, 3)}
@@ -143,13 +143,13 @@ async def test_leaders_of_several_brokers_go_home_in_one_request(cluster: Cluste
     await until(lambda: not service.shell.context.partitions_being_reassigned)
     await idle(service)
     assert await cluster.leaders("away", 2) == [3, 3]
-    everybody.take()
+    third.take()
     service.shell.policy = msgspec.structs.replace(service.shell.policy, auto_leader_rebalance_enable=True)
     service.queue.append(ev.AutoPreferredReplicaLeaderElection())
     await cluster.until_leaders("away", [1, 2])
-    await until(lambda: everybody.of(ApiKey.LEADER_AND_ISR))
+    await until(lambda: third.of(ApiKey.LEADER_AND_ISR))
     await idle(service)
-    (request,) = everybody.of(ApiKey.LEADER_AND_ISR)
+    (request,) = third.of(ApiKey.LEADER_AND_ISR)
     (topic,) = request.topic_states
     assert sorted((p.partition_index, p.leader) for p in topic.partition_states) == [(0, 1), (1, 2)]
 
@@ -164,7 +164,7 @@ async def test_malformed_request_znodes_are_named(cluster: Cluster, caplog: pyte
         return not await cluster.client.exists("/admin/preferred_replica_election")
 
     await until(election_gone)
-    assert await cluster.client.exists("/admin/reassign_partitions"), "left for whoever wrote it"
+    assert await cluster.client.exists("/admin/reassign_partitions"), "left for its writer"
     said = [r.getMessage() for r in caplog.records]
     for path in ("/admin/reassign_partitions", "/admin/preferred_replica_election"):
         assert any(f"Left out {path}: found" in line for line in said)

@@ -65,7 +65,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def kafka(kafka_version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """Three brokers and a ZooKeeper that nobody else uses, so it may be restarted."""
+    """Three brokers and a ZooKeeper of their own, so it may be restarted."""
     missing = kafka_missing(kafka_version)
     if missing:
         pytest.skip(missing)

@@ -253,8 +253,8 @@ async def tell_of_leaders(c: Conversation, g: Generation) -> None:
     await c.leader_and_isr("u has its id", top, [("u", U, [state(1, 1)])])
     await c.leader_and_isr("follower of a dead broker", top, [("t", T, [state(2, 31)])])
     await c.leader_and_isr("follower of a dead broker, again", top, [("t", T, [state(2, 31)])])
-    await c.leader_and_isr("nobody leads", top, [("t", T, [state(-1, 32)])])
-    await c.leader_and_isr("nobody led", top, [("t", T, [state(1, 31)])])
+    await c.leader_and_isr("no leader", top, [("t", T, [state(-1, 32)])])
+    await c.leader_and_isr("no leader before", top, [("t", T, [state(1, 31)])])
     if g.topic_ids is not TopicIds.IN_PASSING:  # 2.8 never answers this
         await c.leader_and_isr("a topic twice", top, [("t", T, [state(1, 33)]), ("t", T, [state(1, 33, partition=1)])])
     await c.leader_and_isr("two partitions", top, [("t", T, [state(1, 34), state(1, 34, partition=1)])])
@@ -297,7 +297,7 @@ async def stop_replicas(c: Conversation, g: Generation) -> None:
         await c.leader_and_isr("is it there", leading, [("t", T, [state(1, 60, version=9)])])
         await c.stop_replica(f"above, delete {delete}", top, 61, delete)
         await c.leader_and_isr("is it there", leading, [("t", T, [state(1, 60, version=9)])])
-    await c.stop_replica("unknown", top, 3, True, topic="nobody")
+    await c.stop_replica("unknown", top, 3, True, topic="unknown")
     for version in range(top + 1):
         await c.stop_replica("delete", version, -2, True)
         await c.leader_and_isr(f"after deletion {version}", leading, [("t", T, [state(1, version, version=version)])])
@@ -328,7 +328,7 @@ REFUSALS = {1: 55, 2: 107, 3: 3, 4: 95}
 
 
 async def shrink_by_request(c: Conversation, lead: Callable[..., Awaitable[None]]) -> None:
-    """Who is refused may ask again, or wait for another word: told by whether it has when partition 6 has asked."""
+    """A refused broker may ask again, or wait for another request: seen when partition 6 has asked."""
     c.controller.refused = REFUSALS
 
     def asked() -> list[Any]:

@@ -128,7 +128,7 @@ async def test_what_is_set_for_all_brokers(both: Both) -> None:
     ops = [
         ("log.retention.ms", "123456"),
         ("leader.replication.throttled.rate", "100000000"),
-        ("somebody.elses.plugin", "x"),
+        ("another.plugin", "x"),
         ("listener.name.plaintext.max.connections", "500"),
         ("log.index.interval.bytes", " 5000 "),
     ]
@@ -304,7 +304,7 @@ FILTERS: list[list[tuple[str, int, str | None]]] = [
     [("ip", 0, "1.2.3.4")],
     [("ip", 1, None)],
     [("ip", 2, None)],
-    [("user", 0, "nobody")],
+    [("user", 0, "unknown")],
     [("user", 0, "ü ~*")],
     [("ip", 2, None), ("user", 2, None)],
     [("user", 2, None), ("user", 2, None)],
@@ -390,7 +390,7 @@ async def test_credentials(both: Both) -> None:
     if not await altered(upsertions=upsertions):
         pytest.skip("another broker is controller")
     try:
-        for users in (None, [], ["a"], ["a", "a"], ["nobody"], [""], ["ü ~", "a", "nobody"]):
+        for users in (None, [], ["a"], ["a", "a"], ["unknown"], [""], ["ü ~", "a", "unknown"]):
             asked = None if users is None else [{"name": name} for name in users]
             theirs, ours = await both.answers(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=asked)
             assert told(ours) == told(theirs), users

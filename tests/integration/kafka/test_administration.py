@@ -40,7 +40,7 @@ def administer(bootstrap: str) -> None:
 
 
 def consume_by_group(bootstrap: str) -> int:
-    """Produce to a topic that nobody made, read it back as a group; both topics are the brokers' own making."""
+    """Produce to a topic that was not created, read it back as a group; both topics are the brokers' own making."""
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "message.timeout.ms": 60_000})
     for record in range(RECORDS):
         producer.produce("by-itself", str(record).encode())

@@ -1,4 +1,4 @@
-"""Real brokers with AclAuthorizer: who is kept out of office, and who is let in because it knows their principals."""
+"""Real brokers with AclAuthorizer: a controller is kept out unless it knows the brokers' principals."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ async def cluster(
     monkeypatch.setattr(guard, "ENDS_A_TERM", frozenset())
     overrides = {
         "zookeeper.metadata.migration.enable": "true",
-        "controller.quorum.voters": f"3000@127.0.0.1:{free_port()}",  # nobody: the migration does not begin
+        "controller.quorum.voters": f"3000@127.0.0.1:{free_port()}",  # no quorum: the migration does not begin
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "auto.create.topics.enable": "true",

@@ -121,7 +121,7 @@ async def test_clients_that_know_only_the_controller(stage: Stage, tmp_path: Pat
     assert described.count("Leader: ") == 3
 
 
-async def test_clients_that_come_to_a_controller_out_of_office(stage: Stage, tmp_path: Path) -> None:
+async def test_clients_of_an_inactive_controller(stage: Stage, tmp_path: Path) -> None:
     address, epoch = stage.address, stage.service.shell.context.epoch
     await asyncio.to_thread(produce, address, "before", False)
     assert await ask(stage.service, lambda reply: Release(reply=reply)) == Released(epoch)

@@ -53,11 +53,11 @@ def administer(address: str) -> None:
 
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 8192)
     added = UserScramCredentialUpsertion("alice, the first", info, b"secret", b"salt")
-    gone = UserScramCredentialDeletion("nobody", ScramMechanism.SCRAM_SHA_512)
+    gone = UserScramCredentialDeletion("unknown", ScramMechanism.SCRAM_SHA_512)
     results = admin.alter_user_scram_credentials([added, gone], request_timeout=20)
     results["alice, the first"].result(30)
     with pytest.raises(KafkaException, match="does not exist"):
-        results["nobody"].result(30)
+        results["unknown"].result(30)
     described = admin.describe_user_scram_credentials(["alice, the first"], request_timeout=20)
     (found,) = described["alice, the first"].result(30).scram_credential_infos  # a broker reads what we wrote
     assert (found.mechanism, found.iterations) == (ScramMechanism.SCRAM_SHA_256, 8192)
@@ -71,7 +71,7 @@ def administer(address: str) -> None:
 
 
 def touch(bootstrap: str, *topics: str) -> None:
-    """Topics that nobody made; those that have no leader are not waited for."""
+    """Topics that were not created; those that have no leader are not waited for."""
     producer = Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": 1500})
     for topic in topics:
         producer.produce(topic, b"1")

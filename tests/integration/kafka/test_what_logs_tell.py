@@ -19,7 +19,7 @@ from tests.integration.kafka.test_operating import touch
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1200)]
 TOPIC, PARTITIONS, REPLICAS = "told-by-logs", 4, 2
-"""As the cluster makes topics that nobody made."""
+"""As the cluster makes topics that were not created."""
 LOG_CLOCK_US = 1000
 NEARLY_US = 5_000_000
 """Between what we saw by asking again and again and what the controller logged, on a busy machine."""

@@ -70,7 +70,7 @@ async def following(zk: KafkaZkClient, world: World) -> AsyncIterator[Follower]:
 
 
 async def write(zk: KafkaZkClient, path: str, data: object) -> None:
-    """As somebody else does, without telling of it."""
+    """As another client does, without telling of it."""
     raw = data if isinstance(data, bytes) else json.dumps(data).encode()
     await zk.create_paths([path.rpartition("/")[0]])
     exists = not (await zk.client.exists_many([path])).code[0]
@@ -198,7 +198,7 @@ async def test_new_session_reads_all_again(connect: Connect, zk: KafkaZkClient, 
     async with following(zk, world) as it:
         await it.until(TOPIC)
         await it.zk.client.expire_session_for_test()
-        await write(other, "/kafka-acl/Topic/t", KAFKAS)  # and nobody tells of it
+        await write(other, "/kafka-acl/Topic/t", KAFKAS)  # and without a notification
         await it.until(TOPIC, ALICE, BOB)
         await it.store.update(PREFIX, adding(ALICE))
         await write(other, "/kafka-acl/Topic/t", {"version": 1, "acls": []})
@@ -268,7 +268,7 @@ async def test_nothing_is_lost_when_others_write_in_between(connect: Connect, zk
     assert sorted(last.authorizer.entries(TOPIC)) == sorted(entries)
 
 
-async def test_those_who_are_always_too_late_are_told_so(connect: Connect, zk: KafkaZkClient, world: World) -> None:
+async def test_those_always_too_late_are_told_so(connect: Connect, zk: KafkaZkClient, world: World) -> None:
     it, other = Follower(zk, world), await connect()
     await it.store.update(TOPIC, adding(ALICE))
     real = it.store._write

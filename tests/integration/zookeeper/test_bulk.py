@@ -292,7 +292,7 @@ async def test_every_create_and_delete_is_applied_exactly_once(
 
 
 async def test_conflict_behind_a_lost_answer_is_still_a_conflict(make_client: MakeClient, proxy: FaultProxy) -> None:
-    """The batch was never applied; meanwhile somebody else wrote one of its znodes, and created another."""
+    """The batch was never applied; meanwhile another client wrote one of its znodes, and created another."""
     client, other = await make_client(timeout_s=10), await make_client(direct=True)
     paths = await with_znodes(client, 10)
     await other.set(paths[4], b"theirs", 0)
@@ -304,7 +304,7 @@ async def test_conflict_behind_a_lost_answer_is_still_a_conflict(make_client: Ma
     assert set(reads.version) == {1}
 
 
-async def test_somebody_elses_equal_znode_is_not_taken_for_ours(make_client: MakeClient, proxy: FaultProxy) -> None:
+async def test_a_foreign_equal_znode_is_not_taken_for_ours(make_client: MakeClient, proxy: FaultProxy) -> None:
     client, other = await make_client(timeout_s=10), await make_client(direct=True)
     await other.create("/a", b"same")
     await client.sync()

@@ -28,7 +28,7 @@ async def test_reconnects_and_expiries_leave_nothing_behind(zookeeper: EmbeddedZ
 
 
 async def test_what_should_not_be_is_found(make_client: MakeClient) -> None:
-    """The checks themselves: somebody else does what a broken client would."""
+    """The checks themselves: another client does what a broken one would."""
     client, other = await make_client(direct=True), await make_client(direct=True)
     verdict = Verdict(1, "", 1, 0.0)
     writer = Writer(client, 1, verdict)

@@ -71,7 +71,7 @@ def broker_info(broker_id: int) -> BrokerInfo:
 async def test_election(
     zk: KafkaZkClient, other: KafkaZkClient, proxy: FaultProxy, cut: Do, takeover: bool, which: tuple[int, ...]
 ) -> None:
-    """The first multi creates the epoch's znode (when nobody was elected before), the last one is the election."""
+    """The first multi creates the epoch's znode (when there was no controller before), the last one is the election."""
     epoch = 0
     if takeover:
         epoch, _ = await other.register_controller_and_increment_controller_epoch(1, 0)
@@ -237,9 +237,9 @@ async def test_elections_while_links_break(make_client: MakeClient, proxy: Fault
 
 
 async def test_what_the_server_refuses_to_show_is_bad_by_itself(zk: KafkaZkClient, fence: int) -> None:
-    nobody = [ACL.make("digest", "x:y", read=True)]
+    unreadable = [ACL.make("digest", "x:y", read=True)]
     for path in ("/brokers/topics/secret", "/brokers/ids/7", "/config/topics/secret"):
-        assert (await zk.client.write_many([Create(path, b"{}", acl=nobody)], fence=None)).ok
+        assert (await zk.client.write_many([Create(path, b"{}", acl=unreadable)], fence=None)).ok
     [bad] = (await zk.get_topic_assignments(["secret"], watch=False)).bad
     assert (bad.path, bad.expected) == ("/brokers/topics/secret", "a znode that we may read")
     assert "NO_AUTH (-102)" in bad.found

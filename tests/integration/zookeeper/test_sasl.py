@@ -47,7 +47,7 @@ def sasl_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZo
     server.stop()
 
 
-async def test_a_user_who_proves_himself_owns_his_znodes(sasl_server: EmbeddedZooKeeper, world: World) -> None:
+async def test_an_authenticated_user_owns_its_znodes(sasl_server: EmbeddedZooKeeper, world: World) -> None:
     metrics = Metrics()
     client = ZooKeeperClient(
         sasl_server.address,

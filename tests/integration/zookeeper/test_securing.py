@@ -107,7 +107,7 @@ async def test_new_znodes_have_kafkas_acls(owner: ZooKeeperClient, stranger: Zoo
         await stranger.set_data("/secured/controller", b"me")
 
 
-async def test_who_proves_nothing_owns_nothing(zk_connect: str, world: World) -> None:
+async def test_a_client_without_credentials_owns_nothing(zk_connect: str, world: World) -> None:
     client = ZooKeeperClient(zk_connect, world=world, acl_rule=kafka_acl)
     await client.start(10)
     assert (await client.write_many([Create("/a"), Create("/consumers")], fence=None)).code == [-114, 0]

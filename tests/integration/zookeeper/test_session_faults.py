@@ -501,7 +501,7 @@ async def test_cancelled_calls_leave_nothing_behind(make_client: MakeClient, pro
     assert client.statistics().in_flight == 0
 
 
-async def test_start_ends_with_the_addresses_when_nobody_answers(make_client: MakeClient, proxy: FaultProxy) -> None:
+async def test_start_ends_with_the_addresses_when_no_server_answers(make_client: MakeClient, proxy: FaultProxy) -> None:
     """Defect 24: aiozk waits for ever."""
     await proxy.refuse()
     client = await make_client(address=f"{proxy.address},[::1]:{proxy.port}", start=False)

@@ -126,7 +126,9 @@ class TestWatches:
         zk.forget_watches()
         assert zk.client.statistics().watches == 0
 
-    async def test_who_has_resigned_still_hears_of_the_controller(self, zk: KafkaZkClient, connect: Connect) -> None:
+    async def test_a_resigned_controller_still_hears_of_the_controller(
+        self, zk: KafkaZkClient, connect: Connect
+    ) -> None:
         """Also over a lost connection, after which only what is remembered is armed again."""
         other = await connect()
         changes = Changes(zk)

@@ -1,4 +1,4 @@
-"""What tests of the typed client have in common: who looks on, who writes meanwhile, what is lost."""
+"""What tests of the typed client have in common: observers, concurrent writers, lost answers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Changes:
 
 
 async def put(zk: KafkaZkClient, path: str, data: bytes = b"") -> None:
-    """As somebody else would write it."""
+    """As another client would write it."""
     writes = await zk.client.write_many([Create(path, data)], fence=None)
     assert writes.code == [0], path
 

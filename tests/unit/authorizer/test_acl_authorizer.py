@@ -97,7 +97,7 @@ def test_hosts_and_principals() -> None:
 def test_without_any_acl_the_property_decides() -> None:
     it = authorizer({topic("t"): [entry(Op.READ, "User:bob")]}, open_without_acls=True)
     assert may(it, Op.READ, "u")
-    assert not may(it, Op.READ, "t")  # there is one, for somebody else
+    assert not may(it, Op.READ, "t")  # there is one, for another user
     assert not may(authorizer({}), Op.READ, "u")
 
 

@@ -88,7 +88,7 @@ DN = "CN=kafka1.example.com,OU=Ops,O=Acme,C=FR"
         ("RULE:^CN=(.*?),.*$/$1/", "kafka1.example.com"),
         ("RULE:^CN=(.*?),OU=(.*?),.*$/$1@$2/U", "KAFKA1.EXAMPLE.COM@OPS"),
         ("RULE:^CN=(.*?),OU=(.*?),.*$/$1@$2/L, DEFAULT", "kafka1.example.com@ops"),
-        ("RULE:^CN=nobody$/x/,RULE:^.*OU=(.*?),.*$/$1/", "Ops"),
+        ("RULE:^CN=unknown$/x/,RULE:^.*OU=(.*?),.*$/$1/", "Ops"),
         (r"RULE:^CN=(.*?)\.example\.com,.*$/$1\/x/", "kafka1/x"),
         ("RULE:^CN=(?<name>[^,]*),.*$/${name}/", "kafka1.example.com"),
         ("RULE:^CN=(.*?),.*$/$1-$2/", "kafka1.example.com-$2"),

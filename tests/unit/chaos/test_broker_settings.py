@@ -62,7 +62,7 @@ def test_controllers_make_of_the_brokers_settings_what_they_have_to(text: str) -
     assert report.violations == []
 
 
-def test_what_was_changed_in_office_is_in_the_journal() -> None:
+def test_settings_changed_while_active_are_in_the_journal() -> None:
     _, made = played(CHANGED)
     said = [record.detail for journal in made.journals for record in journal.records if record.kind == "setting"]
     assert [detail for detail in said if detail and detail.startswith((UNCLEAN, REBALANCING))] == [

@@ -62,7 +62,7 @@ def test_a_follower_answers_with_what_it_has_heard() -> None:
 
 
 @pytest.mark.parametrize("how", ["sync", "write"])
-def test_who_syncs_or_writes_through_a_follower_reads_the_latest(how: str) -> None:
+def test_a_sync_or_write_through_a_follower_reads_the_latest(how: str) -> None:
     async def play() -> None:
         async with Ensemble() as servers:
             await servers.writer.create("/a", b"new")

@@ -42,7 +42,7 @@ def test_only_errors_of_the_named_events_and_subject_surface() -> None:
     assert "1 errors: a" in felt_line(all_felt[0])
 
 
-def test_a_view_tells_who_leads_and_whether_all_are_in_sync() -> None:
+def test_a_view_tells_the_leaders_and_whether_all_are_in_sync() -> None:
     full = {
         ("t", 0): PartitionView(1, (1, 2), frozenset((1, 2))),
         ("t", 1): PartitionView(2, (2, 1), frozenset((1, 2))),

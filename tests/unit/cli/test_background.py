@@ -1,4 +1,4 @@
-"""What is written to a pipe that nobody reads is dropped and counted; nobody waits."""
+"""What is written to a pipe without a reader is dropped and counted; no writer waits."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_pipe_without_a_reader_drops_everything(pipe: Pipe) -> None:
     reads, writes = os.pipe()
     os.close(reads)
     writer = BackgroundWriter(writes, told)
-    writer.write("nobody reads this\n")
+    writer.write("not read\n")
     assert writer.flush(10)
     assert writer.broken
     assert not writer.write("nor this\n")

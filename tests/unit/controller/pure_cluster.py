@@ -176,7 +176,7 @@ class Znodes:
             if new.leader not in (*old.isr, NO_LEADER):
                 allowed = self.configs.get(tp.topic, {}).get("unclean.leader.election.enable") == "true"
                 assert allowed or self.unclean_by_request, f"{tp}: unclean: {old} then {new}"
-                assert new.recovery_state == 1, f"{tp}: nobody is told to recover: {new}"
+                assert new.recovery_state == 1, f"{tp}: no leader is told to recover: {new}"
 
     # -- reads -----------------------------------------------------------------------------------------------------
 

@@ -64,7 +64,7 @@ async def test_pass_looks_at_everything_in_pieces() -> None:
 
 
 @virtual_time
-async def test_a_pass_counts_for_itself_and_suspects_nobody_at_first() -> None:
+async def test_a_pass_counts_for_itself_and_suspects_no_peer_at_first() -> None:
     """What was suspected in the last pass and is seen once in this one has not been seen twice in a row."""
     stage = Stage(("a", 1))
     stage.auditor.begin_pass(["a"], 1)

@@ -245,7 +245,7 @@ async def test_older_broker_gets_the_versions_that_it_offers() -> None:
 
 @virtual_time
 async def test_newer_broker_gets_the_versions_of_the_clusters_protocol() -> None:
-    """Of 2.7, LeaderAndIsr 4: answers to later ones are keyed by topic ids, which nobody has given out."""
+    """Of 2.7, LeaderAndIsr 4: answers to later ones are keyed by topic ids, which have not been given out."""
     async with channels() as it:
         it.manager.protocol = lambda: (2, 7, 2)
         peer = await it.peer()
@@ -366,7 +366,7 @@ async def test_a_request_that_may_be_given_up_waits_for_one_silence_only() -> No
 
 
 @virtual_time
-async def test_a_request_that_may_be_given_up_is_tried_again_while_nobody_listens() -> None:
+async def test_a_request_that_may_be_given_up_is_retried_while_the_broker_refuses() -> None:
     async with channels() as it:
         peer = await it.peer()
         peer.refuse()
@@ -447,7 +447,9 @@ class Told:
     ],
     ids=["closed", "plain", "TLS"],
 )
-def test_connection_says_who_the_broker_is(transport: Any, certificate: bytes | None, host: str) -> None:
+def test_connection_tells_the_brokers_certificate_and_host(
+    transport: Any, certificate: bytes | None, host: str
+) -> None:
     connection = BrokerConnection()
     connection._transport = transport
     assert (connection.certificate, connection.host) == (certificate, host)

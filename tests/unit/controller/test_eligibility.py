@@ -100,7 +100,7 @@ def test_mapping_rules_are_the_brokers() -> None:
     assert reasons("User:broker", rules=RULES, **of_listener) == []
 
 
-def test_subject_that_no_rule_names_is_nobody() -> None:
+def test_subject_without_a_rule_has_no_principal() -> None:
     rules = "RULE:^CN=admin,.*$/admin/"
     (reason,) = reasons("User:admin", rules=rules, told=rules)
     assert reason.startswith("broker 1 would have no principal here: no rule of ssl.principal.mapping.rules matches")
@@ -111,7 +111,7 @@ def test_builder_of_principals_that_runs_in_brokers_only_is_refused() -> None:
     assert "principal.builder.class org.example.Builder" in reason
 
 
-def test_brokers_share_our_sasl_user_and_are_nobody_without_any_login() -> None:
+def test_brokers_share_our_sasl_user_and_are_anonymous_without_a_login() -> None:
     sasl = ListenerSecurity(("PLAIN",), credentials=Credentials("PLAIN", "kafka", Secret("secret")))
     assert reasons("User:kafka", how=sasl) == []
     assert "broker 1 authenticates as User:kafka, who" in reasons("User:admin", how=sasl)[0]

@@ -138,7 +138,7 @@ async def test_same_tag_replaces_and_cancel_forgets() -> None:
     events.schedule("b", 5, ev.BrokerModifications(3))
     events.schedule("c", 1, ev.BrokerModifications(4))
     events.cancel("c")
-    events.cancel("nobody has this tag")
+    events.cancel("an unknown tag")
     await asyncio.sleep(60)
     assert await drain(events) == [ev.BrokerModifications(3), ev.BrokerModifications(2)]
 
@@ -225,7 +225,7 @@ def client_request(answers: list[Any]) -> ev.ListPartitionReassignments:
 
 
 @virtual_time
-async def test_full_queue_refuses_clients_and_nobody_else() -> None:
+async def test_full_queue_refuses_only_clients() -> None:
     events, refused, others = EventQueue(SimulatedClock(), max_client_requests=2), list[Any](), list[Any]()
     for _ in range(5):
         events.append(client_request(refused))
@@ -287,7 +287,7 @@ async def test_length_is_bounded_whatever_comes() -> None:
     assert len(answers) == 990
 
 
-def test_who_is_refused() -> None:
+def test_only_clients_requests_are_refused() -> None:
     """Clients' requests alone; a new type of request counts as a client's until it says otherwise."""
     kinds = [kind for kind in vars(ev).values() if isinstance(kind, type) and issubclass(kind, ev.Request)]
     assert {kind.__name__ for kind in kinds if issubclass(kind, ev.CertainRequest)} - {"CertainRequest"} == {

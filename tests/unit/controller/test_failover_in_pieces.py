@@ -11,7 +11,7 @@ from tests.unit.controller.pure_cluster import PureCluster
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 7, 100])
-def test_everybody_hears_everything(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+def test_every_broker_hears_everything(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
     for module in (broker_requests, failover):
         monkeypatch.setattr(module, "PARTITIONS_PER_REQUEST", at_once)
     it = PureCluster()

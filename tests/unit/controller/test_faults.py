@@ -76,7 +76,7 @@ async def test_request_may_fail_once() -> None:
     assert faults.suspect(created([]), BROKERS)
     assert faults.failed(created([]), BUG, BROKERS) == LONGEST_REFUSAL_S
     await asyncio.sleep(FORGOTTEN_S + 1)
-    assert faults.failed(created([]), BUG, BROKERS) == LONGEST_REFUSAL_S, "nobody asked whether it was forgotten"
+    assert faults.failed(created([]), BUG, BROKERS) == LONGEST_REFUSAL_S, "it was not asked for again"
     await asyncio.sleep(FORGOTTEN_S + 1)
     assert not faults.suspect(created([]), BROKERS)
     assert faults.failed(created([]), BUG, BROKERS) == 0

@@ -114,7 +114,7 @@ AGAIN = (refused_write, failed_reload)
 
 @pytest.mark.parametrize("way", WAYS)
 @virtual_time
-async def test_each_way_leads_into_office(way: Callable[[Stage, Obstacle], Awaitable[Service]]) -> None:
+async def test_each_way_to_become_controller_works(way: Callable[[Stage, Obstacle], Awaitable[Service]]) -> None:
     async with stage() as it:
         await it.add_broker(1)
         service = await way(it, no_obstacle)
@@ -137,7 +137,7 @@ async def test_no_way_leads_past_the_guard_and_a_refused_role_is_tried_again(
         found = service.controller.readiness()
         assert (found.ready, found.state) == (False, "not able to stand by")
         await it.delete("/migration")
-        if way is takeover_command:  # was answered: nobody waits for it
+        if way is takeover_command:  # was answered: no client waits for it
             await it.until(lambda: service.controller.readiness().state == "standing by", 5)
         else:
             await it.until(lambda: is_active(service), 5)
@@ -179,7 +179,7 @@ async def test_vacancy_after_all_brokers_died_does_not_forget_their_authorizer()
 
 @virtual_time
 async def test_vacancy_without_brokers_is_left_where_acls_are() -> None:
-    """A process that has just started has asked nobody."""
+    """A process that has just started has asked no broker."""
     async with stage() as it:
         await it.create("/kafka-acl")
         service = await it.add_controller()
@@ -213,7 +213,7 @@ async def test_silent_broker_keeps_a_fresh_process_out_until_its_session_ends() 
 
 
 @virtual_time
-async def test_silent_broker_keeps_nobody_out_who_knows_it_or_obeys_only_itself() -> None:
+async def test_silent_broker_keeps_out_no_controller_that_knows_it_or_obeys_only_itself() -> None:
     async with stage() as it:
         await it.add_broker(1)
         await it.make_broker_controller()
@@ -271,7 +271,7 @@ async def test_broker_that_refuses_to_tell_its_settings_has_an_authorizer() -> N
 
 
 @virtual_time
-async def test_brokers_whose_principal_has_cluster_action_only_are_taken_over_by_who_has_an_authorizer() -> None:
+async def test_brokers_whose_principal_has_cluster_action_only_need_a_controller_with_an_authorizer() -> None:
     """DescribeConfigs needs a right of its own, which brokers do not need among each other."""
     async with stage() as it:
         broker = await it.add_broker(1)
@@ -289,7 +289,7 @@ async def test_brokers_whose_principal_has_cluster_action_only_are_taken_over_by
 
 
 @virtual_time
-async def test_rolling_restart_that_switches_an_authorizer_on_ends_the_term_of_who_has_none() -> None:
+async def test_rolling_restart_that_switches_an_authorizer_on_ends_the_term_of_a_controller_without_one() -> None:
     async with stage() as it:
         for broker in (1, 2):
             await it.add_broker(broker)
@@ -307,7 +307,7 @@ async def test_rolling_restart_that_switches_an_authorizer_on_ends_the_term_of_w
 
 
 @virtual_time
-async def test_broker_that_does_not_answer_in_office_is_shown_and_ends_no_term() -> None:
+async def test_broker_that_falls_silent_during_a_term_is_shown_and_ends_no_term() -> None:
     async with stage() as it:
         await it.add_broker(1)
         service = await it.add_controller()
@@ -406,7 +406,7 @@ async def test_cluster_is_read_whole_only_when_brokers_came_or_went() -> None:
         assert reads <= 5
 
 
-# -- who is asked ------------------------------------------------------------------------------------------------------
+# -- which brokers are asked -------------------------------------------------------------------------------------------
 
 
 @virtual_time

@@ -109,7 +109,7 @@ async def test_the_second_change_is_being_written_while_the_first_one_ends() -> 
 
 
 @virtual_time
-async def test_what_somebody_else_has_written_is_read_and_decided_anew() -> None:
+async def test_a_foreign_write_is_read_and_decided_anew() -> None:
     stage = Stage(3)
     stage.moved = {1: 1}
     first, second = Rise("first", stage, [0, 1]), Rise("second", stage, [2])

@@ -1,4 +1,4 @@
-"""Which of several values counts, and where ours stands against the brokers'.  Nothing is asked of anybody here."""
+"""Which of several values counts, and where ours stands against the brokers'.  No broker is asked here."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_clusters_value_is_adopted_where_ours_is_unset(name: str) -> None:
 
 @pytest.mark.parametrize("ours", ["true", "false"])
 def test_what_needs_credentials_has_to_be_set_here(ours: str) -> None:
-    """Else what we create could be written by everybody, where brokers see to it that it cannot."""
+    """Else what we create could be written by all, where brokers see to it that it cannot."""
     proof = {"aiocontroller_zookeeper_sasl_username": "u", "aiocontroller_zookeeper_sasl_password": "p"}
     found = cluster({"zookeeper.set.acl": "true"}, zookeeper_set_acl=ours, **proof)
     assert [s.name for s in found.contradicting] == ([] if ours == "true" else ["zookeeper.set.acl"])
@@ -74,14 +74,14 @@ def test_what_needs_credentials_has_to_be_set_here(ours: str) -> None:
     assert cluster({"zookeeper.set.acl": "true"}, aiocontroller_keep_ours="all").contradicting == []
 
 
-def test_nothing_is_known_before_anybody_has_looked() -> None:
+def test_nothing_is_known_before_the_first_look() -> None:
     made = ClusterSettings(Config(), Metrics())
     assert not made.known
     made.heard({}, no_brokers=True)
     assert made.known
 
 
-def test_what_nobody_tells_is_ours_or_the_default() -> None:
+def test_a_setting_that_no_broker_tells_is_ours_or_the_default() -> None:
     found = cluster({}, {}, delete_topic_enable="false")
     assert (found[DELETE].value, found[DELETE].source) == ("false", Source.OURS)
     assert (found[UNCLEAN].value, found[UNCLEAN].source) == ("false", Source.DEFAULT)
@@ -158,7 +158,7 @@ def test_topics_defaults_can_contradict_too() -> None:
     assert found.broker_configs({"log.retention.ms": "7"}).effective(("log.retention.ms",)) == ("log.retention.ms", "6")
 
 
-def test_value_that_cannot_be_obeyed_is_not_taken_over_and_stands_against_the_office() -> None:
+def test_value_that_cannot_be_obeyed_is_not_adopted_and_prevents_the_election() -> None:
     name = "leader.imbalance.check.interval.seconds"
     found = cluster({name: "0"})
     assert found[name].unusable

@@ -84,7 +84,7 @@ def test_control_plane_listener_is_ours_too() -> None:
     assert entry(shell(brokers, **names)) == {"INTERNAL": "us:1", "CONTROL": "us:1", "CLIENT": "b1:9002"}
 
 
-def test_who_leaves_is_nowhere() -> None:
+def test_a_leaving_controller_has_no_entry_of_its_own() -> None:
     of = shell([broker(1, "PLAINTEXT")])
     of.leaving = True
     assert of.own_entry() is None

@@ -49,7 +49,7 @@ def led(service: Service) -> bool:
 
 @pytest.mark.parametrize("way", WAYS)
 @virtual_time
-async def test_no_way_into_office_leads_past_what_brokers_forbid(way: Any) -> None:
+async def test_no_election_passes_over_what_brokers_forbid(way: Any) -> None:
     """What is set here says otherwise than the brokers, before the election or since the last one."""
     async with stage() as it:
         for broker in (1, 2, 3):
@@ -86,7 +86,7 @@ class Overridden:
 
 @pytest.mark.parametrize("way", WAYS)
 @virtual_time
-async def test_each_way_into_office_adopts_what_brokers_have(way: Any) -> None:
+async def test_each_way_to_become_controller_adopts_what_brokers_have(way: Any) -> None:
     async def no_obstacle() -> None:
         pass
 
@@ -99,7 +99,7 @@ async def test_each_way_into_office_adopts_what_brokers_have(way: Any) -> None:
 
 
 @virtual_time
-async def test_who_insists_takes_the_role_with_ours() -> None:
+async def test_insisting_takes_the_role_with_our_settings() -> None:
     async with stage() as it:
         await it.add_broker(1, delete_topic_enable="false")
         service = await it.add_controller(
@@ -128,7 +128,7 @@ async def test_election_waits_for_no_broker_that_has_told_its_settings() -> None
 
 @virtual_time
 async def test_change_in_zookeeper_counts_at_the_very_next_election() -> None:
-    """Nobody was told of it: neither a notification nor the guard's next look came before."""
+    """There was no notification of it: neither a notification nor the guard's next look came before."""
     async with stage() as it:
         await it.add_broker(1)
         await it.make_broker_controller()
@@ -290,7 +290,7 @@ async def test_settings_of_brokers_that_are_gone_count_while_none_is_there() -> 
 
 
 @virtual_time
-async def test_policy_of_creations_keeps_us_out_until_somebody_insists(caplog: pytest.LogCaptureFixture) -> None:
+async def test_policy_of_creations_keeps_us_out_until_the_operator_insists(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     async with stage() as it:
         await it.add_broker(1, create_topic_policy_class_name="org.example.Policy")
@@ -318,7 +318,7 @@ async def test_insisting_ends_with_the_takeover_that_was_refused() -> None:
 
 
 @virtual_time
-async def test_what_was_insisted_on_in_office_counts_from_there_on() -> None:
+async def test_settings_insisted_on_while_active_count_from_then_on() -> None:
     async with stage() as it:
         await it.add_broker(1, delete_topic_enable="false")
         service = await it.add_controller()

@@ -31,7 +31,7 @@ class RandomCluster(RuleBasedStateMachine):
         super().__init__()
         self.it = PureCluster()
         self.topics: dict[str, int] = {}
-        """The dumb model: how many partitions each topic has that nobody has asked to delete."""
+        """The dumb model: how many partitions each topic has that are not to be deleted."""
         for broker in BROKERS[:3]:
             self.it.register(broker)
         self.brokers_changed()
@@ -208,7 +208,7 @@ class RandomCluster(RuleBasedStateMachine):
             self.it.step()
 
     @rule()
-    def everybody_catches_up(self) -> None:
+    def every_replica_catches_up(self) -> None:
         self.catch_up()
 
     def catch_up(self) -> None:
@@ -262,7 +262,7 @@ class RandomCluster(RuleBasedStateMachine):
         assert known == owed
 
     @invariant()
-    def whoever_can_be_led_is_led(self) -> None:
+    def every_electable_partition_has_a_leader(self) -> None:
         """I5: no leaderless partition with a live member of its ISR, no new one with a live replica."""
         table = self.context.table
         for row in self.rows():
@@ -294,7 +294,7 @@ class RandomCluster(RuleBasedStateMachine):
                     assert known.leader_epoch == state.leader_epoch, (broker, tp, known, state)
 
     @invariant()
-    def nobody_loses_a_topic(self) -> None:
+    def no_broker_loses_a_topic(self) -> None:
         for name, partitions in self.topics.items():
             assert len(self.it.znodes.topics[name].partitions) == partitions
 
@@ -311,7 +311,11 @@ class RandomCluster(RuleBasedStateMachine):
             self.catch_up()
         left = list(self.unfinished())
         assert left == []
-        for check in (self.context_makes_sense, self.context_is_what_zookeeper_holds, self.whoever_can_be_led_is_led):
+        for check in (
+            self.context_makes_sense,
+            self.context_is_what_zookeeper_holds,
+            self.every_electable_partition_has_a_leader,
+        ):
             check()
 
     def unfinished(self) -> Iterator[str]:

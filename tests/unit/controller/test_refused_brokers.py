@@ -42,7 +42,7 @@ async def test_one_line_a_minute_a_metric_and_an_end(caplog: pytest.LogCaptureFi
 
 
 @virtual_time
-async def test_others_who_are_refused_take_no_readiness_away() -> None:
+async def test_refused_candidates_take_no_readiness_away() -> None:
     world, context = simulated_world(SimulatedNetwork()), ControllerContext(1, 1)
     context.add_brokers([Broker(1, 7, ())])
     refused = RefusedBrokers(world.clock, Metrics())

@@ -76,7 +76,7 @@ async def test_a_broker_that_missed_fifty_batches_hears_the_last_state_in_few_re
         told = it.told()
         assert len(told) == 5, "the first one twice, and what was merged"
         assert told[-2:] == [(LISR, {("t", 0): 50, ("t", 1): 50}), (UMR, {("t", 0): 50, ("t", 1): 50})]
-        assert it.acknowledged == list(range(1, 51)), "nobody waits for ever"
+        assert it.acknowledged == list(range(1, 51)), "no sender waits for ever"
 
 
 @virtual_time

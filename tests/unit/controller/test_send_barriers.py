@@ -24,7 +24,7 @@ async def test_what_is_behind_a_barrier_waits_until_it_is_opened() -> None:
 
 
 @virtual_time
-async def test_a_barrier_that_nobody_opens_holds_for_its_time_only() -> None:
+async def test_an_unopened_barrier_holds_for_its_time_only() -> None:
     async with channels() as it:
         peer = await it.peer()
         await seconds(1)

@@ -1,4 +1,4 @@
-"""What only a whole controller shows, on the network in memory: who hears first, which settings count, who gets ids."""
+"""What only a whole controller shows, on the network in memory: order of requests, settings, producer ids."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def ask(service: Service, kind: type[ev.Request], **fields: Any) -> Any:
     return await asyncio.wait_for(answer, 30)
 
 
-# -- who hears first ---------------------------------------------------------------------------------------------------
+# -- the order of requests ---------------------------------------------------------------------------------------------
 
 
 def leaderships(broker: RecordingBroker) -> list[int]:
@@ -75,7 +75,7 @@ def leaderships(broker: RecordingBroker) -> list[int]:
 
 @virtual_time
 async def test_followers_are_told_when_the_leader_has_answered() -> None:
-    """The leader has the highest id and is slow: who goes by ids, or tells followers first, is seen."""
+    """The leader has the highest id and is slow: an order by ids, or followers first, is seen."""
     async with stage() as it:
         await begin(it, 3)
         it.brokers[3].unanswered.add(ApiKey.LEADER_AND_ISR)
@@ -164,7 +164,7 @@ async def test_an_override_stops_and_deletes_the_replica_that_it_drops() -> None
 
 @virtual_time
 async def test_producer_id_blocks_do_not_overlap() -> None:
-    """Nor those of one term and the next, nor with one that somebody else takes meanwhile."""
+    """Nor those of one term and the next, nor with one that another controller takes meanwhile."""
     async with stage() as it:
         service = await begin(it, 2)
         given: list[tuple[int, int]] = []
@@ -190,7 +190,7 @@ async def taken_by_a_broker_meanwhile(it: Stage, service: Service, take: Callabl
     real = zk.get_latest_producer_id_block
     taken: list[ProducerIdBlock] = []
 
-    async def then_somebody_takes() -> Any:
+    async def then_another_takes_it() -> Any:
         last, version = await real()
         if not taken:
             assert isinstance(last, ProducerIdBlock)
@@ -200,7 +200,7 @@ async def taken_by_a_broker_meanwhile(it: Stage, service: Service, take: Callabl
             assert await zk.set_latest_producer_id_block(taken[0], version, fence=epoch[1])
         return last, version
 
-    zk.get_latest_producer_id_block = then_somebody_takes  # type: ignore[method-assign]
+    zk.get_latest_producer_id_block = then_another_takes_it  # type: ignore[method-assign]
     try:
         await take()
     finally:
@@ -212,7 +212,7 @@ async def taken_by_a_broker_meanwhile(it: Stage, service: Service, take: Callabl
 
 
 @virtual_time
-async def test_who_holds_the_role_without_being_in_office_contends_for_it() -> None:
+async def test_holder_of_the_znode_that_is_not_active_contends_for_it() -> None:
     """An expiry that is handled after the role has been won anew ends that term, and leaves ``/controller`` ours."""
     async with stage() as it:
         service = await begin(it, 1)
@@ -225,7 +225,7 @@ async def test_who_holds_the_role_without_being_in_office_contends_for_it() -> N
 
 
 @virtual_time
-async def test_all_who_ask_for_a_release_are_answered_when_the_role_is_given_back() -> None:
+async def test_all_requests_for_a_release_are_answered_when_the_role_is_given_back() -> None:
     async with stage() as it:
         service = await begin(it, 1)
         epoch = service.shell.context.epoch
@@ -295,7 +295,7 @@ async def test_writes_that_are_refused_take_no_others_with_them() -> None:
 
 @virtual_time
 async def test_topics_of_a_large_cluster_are_taken_in_by_the_consumer_alone() -> None:
-    """More than a group of them: three are read at once, and the guard of debug mode says who takes them in."""
+    """More than a group of them: three are read at once, and the guard of debug mode says which task takes them in."""
     async with stage() as it:
         for number in range(3 * FIRST_GROUP + 5):
             await it.create(f"/brokers/topics/t{number}", msgspec.json.encode({"version": 1, "partitions": {"0": [1]}}))

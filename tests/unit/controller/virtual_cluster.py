@@ -1,4 +1,4 @@
-"""Controllers, recording brokers and a modelled ZooKeeper on the network in memory: who gets into office, and when."""
+"""Controllers, recording brokers and a modelled ZooKeeper on the network in memory: elections, and when they happen."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def test_what_zookeeper_says_holds(context: ControllerContext) -> None:
     assert settled(context, leadership(2, (2,), leader_epoch=8), Above(20, 0)).leader_epoch == 21
 
 
-def test_who_is_no_replica_neither_leads_nor_is_in_sync(context: ControllerContext) -> None:
+def test_a_broker_without_a_replica_neither_leads_nor_is_in_the_isr(context: ControllerContext) -> None:
     found = settled(context, leadership(9, (9, 2), leader_epoch=4))
     assert (found.leader, found.isr) == (-1, (2,))
     only_strangers = settled(context, leadership(9, (9,), leader_epoch=4))

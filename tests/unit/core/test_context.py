@@ -1,4 +1,4 @@
-"""The context: who is registered, live, shutting down, and whose log directories have failed."""
+"""The context: which brokers are registered, live, shutting down, or have failed log directories."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_terms_do_not_leak() -> None:
     assert len(context.table) == 0
 
 
-def test_a_removed_topic_leaves_nothing_to_those_who_get_its_rows() -> None:
+def test_a_removed_topic_leaves_nothing_in_its_reused_rows() -> None:
     context = ctx(3, {"t": [[1, 2]] * 2, "u": [[1, 2]]})
     for row in (0, 1, 2):
         context.set_offline_dir_replicas(1, [row], [])
@@ -80,6 +80,6 @@ def test_a_removed_topic_leaves_nothing_to_those_who_get_its_rows() -> None:
     assert context.is_replica_online(0, 1)
 
 
-def test_out_of_office_there_is_no_epoch() -> None:
+def test_a_standby_has_no_epoch() -> None:
     context = ControllerContext()
     assert (context.epoch, context.epoch_zk_version) == (0, 0)

@@ -70,7 +70,7 @@ def test_an_answer_pays_for_the_debt_that_it_was_asked_for() -> None:
     assert not ledger.holds(first)
 
 
-def test_changes_are_decided_anew_when_somebody_else_has_written() -> None:
+def test_changes_are_decided_anew_after_a_foreign_write() -> None:
     ledger = Ledger()
     ledger.set(1, "t", {0: OLD, 1: OLD}, 0)
     changes = Changes(ledger)
@@ -128,7 +128,7 @@ def test_it_is_let_go_when_it_has_paid() -> None:
     assert (context.held_back, context.offline_dirs) == ({}, {})
 
 
-def test_a_topic_that_goes_leaves_nobody_held_back() -> None:
+def test_a_deleted_topic_holds_back_no_broker() -> None:
     context = recreated()
     context.remove_topic(context.table.topic_by_name["t"])
     assert (context.held_back, context.offline_dirs) == ({}, {})

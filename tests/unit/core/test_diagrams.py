@@ -17,7 +17,7 @@ def test_every_state_is_on_the_page() -> None:
         assert f"| {state.name} | {int(state)} |" in page
 
 
-def test_the_sequences_show_what_their_words_promise() -> None:
+def test_the_sequences_show_what_their_text_promises() -> None:
     page = (ROOT / "docs" / "sequences.md").read_text(encoding="utf-8")
     sections = {text.partition("\n")[0]: text for text in page.split("\n## ")[1:]}
     dies = sections["A broker dies"]

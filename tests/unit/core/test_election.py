@@ -270,7 +270,7 @@ def test_batch_election_agrees_with_the_dumb_one(
     context, dumbs = cluster
     for strategy in Strategy:
         rows = list(range(len(dumbs)))
-        random.shuffle(rows)  # the answer may not depend on who came first
+        random.shuffle(rows)  # the answer may not depend on the order
         decisions, elections = plan_elections(context, rows, strategy, policy, recovery_supported=supported)
         expected = [(row, dumbs[row].next(strategy, policy.allows(dumbs[row].topic), 7, supported)) for row in rows]
         assert list(zip(decisions.rows, decisions.leaderships, strict=True)) == [
@@ -286,7 +286,7 @@ def test_batch_election_agrees_with_the_dumb_one(
 
 @settings(max_examples=100)
 @given(clusters())
-def test_who_needs_the_unclean_setting(cluster: tuple[ControllerContext, list[Dumb]]) -> None:
+def test_which_partitions_need_the_unclean_setting(cluster: tuple[ControllerContext, list[Dumb]]) -> None:
     context, dumbs = cluster
     assert without_online_isr(context, range(len(dumbs))) == [
         row
@@ -321,14 +321,14 @@ def test_an_election_raises_the_leader_epoch_by_one_and_says_whose_it_was() -> N
     )
 
 
-def test_a_controlled_shutdown_takes_everybody_who_leaves_out_of_the_isr() -> None:
+def test_a_controlled_shutdown_removes_every_leaving_broker_from_the_isr() -> None:
     context = ctx(topics={"t": [[1, 2, 3]]}, shutting_down=[1, 2])
     row = row_of(context, "t-0")
     assert written(context, row, Strategy.CONTROLLED_SHUTDOWN).isr == (3,)
 
 
 def test_a_suspicion_is_no_ground_for_an_unclean_election() -> None:
-    """The one in sync may live: somebody we do not hear, who may serve clients."""
+    """The one in sync may live: a broker we do not hear, which may serve clients."""
     context = ctx(3, {"t": [[1, 2, 3]]})
     lead(context, "t-0", -1, (1,))
     rows, allowed = [row_of(context, "t-0")], UncleanPolicy(True)

@@ -36,7 +36,7 @@ class Watching:
         return changes
 
     def refuse(self, peer: int, times: int = 2) -> bool:
-        """Its connection ends, and nobody listens; whether the suspects changed."""
+        """Its connection ends, and its port is closed; whether the suspects changed."""
         self.quiet.add(peer)
         self.detector.lost(peer)
         changed = False
@@ -52,7 +52,7 @@ class Watching:
 
 
 @pytest.mark.parametrize("limits", [REFUSED, FULL])
-def test_who_refuses_twice_is_suspected_at_once(limits: Limits) -> None:
+def test_a_peer_that_refuses_twice_is_suspected_at_once(limits: Limits) -> None:
     it = Watching(limits)
     it.refuse(2, times=1)
     assert it.suspects == {}
@@ -134,7 +134,7 @@ def test_of_two_peers_one_may_be_suspected_and_of_one_none() -> None:
         assert it.suspects == expected
 
 
-def test_the_time_in_which_we_stood_still_is_nobodys_silence() -> None:
+def test_our_own_pause_does_not_count_as_silence_of_peers() -> None:
     it = Watching(FULL)
     it.now_s += 60
     assert not it.detector.judge(it.now_s)
@@ -145,7 +145,7 @@ def test_the_time_in_which_we_stood_still_is_nobodys_silence() -> None:
     assert it.suspects == {1: "silent"}
 
 
-def test_who_was_there_before_us_gets_a_grace() -> None:
+def test_peers_known_at_start_get_a_grace_period() -> None:
     it = Watching(FULL)
     it.detector.watch(4, 74, it.now_s, settled=True)
     it.quiet.add(4)
@@ -157,7 +157,7 @@ def test_who_was_there_before_us_gets_a_grace() -> None:
     assert set(it.suspects) == {4}
 
 
-def test_who_was_never_there_is_neither_suspected_nor_in_the_way() -> None:
+def test_a_peer_never_seen_is_neither_suspected_nor_in_the_way() -> None:
     it = Watching(FULL)
     it.detector.watch(9, 1, it.now_s)
     it.quiet.add(9)
@@ -169,7 +169,7 @@ def test_who_was_never_there_is_neither_suspected_nor_in_the_way() -> None:
     assert it.suspects == {2: "refused"}
 
 
-def test_for_how_long_nobody_listens() -> None:
+def test_how_long_a_peer_has_refused() -> None:
     it = Watching(REFUSED)
     it.refuse(2, times=1)
     assert it.detector.refusing_s(2, it.now_s) == 0
@@ -206,7 +206,7 @@ def test_a_break_begins_the_while_anew() -> None:
     assert it.suspects == {}
 
 
-def test_who_flaps_is_trusted_later_each_time() -> None:
+def test_a_flapping_peer_is_trusted_later_each_time() -> None:
     it = Watching(REFUSED)
     waits = []
     for _ in range(8):
@@ -271,5 +271,5 @@ def test_never_more_than_allowed_whatever_is_seen(observations: list[tuple[str, 
         changed = detector.judge(now_s)
         after = detector.suspects()
         assert changed == (before != after)
-        if set(after) - set(before):  # a peer that goes may leave the others too many, but nobody is added then
+        if set(after) - set(before):  # a peer that goes may leave the others too many, but none is added then
             assert len(after) <= detector.allowed()

@@ -83,7 +83,7 @@ def test_no_partitions_no_ratio() -> None:
     assert Imbalance(1, 0, []).ratio == 0.0
 
 
-def test_an_empty_assignment_prefers_nobody() -> None:
+def test_an_empty_assignment_has_no_preferred_replica() -> None:
     assert leader_imbalance(ctx(2, {"t": [[]]}, online=False)) == []
 
 
@@ -92,8 +92,8 @@ def test_an_empty_assignment_prefers_nobody() -> None:
     st.lists(st.tuples(st.permutations((1, 2, 3)), st.sampled_from((-1, 1, 2, 3))), max_size=20),
     st.sampled_from((0, 10, 33, 50, 99)),
 )
-def test_after_the_move_nobody_is_over_the_share(partitions: list[tuple[list[int], int]], percentage: int) -> None:
-    """With everybody online and in sync, one pass is enough, and it moves nothing where the share is kept."""
+def test_after_the_move_no_broker_exceeds_its_share(partitions: list[tuple[list[int], int]], percentage: int) -> None:
+    """With every replica online and in sync, one pass is enough, and it moves nothing where the share is kept."""
     context = ctx(3, {"t": [replicas for replicas, _ in partitions]})
     for row, (_, leader) in enumerate(partitions):
         context.table.set_leadership(row, leadership(leader, (1, 2, 3)))

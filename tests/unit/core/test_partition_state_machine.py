@@ -1,4 +1,4 @@
-"""The partition state machine: all 16 steps, first leadership, and who waits for an election."""
+"""The partition state machine: all 16 steps, first leadership, and what waits for an election."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_every_transition(before: PartitionState, after: PartitionState) -> None
     assert made.count_by_state == [list(made.state).count(s) for s in PartitionState]
 
 
-def test_order_is_kept_and_nobody_is_asked_twice() -> None:
+def test_order_is_kept_and_no_broker_is_asked_twice() -> None:
     made = table({"t": [[1]] * 3})
     assert check_valid_previous_states(made, [2, 0, 1], New) == Checked([2, 0, 1], [])
     assert check_valid_previous_states(made, [], New) == Checked([], [])

@@ -133,20 +133,20 @@ def test_broker_0_is_a_broker() -> None:
 @pytest.mark.parametrize(
     "isr, kept, stays",
     [
-        ((1, 2), (1, 2, 3), True),  # nobody is dropped
+        ((1, 2), (1, 2, 3), True),  # none is dropped
         ((1, 2), (1, 4), True),  # a live one stays
         ((1, 2), (3, 4), False),  # none of them stays
         ((6,), (1, 4), False),  # the dead one was all that was in sync
-        ((6,), (6, 4), True),  # it stays, and nobody else could lead either
+        ((6,), (6, 4), True),  # it stays, and no other could lead either
         ((6, 1), (6, 4), False),  # it stays, but the dropped one could lead and it cannot
     ],
 )
-def test_who_may_be_dropped(isr: tuple[int, ...], kept: tuple[int, ...], stays: bool) -> None:
+def test_which_assignments_keep_an_in_sync_replica(isr: tuple[int, ...], kept: tuple[int, ...], stays: bool) -> None:
     context = cluster(ReplicaAssignment((1, 2, 3, 6) if 6 in isr else (1, 2, 3)))
     lead(context, "t-0", isr[0], isr=isr)
     assert in_sync_replica_stays(context, 0, ReplicaAssignment(kept)) is stays
 
 
-def test_nothing_is_lost_where_nobody_ever_led() -> None:
+def test_nothing_is_lost_where_there_was_never_a_leader() -> None:
     context = ctx(3, {"t": [[1, 2]]}, online=False)
     assert in_sync_replica_stays(context, 0, ReplicaAssignment((3,)))

@@ -97,7 +97,7 @@ def replica_states(context: ControllerContext, name: str) -> list[str]:
 
 
 def startup(context: ControllerContext) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
-    """The states of all replicas; who is online and who is offline then, by broker."""
+    """The states of all replicas; which are online and which offline then, by broker."""
     initialize_replica_states(context)
     found = {b: online_and_offline(context, b) for b in context.table.brokers_with_replicas()}
     return {b: online for b, (online, _) in found.items() if online}, {
@@ -138,7 +138,7 @@ def test_startup_tells_brokers_shutting_down_and_failed_directories_apart() -> N
 
 
 def test_online_replica_to_offline_replica_transition() -> None:
-    """The leader goes: nobody leads, the ISR shrinks, the others hear of it."""
+    """The leader goes: there is no leader, the ISR shrinks, the others hear of it."""
     context = ctx(topics={"t": [[1, 2]]}, epoch=5)
     lead(context, "t-0", 1, (1, 2), leader_epoch=3, partition_epoch=4)
     assert plan_offline(context, {1: [0]}) == OfflinePlan(
@@ -157,7 +157,7 @@ def test_online_replica_to_offline_replica_transition() -> None:
         (-1, (1,), [1], (-1, (1,))),
         (2, (3, 2), [2], (-1, (3,))),
         (1, (1, 2, 3), [1, 2], (-1, (3,))),
-        (1, (1, 2), [1, 2], (-1, (1, 2))),  # nobody is left: everybody who was in sync stays (not as Kafka)
+        (1, (1, 2), [1, 2], (-1, (1, 2))),  # none is left: all that were in sync stay (not as Kafka)
         (1, (1,), [2], None),  # it was not in sync: nothing to write
     ],
 )

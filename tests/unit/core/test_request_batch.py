@@ -1,4 +1,4 @@
-"""The request batch: what Kafka's ``ControllerChannelManagerTest`` pins about who hears what, and in which order."""
+"""The request batch: what Kafka's ``ControllerChannelManagerTest`` pins about what brokers hear, and in which order."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_one_union_of_partitions_for_all_brokers() -> None:
     assert batch.take().update_metadata == UpdateMetadataRequest([1, 3], [0, 1, 2])
 
 
-def test_update_metadata_to_nobody_is_none() -> None:
+def test_update_metadata_to_no_broker_is_not_sent() -> None:
     batch = RequestBatch(cluster(dead=[3]))
     batch.add_update_metadata_request_for_brokers([3], [])
     assert not batch
@@ -157,7 +157,7 @@ def test_update_metadata_to_nobody_is_none() -> None:
 
 
 def test_stop_replica_request_sent() -> None:
-    """With the partition's leader epoch; nobody else hears of it."""
+    """With the partition's leader epoch; no other broker hears of it."""
     context = cluster()
     batch = RequestBatch(context)
     batch.add_stop_replica_request_for_brokers([2], rows_of(context, "bar-1", "foo-0"), delete=False)
@@ -235,7 +235,7 @@ def parted(*told: LeaderAndIsrRequest, leader: list[int]) -> tuple[Requests, Req
     return leaders_first(Requests(list(told), metadata, [StopReplicaRequest(3, [(0, 5, False)])]), leader)
 
 
-def test_leaders_hear_of_what_they_lead_before_anybody_hears_of_anything() -> None:
+def test_leaders_hear_of_their_partitions_before_any_follower() -> None:
     new = frozenset({0, 1})
     parts = parted(
         LeaderAndIsrRequest(1, [0, 1], new),
@@ -260,7 +260,7 @@ def test_leaders_hear_of_what_they_lead_before_anybody_hears_of_anything() -> No
     assert rest.stop_replica == [StopReplicaRequest(3, [(0, 5, False)])]
 
 
-def test_there_is_no_order_where_no_leader_is_told_or_nobody_leads() -> None:
+def test_there_is_no_order_without_a_leader_among_the_told() -> None:
     assert parted(LeaderAndIsrRequest(3, [0, 1], frozenset()), leader=[1, -1]) is None
     assert parted(leader=[]) is None
 

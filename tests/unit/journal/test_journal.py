@@ -180,7 +180,7 @@ async def test_files_are_open_under_a_hidden_name_and_complete_under_the_final_o
     assert journal.statistics().dropped == 1
 
 
-async def test_a_busy_journal_lingers_unless_somebody_waits(tmp_path: Path, clock: ManualClock) -> None:
+async def test_a_busy_journal_lingers_unless_a_task_waits(tmp_path: Path, clock: ManualClock) -> None:
     """What comes right after a write waits for LINGER_S with whatever else comes; a flush ends the wait."""
     journal = file_journal(tmp_path, clock)
     await journal.start()
@@ -354,7 +354,7 @@ class HungDisk:
         assert self.let_go.wait(30)
 
 
-async def test_nobody_waits_for_a_disk_that_hangs(
+async def test_no_task_waits_for_a_hung_disk(
     tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk = HungDisk(monkeypatch)
@@ -449,7 +449,7 @@ def test_a_file_taken_away_before_its_lock_is_not_written_to(tmp_path: Path, mon
     assert names(tmp_path) == ["journal-1-0-1-000002.jsonl"]
 
 
-async def test_a_file_that_somebody_deletes_is_noticed_and_another_is_begun(
+async def test_a_deleted_file_is_noticed_and_another_is_begun(
     tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     journal = file_journal(tmp_path, clock)
@@ -465,7 +465,7 @@ async def test_a_file_that_somebody_deletes_is_noticed_and_another_is_begun(
     assert len([r for r in caplog.records if "the open file was deleted" in r.message]) == 1
 
 
-async def test_a_folder_that_somebody_deletes_is_noticed_and_used_again_when_it_is_back(
+async def test_a_deleted_folder_is_noticed_and_used_again_when_it_is_back(
     tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     directory = tmp_path / "data" / "journal"

@@ -1,4 +1,4 @@
-"""The operating system's network: who is let in, who is hung up on, and what happens without descriptors."""
+"""The operating system's network: which connections are let in or closed, and what happens without descriptors."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_gate_lets_in_and_keeps_out(run: Callable[[Coroutine[Any, Any, None]], N
         listener.close()
         await until(lambda: refused(listener.port))
         first.send(b" again")
-        await until(lambda: door.inside[0].data == b"hello again")  # those who are inside stay
+        await until(lambda: door.inside[0].data == b"hello again")  # those inside stay
         first.close()
         second.close()
         await until(lambda: door.inside[0].lost)

@@ -208,7 +208,7 @@ async def test_idle_day_costs_nothing() -> None:
     assert world.clock.wall_time_us() - before_us == 86_400_000_000
 
 
-def test_everybody_waits_for_nothing() -> None:
+def test_a_deadlock_is_reported() -> None:
     async def forever() -> None:
         await asyncio.Event().wait()
 

@@ -1,4 +1,4 @@
-"""A port that is taken is named, and so is who has it."""
+"""A port that is taken is named, and so is its process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_free_port_and_any_port() -> None:
     assert holder_of_port(port) == ""
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says who has a port")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the process of a port")
 async def test_taken_port() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -28,4 +28,4 @@ async def test_taken_port() -> None:
         with pytest.raises(OSError, match=said):
             refuse_a_taken_port("127.0.0.1", port)
         with pytest.raises(OSError, match=said):
-            await RealNetwork().serve(lambda: pytest.fail("nobody comes"), "127.0.0.1", port)
+            await RealNetwork().serve(lambda: pytest.fail("no connection expected"), "127.0.0.1", port)

@@ -1,4 +1,4 @@
-"""Background tasks have an owner who learns of their death."""
+"""Background tasks have an owner that learns of their death."""
 
 from __future__ import annotations
 

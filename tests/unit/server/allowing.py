@@ -8,7 +8,7 @@ Allowed = tuple[AclOperation, ResourceType, str]
 
 
 class Allowing:
-    """Allows exactly this, to everybody."""
+    """Allows exactly this, to every principal."""
 
     def __init__(self, *allowed: Allowed) -> None:
         self.allowed = set(allowed)

@@ -76,7 +76,7 @@ class Client(asyncio.Protocol):
 
 
 class Upstream(asyncio.Protocol):
-    """A broker to which nobody should come on a client's behalf."""
+    """A broker to which no request should be relayed."""
 
 
 class _NoBrokers:
@@ -89,7 +89,7 @@ class _NoBrokers:
 
 
 class Quotas:
-    """What ``MutationQuotas`` finds for everybody."""
+    """What ``MutationQuotas`` finds for every client."""
 
     def __init__(self) -> None:
         self.found: MutationQuota = UNBOUNDED

@@ -1,4 +1,4 @@
-"""A controller that is asked as one more broker: brokers, a topic, and who asks."""
+"""A controller that is asked as one more broker: brokers, a topic, and clients."""
 
 from __future__ import annotations
 

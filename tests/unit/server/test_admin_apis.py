@@ -60,7 +60,7 @@ def test_elections_of_all_that_are_preempted_are_refused_as_a_whole(version: int
 
 
 @pytest.mark.parametrize("partitions", [None, (A0,)])
-def test_election_of_an_unknown_kind_elects_nobody(partitions: tuple[TopicPartition, ...] | None) -> None:
+def test_election_of_an_unknown_kind_elects_no_leader(partitions: tuple[TopicPartition, ...] | None) -> None:
     """A broker's handler fails over it, and answers so."""
     event, answers = ask(ApiKey.ELECT_LEADERS, 2, elect_leaders.encode_elect_leaders_request(2, partitions, 7))
     assert isinstance(event, ev.ReplicaLeaderElection)
@@ -146,7 +146,7 @@ def test_scram_changes_that_are_preempted_are_refused_for_each_user() -> None:
 
 
 @pytest.mark.parametrize("api", SERVED)
-def test_every_api_refuses_when_out_of_office(api: ApiKey) -> None:
+def test_every_api_refuses_on_a_standby(api: ApiKey) -> None:
     """Its own form of NOT_CONTROLLER, in every version, to a request that asks for nothing."""
     for version in range(SERVED[api].versions.min, SERVED[api].versions.max + 1):
         body = cold.encode_request(api, version, cold.request(api, version))

@@ -1,4 +1,4 @@
-"""Filters of client quotas, and who may ask about quotas and credentials."""
+"""Filters of client quotas, and the right to ask about quotas and credentials."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ async def test_quotas_that_a_filter_finds(components: list[SimpleNamespace], str
     assert [quotas["producer_byte_rate"] for quotas in found] == rates
 
 
-class _Nobody:
+class _DenyAll:
     def authorize(self, *asked: object) -> bool:
         return False
 
@@ -113,7 +113,7 @@ class _Nobody:
 
 
 @virtual_time
-async def test_who_may_not_is_told_so() -> None:
+async def test_a_client_without_the_right_is_refused() -> None:
     entry = {"entity": [{"entity_type": "user", "entity_name": "u"}], "ops": []}
     requests = [
         (ApiKey.DESCRIBE_CLIENT_QUOTAS, {}),
@@ -122,7 +122,7 @@ async def test_who_may_not_is_told_so() -> None:
     ]
     for api, fields in requests:
         async with front() as it:
-            it.shell.authorizer = _Nobody()
+            it.shell.authorizer = _DenyAll()
             client = await it.connect()
             client.request(api, 0, cold.encode_request(api, 0, cold.request(api, 0, **fields)))
             await settle()
@@ -133,7 +133,7 @@ async def test_who_may_not_is_told_so() -> None:
 
 @virtual_time
 async def test_users_without_credentials_are_not_described(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user who has quotas alone is no SCRAM user."""
+    """A user that has quotas alone is no SCRAM user."""
     scram = "salt=c2FsdA==,stored_key=a2V5,server_key=a2V5,iterations=4096"
 
     class Users(Quotas):

@@ -61,7 +61,7 @@ class Znodes:
 
 @pytest.mark.parametrize("why", ["out of office", "loading"])
 @virtual_time
-async def test_out_of_office_clients_are_told_what_zookeeper_says_and_go_elsewhere(why: str) -> None:
+async def test_a_standby_tells_clients_what_zookeeper_says_and_sends_them_elsewhere(why: str) -> None:
     """A controller that has just won knows no topics yet: they are not unknown for that, and it is one of the nodes.
 
     Brokers have told clients who it is; one that did not name itself would be dropped by them (librdkafka: "Broker
@@ -131,7 +131,7 @@ async def test_standing_by_a_controller_without_an_address_is_no_node(address: s
 
 @pytest.mark.parametrize("holder", [None, BadZNode("/controller", "{", "JSON"), ControllerZNode(US, 1, 0, 1)])
 @virtual_time
-async def test_out_of_office_there_is_no_controller_where_zookeeper_names_none_or_ourselves(holder: Any) -> None:
+async def test_a_standby_names_no_controller_where_zookeeper_names_none_or_ourselves(holder: Any) -> None:
     class Vacant(Znodes):
         async def get_controller(self, *, watch: bool) -> Any:
             return holder
@@ -144,7 +144,7 @@ async def test_out_of_office_there_is_no_controller_where_zookeeper_names_none_o
 
 
 @virtual_time
-async def test_out_of_office_zookeeper_is_not_read_for_each_request() -> None:
+async def test_a_standby_does_not_read_zookeeper_for_each_request() -> None:
     async with front() as it:
         zk = it.shell.zk = Znodes()
         it.shell.channels = None
@@ -158,7 +158,7 @@ async def test_out_of_office_zookeeper_is_not_read_for_each_request() -> None:
 
 
 @virtual_time
-async def test_out_of_office_a_large_cluster_is_not_read_for_a_client() -> None:
+async def test_a_standby_does_not_read_a_large_cluster_for_a_client() -> None:
     async with front() as it:
         it.shell.zk = Znodes(cluster_reader.MAX_PARTITIONS + 1)
         it.shell.channels = None
@@ -169,7 +169,7 @@ async def test_out_of_office_a_large_cluster_is_not_read_for_a_client() -> None:
 
 
 @virtual_time
-async def test_out_of_office_a_silent_zookeeper_costs_the_connection() -> None:
+async def test_a_standby_closes_the_connection_when_zookeeper_is_silent() -> None:
     class Silent(Znodes):
         async def get_all_brokers_in_cluster(self, *, watch: bool) -> Any:
             await asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""Requests about configurations that need nobody but this node: its own settings, and what is wrong by itself."""
+"""Requests about configurations that need only this node: its own settings, and what is wrong by itself."""
 
 from __future__ import annotations
 
@@ -96,10 +96,10 @@ async def test_this_node_has_no_loggers_to_set(operation: int, code: int) -> Non
 
 
 @virtual_time
-async def test_who_may_set_nothing_is_not_told_what_could_be_set() -> None:
+async def test_without_the_right_to_alter_valid_values_are_not_told() -> None:
     config = {"name": "num.io.threads", "config_operation": SET, "value": "4"}
     (result,) = (
-        await _asked(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, _Nobody(), resources=[{**US, "configs": [config]}])
+        await _asked(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, _DenyAll(), resources=[{**US, "configs": [config]}])
     ).responses
     assert (result.error_code, result.error_message) == (31, None)
 
@@ -112,7 +112,7 @@ async def test_a_resource_that_is_named_twice_is_not_changed() -> None:
         assert [result.error_code for result in results] == [42, 42]
 
 
-class _Nobody:
+class _DenyAll:
     def authorize(self, *asked: object) -> bool:
         return False
 
@@ -121,18 +121,18 @@ class _Nobody:
 
 
 @virtual_time
-async def test_who_may_not_is_told_so_for_each_resource() -> None:
+async def test_refusal_for_each_resource() -> None:
     resources = [
         {"resource_type": 2, "resource_name": "t"},
         {"resource_type": 4, "resource_name": "1000001"},
         {"resource_type": 8, "resource_name": "1000001"},
     ]
     described = await _asked(
-        ApiKey.DESCRIBE_CONFIGS, 4, _Nobody(), resources=[{**each, "configuration_keys": None} for each in resources]
+        ApiKey.DESCRIBE_CONFIGS, 4, _DenyAll(), resources=[{**each, "configuration_keys": None} for each in resources]
     )
     assert [result.error_code for result in described.results] == [29, 31, 31]
     changed = await _asked(
-        ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, _Nobody(), resources=[{**each, "configs": []} for each in resources]
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, _DenyAll(), resources=[{**each, "configs": []} for each in resources]
     )
     assert [result.error_code for result in changed.responses] == [29, 31, 31]
 
@@ -141,7 +141,7 @@ async def test_who_may_not_is_told_so_for_each_resource() -> None:
 async def test_what_is_asked_of_the_authorizer() -> None:
     asked = []
 
-    class Listening(_Nobody):
+    class Listening(_DenyAll):
         def authorize(self, *question: object) -> bool:
             asked.append(question)
             return False

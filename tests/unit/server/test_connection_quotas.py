@@ -1,4 +1,4 @@
-"""Who has to make room for whom."""
+"""Which connection has to make room for which."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_listener_without_a_place_refuses() -> None:
     assert quotas.refusal("a", "EXTERNAL") is None
 
 
-def test_silent_crowd_of_addresses_puts_out_nobody_who_has_asked() -> None:
+def test_many_silent_addresses_displace_no_active_client() -> None:
     """Brokers have one connection each, and were there first."""
     house = House(3)
     for number in range(2):

@@ -15,7 +15,7 @@ from tests.virtual_time import virtual_time
 
 @virtual_time
 async def test_request_that_names_too_much_costs_its_connection() -> None:
-    """Before anybody works on it; so many names fit into the bytes that a request may have."""
+    """Before a handler works on it; so many names fit into the bytes that a request may have."""
     body = elect_leaders.encode_elect_leaders_request(0, [TopicPartition("t", n) for n in range(50_001)])
     async with front() as it:
         client = await it.connect()
@@ -33,7 +33,7 @@ async def test_request_that_names_too_much_costs_its_connection() -> None:
 async def test_answer_that_cannot_be_made_fails_no_handler(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It would cost a reload of the cluster, and nobody would be answered."""
+    """It would cost a reload of the cluster, and no client would be answered."""
     async with front() as it:
         client = await it.connect()
         client.request(

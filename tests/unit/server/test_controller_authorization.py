@@ -1,4 +1,4 @@
-"""Who may have the controller do what: the answers that Kafka's ``KafkaApis`` gives, code by code."""
+"""Rights at the controller: the answers that Kafka's ``KafkaApis`` gives, code by code."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ async def test_refused_election_is_told_for_each_partition_too() -> None:
 
 @pytest.mark.parametrize("is_active,code", [(True, E.CLUSTER_AUTHORIZATION_FAILED), (False, E.NOT_CONTROLLER)])
 @virtual_time
-async def test_scram_credentials_ask_for_the_role_first(is_active: bool, code: KafkaErrorCode) -> None:
+async def test_scram_credentials_check_the_role_first(is_active: bool, code: KafkaErrorCode) -> None:
     async with guarded(is_active=is_active) as it:
         deletions = [{"name": "alice", "mechanism": 1}]
         client = await asked(it, ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, deletions=deletions)
@@ -143,7 +143,7 @@ async def test_create_on_each_topic() -> None:
 
 
 @virtual_time
-async def test_configuration_of_what_was_created_is_told_to_those_who_may_see_it() -> None:
+async def test_configuration_of_a_created_topic_needs_the_right_to_describe_it() -> None:
     async with guarded((topic("a"), [Op.CREATE, Op.DESCRIBE_CONFIGS]), (topic("b"), [Op.CREATE])) as it:
         topics = [
             {
@@ -188,7 +188,7 @@ async def test_create_on_the_cluster_allows_every_topic() -> None:
 
 
 @virtual_time
-async def test_topics_named_twice_and_kafkas_own_are_nobodys() -> None:
+async def test_topics_named_twice_and_kafkas_own_are_refused() -> None:
     async with guarded((CLUSTER, [Op.CREATE])) as it:
         client = await create(it, "a", "a", "__cluster_metadata")
         assert {name: code for name, (code, _, _) in created(client).items()} == {
@@ -225,7 +225,7 @@ async def test_delete_by_name() -> None:
 
 
 @virtual_time
-async def test_delete_by_id_tells_the_name_to_those_who_may_describe() -> None:
+async def test_delete_by_id_tells_the_name_only_with_the_right_to_describe() -> None:
     async with guarded((topic("mine"), [Op.DELETE]), (topic("seen"), [Op.DESCRIBE])) as it:
         ids = [*IDS.values(), b"\x09" * 16]
         topics = [{"name": None, "topic_id": each} for each in ids]
@@ -261,7 +261,7 @@ async def test_deletion_that_is_disabled_is_disabled_for_all(version: int, code:
     ],
 )
 @virtual_time
-async def test_out_of_office_topics_ask_for_the_role_first(api: ApiKey, fields: dict[str, Any]) -> None:
+async def test_topics_check_the_role_first(api: ApiKey, fields: dict[str, Any]) -> None:
     async with guarded(is_active=False) as it:
         client = await asked(it, api, 2, timeout=1000, **fields)
         answer = told(client, api, 2)

@@ -1,4 +1,4 @@
-"""Who is given a delegation token, before any is made."""
+"""The right to a delegation token, before any is made."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TOKEN_APIS = (
 )
 
 
-class _Nobody:
+class _DenyAll:
     def __init__(self) -> None:
         self.asked: list[tuple[object, ...]] = []
 
@@ -85,25 +85,25 @@ async def asked(
 @pytest.mark.parametrize("api", TOKEN_APIS)
 @virtual_time
 async def test_where_tokens_are_given_out(api: ApiKey, protocol: str, principal: str, code: int) -> None:
-    """64: not in the open, and not to nobody; 61: these brokers have no key for tokens."""
+    """64: not in the open, and not without a login; 61: these brokers have no key for tokens."""
     for version in range(SUPPORTED[api].max + 1):
         answer = await asked(api, version, protocol=protocol, principal=principal)
         assert answer.error_code == code
 
 
 @virtual_time
-async def test_a_token_for_somebody_else_needs_create_tokens() -> None:
-    nobody = _Nobody()
+async def test_a_token_for_another_user_needs_create_tokens() -> None:
+    deny_all = _DenyAll()
     answer = await asked(
         ApiKey.CREATE_DELEGATION_TOKEN,
         3,
-        authorizer=nobody,
+        authorizer=deny_all,
         key=Secret("k"),
         owner_principal_type="User",
         owner_principal_name="carol",
     )
     assert (answer.error_code, answer.principal_name, answer.token_requester_principal_name) == (65, "carol", "ops")
-    assert nobody.asked == [("User:ops", "10.0.0.1", AclOperation.CREATE_TOKENS, ResourceType.USER, "User:carol")]
+    assert deny_all.asked == [("User:ops", "10.0.0.1", AclOperation.CREATE_TOKENS, ResourceType.USER, "User:carol")]
 
 
 @virtual_time
@@ -114,6 +114,6 @@ async def test_only_users_renew() -> None:
 
 
 @virtual_time
-async def test_nobody_is_asked_about_nothing() -> None:
+async def test_an_empty_list_of_owners_has_no_tokens() -> None:
     answer = await asked(ApiKey.DESCRIBE_DELEGATION_TOKEN, 3, key=Secret("k"), owners=[])
     assert (answer.error_code, answer.tokens) == (0, ())

@@ -45,7 +45,7 @@ CORRELATION_ID = 4711
 
 @asynccontextmanager
 async def guarded(*acls: tuple[ResourcePattern, str, str, AclOperation]) -> AsyncIterator[Front]:
-    """Brokers may do ClusterAction; ``acls`` say who else may do what, from which host."""
+    """Brokers may do ClusterAction; ``acls`` say what others may do, from which host."""
     async with front() as it:
         it.shell.authorizer = AclAuthorizer()
         by_pattern: dict[ResourcePattern, list[AccessControlEntry]] = {}
@@ -166,7 +166,7 @@ async def test_client_of_a_broker_is_told_to_wait_and_the_broker_is_not_muted() 
         assert len(it.queue) == 1
 
 
-# -- who may send one --------------------------------------------------------------------------------------------------
+# -- the right to send one ---------------------------------------------------------------------------------------------
 
 
 @virtual_time
@@ -180,7 +180,7 @@ async def test_sender_without_cluster_action_is_refused(caplog: pytest.LogCaptur
 
 
 @virtual_time
-async def test_controller_out_of_office_says_so_in_the_envelope() -> None:
+async def test_inactive_controller_says_so_in_the_envelope() -> None:
     async with guarded() as it:
         it.shell.channels = None
         client = await forward(it, b"whatever")
@@ -188,7 +188,7 @@ async def test_controller_out_of_office_says_so_in_the_envelope() -> None:
 
 
 @virtual_time
-async def test_office_that_is_lost_meanwhile_is_told_in_the_envelope() -> None:
+async def test_role_that_is_lost_meanwhile_is_told_in_the_envelope() -> None:
     """Whereupon the broker looks for the next controller, instead of telling its client."""
     async with guarded((TOPICS, "User:alice", "*", Op.ALL)) as it:
         client = await forward(it, creation())
@@ -200,7 +200,7 @@ async def test_office_that_is_lost_meanwhile_is_told_in_the_envelope() -> None:
 
 
 @virtual_time
-async def test_what_was_done_before_the_office_was_lost_is_told() -> None:
+async def test_what_was_done_before_the_role_was_lost_is_told() -> None:
     async with guarded((TOPICS, "User:alice", "*", Op.ALL)) as it:
         client = await forward(it, creation())
         event = await it.event()
@@ -252,7 +252,7 @@ BAD: dict[str, tuple[bytes, bytes | None, bytes, int]] = {
     "no address": (creation(), encode_principal(ALICE), b"", E.INVALID_REQUEST),
     "nothing in it": (b"", encode_principal(ALICE), ADDRESS, E.UNSUPPORTED_VERSION),
     "half a header": (creation()[:9], encode_principal(ALICE), ADDRESS, E.UNSUPPORTED_VERSION),
-    "an API that nobody knows": (b"\x7f\xff" + creation()[2:], encode_principal(ALICE), ADDRESS, E.UNSUPPORTED_VERSION),
+    "an unknown API": (b"\x7f\xff" + creation()[2:], encode_principal(ALICE), ADDRESS, E.UNSUPPORTED_VERSION),
     "a version to come": (b"\0\x13\0\x63" + creation()[4:], encode_principal(ALICE), ADDRESS, E.UNSUPPORTED_VERSION),
     "half a request": (creation()[:-9], encode_principal(ALICE), ADDRESS, E.UNSUPPORTED_VERSION),
     "too much": (creation() + bytes(MIB), encode_principal(ALICE), ADDRESS, E.UNSUPPORTED_VERSION),

@@ -71,7 +71,7 @@ async def test_coordinators_topic_is_created_when_first_asked_for(version: int) 
 
 @pytest.mark.parametrize("version", range(7))
 @virtual_time
-async def test_coordinator_is_told_to_those_who_may_describe(version: int) -> None:
+async def test_coordinator_needs_the_right_to_describe(version: int) -> None:
     async with front() as it:
         it.shell.authorizer = Allowing()
         assert await find(it, version, "a") == [(30, -1, "")]

@@ -195,7 +195,7 @@ def test_what_is_refused_for_its_token_leaves_no_traceback(
     assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) <= 1
 
 
-def test_connections_that_say_nothing_keep_nobody_out(run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+def test_silent_connections_keep_no_client_out(run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
     async def main() -> None:
         async with serving() as server:
             silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(40)]

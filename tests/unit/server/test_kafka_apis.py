@@ -22,7 +22,7 @@ def use(it: Front, handlers: Mapping[ApiKey, Handler]) -> None:
 
 
 @virtual_time
-async def test_handler_may_wait_and_holds_up_nobody_else() -> None:
+async def test_a_waiting_handler_holds_up_no_other_connection() -> None:
     async def slow(request: KafkaRequest) -> None:
         await asyncio.sleep(10)
         request.respond(b"slow")

@@ -165,7 +165,7 @@ async def test_addresses_take_turns() -> None:
 
 @virtual_time
 async def test_brokers_requests_do_not_wait_for_strangers() -> None:
-    """Anybody can send AlterPartition on an open listener; brokers name the epoch of their registration."""
+    """Every client can send AlterPartition on an open listener; brokers name the epoch of their registration."""
     async with front() as it:
         it.context.brokers[2] = Broker(2, 77, ())
         body = messages.encode_allocate_producer_ids_request(0, 2, 76)
@@ -263,7 +263,7 @@ async def test_requests_that_wait_outside_do_not_fill_a_queue_that_is_emptied() 
     ids=lambda value: getattr(value, "name", ""),
 )
 @virtual_time
-async def test_what_nobody_may_send_is_refused_before_it_has_come(
+async def test_a_forbidden_request_is_refused_before_it_is_received(
     api: ApiKey, version: int, size: int, complaint: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with front() as it:
@@ -316,7 +316,7 @@ async def test_half_frames_take_no_more_than_the_budget_and_leave_it_whole(monke
 
 
 @virtual_time
-async def test_memory_is_given_back_when_the_request_is_answered_and_who_waits_goes_on() -> None:
+async def test_memory_is_given_back_when_the_request_is_answered_and_the_next_goes_on() -> None:
     async with front() as it:
         configured(it, socket_request_max_bytes="100000", queued_max_request_bytes="100000")
         body = list_of(20_000)
@@ -355,7 +355,7 @@ async def test_idle_connections_are_closed_and_busy_ones_stay() -> None:
 
 
 @virtual_time
-async def test_no_more_connections_than_descriptors_and_idle_ones_keep_nobody_out(
+async def test_no_more_connections_than_descriptors_and_idle_ones_keep_no_client_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with front() as it:
@@ -376,7 +376,7 @@ async def test_no_more_connections_than_descriptors_and_idle_ones_keep_nobody_ou
 
 
 @virtual_time
-async def test_who_has_most_connections_makes_room() -> None:
+async def test_the_address_with_most_connections_makes_room() -> None:
     async with front() as it:
         configured(it, descriptors=10)
         broker = await it.connect()
@@ -407,7 +407,7 @@ async def test_connections_per_address(caplog: pytest.LogCaptureFixture) -> None
 
 
 @virtual_time
-async def test_answers_that_nobody_reads_take_no_more_than_the_budget() -> None:
+async def test_unread_answers_take_no_more_than_the_budget() -> None:
     async with front() as it:
         configured(it, aiocontroller_queued_max_response_bytes="300000")
         clients = [await it.connect() for _ in range(5)]

@@ -1,4 +1,4 @@
-"""Who comes to a listener: logins by SASL, and what is open to whom where brokers have an authorizer."""
+"""Logins by SASL, and what is open to which principal where brokers have an authorizer."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ async def test_after_the_login_everything_is_as_on_an_open_listener() -> None:
         assert isinstance(await it.event(), ev.ReplicaLeaderElection)  # there is no authorizer
 
 
-@pytest.mark.parametrize("token", [b"", b"\0", b"a\0b\0c\0d", b"\0nobody\0alice-secret", b"\0alice\0"])
+@pytest.mark.parametrize("token", [b"", b"\0", b"a\0b\0c\0d", b"\0unknown\0alice-secret", b"\0alice\0"])
 @virtual_time
 async def test_rubbish_is_no_login(token: bytes) -> None:
     async with front(SECURE) as it:
@@ -173,7 +173,7 @@ async def test_user_that_does_not_exist_is_challenged_and_refused_at_the_last_st
     """Whether a SCRAM user exists leaked one step early."""
     async with front(SECURE) as it:
         challenges = []
-        for user in ("broker", "nobody", "nobody", "someone"):
+        for user in ("broker", "unknown", "unknown", "someone"):
             client = await it.connect()
             client.request(ApiKey.SASL_HANDSHAKE, 1, sasl_messages.encode_handshake_request("SCRAM-SHA-256"))
             await settle()
@@ -189,10 +189,10 @@ async def test_user_that_does_not_exist_is_challenged_and_refused_at_the_last_st
             code, message, _ = sasl_messages.decode_authenticate_response(client.frames[-1][4:])
             assert (code, message) == (58, "Authentication failed: invalid credentials")
             assert client.closed
-        known, nobody, again, someone = challenges
-        assert known["i"] == nobody["i"] == "4096"
-        assert nobody["s"] == again["s"] != someone["s"]
-        salt = base64.b64decode(nobody["s"]).decode()
+        known, unknown, again, someone = challenges
+        assert known["i"] == unknown["i"] == "4096"
+        assert unknown["s"] == again["s"] != someone["s"]
+        salt = base64.b64decode(unknown["s"]).decode()
         assert 24 <= len(salt) <= 26
         assert salt.isalnum()
 
@@ -224,7 +224,7 @@ async def test_endless_user_name_is_not_looked_up_and_not_repeated_in_the_log(
 
 @pytest.mark.parametrize("acts_as, code", [("", 0), ("alice", 0), ("broker", 58), ("alice ", 58)])
 @virtual_time
-async def test_plain_login_acts_as_nobody_else(acts_as: str, code: int) -> None:
+async def test_plain_login_acts_as_no_other_user(acts_as: str, code: int) -> None:
     """The authorization id was overlooked, which brokers refuse when it is not the user's name."""
     async with front(SECURE) as it:
         client = await it.connect()
@@ -311,7 +311,7 @@ async def test_client_logs_in_with_a_delegation_token_as_its_owner(
     ],
 )
 @virtual_time
-async def test_what_is_no_token_logs_nobody_in(
+async def test_a_malformed_token_is_no_login(
     monkeypatch: pytest.MonkeyPatch, token_id: str, key: str, extension: str
 ) -> None:
     async with front_with_token(monkeypatch) as it:
@@ -319,7 +319,7 @@ async def test_what_is_no_token_logs_nobody_in(
 
 
 @virtual_time
-async def test_token_that_has_expired_logs_nobody_in(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_expired_token_is_no_login(monkeypatch: pytest.MonkeyPatch) -> None:
     async with front_with_token(monkeypatch, lives_ms=-1) as it:
         assert await log_in_with_token(await it.connect(), TOKEN_ID, TOKEN_KEY) == 58
 

@@ -125,7 +125,7 @@ async def test_topic_that_is_being_deleted_or_made_is_not_there_yet_or_any_more(
 
 
 @virtual_time
-async def test_authorized_operations_are_told_to_those_who_ask() -> None:
+async def test_authorized_operations_are_sent_on_request() -> None:
     none = -(1 << 31)
     allowed: list[Allowed] = [(DESCRIBE, TOPIC, "orders"), (WRITE, TOPIC, "orders")]
     async with front() as it:

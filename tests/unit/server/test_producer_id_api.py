@@ -85,7 +85,7 @@ async def test_producer_tries_again_when_there_is_no_block(why: str) -> None:
     ],
 )
 @virtual_time
-async def test_who_may_have_a_producer_id(allowed: tuple[Allowed, ...], code: int) -> None:
+async def test_rights_to_a_producer_id(allowed: tuple[Allowed, ...], code: int) -> None:
     async with front() as it:
         it.shell.channels = None
         it.shell.authorizer = Allowing(*allowed)

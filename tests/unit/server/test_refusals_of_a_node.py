@@ -150,7 +150,7 @@ def everything() -> Allowing:
 
 @pytest.mark.parametrize("api", AT_LAST, ids=lambda api: api.name)
 @virtual_time
-async def test_who_may_is_sent_elsewhere_in_every_version(api: ApiKey) -> None:
+async def test_an_authorized_client_is_redirected_in_every_version(api: ApiKey) -> None:
     async with front() as it:
         it.topic("orders", 1)
         it.shell.authorizer = everything()
@@ -161,7 +161,7 @@ async def test_who_may_is_sent_elsewhere_in_every_version(api: ApiKey) -> None:
 
 @pytest.mark.parametrize("api", STEPS, ids=lambda api: api.name)
 @virtual_time
-async def test_who_may_not_is_told_so_first_in_every_version(api: ApiKey) -> None:
+async def test_refusal_comes_first_in_every_version(api: ApiKey) -> None:
     async with front() as it:
         it.topic("orders", 1)
         for n, (_, code) in enumerate(STEPS[api]):
@@ -199,7 +199,7 @@ async def test_topic_id_that_does_not_exist_is_unknown() -> None:
 
 @pytest.mark.parametrize("api", AT_LAST, ids=lambda api: api.name)
 @virtual_time
-async def test_out_of_office_nothing_is_called_unknown(api: ApiKey) -> None:
+async def test_a_standby_calls_nothing_unknown(api: ApiKey) -> None:
     """What this controller does not know may exist all the same; all the errors make clients look elsewhere."""
     async with front() as it:
         it.shell.channels = None
@@ -211,7 +211,7 @@ async def test_out_of_office_nothing_is_called_unknown(api: ApiKey) -> None:
 
 
 @virtual_time
-async def test_newer_clients_are_told_who_leads() -> None:
+async def test_newer_clients_are_told_the_leaders() -> None:
     async with front() as it:
         await it.broker()
         it.topic("orders", 1)
@@ -225,7 +225,7 @@ async def test_newer_clients_are_told_who_leads() -> None:
 
 
 @virtual_time
-async def test_transaction_is_produced_by_those_who_may_write_to_it() -> None:
+async def test_transaction_needs_the_right_to_write_to_it() -> None:
     data = [TOPIC | {"partition_data": [{"index": 0, "records": BATCH}]}]
     async with front() as it:
         it.topic("orders", 1)
@@ -351,7 +351,7 @@ async def test_sync_group_must_name_its_protocol() -> None:
 
 
 @virtual_time
-async def test_log_directories_are_for_those_who_may_look_at_the_cluster() -> None:
+async def test_log_directories_need_the_right_to_describe_the_cluster() -> None:
     api = ApiKey.DESCRIBE_LOG_DIRS
     async with front() as it:
         it.shell.authorizer = Allowing()

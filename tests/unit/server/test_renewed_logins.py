@@ -163,7 +163,7 @@ async def test_another_mechanism_is_refused() -> None:
 
 @virtual_time
 async def test_nothing_else_is_served_while_a_client_logs_in_again() -> None:
-    """Or what it asks for would be done for nobody, or for one whose time is over."""
+    """Or what it asks for would be done without a login, or for one that has expired."""
     async with front(SECURE, **REAUTH) as it:
         client = await it.connect()
         await log_in(client)

@@ -1,4 +1,4 @@
-"""Who has used up a quota is answered at once, and not listened to for a while."""
+"""A client that has used up a quota is answered at once, and muted for a while."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_the_version_decides_whether_the_quota_refuses(api: ApiKey) -> Non
 
 
 @virtual_time
-async def test_nobody_is_asked_for_quotas_out_of_office() -> None:
+async def test_a_standby_asks_no_broker_for_quotas() -> None:
     async with front() as it:
         it.shell.channels = None
         client = await it.connect()

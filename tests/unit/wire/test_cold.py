@@ -192,7 +192,7 @@ def test_an_unknown_api_or_version_names_both(api_key: int, version: int) -> Non
         cold.decode_request(api_key, version, b"")
 
 
-def test_an_error_code_that_nobody_knows_is_still_an_error() -> None:
+def test_an_unknown_error_code_is_still_an_error() -> None:
     assert cold.decode_response(ApiKey.UPDATE_METADATA, 5, b"\x30\x00").error_code == -1
 
 
@@ -223,7 +223,7 @@ def test_preloaded_messages_cost_no_import_later() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 6])
-def test_request_with_more_elements_than_anybody_needs_is_refused_before_they_are_read(version: int) -> None:
+def test_request_with_too_many_elements_is_refused_before_they_are_read(version: int) -> None:
     def body(n: int) -> bytes:
         fields: dict[str, Any] = {"topics": [{}] * n, "topic_names": [""] * n}
         return cold.encode_request(ApiKey.DELETE_TOPICS, version, cold.request(ApiKey.DELETE_TOPICS, version, **fields))

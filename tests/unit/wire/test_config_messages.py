@@ -87,7 +87,7 @@ def test_what_a_broker_tells_of_itself():
     )
 
 
-def test_no_more_resources_are_asked_for_than_anybody_needs() -> None:
+def test_no_more_resources_are_asked_for_than_needed() -> None:
     """130,000 without a name, in 512 KiB, held the loop for a second."""
 
     def body(resources: int, keys: int) -> bytes:

@@ -244,7 +244,7 @@ def assert_every_cut_is_a_frame_error(decode: Any, version: int, body: bytes) ->
             decode(version, body[:cut])
 
 
-def test_versions_that_nobody_speaks() -> None:
+def test_unknown_versions() -> None:
     assert SUPPORTED[ApiKey.ALTER_PARTITION].max == 3
     with pytest.raises(UnsupportedApiError, match=r"ALTER_PARTITION\(56\) version 4"):
         decode_alter_partition_request(4, b"")

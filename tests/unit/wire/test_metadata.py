@@ -23,7 +23,7 @@ def cluster() -> PartitionTable:
     for partition, leader in enumerate((1, 3, 4, -1, 2)):
         row = table.add_partition(topic, partition, ReplicaAssignment((leader, 2) if leader > 2 else (1, 2)))
         table.set_leadership(row, LeaderAndIsr(leader, 7 + partition, (2,), 3, 0))
-    table.add_partition(topic, 5, ReplicaAssignment((1,)))  # nobody has heard of it yet
+    table.add_partition(topic, 5, ReplicaAssignment((1,)))  # no broker has heard of it yet
     return table
 
 

@@ -90,7 +90,7 @@ def test_user_acts_as_itself(acts_as: str) -> None:
 @pytest.mark.parametrize(
     "first", ["n,a=super,n=alice,r=abc", "n,,m=x,n=alice,r=abc", "n,,n=alice,n=super,r=abc", "n,,n=,r=abc", "n,,n=a,r="]
 )
-def test_user_acts_as_nobody_else(first: str) -> None:
+def test_user_acts_as_no_other_user(first: str) -> None:
     with pytest.raises(ScramError):
         ScramServer("SCRAM-SHA-256", "nonce").receive(first.encode())
 

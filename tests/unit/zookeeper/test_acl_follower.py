@@ -1,4 +1,4 @@
-"""Who keeps the authorizer up to date: what it says, and how often, of damage and of a ZooKeeper that is away."""
+"""What keeps the authorizer up to date: what it says, and how often, of damage and of a ZooKeeper that is away."""
 
 from __future__ import annotations
 

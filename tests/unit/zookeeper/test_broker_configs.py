@@ -48,7 +48,7 @@ def test_what_can_be_set_for_all_brokers():
         "num.io.threads": "16",
         "listener.name.external.max.connections": "5",
         "leader.replication.throttled.rate": "1000",
-        "somebody.elses.plugin.setting": "x",
+        "another.plugin.setting": "x",
     }
     check_default_configs(configs, BrokerConfigs(defaults={"num.io.threads": "8"}))
 

@@ -73,7 +73,7 @@ async def test_a_check_that_no_server_answers_with_results_is_no_version() -> No
 
 
 @virtual_time
-async def test_a_closed_client_has_no_connection_and_serves_nobody() -> None:
+async def test_a_closed_client_has_no_connection_and_serves_no_call() -> None:
     async with connected() as client:
         connection = client.session.conn
         assert connection is not None

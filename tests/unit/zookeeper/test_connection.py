@@ -1,4 +1,4 @@
-"""The connection on a transport that only remembers: order, framing, and who hears what when it ends."""
+"""The connection on a transport that only remembers: order, framing, and which caller hears what when it ends."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ async def test_a_cancelled_call_keeps_its_place_in_the_order() -> None:
     cancelled, kept = subject.conn.submit([BODY]), subject.conn.submit([BODY])
     cancelled.cancel()
     await turn()
-    subject.conn.data_received(reply(1, b"nobody's") + reply(2, b"kept"))
+    subject.conn.data_received(reply(1, b"unknown") + reply(2, b"kept"))
     assert await kept == [(0, b"kept")]
 
 

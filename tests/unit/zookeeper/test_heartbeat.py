@@ -88,7 +88,7 @@ def test_a_busy_connection_is_not_pinged(clock: HandClock, peer: Peer) -> None:
     assert peer.pings == []
 
 
-def test_one_who_only_listens_still_shows_that_he_lives(clock: HandClock, peer: Peer) -> None:
+def test_a_peer_that_only_listens_still_shows_that_it_lives(clock: HandClock, peer: Peer) -> None:
     """A long reply arrives byte by byte; the server has to hear from us meanwhile."""
     Heartbeat(clock, peer, 9.0)  # type: ignore[arg-type]
     for second in range(1, 20):

@@ -193,7 +193,7 @@ def test_code_of_a_bad_value_is_the_releases():
     assert caught.value.code == KafkaErrorCode.INVALID_REQUEST
     with pytest.raises(TopicError) as caught:
         check_topic_configs("t", {"no.such": "x", "retention.ms": "x"}, None, KafkaErrorCode.INVALID_REQUEST)
-    assert caught.value.code == KafkaErrorCode.INVALID_CONFIG  # a name that nobody knows, in every release
+    assert caught.value.code == KafkaErrorCode.INVALID_CONFIG  # a name that is unknown in every release
 
 
 def test_older_releases_look_at_the_topic_alone():

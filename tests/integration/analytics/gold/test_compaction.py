@@ -85,7 +85,7 @@ def test_merged_batches_give_the_tables_of_one_batch_and_go_when_no_snapshot_nee
         store = Store(spark, str(out))
         folders = store.published_batches(stream.QUARANTINE)
         assert folders
-        assert all(any(Path(folder).iterdir()) for folder in folders)  # whoever reads the snapshot finds its files
+        assert all(any(Path(folder).iterdir()) for folder in folders)  # readers of the snapshot find its files
     commit = store.last_commit()
     assert commit is not None
     snapshots = [json.loads(path.read_text()) for path in (out / "snapshots").iterdir()]

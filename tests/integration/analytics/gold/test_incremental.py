@@ -22,7 +22,7 @@ PIECES = 2
 
 
 class Killed(BaseException):
-    """Nobody catches it."""
+    """No handler catches it."""
 
 
 def delivered(folder: Path, seed: int) -> list[Path]:
