@@ -245,9 +245,10 @@ class Config(msgspec.Struct, frozen=True):
     aiocontroller_early_detection_silence_ms: PositiveMilliseconds = 1_500
     """In mode ``full``, a peer that has not answered for so long is suspected."""
     aiocontroller_early_detection_trust_ms: PositiveMilliseconds = 1_000
-    """How long a suspect must answer to be trusted again; doubled for each earlier false alarm."""
+    """How long a suspect must answer to be trusted again; doubled for each earlier false alarm, up to a minute."""
     aiocontroller_early_detection_max_suspected_percentage: Annotated[int, whole(1, 100)] = 34
-    """When more of the brokers than this seem to be dead at once, none is suspected: the fault is probably ours."""
+    """When more of the brokers than this seem to be dead at once, none is suspected: the fault is probably ours.
+    One of two or more brokers may always be suspected."""
     aiocontroller_early_detection_max_alarms_per_minute: PositiveInt = 10
     """Further suspicions wait until the minute is over."""
     aiocontroller_early_fast_bounce_ms: Milliseconds = 0

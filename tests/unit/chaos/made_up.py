@@ -117,7 +117,7 @@ def another_replica_in_sync_leads(s: Story) -> None:
 
 
 @case()
-def nobody_leads(s: Story) -> None:
+def there_is_no_leader(s: Story) -> None:
     s.state(-1, 1, (1, 2))
     s.state(1, 2, (1,), version=2)
 
@@ -596,7 +596,7 @@ def what_is_deleted_by_hand(s: Story) -> None:
 
 
 @case("I8 I8")
-def a_topic_that_nobody_wanted_deleted(s: Story) -> None:
+def a_topic_that_was_not_to_be_deleted(s: Story) -> None:
     s.delete(STATE)
     s.delete(paths.topic("t"))
 

@@ -176,7 +176,7 @@ def a_reassignment_that_has_long_ended(a: Asked) -> None:
 
 
 @answered(1)
-def a_reassignment_that_nobody_asked_for(a: Asked) -> None:
+def a_reassignment_without_a_request(a: Asked) -> None:
     a.listed({T0: a.move()}, asked=[T1])
 
 
@@ -476,7 +476,7 @@ def an_incarnation_that_is_over(w: Wire) -> None:
 
 
 @on_wire("I2 I2")
-def an_epoch_that_nobody_has_won(w: Wire) -> None:
+def an_epoch_that_was_not_won(w: Wire) -> None:
     w.send(12, epoch=6)
 
 

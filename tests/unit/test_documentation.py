@@ -1,0 +1,46 @@
+"""The pages for people: docs/README.md lists each of them once, and every link leads somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+INDEX = ROOT / "docs" / "README.md"
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def without_code(page: Path) -> str:
+    return re.sub(
+        r"^```.*?^```$|^    .*?$|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+    )
+
+
+def links(page: Path) -> list[str]:
+    return [link for link in re.findall(r"\]\(([^)\s]+)\)", without_code(page)) if "://" not in link]
+
+
+def anchors(page: Path) -> set[str]:
+    """As GitHub makes them of headings."""
+    headings = re.findall(r"^#+ +(.+?) *$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_index_lists_every_page_once() -> None:
+    listed = [(INDEX.parent / link.partition("#")[0]).resolve() for link in links(INDEX)]
+    assert sorted([*listed, INDEX]) == sorted(PAGES)
+
+
+def test_the_readme_leads_to_the_index() -> None:
+    assert "docs/README.md" in links(ROOT / "README.md")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{link}: found no file"
+        assert not anchor or anchor in anchors(target), f"{link}: found no heading, expected one of {anchors(target)}"
