@@ -213,27 +213,27 @@ FAILOVER: tuple[tuple[str, Callable[[ControllerShell], Awaitable[object]]], ...]
     ("read the ids of earlier controllers", own_replicas.load_known_controllers),
     ("send the new epoch and the broker list", _send_broker_list),
     ("discard notifications", _discard_notifications),
-    ("read what is set while brokers run", unclean_elections.load_dynamic_settings),
+    ("read dynamic settings", unclean_elections.load_dynamic_settings),
     ("read topics, assignments and partition states", load_topics),
     ("outrank earlier controllers", _outrank_earlier_controllers),
-    ("read what brokers are still to delete", debts.load_debts),
+    ("read debts", debts.load_debts),
     ("read the topics to be deleted", topic_deletion.load_topic_deletions),
     ("wait for the senders", _wait_for_senders),
     ("start the partition state machine", _startup_partitions),
     ("start the replica state machine", _startup_replicas),
-    ("have brokers delete what they still have", debts.pay_all),
+    ("ask brokers to delete what they owe", debts.pay_all),
     ("elect leaders for New and Offline partitions", trigger_online_partition_state_change),
     ("resume reassignments", reassignment.initialize_partition_reassignments),
     ("resume topic deletions", topic_deletion.resume_deletions),
     ("carry out pending preferred elections", _pending_preferred_elections),
-    ("schedule what the clock begins", _schedule),
+    ("schedule periodic work", _schedule),
 )
 """The steps of a failover, in Kafka's order; ``docs/state-machines.md`` is drawn from this table."""
 
 
 POSTPONABLE = frozenset(
     {
-        "have brokers delete what they still have",
+        "ask brokers to delete what they owe",
         "elect leaders for New and Offline partitions",
         "resume reassignments",
         "resume topic deletions",
