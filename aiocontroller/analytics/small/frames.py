@@ -25,7 +25,7 @@ Made = Callable[[Sequence[str]], str]
 """Makes the SELECT of a frame from the names of its sources after FROM."""
 
 _WEIGHTED: Final = re.compile(r"\s*percentile\((\w+), array\(([^)]*)\), (\w+)\) AS (\w+)\s*")
-_WIDENS: Final = re.compile(r"\bSUM\(|\bHUGEINT\b", re.IGNORECASE)
+_WIDENS: Final = re.compile(r"SUM\(|HUGEINT", re.IGNORECASE)
 """What makes numbers of 128 bits."""
 _HOW: Final = {"inner": "JOIN", "left": "LEFT JOIN", "full": "FULL JOIN", "left_semi": "SEMI JOIN",
                "left_anti": "ANTI JOIN"}  # fmt: skip
