@@ -9,7 +9,7 @@ even while some brokers are dead, silent or refuse: these brokers' replicas beco
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from aiocontroller.controller import debts
 from aiocontroller.controller.shell import ControllerShell
@@ -30,27 +30,20 @@ SILENCE_S = 10.0
 """How long to wait for live brokers, which go on deleting afterwards."""
 _SILENCE = "silent deletions"
 
-_DELETED_AT_ONCE = (
-    ReplicaState.OfflineReplica,
-    ReplicaState.ReplicaDeletionStarted,
-    ReplicaState.ReplicaDeletionSuccessful,
-)
-"""States that a replica naming a controller passes through: there is no broker to ask, and nothing to delete."""
-
 
 async def topic_deletion(shell: ControllerShell, event: TopicDeletion) -> None:
     """Queue new entries in ``/admin/delete_topics``; remove those for topics that do not exist."""
-    context, table = shell.context, shell.context.table
+    context = shell.context
     names = await shell.zk.get_topic_deletions(watch=True)
     await _drop_unknown(shell, names)
-    new = [name for name in names if name in table.topic_by_name and name not in context.topics_to_be_deleted]
+    new = plan.to_be_queued(context, names)
     if new and not shell.policy.delete_topic_enable:
         log.info("delete.topic.enable is false: dropping the requests to delete %s", new[:10])
         await shell.zk.delete_topic_deletions(new, fence=context.epoch_zk_version)
     elif new:
         log.info("Starting topic deletion for %s", new[:10])
-        mark_ineligible(shell, [t for t in new if _is_being_reassigned(shell, table.topic_by_name[t])], "reassignment")
-        queue(shell, new)
+        mark_ineligible(shell, [name for name in new if plan.is_being_reassigned(context, name)], "reassignment")
+        context.queue_topic_deletion(new)
         await resume_deletions(shell)
 
 
@@ -61,7 +54,7 @@ async def load_topic_deletions(shell: ControllerShell) -> None:
         await shell.zk.delete_topic_deletions(names, fence=shell.context.epoch_zk_version)
         return
     await _drop_unknown(shell, names)
-    queue(shell, [name for name in names if name in shell.context.table.topic_by_name])
+    shell.context.queue_topic_deletion(plan.to_be_queued(shell.context, names))
     blocked = plan.blocked_at_failover(shell.context, shell.context.topics_to_be_deleted)
     mark_ineligible(shell, blocked, "a replica is not online, or a partition is being reassigned")
 
@@ -78,44 +71,25 @@ async def _drop_unknown(shell: ControllerShell, names: Iterable[str]) -> None:
         await shell.zk.delete_topic_deletions(missing, fence=shell.context.epoch_zk_version)
 
 
-def queue(shell: ControllerShell, names: Iterable[str]) -> None:
-    for name in names:
-        shell.context.topics_to_be_deleted[name] = None
-        shell.context.table.set_topic_deleting(shell.context.table.topic_by_name[name], True)
-
-
 def mark_ineligible(shell: ControllerShell, names: Iterable[str], why: str) -> None:
     """Halt the topics' deletion until it is resumed."""
-    halted = [name for name in names if name not in shell.context.topics_ineligible_for_deletion]
-    for name in halted:
-        shell.context.topics_ineligible_for_deletion[name] = None
+    halted = shell.context.mark_topics_ineligible_for_deletion(names)
     if halted:
         log.info("Halted deletion of topics %s: %s", halted[:10], why)
 
 
 async def resume_deletion_for_topics(shell: ControllerShell, names: Iterable[str]) -> None:
-    """Resume deletions that may no longer be blocked.  A reassignment under way still blocks, and its end calls again.
-
-    Kafka ignores the reassignment when a broker starts, and then moves replicas that have been deleted already.
-    """
-    by_name = shell.context.table.topic_by_name
-    queued = [
-        name
-        for name in names
-        if name in shell.context.topics_to_be_deleted
-        and (name not in by_name or not _is_being_reassigned(shell, by_name[name]))
-    ]
-    for name in queued:
-        shell.context.topics_ineligible_for_deletion.pop(name, None)
-    if queued:
+    """Resume deletions that may no longer be blocked.  A reassignment still blocks, and its end calls again."""
+    resumed = plan.to_be_resumed(shell.context, names)
+    shell.context.resume_topic_deletion(resumed)
+    if resumed:
         await resume_deletions(shell)
 
 
 async def resume_deletions(shell: ControllerShell) -> None:
-    context = shell.context
-    if not context.topics_to_be_deleted:
+    if not shell.context.topics_to_be_deleted:
         return
-    found = plan.progress(context)
+    found = plan.progress(shell.context)
     if found.complete:
         await _complete_delete_topics(shell, found.complete)
     batch = shell.new_batch()
@@ -132,16 +106,12 @@ async def _on_topic_deletion(shell: ControllerShell, topics: list[Topic]) -> Non
     rows = [row for topic in fresh for row in topic.partitions()]
     await handle_partition_state_changes(shell, rows, PartitionState.OfflinePartition)
     await handle_partition_state_changes(shell, rows, PartitionState.NonExistentPartition)
-    context.topics_with_deletion_started.update((t.name, None) for t in fresh)
-    everything = [row for topic in topics for row in topic.partitions()]
-    batch.add_update_metadata_request_for_brokers(context.brokers, everything)
+    context.begin_topic_deletion(t.name for t in fresh)
+    batch.add_update_metadata_request_for_brokers(context.brokers, [row for t in topics for row in t.partitions()])
     deletion = plan.plan_deletion(context, topics)
-    await handle_replica_state_changes(shell, deletion.delete, ReplicaState.OfflineReplica, batch=batch)
-    await handle_replica_state_changes(shell, deletion.delete, ReplicaState.ReplicaDeletionStarted, batch=batch)
-    await handle_replica_state_changes(shell, deletion.ineligible, ReplicaState.ReplicaDeletionIneligible, batch=batch)
+    for state, replicas in deletion.transitions():
+        await handle_replica_state_changes(shell, replicas, state, batch=batch)
     mark_ineligible(shell, deletion.blocked, "replicas are on brokers that are not live")
-    for step in _DELETED_AT_ONCE if deletion.nowhere else ():
-        await handle_replica_state_changes(shell, deletion.nowhere, step, batch=batch)
     await shell.send(batch)
     await _leave_behind(shell, deletion.left)
     _watch_for_silence(shell, topics)
@@ -151,95 +121,53 @@ async def _on_topic_deletion(shell: ControllerShell, topics: list[Topic]) -> Non
 
 async def _leave_behind(shell: ControllerShell, replicas: plan.Replicas) -> None:
     """Stop waiting for these replicas: record their debts first, then send requests about them."""
-    context = shell.context
-    unsent = shell.new_batch()
-    for state, going in plan.way_to_successful(context, replicas):
+    way, unsent = plan.way_to_successful(shell.context, replicas), shell.new_batch()
+    for state, going in way:
         await handle_replica_state_changes(shell, going, state, batch=unsent)
-        if state is ReplicaState.ReplicaDeletionSuccessful:
-            for broker, rows in going.items():
-                log.info("Not waiting for broker %d to delete %s", broker, shell.sample(rows))
-                for row in rows:
-                    context.left_behind.setdefault(row, {})[broker] = None
+    _, left = way[-1]
+    for broker, rows in left.items():
+        log.info("Not waiting for broker %d to delete %s", broker, shell.sample(rows))
+    shell.context.leave_behind(left)
 
 
-def _watch_for_silence(shell: ControllerShell, topics: Sequence[Topic]) -> None:
+def _watch_for_silence(shell: ControllerShell, topics: Iterable[Topic]) -> None:
     """Schedule a check for silent brokers; topics added meanwhile are checked after the running timer."""
-    context = shell.context
-    watched = tuple(
-        t for t in topics if not plan.waits_for_all(context, t) and context.table.topic_by_name.get(t.name) is t
-    )
-    if watched and not context.deletions_watched:
-        context.deletions_watched = watched
+    if shell.context.watch_deletions(plan.to_be_watched(shell.context, topics)):
         shell.queue.schedule(_SILENCE, SILENCE_S, SilentDeletions())
 
 
 async def silent_deletions(shell: ControllerShell, event: SilentDeletions) -> None:
     """Stop waiting for brokers that have not answered yet."""
     context = shell.context
-    watched, context.deletions_watched = context.deletions_watched, ()
-    known, started = context.table.topic_by_name, ReplicaState.ReplicaDeletionStarted
-    for topic in watched:
-        if known.get(topic.name) is topic:
-            await _leave_behind(shell, plan.replicas_in_state(context, topic, started))
+    for replicas in plan.unanswered(context, context.stop_watching_deletions()):
+        await _leave_behind(shell, replicas)
     await resume_deletions(shell)
-    left = [known[name] for name in context.topics_with_deletion_started if name in known]
-    _watch_for_silence(shell, [t for t in left if plan.replicas_in_state(context, t, started)])
+    _watch_for_silence(shell, plan.being_deleted(context))
 
 
 async def fail_replica_deletion(shell: ControllerShell, replicas: plan.Replicas) -> None:
     """Handle failed deletions (dead broker, failed directory, refusal): they become debts, or are retried later."""
-    table, context = shell.context.table, shell.context
-    queued = {
-        b: [p for p in rows if table.topic(p).name in context.topics_to_be_deleted] for b, rows in replicas.items()
-    }
-    not_waited_for = _of_topics(shell, queued, lambda topic: not plan.waits_for_all(context, topic))
-    begun = _of_topics(shell, not_waited_for, lambda topic: topic.name in context.topics_with_deletion_started)
-    await _leave_behind(shell, begun)
-    _, standing = plan.failed_replicas(context, not_waited_for)
-    await handle_replica_state_changes(
-        shell, standing, ReplicaState.OfflineReplica
-    )  # they become debts when the deletion starts
-    failed, standing = plan.failed_replicas(
-        context, _of_topics(shell, queued, lambda topic: plan.waits_for_all(context, topic))
-    )
-    if any(failed.values()):
-        await handle_replica_state_changes(shell, standing, ReplicaState.OfflineReplica)
-        await handle_replica_state_changes(shell, failed, ReplicaState.ReplicaDeletionIneligible)
-        names = dict.fromkeys(table.topic(row).name for rows in failed.values() for row in rows)
-        mark_ineligible(shell, names, f"replicas on {sorted(failed)} could not be deleted")
-    if any(queued.values()):
+    failure = plan.plan_failure(shell.context, replicas)
+    await _leave_behind(shell, failure.left)
+    for state, going in failure.transitions():
+        await handle_replica_state_changes(shell, going, state)
+    mark_ineligible(shell, failure.halted, f"replicas on {sorted(failure.ineligible)} could not be deleted")
+    if failure.queued:
         await resume_deletions(shell)
-
-
-def _of_topics(shell: ControllerShell, replicas: plan.Replicas, wanted: Callable[[Topic], bool]) -> plan.Replicas:
-    table = shell.context.table
-    return {b: own for b, rows in replicas.items() if (own := [row for row in rows if wanted(table.topic(row))])}
 
 
 async def stop_replica_response_received(shell: ControllerShell, event: StopReplicaResponseReceived) -> None:
     """Record which replicas a broker has deleted; those removed by a reassignment are handled elsewhere."""
-    context, table = shell.context, shell.context.table
-    broker = context.brokers.get(event.broker)
-    if broker is None or broker.epoch != event.broker_epoch:
-        return
-    deleted = [
-        row
-        for row, topic in zip(event.asked.rows, event.asked.topics, strict=True)
-        if table.topic_of[row] >= 0 and table.topic(row) is topic
-    ]
-    if event.error_code:
+    found = plan.answered(shell.context, event)
+    if event.error_code and found.failed:
         # The whole request was refused: the response names no partition, but each has failed (Kafka leaves them stuck).
         log.error("Broker %d refused StopReplica with error %d", event.broker, event.error_code)
-    code_of = event.codes()
-    started = [row for row in deleted if table.replica_state(row, event.broker) is ReplicaState.ReplicaDeletionStarted]
-    codes = [code_of(table.topic(row).name, table.index_of[row]) for row in started]
-    failed = [row for row, code in zip(started, codes, strict=True) if code]
-    done = [row for row, code in zip(started, codes, strict=True) if not code]
-    if done:
-        await handle_replica_state_changes(shell, {event.broker: done}, ReplicaState.ReplicaDeletionSuccessful)
-    if failed:
-        await fail_replica_deletion(shell, {event.broker: failed})
-    elif done:
+    if found.deleted:
+        deleted = {event.broker: found.deleted}
+        await handle_replica_state_changes(shell, deleted, ReplicaState.ReplicaDeletionSuccessful)
+    if found.failed:
+        await fail_replica_deletion(shell, {event.broker: found.failed})
+    elif found.deleted:
         await resume_deletions(shell)
 
 
@@ -261,13 +189,9 @@ async def _complete_delete_topics(shell: ControllerShell, topics: Sequence[Topic
 
 def _forget(shell: ControllerShell, topic: Topic) -> None:
     context = shell.context
-    if _is_being_reassigned(shell, topic):
+    if plan.is_being_reassigned(context, topic.name):
         shell.queue.append(ZkPartitionReassignment())  # takes the topic's entries out of the request, which would stay
     context.remove_topic(topic)
     shell.topic_deleted(topic.name)
     shell.journal.append("topic_deleted", topic=topic.name)
     log.info("Deletion of topic %s successfully completed", topic.name)
-
-
-def _is_being_reassigned(shell: ControllerShell, topic: Topic) -> bool:
-    return any(row in shell.context.partitions_being_reassigned for row in topic.partitions())

@@ -5,7 +5,7 @@ One coroutine owns it.  Each term starts with a new one, so nothing leaks from o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from aiocontroller.core.debts import Debt, Ledger
 from aiocontroller.core.ids import Broker
@@ -95,6 +95,41 @@ class ControllerContext:
         self.live = frozenset(self.brokers).difference(self.leaving)
 
     # -- topics ----------------------------------------------------------------------------------------------------
+
+    def queue_topic_deletion(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.topics_to_be_deleted[name] = None
+            self.table.set_topic_deleting(self.table.topic_by_name[name], True)
+
+    def begin_topic_deletion(self, names: Iterable[str]) -> None:
+        self.topics_with_deletion_started.update(dict.fromkeys(names))
+
+    def mark_topics_ineligible_for_deletion(self, names: Iterable[str]) -> list[str]:
+        """Make topics ineligible for deletion; returns those that were eligible."""
+        halted = [name for name in names if name not in self.topics_ineligible_for_deletion]
+        self.topics_ineligible_for_deletion.update(dict.fromkeys(halted))
+        return halted
+
+    def resume_topic_deletion(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.topics_ineligible_for_deletion.pop(name, None)
+
+    def watch_deletions(self, topics: tuple[Topic, ...]) -> bool:
+        """Watch these topics until a timer ends; False if there are none, or others are watched already."""
+        if self.deletions_watched or not topics:
+            return False
+        self.deletions_watched = topics
+        return True
+
+    def stop_watching_deletions(self) -> tuple[Topic, ...]:
+        watched, self.deletions_watched = self.deletions_watched, ()
+        return watched
+
+    def leave_behind(self, replicas: Mapping[int, Iterable[int]]) -> None:
+        """No longer wait for these replicas (broker -> rows) of topics being deleted."""
+        for broker, rows in replicas.items():
+            for row in rows:
+                self.left_behind.setdefault(row, {})[broker] = None
 
     def remove_topic(self, topic: Topic) -> None:
         """Forget the topic and everything recorded under its rows, since their rows are used again."""

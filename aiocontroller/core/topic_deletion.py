@@ -19,12 +19,34 @@ from typing import NamedTuple
 
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.debts import Changes
+from aiocontroller.core.events import StopReplicaResponseReceived
 from aiocontroller.core.ids import NO_TOPIC_ID
 from aiocontroller.core.partitions import Topic
 from aiocontroller.core.states import ReplicaState
 
 Replicas = dict[int, list[int]]
 """Broker id -> rows."""
+Transition = tuple[ReplicaState, Replicas]
+_WAY = (ReplicaState.OfflineReplica, ReplicaState.ReplicaDeletionStarted, ReplicaState.ReplicaDeletionSuccessful)
+"""The states in which a replica is deleted."""
+
+
+def to_be_queued(context: ControllerContext, names: Iterable[str]) -> list[str]:
+    """Topics whose deletion is requested and not queued yet."""
+    return [name for name in names if name in context.table.topic_by_name and name not in context.topics_to_be_deleted]
+
+
+def is_being_reassigned(context: ControllerContext, name: str) -> bool:
+    topic = context.table.topic_by_name.get(name)
+    return topic is not None and any(row in context.partitions_being_reassigned for row in topic.partitions())
+
+
+def to_be_resumed(context: ControllerContext, names: Iterable[str]) -> list[str]:
+    """Queued topics, except those that a reassignment still blocks.
+
+    Kafka ignores the reassignment when a broker starts, and then moves replicas that have been deleted already.
+    """
+    return [name for name in names if name in context.topics_to_be_deleted and not is_being_reassigned(context, name)]
 
 
 def replicas_of(context: ControllerContext, topics: Iterable[Topic]) -> Replicas:
@@ -101,7 +123,15 @@ class Deletion(NamedTuple):
     blocked: list[str]
     """Topics with replicas of the latter kind, marked or not."""
     nowhere: Replicas
-    """Replicas on no broker: their assignments name a controller."""
+    """Replicas on no broker, since their assignments name a controller: no one is asked, and nothing is deleted."""
+
+    def transitions(self) -> list[Transition]:
+        return [
+            (ReplicaState.OfflineReplica, self.delete),
+            (ReplicaState.ReplicaDeletionStarted, self.delete),
+            (ReplicaState.ReplicaDeletionIneligible, self.ineligible),
+            *((state, self.nowhere) for state in _WAY if self.nowhere),
+        ]
 
 
 def plan_deletion(context: ControllerContext, topics: Iterable[Topic]) -> Deletion:
@@ -131,26 +161,98 @@ def plan_deletion(context: ControllerContext, topics: Iterable[Topic]) -> Deleti
     return plan
 
 
-class Failed(NamedTuple):
-    """Replicas that could not be deleted, without those already deleted or known to have failed."""
+class Failure(NamedTuple):
+    """Replicas of queued topics that could not be deleted, by what happens to them."""
 
-    failed: Replicas
+    left: Replicas
+    """Replicas that a started deletion does not wait for, to be left behind."""
+    early: Replicas
+    """Such replicas before the deletion starts, which will leave them behind."""
     standing: Replicas
-    """Replicas whose deletion had not begun: they become OfflineReplica before they can become Ineligible."""
+    """Replicas that are waited for and must become OfflineReplica before they can become Ineligible."""
+    ineligible: Replicas
+    """All replicas that are waited for and become Ineligible."""
+    halted: dict[str, None]
+    """Their topics."""
+    queued: dict[str, None]
+    """All queued topics with one of the replicas."""
+
+    def transitions(self) -> list[Transition]:
+        ineligible = [
+            (ReplicaState.OfflineReplica, self.standing),
+            (ReplicaState.ReplicaDeletionIneligible, self.ineligible),
+        ]
+        return [(ReplicaState.OfflineReplica, self.early), *(ineligible if self.ineligible else ())]
 
 
-def failed_replicas(context: ControllerContext, replicas: Replicas) -> Failed:
-    settled = (ReplicaState.ReplicaDeletionIneligible, ReplicaState.ReplicaDeletionSuccessful)
-    begun = (ReplicaState.OfflineReplica, ReplicaState.ReplicaDeletionStarted)
-    state = context.table.replica_state
-    failed = {b: [row for row in rows if state(row, b) not in settled] for b, rows in replicas.items()}
-    return Failed(failed, {b: [row for row in rows if state(row, b) not in begun] for b, rows in failed.items()})
+def plan_failure(context: ControllerContext, replicas: Replicas) -> Failure:
+    """Replicas that are deleted, or known to have failed, stay as they are."""
+    table, plan = context.table, Failure({}, {}, {}, {}, {}, {})
+    for broker, rows in replicas.items():
+        for row in rows:
+            topic, state = table.topic(row), table.replica_state(row, broker)
+            if topic.name not in context.topics_to_be_deleted:
+                continue
+            plan.queued[topic.name] = None
+            waited_for = waits_for_all(context, topic)
+            fitting: list[Replicas] = []
+            if not waited_for and topic.name in context.topics_with_deletion_started:
+                fitting = [plan.left]
+            elif state not in (ReplicaState.ReplicaDeletionIneligible, ReplicaState.ReplicaDeletionSuccessful):
+                if state not in (ReplicaState.OfflineReplica, ReplicaState.ReplicaDeletionStarted):
+                    fitting.append(plan.standing if waited_for else plan.early)
+                if waited_for:
+                    fitting.append(plan.ineligible)
+                    plan.halted[topic.name] = None
+            for found in fitting:
+                found.setdefault(broker, []).append(row)
+    return plan
 
 
-_WAY = (ReplicaState.OfflineReplica, ReplicaState.ReplicaDeletionStarted, ReplicaState.ReplicaDeletionSuccessful)
+class Answered(NamedTuple):
+    """The replicas whose deletion a broker was asked for, by its answer."""
+
+    deleted: list[int]
+    failed: list[int]
 
 
-def way_to_successful(context: ControllerContext, replicas: Replicas) -> list[tuple[ReplicaState, Replicas]]:
+def answered(context: ControllerContext, event: StopReplicaResponseReceived) -> Answered:
+    """Replicas that a reassignment removed are left out: ``controller.debts`` handles them."""
+    table, found = context.table, Answered([], [])
+    broker = context.brokers.get(event.broker)
+    if broker is None or broker.epoch != event.broker_epoch:
+        return found
+    code_of, started = event.codes(), ReplicaState.ReplicaDeletionStarted
+    for row, topic in zip(event.asked.rows, event.asked.topics, strict=True):
+        known = table.topic_of[row] >= 0 and table.topic(row) is topic
+        if known and table.replica_state(row, event.broker) is started:
+            (found.failed if code_of(topic.name, table.index_of[row]) else found.deleted).append(row)
+    return found
+
+
+def unanswered(context: ControllerContext, topics: Iterable[Topic]) -> list[Replicas]:
+    """For each topic that still exists, the replicas that their brokers are deleting."""
+    started = ReplicaState.ReplicaDeletionStarted
+    return [replicas_in_state(context, topic, started) for topic in topics if _exists(context, topic)]
+
+
+def to_be_watched(context: ControllerContext, topics: Iterable[Topic]) -> tuple[Topic, ...]:
+    """Topics whose deletion does not wait for all replicas."""
+    return tuple(topic for topic in topics if _exists(context, topic) and not waits_for_all(context, topic))
+
+
+def being_deleted(context: ControllerContext) -> list[Topic]:
+    """Topics with replicas that their brokers are deleting."""
+    known, started = context.table.topic_by_name, ReplicaState.ReplicaDeletionStarted
+    topics = [known[name] for name in context.topics_with_deletion_started if name in known]
+    return [topic for topic in topics if started in _states(context, topic)]
+
+
+def _exists(context: ControllerContext, topic: Topic) -> bool:
+    return context.table.topic_by_name.get(topic.name) is topic
+
+
+def way_to_successful(context: ControllerContext, replicas: Replicas) -> list[Transition]:
     """The valid transitions of replicas that are left behind, from any state; deleted ones need none."""
     state = context.table.replica_state
     return [

@@ -6,25 +6,35 @@ Where brokers do not compare topic ids, dead brokers are waited for, as by Kafka
 from __future__ import annotations
 
 from aiocontroller.core.context import ControllerContext
-from aiocontroller.core.ids import NO_TOPIC_ID
+from aiocontroller.core.debts import Deletions
+from aiocontroller.core.events import StopReplicaResponseReceived
+from aiocontroller.core.ids import NO_TOPIC_ID, ReplicaAssignment
 from aiocontroller.core.replica_state_machine import check_valid_previous_states, set_replica_states
 from aiocontroller.core.states import ReplicaState
 from aiocontroller.core.topic_deletion import (
+    Answered,
     Deletion,
+    Failure,
     Progress,
+    answered,
+    being_deleted,
     blocked_at_failover,
-    failed_replicas,
     left_behind,
     plan_deletion,
+    plan_failure,
     progress,
     replicas_in_state,
     replicas_ineligible_to_delete,
     replicas_of,
     replicas_to_delete,
+    to_be_queued,
+    to_be_resumed,
+    to_be_watched,
+    unanswered,
     waits_for_debts,
     way_to_successful,
 )
-from tests.builders import Replicas, ctx
+from tests.builders import Replicas, ctx, row_of
 
 Offline = ReplicaState.OfflineReplica
 Started = ReplicaState.ReplicaDeletionStarted
@@ -156,7 +166,7 @@ def test_replicas_are_counted_while_they_wait() -> None:
 
 
 def test_replicas_that_failed_by_how_far_their_deletion_had_come() -> None:
-    context = queued({"t": [[1], [1], [1], [1]]}, "t")
+    context = queued({"t": [[1], [1], [1], [1]], "stays": [[1]]}, "t")
     for row, state in (
         (0, ReplicaState.OnlineReplica),
         (1, ReplicaState.ReplicaDeletionStarted),
@@ -164,7 +174,49 @@ def test_replicas_that_failed_by_how_far_their_deletion_had_come() -> None:
         (3, ReplicaState.ReplicaDeletionSuccessful),
     ):
         set_replica_states(context.table, {1: [row]}, state)
-    assert failed_replicas(context, {1: [0, 1, 2, 3]}) == ({1: [0, 1]}, {1: [0]})
+    failure = plan_failure(context, {1: [0, 1, 2, 3, 4]})
+    assert failure == Failure({}, {}, standing={1: [0]}, ineligible={1: [0, 1]}, halted={"t": None}, queued={"t": None})
+    assert failure.transitions() == [(Offline, {}), (Offline, {1: [0]}), (Ineligible, {1: [0, 1]})]
+    for state, replicas in failure.transitions():
+        checked = check_valid_previous_states(context.table, replicas, state)
+        assert checked.refused == {}
+        set_replica_states(context.table, replicas, state)
+    assert not plan_failure(context, {1: [0, 1, 2, 3, 4]}).ineligible, "each fails once"
+    assert plan_failure(context, {1: [4]}) == ({}, {}, {}, {}, {}, {}), "nobody deletes this topic"
+
+
+def test_what_may_be_queued_and_resumed() -> None:
+    context = queued(FOO_BAR, "foo")
+    context.partitions_being_reassigned[row_of(context, "foo-1")] = None
+    assert to_be_queued(context, ["bar", "foo", "unknown"]) == ["bar"]
+    context.queue_topic_deletion(["bar"])
+    assert context.table.topic_by_name["bar"].deleting
+    assert context.mark_topics_ineligible_for_deletion(["foo", "bar"]) == ["foo", "bar"]
+    assert context.mark_topics_ineligible_for_deletion(["foo"]) == [], "it is halted already"
+    assert steps(context) == ([], {}, [])
+    assert to_be_resumed(context, ["foo", "bar", "stays"]) == ["bar"], "foo waits for its reassignment"
+    context.resume_topic_deletion(["bar"])
+    assert steps(context) == ([], {}, ["bar"])
+
+
+def test_answers_of_a_broker_that_deletes() -> None:
+    context = queued(FOO_BAR, "foo", "bar")
+    foo, bar = (context.table.topic_by_name[name] for name in ("foo", "bar"))
+    set_replica_states(context.table, {2: [0, 1], 3: [2]}, Started)
+
+    def answer(broker_epoch: int = 102, error_code: int = 0) -> Answered:
+        asked = Deletions([0, 1, 2], [foo, foo, bar])  # bar has no replica on broker 2
+        codes = (("foo", 0, 0), ("foo", 1, 56), ("bar", 0, 0))
+        return answered(context, StopReplicaResponseReceived(2, broker_epoch, error_code, codes, asked))
+
+    assert answer() == ([0], [1])
+    assert answer(error_code=41) == ([], [0, 1]), "a response that names no partition fails them all"
+    assert answer(broker_epoch=101) == ([], []), "an earlier incarnation has answered"
+    context.remove_topic(foo)
+    again = context.table.add_topic("foo", foo.id)
+    context.table.add_partitions(again, {0: ReplicaAssignment((2,))})
+    set_replica_states(context.table, {2: [0]}, Started)
+    assert answer() == ([], []), "the row is another topic's now"
 
 
 # -- topics with ids wait for no broker --------------------------------------------------------------------------------
@@ -197,6 +249,33 @@ def test_replicas_are_left_behind_by_legal_steps_from_any_state() -> None:
         assert checked.refused == {}
         set_replica_states(context.table, replicas, step)
     assert {context.table.replica_state(row, 1) for row in range(5)} == {Successful}
+
+
+def test_replicas_are_left_behind_once_the_deletion_has_started() -> None:
+    context = with_ids({"foo": [[1, 2]], "bar": [[1]]}, "foo", "bar")
+    context.begin_topic_deletion(["foo"])
+    failure = plan_failure(context, {1: [0, 1]})
+    assert failure == Failure({1: [0]}, {1: [1]}, {}, {}, {}, queued={"foo": None, "bar": None})
+    assert failure.transitions() == [(Offline, {1: [1]})]
+    context.leave_behind(failure.left)
+    assert context.left_behind == {0: {1: None}}
+
+
+def test_silent_brokers_are_watched_for() -> None:
+    context = with_ids({"foo": [[1, 2]], "bar": [[1]], "baz": [[2]]}, "foo", "bar", "baz")
+    foo, bar, baz = context.table.topic_by_name.values()
+    context.table.set_topic_id(bar, NO_TOPIC_ID)
+    context.begin_topic_deletion(["foo", "bar", "baz"])
+    assert to_be_watched(context, [foo, bar]) == (foo,), "bar waits for all replicas, however long"
+    assert context.watch_deletions((foo,))
+    assert not context.watch_deletions((baz,)), "a timer runs"
+    set_replica_states(context.table, {1: [0]}, Started)
+    assert being_deleted(context) == [foo]
+    assert unanswered(context, context.stop_watching_deletions()) == [{1: [0]}]
+    assert not context.watch_deletions(())
+    context.remove_topic(foo)
+    assert unanswered(context, [foo]) == []
+    assert to_be_watched(context, [foo]) == ()
 
 
 def test_what_is_left_behind_is_owed_under_the_topics_id() -> None:
