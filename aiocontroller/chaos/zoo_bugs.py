@@ -367,14 +367,11 @@ def _deletion_not_resumed() -> list[Patch]:
 
 
 def _removed_replicas_run_on() -> list[Patch]:
-    return [(reassignment, "stop_removed_replicas", lambda shell, removed, batch: None)]
+    return [(core_reassignment, "owed", lambda context, removed: [])]
 
 
 def _override_may_lose_data() -> list[Patch]:
-    return [
-        (core_reassignment, "in_sync_replica_stays", lambda *_: True),
-        (reassignment, "in_sync_replica_stays", lambda *_: True),
-    ]
+    return [(core_reassignment, "in_sync_replica_stays", lambda *_: True)]
 
 
 def _controllers_are_replicas() -> list[Patch]:
@@ -475,7 +472,11 @@ BUGS = (
         "KAFKA-6193",
         lambda: [_step(reassignment.initialize_partition_reassignments, _nothing_async)],
     ),
-    Bug("reassignment ends before replicas are in sync", "design", _one(reassignment, "is_complete", lambda *_: True)),
+    Bug(
+        "reassignment ends before replicas are in sync",
+        "design",
+        _one(core_reassignment, "is_complete", lambda *_: True),
+    ),
     Bug("removed replicas are not stopped", "KAFKA-16120", _removed_replicas_run_on),
     Bug("an override deletes all in-sync replicas", "seed 2366", _override_may_lose_data),
     Bug(

@@ -10,11 +10,13 @@ replica can lead, phase B waits, and no replica is removed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from typing import TypeVar
 
 from aiocontroller.controller import debts
 from aiocontroller.controller.assignment_writes import to_be_deleted, too_large, write_assignments
+from aiocontroller.controller.leadership_writes import carry_out_effects
 from aiocontroller.controller.moving_isrs import follow_isrs
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import (
@@ -24,8 +26,10 @@ from aiocontroller.controller.state_changes import (
     remove_from_isr,
 )
 from aiocontroller.controller.topic_deletion import mark_ineligible, resume_deletion_for_topics
-from aiocontroller.core.alter_partition import strangers
-from aiocontroller.core.election import Strategy, elect
+from aiocontroller.core import reassignment as plan
+from aiocontroller.core.apply import apply
+from aiocontroller.core.effects import Effects
+from aiocontroller.core.election import Strategy
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import (
     ApiPartitionReassignment,
@@ -34,19 +38,13 @@ from aiocontroller.core.events import (
 )
 from aiocontroller.core.ids import ReplicaAssignment, TopicAssignment, TopicPartition
 from aiocontroller.core.partitions import NO_ISR
-from aiocontroller.core.reassignment import (
-    Refused,
-    by_broker,
-    check_target,
-    in_sync_replica_stays,
-    is_complete,
-    nothing_can_be_lost,
-)
+from aiocontroller.core.reassignment import PhaseB, Refused, by_broker
 from aiocontroller.core.request_batch import RequestBatch
 from aiocontroller.core.states import PartitionState, ReplicaState
 from aiocontroller.zookeeper.codec import MAX_DATA_BYTES
 from aiocontroller.zookeeper.znodes import BadZNode, topic_znode_bytes
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 PARTITIONS_AT_ONCE = 5_000
@@ -61,17 +59,13 @@ _OK: Answer = (KafkaErrorCode.NONE, "")
 
 async def api_partition_reassignment(shell: ControllerShell, event: ApiPartitionReassignment) -> None:
     """A request takes precedence over the znode's entries for the same partitions."""
-    answers: dict[TopicPartition, Answer] = {}
+    answers = dict.fromkeys(event.targets, _OK)
     wanted: dict[int, ReplicaAssignment] = {}
-    for number, (tp, target) in enumerate(event.targets.items()):
-        if number % PARTITIONS_AT_ONCE == 0:
-            await shell.breathe()
-        row = _movable(shell, tp)
-        assignment = check_target(shell.context, row, target)
-        if isinstance(assignment, Refused):
-            answers[tp] = (assignment.code, assignment.message)
-        else:
-            answers[tp], wanted[row] = _OK, assignment
+    for piece in _pieces(event.targets.items()):
+        await shell.breathe()
+        checked = plan.check_targets(shell.context, piece)
+        wanted |= checked.wanted
+        answers |= {tp: (why.code, why.message) for tp, why in checked.refused.items()}
     refused = await too_large_for_their_znodes(shell, wanted)
     wanted = {row: assignment for row, assignment in wanted.items() if row not in refused}
     await _remove_from_znode(shell, [shell.topic_partition(row) for row in wanted])
@@ -98,27 +92,12 @@ async def _begin_what_the_znode_says(shell: ControllerShell, under_way: Abstract
         return set()
     refused: list[TopicPartition] = []
     wanted: dict[int, ReplicaAssignment] = {}
-    for number, (tp, target) in enumerate(requested.items()):
-        if number % PARTITIONS_AT_ONCE == 0:
-            await shell.breathe()
-        row = _movable(shell, tp)
-        # Targets need not be alive: as in Kafka, a dead target is waited for.
-        sound = row >= 0 and target and len(set(target)) == len(target) and min(target) >= 0
-        if not sound or not shell.context.controllers.isdisjoint(target):
-            log.error("Reassignment of %s to %s is impossible: removed from the request", tp, target)
-            refused.append(tp)
-            continue
-        assignment = shell.context.table.assignment(row).reassign_to(target)
-        if (
-            row in under_way
-            and assignment == shell.context.table.assignment(row)
-            and not is_complete(shell.context, row)
-        ):
-            continue
-        if in_sync_replica_stays(shell.context, row, assignment):
-            wanted[row] = assignment
-        else:
-            log.error("Reassignment of %s to %s would lose data: removed from the request", tp, target)
+    for piece in _pieces(requested.items()):
+        await shell.breathe()
+        checked = plan.check_entries(shell.context, piece, under_way)
+        wanted |= checked.wanted
+        for tp, why in checked.refused.items():
+            log.error("Reassignment of %s to %s %s: removed from the request", tp, requested[tp], why.message)
             refused.append(tp)
     failed = await too_large_for_their_znodes(shell, wanted)
     wanted = {row: assignment for row, assignment in wanted.items() if row not in failed}
@@ -144,34 +123,21 @@ async def list_partition_reassignments(shell: ControllerShell, event: ListPartit
     if event.partitions is not None:
         asked = (table.row(*tp) for tp in event.partitions)
     found: dict[TopicPartition, ReplicaAssignment] = {}
-    for number, row in enumerate(asked):
-        if number % PARTITIONS_AT_ONCE == 0:
-            await shell.breathe()
-        if row >= 0 and row in under_way:
-            found[table.topic_partition(row)] = table.assignment(row)
+    for rows in _pieces(asked):
+        await shell.breathe()
+        found |= {table.topic_partition(row): table.assignment(row) for row in rows if row >= 0 and row in under_way}
     event.reply.answer(found)
 
 
 async def initialize_partition_reassignments(shell: ControllerShell) -> None:
     """At failover: clean up a predecessor's unfinished steps, then resume the znode's and the topic znodes' entries."""
-    await _drop_leftovers(shell)
+    found = plan.leftovers(shell.context)
+    if found:
+        await drop_strangers(shell, found)
     resumed = await _begin_what_the_znode_says(shell)
     await on_partition_reassignment(
         shell, [row for row in sorted(shell.context.partitions_being_reassigned) if row not in resumed]
     )
-
-
-async def _drop_leftovers(shell: ControllerShell) -> None:
-    """Drop brokers in ISRs that are not replicas: a Kafka controller ended just after writing the assignment."""
-    table = shell.context.table
-    replicas, in_sync = table.assignments.values, table.isrs.values
-    combinations = set(zip(table.assignment_of, table.isr_of, strict=True))  # membership only
-    odd = {
-        (a, i) for a, i in combinations if i != NO_ISR and a >= 0 and not set(in_sync[i]) <= set(replicas[a].replicas)
-    }
-    if odd:
-        rows = [row for row in table.rows() if (table.assignment_of[row], table.isr_of[row]) in odd]
-        await drop_strangers(shell, {row: strangers(shell.context, row, table.isr(row)) for row in rows})
 
 
 async def drop_strangers(shell: ControllerShell, found: Mapping[int, Sequence[int]]) -> None:
@@ -180,23 +146,18 @@ async def drop_strangers(shell: ControllerShell, found: Mapping[int, Sequence[in
     They exist when a controller ended between writing an assignment and sending it.  In Kafka they stay as long as they
     follow.  They are kept where the partition would have no leader without them.
     """
-    table = shell.context.table
-    odd = {
-        row: brokers
-        for row, brokers in found.items()
-        if brokers and table.leader[row] in table.replicas(row) and not table.topic(row).deleting
-    }
-    if not odd:
+    context = shell.context
+    odd = plan.plan_strangers(context, found)
+    if not odd.all:
         return
-    log.info("Removing brokers that are not replicas from the ISRs of %s", shell.sample(list(odd)))
+    log.info("Removing brokers that are not replicas from the ISRs of %s", shell.sample(list(odd.all)))
     batch = shell.new_batch()
-    in_sync = {row: brokers for row, brokers in odd.items() if not set(brokers).isdisjoint(table.isr(row))}
-    await remove_from_isr(shell, by_broker(in_sync), batch)
-    raised = await bump_leader_epochs(shell, [row for row in odd if row not in in_sync])
-    batch.add_leader_and_isr_requests(raised.done, [table.replicas(row) for row in raised.done])
-    left = {row: brokers for row, brokers in odd.items() if set(brokers).isdisjoint(table.isr(row))}
+    await remove_from_isr(shell, by_broker(odd.in_sync), batch)
+    raised = await bump_leader_epochs(shell, [row for row in odd.all if row not in odd.in_sync])
+    left = plan.no_longer_in_sync(context, odd)
     await debts.write(shell, to_be_deleted(shell, left), "replica is none any more")
-    stop_removed_replicas(shell, left, batch)
+    effects = Effects(told=[plan.to_replicas(context, raised.done)], owed=plan.owed(context, left))
+    carry_out_effects(shell, effects, batch)
     await shell.send(batch)
 
 
@@ -205,35 +166,19 @@ async def drop_strangers_read_again(shell: ControllerShell) -> None:
 
     Called after each event, because during a reassignment memory is ahead of ZooKeeper.
     """
-    context = shell.context
-    rows, context.read_with_strangers = context.read_with_strangers, {}
-    await drop_strangers(
-        shell,
-        {
-            row: strangers(context, row, context.table.isr(row))
-            for row in rows
-            if context.table.topic_of[row] >= 0 and context.table.isr_of[row] != NO_ISR
-        },
-    )
+    await drop_strangers(shell, plan.strangers_of(shell.context, shell.context.take_read_with_strangers()))
 
 
 async def maybe_complete_reassignment(shell: ControllerShell, rows: Iterable[int]) -> None:
     """ISRs have changed: partitions whose whole target is in sync go on to phase B."""
-    under_way = shell.context.partitions_being_reassigned
-    ready = [row for row in rows if row in under_way and is_complete(shell.context, row)]
+    ready = plan.ready(shell.context, rows)
     if ready:
         await on_partition_reassignment(shell, ready)
 
 
 async def resume_for_brokers(shell: ControllerShell, brokers: Sequence[int]) -> None:
     """Brokers have started: resume reassignments to them, and those whose partition has got its first leader."""
-    table, started = shell.context.table, set(brokers)
-    waiting = [
-        row
-        for row in shell.context.partitions_being_reassigned
-        if started & set(table.assignment(row).target) or is_complete(shell.context, row)
-    ]
-    await on_partition_reassignment(shell, sorted(waiting))
+    await on_partition_reassignment(shell, plan.waiting_for(shell.context, brokers))
 
 
 # -- phases ------------------------------------------------------------------------------------------------------------
@@ -242,44 +187,31 @@ async def resume_for_brokers(shell: ControllerShell, brokers: Sequence[int]) -> 
 async def trigger_partition_reassignment(
     shell: ControllerShell, wanted: Mapping[int, ReplicaAssignment]
 ) -> dict[int, Refused]:
-    """Run phase U for new assignments, then continue with all; returns row -> why it could not start."""
-    context, table = shell.context, shell.context.table
-    mark_ineligible(shell, _queued_topics(shell, wanted), "reassignment")
-    before = {row: table.assignment(row) for row, assignment in wanted.items() if table.assignment(row) != assignment}
-    dropped = {row: [b for b in old.replicas if b not in wanted[row].replicas] for row, old in before.items()}
-    known_epochs, batch = {row: table.leader_epoch[row] for row in before}, shell.new_batch()
-    for row in before:
-        table.set_assignment(row, wanted[row])
-    dropped = {row: brokers for row, brokers in dropped.items() if brokers}
-    failed = await _leave_isrs(shell, dropped, batch)
-    going = {row: wanted[row] for row in before if row not in failed}
-    failed |= await write_assignments(shell, going, {row: b for row, b in dropped.items() if row in going})
-    for row in failed:
-        table.set_assignment(row, before[row])
-    context.hold_back(before)
-    batch.add_leader_and_isr_requests(list(failed), [table.replicas(row) for row in failed])
+    """Run phase U for new assignments, then continue with all; returns row -> why it could not start.
+
+    Dropped replicas leave the ISR before the assignment is written: a controller that ends in between leaves replicas
+    that catch up again.  Kafka writes the assignment first, and may leave a broker in the ISR that can never lead.
+    """
+    context = shell.context
+    mark_ineligible(shell, plan.queued_topics(context, wanted), "reassignment")
+    phase, batch = plan.plan_phase_u(context, wanted), shell.new_batch()
+    apply(context, Effects(assigned=phase.wanted))
+    led = plan.led_by_dropped(context, phase.dropped)
+    await handle_partition_state_changes(shell, led, PartitionState.OnlinePartition, Strategy.OFFLINE, batch=batch)
+    failed = await remove_from_isr(shell, by_broker(phase.dropped), batch) if phase.dropped else {}
+    going = {row: assignment for row, assignment in phase.wanted.items() if row not in failed}
+    failed |= await write_assignments(shell, going, phase.dropped_but(failed))
+    carry_out_effects(shell, plan.effects_of_phase_u(phase, failed), batch)
+    context.hold_back(phase.before)
     await shell.send(batch)
     begun = [row for row in wanted if row not in failed]
-    context.partitions_being_reassigned.update(dict.fromkeys(begun))
+    context.begin_reassignments(begun)
     await on_partition_reassignment(shell, begun)
-    await _stop_dropped(shell, {row: b for row, b in dropped.items() if row not in failed}, known_epochs)
-    return {row: Refused(KafkaErrorCode.UNKNOWN_SERVER_ERROR, why) for row, why in failed.items()}
-
-
-async def _stop_dropped(
-    shell: ControllerShell, dropped: Mapping[int, Sequence[int]], known_epochs: Mapping[int, int]
-) -> None:
-    """Stop replicas that are no longer wanted, once the phases have raised the epochs above ``known_epochs``.
-
-    Kafka stops them first; brokers of 2.6 to 3.4.0 ignore a StopReplica of their own leader epoch (KAFKA-13972).
-    """
-    table, batch = shell.context.table, shell.new_batch()
-    dropped = {row: brokers for row, brokers in dropped.items() if table.topic_of[row] >= 0}
-    same = [row for row in dropped if table.isr_of[row] != NO_ISR and table.leader_epoch[row] == known_epochs[row]]
-    raised = (await bump_leader_epochs(shell, same)).done
-    batch.add_leader_and_isr_requests(raised, [table.replicas(row) for row in raised])
-    stop_removed_replicas(shell, dropped, batch)
+    batch = shell.new_batch()
+    raised = await bump_leader_epochs(shell, plan.not_raised(context, phase, failed))
+    carry_out_effects(shell, plan.effects_of_dropping(context, phase, failed, raised.done), batch)
     await shell.send(batch)
+    return {row: Refused(KafkaErrorCode.UNKNOWN_SERVER_ERROR, why) for row, why in failed.items()}
 
 
 async def too_large_for_their_znodes(
@@ -309,40 +241,28 @@ async def too_large_for_their_znodes(
     return refused
 
 
-async def _leave_isrs(
-    shell: ControllerShell, dropped: Mapping[int, Sequence[int]], batch: RequestBatch
-) -> dict[int, str]:
-    """Removed replicas stop leading and leave the ISR; returns row -> why they could not.
-
-    This comes before the assignment is written: a controller that ends in between leaves replicas that catch up again.
-    Kafka writes the assignment first, and may leave a broker in the ISR that can never lead.
-    """
-    await _lead_without(shell, dropped, batch)
-    return await remove_from_isr(shell, by_broker(dropped), batch) if dropped else {}
-
-
 async def on_partition_reassignment(shell: ControllerShell, rows: Sequence[int]) -> None:
-    mark_ineligible(shell, _queued_topics(shell, rows), "reassignment")
-    waiting = [row for row in rows if not is_complete(shell.context, row)]
+    context = shell.context
+    mark_ineligible(shell, plan.queued_topics(context, rows), "reassignment")
+    waiting = [row for row in rows if not plan.is_complete(context, row)]
     await _phase_a(shell, waiting)
     await follow_isrs(shell, waiting)
-    await _lead_at_last(shell, rows)
-    await _phase_b(shell, [row for row in rows if is_complete(shell.context, row)])
+    # A partition none of whose replicas was ever alive is New: an added replica may lead it.  Kafka refuses to move it,
+    # with an unknown error.
+    never_led = [row for row in rows if context.table.isr_of[row] == NO_ISR]
+    if never_led:
+        await handle_partition_state_changes(shell, never_led, PartitionState.OnlinePartition, Strategy.OFFLINE)
+    await _phase_b(shell, [row for row in rows if plan.is_complete(context, row)])
 
 
 async def _phase_a(shell: ControllerShell, rows: Sequence[int]) -> None:
     """Raise the leader epoch, send all replicas the union of old and new, and have the added replicas created."""
     if not rows:
         return
-    table = shell.context.table
     batch = shell.new_batch()
-    written = await bump_leader_epochs(shell, rows)
-    for row in written.done:
-        assignment = table.assignment(row)
-        batch.add_leader_and_isr_request_for_brokers(assignment.origin, (row,), is_new=False)
-        batch.add_leader_and_isr_request_for_brokers(assignment.adding, (row,), is_new=True)
-    leaderless = [row for row in rows if table.isr_of[row] == NO_ISR]  # their first election informs new replicas
-    fresh = by_broker({row: _nonexistent(shell, row) for row in [*written.done, *leaderless]})
+    raised = (await bump_leader_epochs(shell, rows)).done
+    carry_out_effects(shell, plan.effects_of_phase_a(shell.context, raised), batch)
+    fresh = plan.replicas_to_create(shell.context, rows, raised)
     await handle_replica_state_changes(shell, fresh, ReplicaState.NewReplica, batch=batch)
     await shell.send(batch)
 
@@ -351,82 +271,35 @@ async def _phase_b(shell: ControllerShell, rows: Sequence[int]) -> None:
     """The whole target is in sync: move the leader into it, and remove the other replicas."""
     if not rows:
         return
-    context, table = shell.context, shell.context.table
-    batch = shell.new_batch()
-    added = by_broker({row: [b for b in table.assignment(row).adding if _is_not_online(shell, row, b)] for row in rows})
-    await handle_replica_state_changes(shell, added, ReplicaState.OnlineReplica, batch=batch)
-    outside = [row for row in rows if not _leader_stays(shell, row)]
-    hopeless = set(elect(context, [p for p in outside if table.isr_of[p] != NO_ISR], Strategy.REASSIGN).failed)
-    if hopeless:
-        log.warning("No target replica can lead %s yet; nothing is removed", shell.sample(sorted(hopeless)))
-    before = {row: table.assignment(row) for row in rows if row not in hopeless}
-    for row, assignment in before.items():
-        table.set_assignment(row, ReplicaAssignment(assignment.target))
-    moving = [row for row in outside if row not in hopeless]
+    context, batch = shell.context, shell.new_batch()
+    phase = plan.plan_phase_b(context, rows)
+    await handle_replica_state_changes(shell, phase.added, ReplicaState.OnlineReplica, batch=batch)
+    if phase.hopeless:
+        log.warning("No target replica can lead %s yet; nothing is removed", shell.sample(phase.hopeless))
+    apply(context, Effects(assigned=phase.targets()))
     moved = await handle_partition_state_changes(
-        shell, moving, PartitionState.OnlinePartition, Strategy.REASSIGN, batch=batch
+        shell, phase.moving, PartitionState.OnlinePartition, Strategy.REASSIGN, batch=batch
     )
-    # Where the ISR turned out to be different, no new leader was elected, so no replica is removed either.
     elected = set(moved.elected)
-    for row in moving:
-        if row not in elected and table.isr_of[row] != NO_ISR:
-            table.set_assignment(row, before.pop(row))
-    staying = [row for row in before if row not in elected and table.isr_of[row] != NO_ISR]
-    written = await bump_leader_epochs(shell, staying)
-    batch.add_leader_and_isr_requests(written.done, [table.replicas(p) for p in written.done], is_new=False)
-    removed = {row: assignment.removing for row, assignment in before.items() if assignment.removing}
-    if removed:
-        await remove_from_isr(shell, by_broker(removed), batch)
-    await _commit(shell, before, batch)
+    unmoved = plan.not_moved(context, phase, elected)
+    apply(context, Effects(assigned={row: phase.before[row] for row in unmoved}))
+    phase = phase.but(unmoved)
+    raised = (await bump_leader_epochs(shell, plan.leaders_that_stay(context, phase, elected))).done
+    carry_out_effects(shell, Effects(told=[plan.to_replicas(context, raised)]), batch)
+    if phase.removed():
+        await remove_from_isr(shell, by_broker(phase.removed()), batch)
+    await _commit(shell, phase, batch)
 
 
-async def _lead_at_last(shell: ControllerShell, rows: Sequence[int]) -> None:
-    """A partition none of whose replicas was ever alive is New: an added replica may lead it.
-
-    Kafka refuses to move it, with an unknown error.
-    """
-    never_led = [row for row in rows if shell.context.table.isr_of[row] == NO_ISR]
-    if never_led:
-        await handle_partition_state_changes(shell, never_led, PartitionState.OnlinePartition, Strategy.OFFLINE)
-
-
-async def _lead_without(shell: ControllerShell, dropped: Mapping[int, Sequence[int]], batch: RequestBatch) -> None:
-    """Elect a new leader where a replica leads whose addition is cancelled.
-
-    Kafka leaves such a partition without a leader, so the new target can never catch up.  Where the new target is in
-    sync already, phase B follows at once and elects.
-    """
-    table = shell.context.table
-    led = [row for row, gone in dropped.items() if table.leader[row] in gone and not is_complete(shell.context, row)]
-    await handle_partition_state_changes(shell, led, PartitionState.OnlinePartition, Strategy.OFFLINE, batch=batch)
-
-
-async def _commit(shell: ControllerShell, before: Mapping[int, ReplicaAssignment], batch: RequestBatch) -> None:
-    """Write the target as the assignment, and the debts of removed replicas; this completes the reassignment.
-
-    Where the ISR or leader has changed meanwhile, or the topic znode cannot be written, the partition stays between
-    origin and target (``before``) and is resumed later.
-    """
-    context, table = shell.context, shell.context.table
-    safe = {row: assignment for row, assignment in before.items() if nothing_can_be_lost(context, row)}
-    removed = {row: old.removing for row, old in safe.items() if old.removing and table.isr_of[row] != NO_ISR}
-    failed = await write_assignments(shell, {row: ReplicaAssignment(old.target) for row, old in safe.items()}, removed)
+async def _commit(shell: ControllerShell, phase: PhaseB, batch: RequestBatch) -> None:
+    """Write the target as the assignment, and the debts of removed replicas; this completes the reassignment."""
+    safe, removed = plan.plan_commit(shell.context, phase)
+    failed = await write_assignments(shell, safe.targets(), removed)
     log_refused(shell, {row: Refused(KafkaErrorCode.UNKNOWN_SERVER_ERROR, why) for row, why in failed.items()})
-    waiting = [row for row in before if row not in safe or row in failed]
-    for row in waiting:
-        table.set_assignment(row, before[row])
-    batch.add_leader_and_isr_requests(waiting, [table.replicas(row) for row in waiting])
-    stop_removed_replicas(shell, {row: b for row, b in removed.items() if row not in failed}, batch)
+    ended = [row for row in safe.before if row not in failed]
+    carry_out_effects(shell, plan.effects_of_commit(shell.context, phase, set(ended), removed), batch)
     await shell.send(batch)
-    await _finish(shell, [row for row in safe if row not in failed])
-
-
-def stop_removed_replicas(shell: ControllerShell, removed: Mapping[int, Sequence[int]], batch: RequestBatch) -> None:
-    """Stop and delete, in one request, replicas ``{row: brokers}`` that the assignments no longer name."""
-    ledger, table = shell.context.debts, shell.context.table
-    for row, brokers in removed.items():
-        name, number = table.topic_partition(row)
-        batch.add_debts(debt for broker in brokers if (debt := ledger.get(broker, name, number)) is not None)
+    await _finish(shell, ended)
 
 
 async def _finish(shell: ControllerShell, done: Sequence[int]) -> None:
@@ -434,8 +307,8 @@ async def _finish(shell: ControllerShell, done: Sequence[int]) -> None:
     if not done:
         return
     context, table = shell.context, shell.context.table
+    context.end_reassignments(done)
     for row in done:
-        context.partitions_being_reassigned.pop(row, None)
         shell.journal.append(
             "reassigned", topic=table.topic(row).name, partition=table.index_of[row], replicas=table.replicas(row)
         )
@@ -451,22 +324,13 @@ async def _finish(shell: ControllerShell, done: Sequence[int]) -> None:
 async def _remove_from_znode(
     shell: ControllerShell, partitions: Sequence[TopicPartition], *, only_finished: bool = False
 ) -> None:
-    """Remove partitions from ``/admin/reassign_partitions``; the znode is deleted with the last of them.
-
-    ``only_finished`` keeps entries whose target differs from the present replicas: they are newer requests.
-    """
+    """Remove partitions from ``/admin/reassign_partitions``; the znode is deleted with the last of them."""
     if not partitions:
         return
     requested = await shell.zk.get_partition_reassignment(watch=False)
     if requested is None or isinstance(requested, BadZNode):
         return
-    gone = set(partitions)
-    table = shell.context.table
-    left = {
-        tp: target
-        for tp, target in requested.items()
-        if tp not in gone or (only_finished and table.replicas(table.row(*tp)) != tuple(target))
-    }
+    left = plan.entries_left(shell.context, requested, set(partitions), only_finished=only_finished)
     if len(left) == len(requested):
         return
     if left:
@@ -477,32 +341,7 @@ async def _remove_from_znode(
         shell.queue.append(ZkPartitionReassignment())  # reads it again, which re-arms the watch
 
 
-def _movable(shell: ControllerShell, tp: TopicPartition) -> int:
-    """The row, or -1 where the partition does not exist or its topic is being deleted."""
-    row = shell.context.table.row(*tp)
-    return -1 if row < 0 or shell.context.table.topic(row).deleting else row
-
-
-def _queued_topics(shell: ControllerShell, rows: Iterable[int]) -> list[str]:
-    table = shell.context.table
-    names = dict.fromkeys(table.topic(row).name for row in rows)
-    return [name for name in names if name in shell.context.topics_to_be_deleted]
-
-
-def _nonexistent(shell: ControllerShell, row: int) -> list[int]:
-    table = shell.context.table
-    return [
-        broker
-        for broker in table.assignment(row).adding
-        if table.replica_state(row, broker) is ReplicaState.NonExistentReplica
-    ]
-
-
-def _is_not_online(shell: ControllerShell, row: int, broker: int) -> bool:
-    return shell.context.table.replica_state(row, broker) is not ReplicaState.OnlineReplica
-
-
-def _leader_stays(shell: ControllerShell, row: int) -> bool:
-    table = shell.context.table
-    leader = table.leader[row]
-    return leader in table.assignment(row).target and shell.context.is_replica_online(row, leader)
+def _pieces(items: Iterable[T]) -> Iterator[Sequence[T]]:
+    """Between two pieces, other tasks may run."""
+    several = list(items)
+    return (several[start : start + PARTITIONS_AT_ONCE] for start in range(0, len(several), PARTITIONS_AT_ONCE))

@@ -149,6 +149,20 @@ class ControllerContext:
             names.pop(topic.name, None)
         self.table.remove_topic(topic)
 
+    # -- reassignments ---------------------------------------------------------------------------------------------
+
+    def begin_reassignments(self, rows: Iterable[int]) -> None:
+        self.partitions_being_reassigned.update(dict.fromkeys(rows))
+
+    def end_reassignments(self, rows: Iterable[int]) -> None:
+        for row in rows:
+            self.partitions_being_reassigned.pop(row, None)
+
+    def take_read_with_strangers(self) -> dict[int, None]:
+        """The rows whose ISR had strangers when it was read again; they are forgotten."""
+        rows, self.read_with_strangers = self.read_with_strangers, {}
+        return rows
+
     # -- replicas --------------------------------------------------------------------------------------------------
 
     def is_replica_online(self, row: int, broker: int, *, include_shutting_down: bool = False) -> bool:

@@ -5,24 +5,100 @@ replicas.  The topic znode holds all of it, so any controller can continue from 
 
 Phases, as in Kafka: *U* writes, replaces or cancels the new assignment; in *A* the added replicas catch up; in *B* all
 of the target is in sync: the leader moves into the target, the removed replicas are stopped and deleted, and the target
-alone is written.
+alone is written.  For each phase there are functions that plan it and that say what follows from what was written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
+from aiocontroller.core.alter_partition import strangers
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.debts import Debt
+from aiocontroller.core.effects import Effects, Told, ToldTogether
+from aiocontroller.core.election import Strategy, elect
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.ids import ReplicaAssignment
+from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.core.partitions import NO_ISR
+from aiocontroller.core.states import ReplicaState
 
 
 class Refused(NamedTuple):
     code: KafkaErrorCode
     message: str
+
+
+class Checked(NamedTuple):
+    wanted: dict[int, ReplicaAssignment]
+    """Row -> the first assignment of its reassignment."""
+    refused: dict[TopicPartition, Refused]
+
+
+def check_targets(
+    context: ControllerContext, targets: Iterable[tuple[TopicPartition, Sequence[int] | None]]
+) -> Checked:
+    """The verdict on the partitions of a request."""
+    checked = Checked({}, {})
+    for tp, target in targets:
+        row = movable(context, tp)
+        assignment = check_target(context, row, target)
+        if isinstance(assignment, Refused):
+            checked.refused[tp] = assignment
+        else:
+            checked.wanted[row] = assignment
+    return checked
+
+
+def check_entries(
+    context: ControllerContext, entries: Iterable[tuple[TopicPartition, Sequence[int]]], under_way: AbstractSet[int]
+) -> Checked:
+    """The verdict on entries of the request znode; those ``under_way`` to the same target are in neither list.
+
+    Targets need not be alive: as in Kafka, a dead target is waited for.
+    """
+    checked = Checked({}, {})
+    for tp, target in entries:
+        row = movable(context, tp)
+        sound = row >= 0 and target and len(set(target)) == len(target) and min(target) >= 0
+        if not sound or not context.controllers.isdisjoint(target):
+            checked.refused[tp] = Refused(KafkaErrorCode.INVALID_REPLICA_ASSIGNMENT, "is impossible")
+            continue
+        current = context.table.assignment(row)
+        assignment = current.reassign_to(target)
+        if row in under_way and assignment == current and not is_complete(context, row):
+            continue
+        if in_sync_replica_stays(context, row, assignment):
+            checked.wanted[row] = assignment
+        else:
+            checked.refused[tp] = Refused(KafkaErrorCode.INVALID_REPLICA_ASSIGNMENT, "would lose data")
+    return checked
+
+
+def movable(context: ControllerContext, tp: TopicPartition) -> int:
+    """The row, or -1 where the partition does not exist or its topic is being deleted."""
+    row = context.table.row(*tp)
+    return -1 if row < 0 or context.table.topic(row).deleting else row
+
+
+def entries_left(
+    context: ControllerContext,
+    requested: Mapping[TopicPartition, Sequence[int]],
+    gone: Collection[TopicPartition],
+    *,
+    only_finished: bool,
+) -> dict[TopicPartition, Sequence[int]]:
+    """The request znode's entries without those of the partitions that are ``gone`` from it.
+
+    ``only_finished`` keeps entries whose target differs from the present replicas: they are newer requests.
+    """
+    table = context.table
+    return {
+        tp: target
+        for tp, target in requested.items()
+        if tp not in gone or (only_finished and table.replicas(table.row(*tp)) != tuple(target))
+    }
 
 
 def check_target(context: ControllerContext, row: int, target: Sequence[int] | None) -> ReplicaAssignment | Refused:
@@ -116,6 +192,250 @@ def nothing_can_be_lost(context: ControllerContext, row: int) -> bool:
         return True
     staying = set(table.assignment(row).target)
     return table.leader[row] in staying and set(table.isr(row)) <= staying
+
+
+def ready(context: ControllerContext, rows: Iterable[int]) -> list[int]:
+    """The partitions that are being reassigned and may go on to phase B."""
+    return [row for row in rows if row in context.partitions_being_reassigned and is_complete(context, row)]
+
+
+def waiting_for(context: ControllerContext, brokers: Iterable[int]) -> list[int]:
+    """Reassignments to these brokers, which have started, and those whose partition has got its first leader."""
+    table, started = context.table, set(brokers)
+    return sorted(
+        row
+        for row in context.partitions_being_reassigned
+        if started & set(table.assignment(row).target) or is_complete(context, row)
+    )
+
+
+def queued_topics(context: ControllerContext, rows: Iterable[int]) -> list[str]:
+    """The partitions' topics whose deletion has to wait for the reassignment."""
+    names = dict.fromkeys(context.table.topic(row).name for row in rows)
+    return [name for name in names if name in context.topics_to_be_deleted]
+
+
+# -- phase U -----------------------------------------------------------------------------------------------------------
+
+
+class PhaseU(NamedTuple):
+    """New assignments, which are in memory before they are written: the replicas that they drop must not be elected."""
+
+    wanted: dict[int, ReplicaAssignment]
+    """Without the partitions that have this assignment already."""
+    before: dict[int, ReplicaAssignment]
+    dropped: dict[int, list[int]]
+    """Row -> replicas of the old assignment that the wanted one does not name at all: an override or a cancel."""
+    leader_epochs: dict[int, int]
+
+    def dropped_but(self, failed: Collection[int]) -> dict[int, list[int]]:
+        return {row: brokers for row, brokers in self.dropped.items() if row not in failed}
+
+
+def plan_phase_u(context: ControllerContext, wanted: Mapping[int, ReplicaAssignment]) -> PhaseU:
+    table = context.table
+    before = {row: table.assignment(row) for row, assignment in wanted.items() if table.assignment(row) != assignment}
+    dropped = {row: [b for b in old.replicas if b not in wanted[row].replicas] for row, old in before.items()}
+    return PhaseU(
+        {row: wanted[row] for row in before},
+        before,
+        {row: brokers for row, brokers in dropped.items() if brokers},
+        {row: table.leader_epoch[row] for row in before},
+    )
+
+
+def led_by_dropped(context: ControllerContext, dropped: Mapping[int, Sequence[int]]) -> list[int]:
+    """Partitions led by a replica whose addition is cancelled; they need another leader at once.
+
+    Kafka leaves such a partition without a leader, so the new target can never catch up.  Where the new target is in
+    sync already, phase B follows at once and elects.
+    """
+    leader = context.table.leader
+    return [row for row, gone in dropped.items() if leader[row] in gone and not is_complete(context, row)]
+
+
+def effects_of_phase_u(plan: PhaseU, failed: Collection[int]) -> Effects:
+    """Partitions whose assignment could not be written go back to the old one."""
+    back = {row: plan.before[row] for row in failed}
+    return Effects(told=[Told(list(back), [old.replicas for old in back.values()])], assigned=back)
+
+
+def not_raised(context: ControllerContext, plan: PhaseU, failed: Collection[int]) -> list[int]:
+    """Partitions with dropped replicas whose leader epoch the phases have not raised.
+
+    It is raised before they are stopped: brokers of 2.6 to 3.4.0 ignore a StopReplica of the leader epoch that they
+    know (KAFKA-13972).  Kafka stops them first.
+    """
+    table, known = context.table, plan.leader_epochs
+    return [
+        row
+        for row in plan.dropped_but(failed)
+        if table.topic_of[row] >= 0 and table.isr_of[row] != NO_ISR and table.leader_epoch[row] == known[row]
+    ]
+
+
+def effects_of_dropping(
+    context: ControllerContext, plan: PhaseU, failed: Collection[int], raised: list[int]
+) -> Effects:
+    """Stop replicas that are no longer wanted, once the leader epochs are above the known ones."""
+    dropped = {row: b for row, b in plan.dropped_but(failed).items() if context.table.topic_of[row] >= 0}
+    return Effects(told=[to_replicas(context, raised)], owed=owed(context, dropped))
+
+
+# -- phase A -----------------------------------------------------------------------------------------------------------
+
+
+def effects_of_phase_a(context: ControllerContext, raised: Sequence[int]) -> Effects:
+    """The leader epochs were raised: send all replicas the union of old and new."""
+    told: list[ToldTogether] = []
+    for row in raised:
+        assignment = context.table.assignment(row)
+        told.append(ToldTogether(assignment.origin, (row,)))
+        told.append(ToldTogether(assignment.adding, (row,), is_new=True))
+    return Effects(told=told)
+
+
+def replicas_to_create(context: ControllerContext, rows: Iterable[int], raised: Iterable[int]) -> dict[int, list[int]]:
+    """Added replicas that become NewReplica; the first election informs those of partitions without leadership."""
+    table = context.table
+    leaderless = [row for row in rows if table.isr_of[row] == NO_ISR]
+    absent = ReplicaState.NonExistentReplica
+    return by_broker(
+        {
+            row: [b for b in table.assignment(row).adding if table.replica_state(row, b) is absent]
+            for row in (*raised, *leaderless)
+        }
+    )
+
+
+# -- phase B -----------------------------------------------------------------------------------------------------------
+
+
+class PhaseB(NamedTuple):
+    """The whole target of these partitions is in sync."""
+
+    added: dict[int, list[int]]
+    """Replicas that become OnlineReplica."""
+    hopeless: list[int]
+    """Partitions that no target replica can lead: nothing is removed yet."""
+    before: dict[int, ReplicaAssignment]
+    """The other partitions."""
+    moving: list[int]
+    """Those of them whose leader is not in the target, or not online."""
+
+    def but(self, rows: Collection[int]) -> PhaseB:
+        return self._replace(before={row: old for row, old in self.before.items() if row not in rows})
+
+    def targets(self) -> dict[int, ReplicaAssignment]:
+        return {row: ReplicaAssignment(old.target) for row, old in self.before.items()}
+
+    def removed(self) -> dict[int, tuple[int, ...]]:
+        return {row: old.removing for row, old in self.before.items() if old.removing}
+
+
+def plan_phase_b(context: ControllerContext, rows: Sequence[int]) -> PhaseB:
+    table, online = context.table, ReplicaState.OnlineReplica
+    before = {row: table.assignment(row) for row in rows}
+    added = {row: [b for b in a.adding if table.replica_state(row, b) is not online] for row, a in before.items()}
+    outside = [
+        row
+        for row, assignment in before.items()
+        if table.leader[row] not in assignment.target or not context.is_replica_online(row, table.leader[row])
+    ]
+    hopeless = set(elect(context, [row for row in outside if table.isr_of[row] != NO_ISR], Strategy.REASSIGN).failed)
+    moving = [row for row in outside if row not in hopeless]
+    return PhaseB(by_broker(added), sorted(hopeless), before, moving).but(hopeless)
+
+
+def not_moved(context: ControllerContext, plan: PhaseB, elected: Collection[int]) -> list[int]:
+    """The ISR turned out to be different, and no leader was elected: no replica is removed, either."""
+    return [row for row in plan.moving if row not in elected and context.table.isr_of[row] != NO_ISR]
+
+
+def leaders_that_stay(context: ControllerContext, plan: PhaseB, elected: Collection[int]) -> list[int]:
+    """Partitions whose leader epoch is to be raised, since no election has raised it."""
+    return [row for row in plan.before if row not in elected and context.table.isr_of[row] != NO_ISR]
+
+
+def plan_commit(context: ControllerContext, plan: PhaseB) -> tuple[PhaseB, dict[int, tuple[int, ...]]]:
+    """The partitions that may end with their targets, and the removed replicas, which will be owed.
+
+    Others, whose ISR or leader has changed meanwhile, stay between origin and target, and are resumed later.
+    """
+    safe = plan.but([row for row in plan.before if not nothing_can_be_lost(context, row)])
+    return safe, {row: brokers for row, brokers in safe.removed().items() if context.table.isr_of[row] != NO_ISR}
+
+
+def effects_of_commit(
+    context: ControllerContext, plan: PhaseB, ended: Collection[int], removed: Mapping[int, Sequence[int]]
+) -> Effects:
+    """``ended``: the partitions whose targets were written; the others get their old assignments back."""
+    back = {row: old for row, old in plan.before.items() if row not in ended}
+    return Effects(
+        told=[Told(list(back), [old.replicas for old in back.values()])],
+        owed=owed(context, {row: brokers for row, brokers in removed.items() if row in ended}),
+        assigned=back,
+    )
+
+
+# -- brokers in ISRs that are no replicas ------------------------------------------------------------------------------
+
+
+def leftovers(context: ControllerContext) -> dict[int, list[int]]:
+    """Row -> brokers in its ISR that are not replicas: a Kafka controller ended just after writing the assignment."""
+    table = context.table
+    replicas, in_sync = table.assignments.values, table.isrs.values
+    combinations = set(zip(table.assignment_of, table.isr_of, strict=True))  # membership only
+    odd = {
+        (a, i) for a, i in combinations if i != NO_ISR and a >= 0 and not set(in_sync[i]) <= set(replicas[a].replicas)
+    }
+    rows = [row for row in table.rows() if (table.assignment_of[row], table.isr_of[row]) in odd] if odd else []
+    return {row: strangers(context, row, table.isr(row)) for row in rows}
+
+
+def strangers_of(context: ControllerContext, rows: Iterable[int]) -> dict[int, list[int]]:
+    table = context.table
+    led = [row for row in rows if table.topic_of[row] >= 0 and table.isr_of[row] != NO_ISR]
+    return {row: strangers(context, row, table.isr(row)) for row in led}
+
+
+class Strangers(NamedTuple):
+    """Brokers that are not replicas, row -> brokers, where the partition has a leader without them."""
+
+    all: dict[int, Sequence[int]]
+    in_sync: dict[int, Sequence[int]]
+    """Those that ISRs contain."""
+
+
+def plan_strangers(context: ControllerContext, found: Mapping[int, Sequence[int]]) -> Strangers:
+    table = context.table
+    odd = {
+        row: brokers
+        for row, brokers in found.items()
+        if brokers and table.leader[row] in table.replicas(row) and not table.topic(row).deleting
+    }
+    return Strangers(odd, {row: b for row, b in odd.items() if not set(b).isdisjoint(table.isr(row))})
+
+
+def no_longer_in_sync(context: ControllerContext, plan: Strangers) -> dict[int, Sequence[int]]:
+    """Those that are to delete their logs."""
+    return {row: b for row, b in plan.all.items() if set(b).isdisjoint(context.table.isr(row))}
+
+
+# -- replicas ----------------------------------------------------------------------------------------------------------
+
+
+def to_replicas(context: ControllerContext, rows: Sequence[int]) -> Told:
+    return Told(rows, [context.table.replicas(row) for row in rows])
+
+
+def owed(context: ControllerContext, removed: Mapping[int, Sequence[int]]) -> list[Debt]:
+    """The debts of replicas ``{row: brokers}`` that assignments no longer name."""
+    found: list[Debt] = []
+    for row, brokers in removed.items():
+        name, number = context.table.topic_partition(row)
+        found += [debt for broker in brokers if (debt := context.debts.get(broker, name, number)) is not None]
+    return found
 
 
 def no_longer_owed(context: ControllerContext, wanted: Mapping[int, ReplicaAssignment]) -> list[Debt]:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from aiocontroller.controller import reassignment
+from aiocontroller.core import reassignment as core_reassignment
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import ElectionType, ReplicaLeaderElection
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
@@ -147,7 +148,7 @@ async def test_leader_that_cannot_move_keeps_everything(cluster: Cluster, monkey
     """The ISR shrank behind the controller's back: Kafka ends the reassignment all the same, without a leader."""
     service = await cluster.active()
     with monkeypatch.context() as patch:
-        patch.setattr(reassignment, "is_complete", lambda *_: False)
+        patch.setattr(core_reassignment, "is_complete", lambda *_: False)
         await reassign(service, {T0: (2,)})
         await catch_up(cluster, service, (1, 2))
         await idle(service)

@@ -8,18 +8,49 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from aiocontroller.core.apply import apply
 from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.effects import Effects, Told, ToldTogether
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.ids import ReplicaAssignment
+from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.core.reassignment import (
+    PhaseU,
     Refused,
+    Strangers,
     by_broker,
+    check_entries,
     check_target,
+    check_targets,
+    effects_of_commit,
+    effects_of_dropping,
+    effects_of_phase_a,
+    effects_of_phase_u,
+    entries_left,
     in_sync_replica_stays,
     is_complete,
+    leaders_that_stay,
+    led_by_dropped,
+    leftovers,
+    no_longer_in_sync,
+    not_moved,
+    not_raised,
+    plan_commit,
+    plan_phase_b,
+    plan_phase_u,
+    plan_strangers,
+    queued_topics,
+    ready,
+    replicas_to_create,
+    strangers_of,
+    waiting_for,
     without_controllers,
 )
+from aiocontroller.core.replica_state_machine import set_replica_states
+from aiocontroller.core.states import ReplicaState
 from tests.builders import ctx, lead
+
+MOVE = ReplicaAssignment((3, 1, 2), adding=(3,), removing=(2,))
+T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
 
 def cluster(assignment: ReplicaAssignment = ReplicaAssignment((1, 2, 3))) -> ControllerContext:  # noqa: B008  # immutable
@@ -150,3 +181,172 @@ def test_which_assignments_keep_an_in_sync_replica(isr: tuple[int, ...], kept: t
 def test_nothing_is_lost_where_there_was_never_a_leader() -> None:
     context = ctx(3, {"t": [[1, 2]]}, online=False)
     assert in_sync_replica_stays(context, 0, ReplicaAssignment((3,)))
+
+
+# -- requests ----------------------------------------------------------------------------------------------------------
+
+
+def test_each_partition_of_a_request_has_its_verdict() -> None:
+    context = ctx(3, {"t": [[1, 2], [1, 2], [1, 2]], "going": [[1]]})
+    context.queue_topic_deletion(["going"])
+    checked = check_targets(context, [(T0, [1, 3]), (T1, None), (TopicPartition("going", 0), [2])])
+    assert checked.wanted == {0: ReplicaAssignment((1, 3, 2), (3,), (2,))}
+    assert {tp: why.code for tp, why in checked.refused.items()} == {
+        T1: KafkaErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+        TopicPartition("going", 0): KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+
+
+def test_entries_of_the_znode() -> None:
+    """Dead targets are waited for; what is under way to the same target goes on, unless it is complete."""
+    context = ctx(3, {"t": [[1, 2], MOVE, [1, 2], [1, 2], [1, 2]]}, dead=[3])
+    lead(context, "t-1", 1, (1, 2))
+    lead(context, "t-4", 3, (3,))
+    context.controllers = frozenset((9,))
+    entries = [*enumerate(([3, 1], [3, 1], [], [1, 9], [2, 1])), (5, [1])]
+    asked = [(TopicPartition("t", number), target) for number, target in entries]
+    checked = check_entries(context, asked, {1})
+    assert checked.wanted == {0: ReplicaAssignment((3, 1, 2), (3,), (2,)), 4: ReplicaAssignment((2, 1))}
+    assert {tp.partition: why.message for tp, why in checked.refused.items()} == dict.fromkeys(
+        (2, 3, 5), "is impossible"
+    )
+    assert check_entries(context, [(T1, [3, 1])], set()).wanted == {1: MOVE}, "nobody has begun it in this term"
+    lead(context, "t-1", 1, (1, 3))
+    assert check_entries(context, [(T1, [3, 1])], {1}).wanted == {1: MOVE}, "it is complete"
+    lead(context, "t-0", 1, (1,))
+    assert check_entries(context, [(T0, [2])], set()).refused == {}
+    context.table.set_assignment(0, ReplicaAssignment((2, 1), adding=(1,)))
+    assert check_entries(context, [(T0, [3])], set()).refused[T0].message == "would lose data"
+
+
+def test_finished_entries_leave_the_znode_and_newer_ones_stay() -> None:
+    context = ctx(3, {"t": [[1, 2], [1, 2], [1, 2]]})
+    requested = {T0: [1, 2], T1: [2, 3], T2: [3]}
+    assert entries_left(context, requested, {T0, T1}, only_finished=True) == {T1: [2, 3], T2: [3]}
+    assert entries_left(context, requested, {T0, T1}, only_finished=False) == {T2: [3]}
+
+
+def test_who_goes_on() -> None:
+    context = ctx(3, {"t": [MOVE, MOVE, [1, 2]], "u": [MOVE]}, dead=[3])
+    lead(context, "t-0", 1, (1, 2))
+    lead(context, "u-0", 1, (1, 2))
+    context.begin_reassignments([3, 1, 0])
+    assert ready(context, [0, 1, 2]) == [1], "2 is in sync, but is not being reassigned"
+    assert waiting_for(context, [2]) == [1], "2 is in none of the targets"
+    assert waiting_for(context, [3]) == [0, 1, 3]
+    context.queue_topic_deletion(["u"])
+    assert queued_topics(context, [0, 3, 3]) == ["u"]
+    context.end_reassignments([3, 2])
+    assert list(context.partitions_being_reassigned) == [1, 0]
+
+
+# -- phases ------------------------------------------------------------------------------------------------------------
+
+
+def test_phase_u_begins_cancels_and_repeats() -> None:
+    context = ctx(3, {"t": [[1, 2], MOVE, MOVE]})
+    lead(context, "t-1", 3, (3, 1), leader_epoch=5)
+    lead(context, "t-2", 1, (1, 2))
+    wanted = {0: MOVE, 1: ReplicaAssignment((1, 2)), 2: MOVE}
+    phase = plan_phase_u(context, wanted)
+    assert phase == PhaseU(
+        {0: MOVE, 1: ReplicaAssignment((1, 2))}, {0: ReplicaAssignment((1, 2)), 1: MOVE}, {1: [3]}, {0: 0, 1: 5}
+    )
+    apply(context, Effects(assigned=phase.wanted))
+    assert led_by_dropped(context, phase.dropped) == [], "nothing is left to move: phase B elects at once"
+    context.table.set_assignment(1, ReplicaAssignment((1, 2), adding=(2,)))
+    assert led_by_dropped(context, phase.dropped) == [1]
+
+
+def test_what_could_not_be_written_goes_back() -> None:
+    context = ctx(3, {"t": [[1, 2], MOVE]})
+    phase = plan_phase_u(context, {0: MOVE, 1: ReplicaAssignment((1, 2))})
+    apply(context, Effects(assigned=phase.wanted))
+    effects = effects_of_phase_u(phase, {1: "no room"})
+    assert effects == Effects(told=[Told([1], [(3, 1, 2)])], assigned={1: MOVE})
+    assert (phase.dropped_but(()), phase.dropped_but({1: "no room"})) == ({1: [3]}, {})
+
+
+def test_dropped_replicas_are_stopped_under_a_new_epoch() -> None:
+    context = ctx(3, {"t": [MOVE, MOVE, MOVE]})
+    phase = plan_phase_u(context, dict.fromkeys(range(3), ReplicaAssignment((1, 2))))
+    lead(context, "t-1", 1, (1, 2), leader_epoch=1)
+    assert not_raised(context, phase, {2: "refused"}) == [0]
+    context.debts.set(3, "t", {0: b"", 2: b""}, 0)
+    apply(context, Effects(assigned=phase.wanted))
+    effects = effects_of_dropping(context, phase, {2: "refused"}, [0])
+    assert effects == Effects(told=[Told([0], [(1, 2)])], owed=[context.debts.get(3, "t", 0)])
+    context.remove_topic(context.table.topic_by_name["t"])
+    assert not_raised(context, phase, ()) == []
+    assert effects_of_dropping(context, phase, (), []).owed == []
+
+
+def test_phase_a_tells_the_old_and_creates_the_new() -> None:
+    context = ctx(3, {"t": [MOVE, MOVE]})
+    set_replica_states(context.table, {3: [0, 1]}, ReplicaState.NonExistentReplica)
+    assert effects_of_phase_a(context, [1]) == Effects(
+        told=[ToldTogether((1, 2), (1,)), ToldTogether((3,), (1,), is_new=True)]
+    )
+    assert replicas_to_create(context, [0, 1], [1]) == {3: [1]}, "the epoch of 0 could not be raised"
+    fresh = ctx(3, {"t": [MOVE]}, online=False)
+    assert replicas_to_create(fresh, [0], []) == {3: [0]}, "its first election informs the replica"
+    set_replica_states(context.table, {3: [0, 1]}, ReplicaState.NewReplica)
+    assert replicas_to_create(context, [0, 1], [0, 1]) == {}
+
+
+def phase_b_context() -> ControllerContext:
+    """The leader of 0 stays, those of the others are removed; the whole target of 2 is dead."""
+    context = ctx(4, {"t": [MOVE, MOVE, ReplicaAssignment((4, 2), (4,), (2,)), MOVE]}, dead=[4])
+    for name, leader, isr in (("t-0", 1, (1, 2, 3)), ("t-1", 2, (1, 2, 3)), ("t-2", 2, (4, 2)), ("t-3", 2, (1, 2, 3))):
+        lead(context, name, leader, isr)
+    set_replica_states(context.table, {3: [0, 1]}, ReplicaState.NewReplica)
+    return context
+
+
+def test_phase_b_moves_leaders_into_the_target() -> None:
+    context = phase_b_context()
+    phase = plan_phase_b(context, [0, 1, 2, 3])
+    assert (phase.added, phase.hopeless, phase.moving) == ({3: [0, 1]}, [2], [1, 3])
+    assert phase.targets() == dict.fromkeys((0, 1, 3), ReplicaAssignment((3, 1)))
+    assert not_moved(context, phase, {3}) == [1]
+    phase = phase.but([1])
+    assert leaders_that_stay(context, phase, {3}) == [0]
+    assert phase.removed() == {0: (2,), 3: (2,)}
+
+
+def test_only_what_nothing_is_lost_with_is_committed() -> None:
+    context = phase_b_context()
+    phase = plan_phase_b(context, [0, 1, 3])
+    apply(context, Effects(assigned=phase.targets()))
+    lead(context, "t-0", 1, (1, 3))
+    lead(context, "t-1", 1, (1, 3))
+    safe, removed = plan_commit(context, phase)
+    assert (list(safe.before), removed) == ([0, 1], {0: (2,), 1: (2,)}), "in 3 the removed replica is in sync"
+    context.debts.set(2, "t", {0: b"", 1: b""}, 0)
+    effects = effects_of_commit(context, phase, {0}, removed)
+    assert effects.assigned == {1: MOVE, 3: MOVE}
+    assert effects.told == [Told([1, 3], [(3, 1, 2), (3, 1, 2)])]
+    assert effects.owed == [context.debts.get(2, "t", 0)]
+
+
+# -- brokers in ISRs that are no replicas ------------------------------------------------------------------------------
+
+
+def test_leftovers_of_a_controller_that_ended() -> None:
+    context = ctx(3, {"t": [[1, 2], [1, 2], [1, 2]]})
+    assert leftovers(context) == {}
+    lead(context, "t-1", 1, (1, 3, 2))
+    assert leftovers(context) == {1: [3]}
+    assert strangers_of(context, [0, 1]) == {0: [], 1: [3]}
+
+
+def test_strangers_go_where_a_replica_leads() -> None:
+    context = ctx(3, {"t": [[1, 2]] * 4, "going": [[1]]})
+    for name, leader, isr in (("t-0", 1, (1, 3)), ("t-1", 3, (3,)), ("going-0", 1, (1, 3))):
+        lead(context, name, leader, isr)
+    context.queue_topic_deletion(["going"])
+    plan = plan_strangers(context, {0: [3], 1: [3], 2: [3], 3: [], 4: [3]})
+    assert plan == Strangers({0: [3], 2: [3]}, {0: [3]}), "1 would have no leader"
+    assert no_longer_in_sync(context, plan) == {2: [3]}
+    lead(context, "t-0", 1, (1, 2))
+    assert no_longer_in_sync(context, plan) == {0: [3], 2: [3]}
