@@ -204,7 +204,7 @@ def _alter_partition(*as_current: str) -> Callable[[], list[Patch]]:
                 change = msgspec.structs.replace(change, **mended)
             return original(context, change, *rest)
 
-        return [(isr, "check_partition", check)]
+        return [(alter_partition, "check_partition", check)]
 
     return patches
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from aiocontroller.controller.brokers import on_replicas_become_offline
 from aiocontroller.controller.leadership_writes import journal_isrs, names, read_states_again
@@ -14,12 +13,13 @@ from aiocontroller.controller.reassignment import drop_strangers, maybe_complete
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import trigger_online_partition_state_change
 from aiocontroller.core.alter_partition import (
-    AlterPartitionResult,
-    Verdict,
-    check_partition,
-    check_request,
+    Judged,
+    Resolved,
+    judge,
+    refused_strangers,
     resolve,
-    strangers,
+    results,
+    take_disjoint,
 )
 from aiocontroller.core.decisions import Decisions, commit
 from aiocontroller.core.errors import KafkaErrorCode
@@ -40,47 +40,15 @@ log = logging.getLogger(__name__)
 WRITTEN_AT_ONCE = 1_000
 """A step of a write takes whole requests until it has this many partitions."""
 
-UNKNOWN = (KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION, KafkaErrorCode.UNKNOWN_TOPIC_ID)
-"""Errors after which a broker does not retry.  A controller that was deposed before the topic was created must not send
-them, as Kafka's may."""
-
-Resolved = tuple[AlterPartitionReceived, list[int]]
-"""A request, and the rows of those of its partitions that exist."""
-
-
-class Begun(NamedTuple):
-    verdicts: list[list[Verdict]]
-    """For each request in the step."""
-    decisions: Decisions
-    writes: Writes
-
 
 async def alter_partition(shell: ControllerShell, events: Sequence[AlterPartitionReceived]) -> None:
     """Handle requests of several brokers together, as long as no two name the same partition."""
     waiting = deque(events)
     while waiting:
-        await _alter_together(shell, _take_disjoint(shell, waiting))
-
-
-def _take_disjoint(shell: ControllerShell, waiting: deque[AlterPartitionReceived]) -> list[Resolved]:
-    """Take requests from the left; a second one about a partition waits, to be judged by the result of the first."""
-    context = shell.context
-    taken: list[Resolved] = []
-    seen: set[int] = set()
-    while waiting:
-        event = waiting[0]
-        error = check_request(context, event)
-        if error:
+        taken = take_disjoint(shell.context, waiting)
+        for event, error in taken.refused:
             event.reply.answer(error)
-            waiting.popleft()
-            continue
-        rows = [row for c in event.partitions if (row := resolve(context, c.topic, c.partition)[0]) >= 0]
-        if not seen.isdisjoint(rows):
-            break
-        seen.update(rows)
-        taken.append((event, rows))
-        waiting.popleft()
-    return taken
+        await _alter_together(shell, taken.requests)
 
 
 async def _alter_together(shell: ControllerShell, requests: list[Resolved]) -> None:
@@ -92,19 +60,16 @@ async def _alter_together(shell: ControllerShell, requests: list[Resolved]) -> N
 
     refused: dict[int, list[int]] = {}
 
-    async def begin(step: list[Resolved]) -> Begun:
-        return await _write(shell, step)
+    async def begin(step: list[Resolved]) -> tuple[Judged, Writes]:
+        judged = judge(shell.context, step)
+        return judged, await _write(shell, judged)
 
-    async def finish(step: list[Resolved], begun: Begun) -> None:
-        outcome = await _finish(shell, begun)
-        refused.update(_refused_strangers(shell, step, begun.verdicts))
-        for (event, _), verdicts in zip(step, begun.verdicts, strict=True):
-            event.reply.answer(
-                [
-                    _result(shell, change.topic, change.partition, verdict, outcome.get(verdict.row))
-                    for change, verdict in zip(event.partitions, verdicts, strict=True)
-                ]
-            )
+    async def finish(step: list[Resolved], begun: tuple[Judged, Writes]) -> None:
+        judged, writes = begun
+        written = await _take_in(shell, judged.decisions, writes)
+        refused.update(refused_strangers(shell.context, judged))
+        for (event, _), answer in zip(step, results(shell.context, judged, written), strict=True):
+            event.reply.answer(answer)
 
     await overlapped(_steps(requests), begin, finish)
     known = [row for _, rows in requests for row in rows]
@@ -112,19 +77,6 @@ async def _alter_together(shell: ControllerShell, requests: list[Resolved]) -> N
         await shell.send_update_metadata(shell.context.brokers, known)
     await maybe_complete_reassignment(shell, known)
     await drop_strangers(shell, refused)
-
-
-def _refused_strangers(
-    shell: ControllerShell, step: list[Resolved], verdicts: list[list[Verdict]]
-) -> dict[int, list[int]]:
-    """row -> brokers that its leader wrongly takes for replicas, and would propose again; Kafka accepts them."""
-    return {
-        verdict.row: strangers(shell.context, verdict.row, change.isr)
-        for (event, _), each in zip(step, verdicts, strict=True)
-        for change, verdict in zip(event.partitions, each, strict=True)
-        if verdict.error_code == KafkaErrorCode.INVALID_REQUEST
-        and event.broker == shell.context.table.leader[verdict.row]
-    }
 
 
 def _steps(requests: Iterable[Resolved]) -> list[list[Resolved]]:
@@ -139,28 +91,19 @@ def _steps(requests: Iterable[Resolved]) -> list[list[Resolved]]:
     return steps
 
 
-async def _write(shell: ControllerShell, step: list[Resolved]) -> Begun:
-    """Validate the changes, and write the valid ones, each partition once."""
-    context = shell.context
-    verdicts = [
-        [check_partition(context, change, event.broker, event.version) for change in event.partitions]
-        for event, _ in step
-    ]
-    accepted = {v.row: v.write for each in verdicts for v in each if v.write is not None}
-    decisions = Decisions(list(accepted), list(accepted.values()), [()] * len(accepted))
-    if not accepted:
-        if any(verdict.error_code in UNKNOWN for each in verdicts for verdict in each):
-            await shell.zk.check_controller_epoch(fence=context.epoch_zk_version)
-        return Begun(verdicts, decisions, Writes(0))
-    writes = await shell.zk.set_topic_partition_states(
-        *names(shell, decisions.rows), decisions.leaderships, fence=context.epoch_zk_version
-    )
-    return Begun(verdicts, decisions, writes)
+async def _write(shell: ControllerShell, judged: Judged) -> Writes:
+    decisions, fence = judged.decisions, shell.context.epoch_zk_version
+    if decisions.rows:
+        return await shell.zk.set_topic_partition_states(
+            *names(shell, decisions.rows), decisions.leaderships, fence=fence
+        )
+    if judged.any_unknown():
+        await shell.zk.check_controller_epoch(fence=fence)
+    return Writes(0)
 
 
-async def _finish(shell: ControllerShell, begun: Begun) -> dict[int, KafkaErrorCode]:
+async def _take_in(shell: ControllerShell, decisions: Decisions, writes: Writes) -> dict[int, KafkaErrorCode]:
     """Apply the changes that ZooKeeper accepted; returns row -> error code."""
-    _, decisions, writes = begun
     if not decisions.rows:
         return {}
     ok = [i for i, code in enumerate(writes.code) if code == Code.OK]
@@ -178,14 +121,6 @@ async def _finish(shell: ControllerShell, begun: Begun) -> dict[int, KafkaErrorC
         else KafkaErrorCode.UNKNOWN_SERVER_ERROR
         for row, code in zip(decisions.rows, writes.code, strict=True)
     }
-
-
-def _result(
-    shell: ControllerShell, topic: str | bytes, partition: int, verdict: Verdict, written: KafkaErrorCode | None
-) -> AlterPartitionResult:
-    error = verdict.error_code if written is None else written
-    leadership = shell.context.table.leadership(verdict.row) if error == KafkaErrorCode.NONE else None
-    return AlterPartitionResult(topic, partition, error, leadership)
 
 
 async def isr_change_notification(shell: ControllerShell, event: IsrChangeNotification) -> None:

@@ -7,12 +7,14 @@ leader epoch, and their own controllers did not refuse.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.decisions import Decisions
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import AlterPartition, AlterPartitionReceived
 from aiocontroller.core.ids import NO_TOPIC_ID, RECOVERED, RECOVERING, LeaderAndIsr
@@ -34,6 +36,88 @@ class Verdict(NamedTuple):
     row: int
     error_code: KafkaErrorCode
     write: LeaderAndIsr | None = None
+
+
+Resolved = tuple[AlterPartitionReceived, list[int]]
+"""A request, and the rows of those of its partitions that exist."""
+
+
+class Taken(NamedTuple):
+    requests: list[Resolved]
+    """No two of them name the same partition."""
+    refused: list[tuple[AlterPartitionReceived, KafkaErrorCode]]
+
+
+def take_disjoint(context: ControllerContext, waiting: deque[AlterPartitionReceived]) -> Taken:
+    """Take requests from the left; a second one about a partition waits, to be judged by the result of the first."""
+    taken = Taken([], [])
+    seen: set[int] = set()
+    while waiting:
+        event = waiting[0]
+        error = check_request(context, event)
+        if error:
+            taken.refused.append((waiting.popleft(), error))
+            continue
+        rows = [row for c in event.partitions if (row := resolve(context, c.topic, c.partition)[0]) >= 0]
+        if not seen.isdisjoint(rows):
+            break
+        seen.update(rows)
+        taken.requests.append((waiting.popleft(), rows))
+    return taken
+
+
+UNKNOWN = (KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION, KafkaErrorCode.UNKNOWN_TOPIC_ID)
+"""Errors after which a broker does not retry.  A controller that was deposed before the topic was created must not send
+them, as Kafka's may."""
+
+
+class Judged(NamedTuple):
+    """The verdicts on several requests."""
+
+    requests: Sequence[Resolved]
+    verdicts: list[list[Verdict]]
+    """For each request."""
+    decisions: Decisions
+    """The valid changes, each partition once."""
+
+    def any_unknown(self) -> bool:
+        return any(verdict.error_code in UNKNOWN for each in self.verdicts for verdict in each)
+
+
+def judge(context: ControllerContext, requests: Sequence[Resolved]) -> Judged:
+    verdicts = [
+        [check_partition(context, change, event.broker, event.version) for change in event.partitions]
+        for event, _ in requests
+    ]
+    accepted = {v.row: v.write for each in verdicts for v in each if v.write is not None}
+    return Judged(requests, verdicts, Decisions(list(accepted), list(accepted.values()), [()] * len(accepted)))
+
+
+def results(
+    context: ControllerContext, judged: Judged, written: Mapping[int, KafkaErrorCode]
+) -> list[list[AlterPartitionResult]]:
+    """The answers, for each request; ``written``: row -> what came of the write."""
+    leadership = context.table.leadership
+
+    def result(change: AlterPartition, verdict: Verdict) -> AlterPartitionResult:
+        error = written.get(verdict.row, verdict.error_code)
+        holds = leadership(verdict.row) if error == KafkaErrorCode.NONE else None
+        return AlterPartitionResult(change.topic, change.partition, error, holds)
+
+    return [
+        [result(change, verdict) for change, verdict in zip(event.partitions, each, strict=True)]
+        for (event, _), each in zip(judged.requests, judged.verdicts, strict=True)
+    ]
+
+
+def refused_strangers(context: ControllerContext, judged: Judged) -> dict[int, list[int]]:
+    """row -> brokers that its leader wrongly takes for replicas, and would propose again; Kafka accepts them."""
+    return {
+        verdict.row: strangers(context, verdict.row, change.isr)
+        for (event, _), each in zip(judged.requests, judged.verdicts, strict=True)
+        for change, verdict in zip(event.partitions, each, strict=True)
+        if verdict.error_code == KafkaErrorCode.INVALID_REQUEST and event.broker == context.table.leader[verdict.row]
+    }
 
 
 def resolve(context: ControllerContext, topic: str | bytes, partition: int) -> tuple[int, KafkaErrorCode]:

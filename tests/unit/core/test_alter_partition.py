@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from aiocontroller.core.alter_partition import Verdict, check_partition, check_request, resolve
+from aiocontroller.core.alter_partition import (
+    AlterPartitionResult,
+    Verdict,
+    check_partition,
+    check_request,
+    judge,
+    refused_strangers,
+    resolve,
+    results,
+    take_disjoint,
+)
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import AlterPartition, AlterPartitionReceived, Reply
@@ -191,3 +202,56 @@ def test_whatever_is_written_keeps_the_leader_and_only_live_replicas(
 def test_a_broker_that_does_not_lead_may_not_alter() -> None:
     """Kafka's controller would write the sender's wish."""
     assert check_partition(cluster(), change(), 2, 3) == Verdict(0, KafkaErrorCode.INVALID_REQUEST)
+
+
+# -- several requests --------------------------------------------------------------------------------------------------
+
+
+def asking(broker: int, *partitions: AlterPartition, epoch: int | None = None) -> AlterPartitionReceived:
+    broker_epoch = 100 + broker if epoch is None else epoch
+    reply = Reply(lambda _: None)
+    return AlterPartitionReceived(
+        broker=broker, broker_epoch=broker_epoch, version=3, partitions=partitions, reply=reply
+    )
+
+
+def test_a_second_request_about_a_partition_waits_for_the_first() -> None:
+    context = ctx(3, {"t": [[1, 2]] * 3})
+    first, second = asking(1, change(), change(partition=9)), asking(2, change(topic=topic_id("t"), partition=1))
+    stale, third, fourth = asking(3, change(), epoch=1), asking(2, change(partition=1)), asking(3, change(partition=2))
+    waiting = deque([first, stale, second, third, fourth])
+    taken = take_disjoint(context, waiting)
+    assert taken.requests == [(first, [0]), (second, [1])]
+    assert taken.refused == [(stale, KafkaErrorCode.STALE_BROKER_EPOCH)]
+    assert list(waiting) == [third, fourth]
+
+
+def test_verdicts_writes_and_answers_of_several_requests() -> None:
+    """0 changes, 1 is refused, 2 has this ISR already, 3 is written by another meanwhile, 9 does not exist."""
+    context = ctx(3, {"t": [[1, 2]] * 4})
+    shrink = {"leader_epoch": 0, "partition_epoch": 0, "isr": (1,)}
+    requests = [
+        (asking(1, change(**shrink), change(**{**shrink, "isr": (1, 3)}, partition=1)), [0, 1]),
+        (
+            asking(1, *(change(**{**shrink, "isr": isr}, partition=p) for p, isr in ((2, (1, 2)), (3, (1,)), (9, ())))),
+            [],
+        ),
+    ]
+    judged = judge(context, requests)
+    assert judged.decisions.rows == [0, 3]
+    assert [state.isr for state in judged.decisions.leaderships] == [(1,), (1,)]
+    assert judged.any_unknown()
+    assert refused_strangers(context, judged) == {1: [3]}
+    lead(context, "t-0", 1, (1,), partition_epoch=1)
+    ok, refused = KafkaErrorCode.NONE, KafkaErrorCode.INVALID_UPDATE_VERSION
+    assert results(context, judged, {0: ok, 3: refused}) == [
+        [
+            AlterPartitionResult("t", 0, ok, context.table.leadership(0)),
+            AlterPartitionResult("t", 1, KafkaErrorCode.INVALID_REQUEST),
+        ],
+        [
+            AlterPartitionResult("t", 2, ok, context.table.leadership(2)),
+            AlterPartitionResult("t", 3, refused),
+            AlterPartitionResult("t", 9, KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ],
+    ]
