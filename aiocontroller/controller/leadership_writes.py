@@ -16,8 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.core.alter_partition import strangers
-from aiocontroller.core.apply import apply
+from aiocontroller.core.apply import adopt, apply
 from aiocontroller.core.columns import take
 from aiocontroller.core.decisions import Decisions, commit, joined
 from aiocontroller.core.effects import Effects
@@ -219,9 +218,7 @@ async def read_states_again(shell: ControllerShell, rows: Sequence[int]) -> dict
             )
         else:
             shell.auditor.read_anew(shell.topic_partition(row), shell.context.table.leadership(row), state)
-            shell.context.table.set_leadership(row, state)
-            if strangers(shell.context, row, state.isr):
-                shell.context.read_with_strangers[row] = None
+            adopt(shell.context, row, state)
     return failed
 
 

@@ -12,7 +12,7 @@ from aiocontroller.controller.leadership_writes import is_still_there
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import handle_partition_state_changes, handle_replica_state_changes
 from aiocontroller.core.audit import Kind, compare_topic
-from aiocontroller.core.columns import in_range, take
+from aiocontroller.core.columns import in_range
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.events import PartitionModifications, TopicChange, TopicDeletion, ZkPartitionReassignment
 from aiocontroller.core.ids import NO_TOPIC_ID, TopicAssignment
@@ -180,34 +180,8 @@ async def add_partitions(shell: ControllerShell, found: Sequence[TopicAssignment
         step.append(assignment)
         partitions += len(assignment.partitions)
         if partitions >= STEP_PARTITIONS:
-            created += _add(shell, step)
+            created += shell.context.add_partitions(step)
             step, partitions = [], 0
             await shell.breathe()
-    created += _add(shell, step)
+    created += shell.context.add_partitions(step)
     return in_range(created)
-
-
-def _add(shell: ControllerShell, found: Sequence[TopicAssignment]) -> Sequence[int]:
-    """The same without pauses for other tasks."""
-    context, table = shell.context, shell.context.table
-    new = []
-    for assignment in found:
-        topic = table.topic_by_name.get(assignment.topic)
-        if topic is None:
-            topic = table.add_topic(assignment.topic, assignment.topic_id)
-        elif topic.id == NO_TOPIC_ID != assignment.topic_id:
-            table.set_topic_id(topic, assignment.topic_id)
-        elif topic.id != assignment.topic_id != NO_TOPIC_ID:
-            continue  # perhaps another topic: left to the audit
-        partitions = assignment.partitions
-        if topic.rows:
-            partitions = {n: replicas for n, replicas in partitions.items() if table.row(topic.name, n) < 0}
-        new.append((topic, partitions))
-    created = table.add_partitions_of(new)
-    context.hold_back(created)
-    [assigned] = take(created, table.assignment_of)
-    moving = {a for a in set(assigned) if table.assignments.values[a].being_reassigned}
-    if moving:
-        under_way = (row for row, a in zip(created, assigned, strict=True) if a in moving)
-        context.partitions_being_reassigned.update(dict.fromkeys(under_way))
-    return created

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from aiocontroller.core.alter_partition import strangers
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.effects import Effects
+from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.core.replica_state_machine import drop_replicas, set_replica_states
 from aiocontroller.core.states import ReplicaState
 
@@ -20,3 +22,10 @@ def apply(context: ControllerContext, effects: Effects) -> None:
         set_replica_states(table, replicas, state)
         if state is ReplicaState.NonExistentReplica:
             drop_replicas(table, replicas)
+
+
+def adopt(context: ControllerContext, row: int, state: LeaderAndIsr) -> None:
+    """Take a state over that was read again from ZooKeeper; brokers in its ISR that are not replicas are noted."""
+    context.table.set_leadership(row, state)
+    if strangers(context, row, state.isr):
+        context.read_with_strangers[row] = None

@@ -5,10 +5,11 @@ One coroutine owns it.  Each term starts with a new one, so nothing leaks from o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
+from aiocontroller.core.columns import take
 from aiocontroller.core.debts import Debt, Ledger
-from aiocontroller.core.ids import Broker
+from aiocontroller.core.ids import NO_TOPIC_ID, Broker, TopicAssignment
 from aiocontroller.core.partitions import PartitionTable, Topic
 
 
@@ -95,6 +96,30 @@ class ControllerContext:
         self.live = frozenset(self.brokers).difference(self.leaving)
 
     # -- topics ----------------------------------------------------------------------------------------------------
+
+    def add_partitions(self, found: Sequence[TopicAssignment]) -> Sequence[int]:
+        """Add new topics, and new partitions of known ones; returns the new rows."""
+        table = self.table
+        new = []
+        for assignment in found:
+            topic = table.topic_by_name.get(assignment.topic)
+            if topic is None:
+                topic = table.add_topic(assignment.topic, assignment.topic_id)
+            elif topic.id == NO_TOPIC_ID != assignment.topic_id:
+                table.set_topic_id(topic, assignment.topic_id)
+            elif topic.id != assignment.topic_id != NO_TOPIC_ID:
+                continue  # perhaps another topic: left to the audit
+            partitions = assignment.partitions
+            if topic.rows:
+                partitions = {n: replicas for n, replicas in partitions.items() if table.row(topic.name, n) < 0}
+            new.append((topic, partitions))
+        created = table.add_partitions_of(new)
+        self.hold_back(created)
+        [assigned] = take(created, table.assignment_of)
+        moving = {a for a in set(assigned) if table.assignments.values[a].being_reassigned}
+        if moving:
+            self.begin_reassignments(row for row, a in zip(created, assigned, strict=True) if a in moving)
+        return created
 
     def queue_topic_deletion(self, names: Iterable[str]) -> None:
         for name in names:

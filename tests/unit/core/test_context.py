@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from aiocontroller.core.apply import adopt
 from aiocontroller.core.context import ControllerContext
-from aiocontroller.core.ids import ReplicaAssignment
-from tests.builders import broker, ctx
+from aiocontroller.core.ids import NO_TOPIC_ID, ReplicaAssignment, TopicAssignment
+from tests.builders import broker, ctx, leadership
 
 
 def test_live_means_registered_and_not_shutting_down() -> None:
@@ -83,3 +84,33 @@ def test_a_removed_topic_leaves_nothing_in_its_reused_rows() -> None:
 def test_a_standby_has_no_epoch() -> None:
     context = ControllerContext()
     assert (context.epoch, context.epoch_zk_version) == (0, 0)
+
+
+def test_new_topics_and_partitions_are_added() -> None:
+    """Known partitions stay as they are; a topic's id is completed, and never exchanged for another."""
+    context = ctx(3, {"t": [[1, 2]], "other": [[1]]})
+    context.table.set_topic_id(context.table.topic_by_name["t"], NO_TOPIC_ID)
+    moving = ReplicaAssignment((3, 1), adding=(3,), removing=(1,))
+    context.debts.set(2, "t", {1: b"an earlier topic"}, 0)
+    created = context.add_partitions(
+        [
+            TopicAssignment("t", b"t" * 16, {0: ReplicaAssignment((3,)), 1: ReplicaAssignment((2, 3))}),
+            TopicAssignment("other", b"another topic..."[:16], {1: ReplicaAssignment((1,))}),
+            TopicAssignment("new", b"n" * 16, {0: moving}),
+        ]
+    )
+    table = context.table
+    assert [str(table.topic_partition(row)) for row in created] == ["t-1", "new-0"]
+    assert table.replicas(0) == (1, 2)
+    assert table.topic_by_name["t"].id == b"t" * 16
+    assert list(context.partitions_being_reassigned) == [created[1]]
+    assert context.held_back == {2: {created[0]}}, "the broker owes the earlier topic's partition"
+
+
+def test_strangers_of_a_state_read_again_are_noted() -> None:
+    context = ctx(3, {"t": [[1, 2], [1, 2]]})
+    adopt(context, 0, leadership(1, (1, 3), partition_epoch=4))
+    adopt(context, 1, leadership(2, (2,)))
+    assert (context.table.isr(0), context.table.partition_epoch[0], context.table.leader[1]) == ((1, 3), 4, 2)
+    assert list(context.take_read_with_strangers()) == [0]
+    assert list(context.take_read_with_strangers()) == []
