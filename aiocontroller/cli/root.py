@@ -32,6 +32,10 @@ COMMANDS = {
         "Report incidents and availability from journals and Kafka's logs.",
     ),
     "simulate": ("aiocontroller.cli.simulate:simulate", "Simulate clusters with faults in memory, each from a seed."),
+    "explore": (
+        "aiocontroller.cli.explore:explore",
+        "Check a specification of the controller in every state that it can reach.",
+    ),
     "storm": ("aiocontroller.cli.storm:storm", "Inject faults into real processes and check the results."),
     "cluster": ("aiocontroller.cli.cluster:cluster", "Kill, stop and start processes of the cluster that 'up' runs."),
 }

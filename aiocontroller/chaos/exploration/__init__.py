@@ -1,0 +1,1 @@
+"""An executable specification of the controller's protocol, and its exhaustive exploration."""

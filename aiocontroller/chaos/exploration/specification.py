@@ -1,0 +1,387 @@
+"""What a controller and brokers may do with one partition: an executable specification.
+
+A ``State`` is all that matters of a cluster: ZooKeeper, the controllers, the replicas with their logs, and what is
+under way between them.  ``Specification.steps`` names every step that is possible in it.  No step has a time, so a
+broker may be slow, a message late and a process stuck for as long as one likes.
+
+Sets of brokers are bit masks, and everything is a tuple: equal states are equal keys.
+
+ 1. A write is atomic and conditional on the version and on the controller epoch (the fence).
+ 2. A controller knows brokers by their incarnations, and handles one event after another.
+ 3. A LeaderAndIsr is under way until its broker takes it or the incarnation that it was sent to is over.  It may be
+    late, and overtaken.
+ 4. An AlterPartition may arrive at any controller, late and more than once; its answer may be lost.  A refusal has no
+    effect: a leader that takes its request back is as if it had not asked.
+ 5. A replica's log outlives its process.  A follower's high watermark decides nothing, and is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+DEAD, STARTED, FOLLOWER, LEADER = range(4)
+"""Roles of a replica.  Started: no controller has told it anything yet."""
+NOBODY = -1
+
+
+class ZNode(NamedTuple):
+    """The partition's state in ZooKeeper."""
+
+    leader: int
+    epoch: int
+    isr: int
+    version: int
+
+
+NEVER_READ = ZNode(NOBODY, -1, 0, -1)
+
+
+class Controller(NamedTuple):
+    epoch: int = 0
+    """The controller epoch that it won; 0 for a standby."""
+    seen: ZNode = NEVER_READ
+    """Its memory of the partition's state."""
+    live: int = 0
+    """Brokers that it believes to be registered."""
+    current: int = 0
+    """Brokers whose present incarnation it knows."""
+    suspected: int = 0
+
+
+class Replica(NamedTuple):
+    role: int
+    epoch: int
+    """The leader epoch; -1 before the replica is told one."""
+    log: tuple[int, ...]
+    """For each record the leader epoch in which it was appended, as in Kafka's epoch cache."""
+    isr: int = 0
+    version: int = 0
+    hw: int = 0
+    """A leader's high watermark."""
+    asked: int = 0
+    """The ISR that a leader has asked for, until it is answered."""
+    start: int = 0
+    """Where the log ended when its replica became the leader."""
+    ends: tuple[int, ...] = ()
+    """A leader's knowledge of where its followers' logs end; -1 if they have not fetched."""
+
+
+class Message(NamedTuple):
+    """A LeaderAndIsr, and the brokers that have still to receive it."""
+
+    state: ZNode
+    to: int
+
+
+class Request(NamedTuple):
+    """An AlterPartition."""
+
+    leader: int
+    epoch: int
+    isr: int
+    version: int
+
+
+class State(NamedTuple):
+    znode: ZNode
+    owner: int
+    """The controller that is in office: ``/controller`` names it, and its session lives."""
+    epoch: int
+    """The controller epoch in ZooKeeper."""
+    registered: int
+    controllers: tuple[Controller, ...]
+    replicas: tuple[Replica, ...]
+    messages: tuple[Message, ...] = ()
+    requests: tuple[Request, ...] = ()
+    acknowledged: tuple[int, ...] = ()
+    """The records that producers with acks=all were told to be safe: the log up to the highest high watermark."""
+    faults: int = 0
+
+
+class Bounds(NamedTuple):
+    replicas: int = 3
+    controllers: int = 2
+    records: int = 3
+    """The longest log."""
+    elections: int = 1
+    """The highest leader epoch."""
+    faults: int = 1
+    """Brokers that die, lose their session or are suspected, in all."""
+    terms: int = 3
+    """The highest controller epoch, and ..."""
+    changes: int = 5
+    """... the highest version.  Both matter only where a planted bug makes the past matter: see ``canonical``."""
+
+
+Label = tuple[str, tuple[int, ...]]
+"""The name of a step, and who takes it."""
+Step = tuple[Label, State]
+
+
+def members(mask: int) -> Iterator[int]:
+    """The brokers in a set, ascending."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+# -- decisions, which journals are compared with, too ------------------------------------------------------------------
+
+
+def elections(seen: ZNode, live: int, suspected: int = 0) -> Iterator[ZNode]:
+    """What a controller may write when it knows these brokers: a leader that is live and in sync, an ISR without those
+    that are gone.  No ISR becomes empty, and no suspicion takes the only leader away."""
+    online = live & ~suspected
+    in_sync = seen.isr & online
+    epoch, version = seen.epoch + 1, seen.version + 1
+    if in_sync:
+        stays = seen.leader >= 0 and in_sync >> seen.leader & 1
+        if not stays or in_sync != seen.isr:
+            for leader in (seen.leader,) if stays else members(in_sync):
+                yield ZNode(leader, epoch, in_sync, version)
+    else:
+        leader = seen.leader if seen.leader >= 0 and live >> seen.leader & 1 else NOBODY
+        isr = seen.isr & live or seen.isr
+        if (leader, isr) != (seen.leader, seen.isr):
+            yield ZNode(leader, epoch, isr, version)
+
+
+def alteration(seen: ZNode, request: Request, online: int) -> ZNode | None:
+    """The state that an AlterPartition leads to; the same for one that is repeated, None for one that is refused."""
+    if request.epoch != seen.epoch or request.version > seen.version:
+        return None
+    if request.isr == seen.isr:
+        return seen
+    if request.version != seen.version or request.leader != seen.leader or request.isr & ~online:
+        return None
+    return ZNode(seen.leader, seen.epoch, request.isr, seen.version + 1)
+
+
+# -- steps -------------------------------------------------------------------------------------------------------------
+
+
+class Specification:
+    """The protocol.  A planted bug is a subclass with one method that is wrong (``planted``)."""
+
+    fenced = True
+    """Nothing that is out of date can do harm, so the exploration may forget it."""
+
+    def __init__(self, bounds: Bounds | None = None) -> None:
+        self.bounds = bounds = bounds or Bounds()
+        self.brokers = range(bounds.replicas)
+        self.unknown = (-1,) * bounds.replicas
+
+    def first(self) -> State:
+        """Everybody runs, no record is written, and broker 0 leads."""
+        everybody = (1 << self.bounds.replicas) - 1
+        replicas = [Replica(FOLLOWER, 0, ()) for _ in self.brokers]
+        replicas[0] = Replica(LEADER, 0, (), isr=everybody, ends=self.unknown)
+        controllers = (Controller(),) * self.bounds.controllers
+        return State(ZNode(0, 0, everybody, 0), NOBODY, 0, everybody, controllers, tuple(replicas))
+
+    def steps(self, s: State) -> Iterator[Step]:
+        for c in range(self.bounds.controllers):
+            yield from self.office(s, c)
+            if s.controllers[c].epoch:
+                yield from self.knowledge(s, c)
+                yield from self.decides(s, c)
+                for request in s.requests:
+                    yield from self.alters(s, c, request)
+        for b in self.brokers:
+            yield from self.lives(s, b)
+            if s.replicas[b].role:
+                yield from self.receives(s, b)
+            if s.replicas[b].role == LEADER:
+                yield from self.leads(s, b)
+
+    # -- the role of the controller --------------------------------------------------------------------------------
+
+    def office(self, s: State, c: int) -> Iterator[Step]:
+        if not s.controllers[c].epoch and s.epoch < self.bounds.terms:
+            # Where another is in office, the standby believes it dead and deposes it: early detection, perhaps wrongly.
+            won = s._replace(owner=c, epoch=s.epoch + 1)
+            yield ("is elected", (c,)), self.load(won, c)
+            yield ("is elected, without an answer", (c,)), self.resolve(won, c)
+        if s.owner == c:
+            yield ("loses its session", (c,)), s._replace(owner=NOBODY)
+        elif s.controllers[c].epoch:
+            yield ("learns that it is not in office", (c,)), with_controller(s, c, Controller())
+
+    def load(self, s: State, c: int) -> State:
+        """Read the cluster and tell all brokers.  (No other controller's write can come between.)"""
+        me = Controller(s.epoch, s.znode, s.registered, s.registered)
+        return self.send(with_controller(s, c, me), c, s.registered)
+
+    def resolve(self, s: State, c: int) -> State:
+        """The answer was lost: read who was elected."""
+        return self.load(s, c)
+
+    # -- what a controller knows of brokers ------------------------------------------------------------------------
+
+    def knowledge(self, s: State, c: int) -> Iterator[Step]:
+        me = s.controllers[c]
+        if s.owner != c:
+            return  # whoever reads anything new reads first that another controller was elected
+        gone = me.live & ~(s.registered & me.current)
+        new = s.registered & ~me.live
+        if gone:
+            known = me._replace(live=me.live & ~gone, suspected=me.suspected & ~gone)
+            yield ("sees brokers end", (c, *members(gone))), with_controller(s, c, known)
+        elif new:
+            known = me._replace(live=me.live | new, current=me.current | new)
+            yield ("sees brokers start", (c, *members(new))), self.send(with_controller(s, c, known), c, new)
+        for b in members(me.live):
+            bit = 1 << b
+            if me.suspected & bit:
+                trusts = with_controller(s, c, me._replace(suspected=me.suspected & ~bit))
+                yield ("trusts", (c, b)), self.send(trusts, c, bit)
+            elif s.faults < self.bounds.faults:
+                doubts = with_controller(s, c, me._replace(suspected=me.suspected | bit))
+                yield ("suspects", (c, b)), doubts._replace(faults=s.faults + 1)
+
+    # -- what a controller writes ----------------------------------------------------------------------------------
+
+    def fence(self, s: State, c: int) -> bool:
+        """Whether ZooKeeper accepts this controller's writes."""
+        return s.owner == c
+
+    def elections(self, seen: ZNode, live: int, suspected: int) -> Iterator[ZNode]:
+        return elections(seen, live, suspected)
+
+    def alteration(self, seen: ZNode, request: Request, online: int) -> ZNode | None:
+        return alteration(seen, request, online)
+
+    def decides(self, s: State, c: int) -> Iterator[Step]:
+        me = s.controllers[c]
+        for after in self.elections(me.seen, me.live, me.suspected):
+            if self.within(after):
+                label = ("elects", (c, after.leader))
+                yield label, self.write(s, c, after, tell=me.live & me.current)
+
+    def within(self, znode: ZNode) -> bool:
+        return znode.epoch <= self.bounds.elections and znode.version <= self.bounds.changes
+
+    def write(self, s: State, c: int, after: ZNode, tell: int = 0) -> State:
+        """Write and commit, or learn from the refusal that another is in office."""
+        if not self.fence(s, c):
+            return with_controller(s, c, Controller())
+        me = s.controllers[c]
+        if me.seen.version != s.znode.version:
+            return with_controller(s, c, me._replace(seen=s.znode))
+        written = with_controller(s._replace(znode=after), c, me._replace(seen=after))
+        return self.send(written, c, tell)
+
+    def send(self, s: State, c: int, to: int) -> State:
+        me = s.controllers[c]
+        return s._replace(messages=(*s.messages, Message(me.seen, to))) if to else s
+
+    def alters(self, s: State, c: int, request: Request) -> Iterator[Step]:
+        me, leader = s.controllers[c], s.replicas[request.leader]
+        after = self.alteration(me.seen, request, me.live & ~me.suspected)
+        if after is None or (s.owner == c and not me.live & me.current >> request.leader & 1):
+            return  # the second is STALE_BROKER_EPOCH
+        who = (c, request.leader)
+        if after != me.seen:
+            if not self.within(after):
+                return
+            s = self.write_alteration(s, c, after)
+            if s.controllers[c].seen != after:
+                yield ("cannot alter the ISR of", who), s
+                return
+            yield ("alters, without an answer, the ISR of", who), s
+        if (leader.role, leader.epoch, leader.asked) == (LEADER, request.epoch, request.isr):
+            answered = leader._replace(isr=after.isr, version=after.version, asked=0)
+            yield ("alters the ISR of", who), advance(s, request.leader, answered)
+
+    def write_alteration(self, s: State, c: int, after: ZNode) -> State:
+        return self.write(s, c, after)
+
+    # -- brokers ---------------------------------------------------------------------------------------------------
+
+    def lives(self, s: State, b: int) -> Iterator[Step]:
+        bit, me = 1 << b, s.replicas[b]
+        fault = s._replace(faults=s.faults + 1) if s.faults < self.bounds.faults else None
+        if me.role:
+            if fault:
+                yield ("dies", (b,)), with_replica(fault, b, Replica(DEAD, -1, me.log))
+            if not s.registered & bit:
+                yield ("registers again", (b,)), incarnate(s, b)
+        elif not s.registered & bit:
+            started = incarnate(s, b)._replace(requests=tuple(r for r in s.requests if r.leader != b))
+            yield ("starts", (b,)), with_replica(started, b, Replica(STARTED, -1, me.log))
+        if s.registered & bit and (fault or not me.role):
+            lost = fault if fault and me.role else s
+            yield ("is no longer registered", (b,)), lost._replace(registered=s.registered & ~bit)
+
+    def receives(self, s: State, b: int) -> Iterator[Step]:
+        me = s.replicas[b]
+        for state, to in s.messages:
+            if to >> b & 1 and state.epoch > me.epoch:
+                if state.leader == b:
+                    leads = Replica(
+                        LEADER, state.epoch, me.log, state.isr, state.version, start=len(me.log), ends=self.unknown
+                    )
+                    yield ("becomes leader", (b, state.epoch)), advance(s, b, leads)
+                else:
+                    follows = Replica(FOLLOWER, state.epoch, me.log)
+                    yield ("becomes follower", (b, state.epoch)), with_replica(s, b, follows)
+
+    def leads(self, s: State, b: int) -> Iterator[Step]:
+        me = s.replicas[b]
+        if len(me.log) < self.bounds.records:
+            yield ("appends a record", (b,)), advance(s, b, me._replace(log=(*me.log, me.epoch)))
+        for f in self.brokers:
+            other = s.replicas[f]
+            if other.role == FOLLOWER and other.epoch == me.epoch:
+                yield ("fetches from", (f, b)), fetch(s, f, b)
+        if not me.asked:
+            for f in self.brokers:
+                bit = 1 << f
+                if f != b and (me.isr & bit or me.ends[f] >= max(me.hw, me.start)):
+                    request = Request(b, me.epoch, me.isr ^ bit, me.version)
+                    asks = s._replace(requests=(*s.requests, request))
+                    name = "asks to remove" if me.isr & bit else "asks to add"
+                    yield (name, (b, f)), with_replica(asks, b, me._replace(asked=request.isr))
+
+
+def with_controller(s: State, c: int, controller: Controller) -> State:
+    return s._replace(controllers=(*s.controllers[:c], controller, *s.controllers[c + 1 :]))
+
+
+def with_replica(s: State, b: int, replica: Replica) -> State:
+    return s._replace(replicas=(*s.replicas[:b], replica, *s.replicas[b + 1 :]))
+
+
+def advance(s: State, b: int, leader: Replica) -> State:
+    """Put the leader into the state, its high watermark where all have the records that must have them."""
+    needed = leader.isr | leader.asked if leader.asked & leader.isr == leader.isr else leader.isr
+    end = min([len(leader.log), *(leader.ends[f] for f in members(needed & ~(1 << b)))])
+    if end > leader.hw:
+        leader = leader._replace(hw=end)
+        if end > len(s.acknowledged):
+            s = s._replace(acknowledged=leader.log[:end])
+    return with_replica(s, b, leader)
+
+
+def fetch(s: State, f: int, b: int) -> State:
+    """A follower cuts off what its leader does not have, says where its log ends, and gets all that follows."""
+    leader, follower = s.replicas[b], s.replicas[f]
+    end = 0
+    for ours, theirs in zip(follower.log, leader.log, strict=False):
+        if ours != theirs:
+            break
+        end += 1
+    s = advance(s, b, leader._replace(ends=(*leader.ends[:f], end, *leader.ends[f + 1 :])))
+    return with_replica(s, f, follower._replace(log=leader.log))
+
+
+def incarnate(s: State, b: int) -> State:
+    """Register a broker: nobody knows this incarnation, and what was sent to the last one is lost."""
+    bit = 1 << b
+    return s._replace(
+        registered=s.registered | bit,
+        controllers=tuple(c._replace(current=c.current & ~bit) for c in s.controllers),
+        messages=tuple(m._replace(to=m.to & ~bit) for m in s.messages),
+    )

@@ -1,0 +1,94 @@
+"""``aiocontroller explore``: visits every state of the controller's specification, and checks invariants in each."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from aiocontroller.cli.output import JSON, plural, print_json, say
+from aiocontroller.core.errors import BadInputError
+
+if TYPE_CHECKING:
+    from aiocontroller.chaos.exploration.exploration import Progress
+
+PROGRESS_EVERY_S = 2.0
+
+
+@click.command()
+@click.option("--bug", metavar="NAME", help="Plant this bug of the zoo, and print the shortest way to a violation.")
+@click.option("--bugs", "list_bugs", is_flag=True, help="List the bugs that can be planted.")
+@click.option("--records", type=click.IntRange(0, 5), help="The longest log.  [default: 3]")
+@click.option("--elections", type=click.IntRange(0, 5), help="The highest leader epoch.  [default: 1; with --bug, 2]")
+@click.option(
+    "--faults",
+    type=click.IntRange(0, 5),
+    default=1,
+    show_default=True,
+    help="Brokers that die, lose their session or are suspected, in all.",
+)
+@JSON
+def explore(
+    bug: str | None, list_bugs: bool, records: int | None, elections: int | None, faults: int, as_json: bool
+) -> None:
+    """Check a specification of the controller in every state that it can reach.
+
+    One partition, three replicas, two controllers, three records: every order of every step within the bounds.
+    docs/exploration.md says what the specification holds and what it leaves out.
+    """
+    from aiocontroller.chaos.exploration.exploration import explore as visit
+    from aiocontroller.chaos.exploration.planted import PLANTED
+    from aiocontroller.chaos.exploration.specification import Bounds, Specification
+
+    if list_bugs:
+        if as_json:
+            print_json(list(PLANTED))
+        else:
+            say("\n".join(PLANTED))
+        return
+    if bug is not None and bug not in PLANTED:
+        raise BadInputError(f"no bug is named {bug!r}; there are: {'; '.join(PLANTED)}")
+    bounds = Bounds(
+        records=3 if records is None else records,
+        elections=(1 if bug is None else 2) if elections is None else elections,
+        faults=faults,
+    )
+    told_s = time.monotonic()
+
+    def each(progress: Progress) -> None:
+        nonlocal told_s
+        if time.monotonic() - told_s >= PROGRESS_EVERY_S:
+            told_s = time.monotonic()
+            click.echo(f"{_told(progress)}, {progress.frontier:,} to go on from", err=True)
+
+    kind = Specification if bug is None else PLANTED[bug]
+    explored = visit(kind(bounds), each)
+    if as_json:
+        print_json(
+            {
+                "bug": bug,
+                "bounds": bounds._asdict(),
+                **explored.progress._asdict(),
+                "exhausted": explored.exhausted,
+                "violations": explored.violations,
+                "trace": explored.trace,
+            }
+        )
+    else:
+        for number, step in enumerate(explored.trace):
+            say(f"{number:3}  {step}")
+        for violation in explored.violations:
+            say(f"  -> {violation}")
+        say(_told(explored.progress) + ("; exhausted" if explored.exhausted else ""))
+        say("Verdict: no violation." if not explored.violations else "Verdict: FAILED.")
+    if explored.violations:
+        sys.exit(1)
+
+
+def _told(progress: Progress) -> str:
+    return (
+        f"{plural(progress.states, 'state')}, {plural(progress.steps, 'step')}, depth {progress.depth}, "
+        f"{progress.cpu_s:.1f} s of processor time"
+    )
