@@ -140,11 +140,6 @@ class Answers:
             if result.error_code == KafkaErrorCode.TOPIC_ALREADY_EXISTS and not existed:
                 self._complain("answers", name, "is said to exist")
 
-    def checked(self, asked_s: float, name: str, existed: bool) -> None:
-        """A client only had a new topic checked; nobody else makes topics of this name."""
-        if not existed and any(self._topics[name].since(asked_s)):
-            self._complain("answers", name, "was created, though it was only to be checked")
-
     def grown(self, asked_s: float, counts: Mapping[str, int], results: Results) -> None:
         """A client was told how its topics got more partitions; ``counts`` are the numbers that it wanted."""
         for name, result in results.items():
@@ -153,15 +148,12 @@ class Answers:
                 self._complain("answers", name, f"is said to have {counts[name]} partitions, found {found}")
 
     def removed(self, asked_s: float, results: Results) -> None:
-        """A client was told how its topics were deleted."""
+        """A client was told how its topics were deleted, or at least that their deletion has begun."""
         for name, result in results.items():
-            gone = None in self._topics[name].since(asked_s)
-            marked = gone or any(self._deletions[name].since(asked_s))
+            marked = None in self._topics[name].since(asked_s) or any(self._deletions[name].since(asked_s))
             absent = None in self._topics[name].since(asked_s - STALE_S)
             known = not (absent or any(self._deletions[name].since(asked_s - STALE_S)))
-            if result.error_code == KafkaErrorCode.NONE and not gone:
-                self._complain("answers", name, "is said to be deleted")
-            if result.error_code == KafkaErrorCode.REQUEST_TIMED_OUT and not marked:
+            if result.error_code in (KafkaErrorCode.NONE, KafkaErrorCode.REQUEST_TIMED_OUT) and not marked:
                 self._complain("answers", name, "is said to be marked for deletion")
             if result.error_code == KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION and known:
                 self._complain("answers", name, "is said not to exist")

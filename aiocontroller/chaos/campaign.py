@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_completed, wait
+from contextlib import contextmanager
 from itertools import islice
 from multiprocessing import get_context
 from typing import NamedTuple, TypeVar
@@ -24,6 +26,7 @@ from aiocontroller.cluster.processes import die_with_parent
 from aiocontroller.core.errors import BadInputError
 
 HASH_SEEDS = ("0", "1", "2")
+LOOK_EVERY_S = 0.5
 
 T = TypeVar("T")
 
@@ -33,6 +36,9 @@ class Summary(msgspec.Struct):
 
     seeds: int = 0
     wall_s: float = 0.0
+    """Without the time of earlier results, which ``run_seeds`` was given."""
+    seeds_now: int = 0
+    """Seeds in this time."""
     virtual_s: float = 0.0
     events: int = 0
     znode_writes: int = 0
@@ -41,7 +47,7 @@ class Summary(msgspec.Struct):
 
     @property
     def seeds_per_s(self) -> float:
-        return self.seeds / self.wall_s if self.wall_s else 0.0
+        return self.seeds_now / self.wall_s if self.wall_s else 0.0
 
     def add(self, report: Report) -> None:
         self.seeds += 1
@@ -57,7 +63,33 @@ def quiet() -> None:
     logging.getLogger().addHandler(logging.NullHandler())
 
 
+class Stop:
+    """Whether a campaign is to end early: at a deadline, or by the first SIGINT or SIGTERM inside ``listening``."""
+
+    def __init__(self, minutes: float | None = None) -> None:
+        self._deadline_s = float("inf") if minutes is None else time.monotonic() + 60 * minutes
+        self.signal = 0
+
+    @property
+    def due(self) -> bool:
+        return bool(self.signal) or time.monotonic() >= self._deadline_s
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        before = {number: signal.signal(number, self._asked) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _asked(self, number: int, frame: object) -> None:
+        self.signal = number
+        signal.signal(number, signal.SIG_DFL)  # the second one ends the process
+
+
 def _begin_worker() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to workers too
     die_with_parent()  # otherwise it would simulate to the end without a reader
     quiet()
 
@@ -70,13 +102,25 @@ def _simulate(seed: int) -> Report:
 
 
 def run_seeds(
-    seeds: Iterable[int], jobs: int, each: Callable[[Summary, Report], None] | None = None
+    seeds: Iterable[int],
+    jobs: int,
+    each: Callable[[Summary, Report], None] | None = None,
+    *,
+    earlier: Iterable[Report] = (),
+    stop: Stop | None = None,
 ) -> tuple[Summary, Coverage]:
-    """Simulate the seeds in ``jobs`` processes, and call ``each`` after each seed."""
+    """Simulate the seeds in ``jobs`` processes until ``stop``, and call ``each`` after each seed.
+
+    ``earlier`` are results of other seeds, which count as well.
+    """
     summary, coverage = Summary(), Coverage()
-    started_s = time.monotonic()
-    for _, report in _on_all_cores(_simulate, seeds, jobs):
+    for report in earlier:
         summary.add(report)
+        coverage.add(report.marks)
+    started_s = time.monotonic()
+    for _, report in _on_all_cores(_simulate, seeds, jobs, stop or Stop()):
+        summary.add(report)
+        summary.seeds_now += 1
         summary.wall_s = time.monotonic() - started_s
         coverage.add(report.marks)
         if each is not None:
@@ -84,21 +128,31 @@ def run_seeds(
     return summary, coverage
 
 
-def _on_all_cores(work: Callable[[T], Report], items: Iterable[T], jobs: int) -> Iterator[tuple[T, Report]]:
-    """Yield each item with its report, in the order of completion."""
+def _on_all_cores(work: Callable[[T], Report], items: Iterable[T], jobs: int, stop: Stop) -> Iterator[tuple[T, Report]]:
+    """Yield each item with its report, in the order of completion.
+
+    At a deadline the items that have begun are finished; a signal ends their processes.
+    """
+    waiting = iter(items)
     if jobs == 1:
         quiet()
-        yield from ((item, work(item)) for item in items)
+        while not stop.due and (found := list(islice(waiting, 1))):
+            yield found[0], work(found[0])
         return
-    waiting = iter(items)
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_begin_worker) as pool:
+    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_begin_worker)
+    try:
         running: dict[Future[Report], T] = {pool.submit(work, item): item for item in islice(waiting, 2 * jobs)}
-        while running:
-            done = next(as_completed(running))
-            item = running.pop(done)
-            for following in islice(waiting, 1):
-                running[pool.submit(work, following)] = following
-            yield item, done.result()
+        while running and not stop.signal:
+            for done in wait(running, LOOK_EVERY_S, FIRST_COMPLETED).done:
+                item = running.pop(done)
+                for following in () if stop.due else islice(waiting, 1):
+                    running[pool.submit(work, following)] = following
+                yield item, done.result()
+    finally:
+        if stop.signal:
+            for worker in list(pool._processes.values()):
+                worker.terminate()
+        pool.shutdown(cancel_futures=True)
 
 
 # -- repeating a seed --------------------------------------------------------------------------------------------------
@@ -211,7 +265,7 @@ def run_crash_points(points: Sequence[CrashPoint], jobs: int) -> Iterator[tuple[
 
     This is exhaustive for one seed, where random seeds only sample.
     """
-    return _on_all_cores(crash, points, jobs)
+    return _on_all_cores(crash, points, jobs, Stop())
 
 
 # -- the zoo -----------------------------------------------------------------------------------------------------------

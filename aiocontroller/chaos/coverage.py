@@ -39,6 +39,7 @@ PROBES = (
     "stale read",
     "overtaken on another connection",
     "clocks of different speed",
+    "small limits",
     "wall clock set",
     "slow disk",
     "crash at an await point",

@@ -243,9 +243,10 @@ class ZNodeHistory:
     def _topic(self, topic: str, data: bytes, writer: Writer) -> None:
         decoded = msgspec.json.decode(data)
         numbers = {(topic, int(number)): replicas for number, replicas in decoded["partitions"].items()}
-        if not writer.by_hand:
+        if not (writer.by_hand or self._exists(paths.delete_topics_topic(topic))):  # then it gets no more partitions
             self._check_topic(topic, decoded.get("topic_id", ""), numbers)
         self.topic_ids[topic] = decoded.get("topic_id", "")
+        self.assigned = {p: r for p, r in self.assigned.items() if p[0] != topic}
         for partition, replicas in numbers.items():
             self.replicas[partition] = self.replicas.get(partition, frozenset()).union(replicas)
             self.assigned[partition] = frozenset(replicas)

@@ -30,13 +30,21 @@ class Leaderless:
         self._since_s: dict[Partition, float] = {}
 
     def look(
-        self, now_s: float, states: Mapping[Partition, LeaderAndIsr], alive: Collection[int], *, able: bool
+        self,
+        now_s: float,
+        states: Mapping[Partition, LeaderAndIsr],
+        alive: Collection[int],
+        damaged: Collection[int],
+        *,
+        able: bool,
     ) -> None:
-        """Take in the partitions' states, and which brokers are registered and able to lead."""
+        """Take in the partitions' states, and which brokers are alive; those of ``damaged`` cannot lead everything."""
         waiting = [
             partition
             for partition, state in states.items()
-            if able and state.leader not in alive and any(broker in alive for broker in state.isr)
+            if able
+            and state.leader not in alive
+            and any(broker in alive and broker not in damaged for broker in state.isr)
         ]
         self._since_s = {partition: self._since_s.get(partition, now_s) for partition in waiting}
         for partition, since_s in self._since_s.items():
@@ -60,15 +68,16 @@ class LeaderWatch:
             for partition, state in history.states.items()
             if partition[0] not in history.written_by_hand and paths.delete_topics_topic(partition[0]) not in nodes
         }
-        self._leaderless.look(simulation.clock.monotonic(), states, self._alive(), able=self._able())
+        damaged = {number for number, (broker, _) in simulation.brokers.items() if broker.replicas.failed}
+        self._leaderless.look(simulation.clock.monotonic(), states, self._alive(), damaged, able=self._able())
 
     def _alive(self) -> set[int]:
-        """Return the brokers that may lead; the set is only asked for members."""
+        """Return the brokers that run and are registered; the set is only asked for members."""
         simulation = self._simulation
         return {
             number
-            for number, (broker, process) in simulation.brokers.items()
-            if number in simulation.history.registered and not process.host.paused and not broker.replicas.failed
+            for number, (_, process) in simulation.brokers.items()
+            if number in simulation.history.registered and not process.host.paused
         }
 
     def _able(self) -> bool:

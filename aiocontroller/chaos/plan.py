@@ -11,6 +11,7 @@ import random
 import msgspec
 
 from aiocontroller.chaos.fleet import Drawn, draw_fleet
+from aiocontroller.chaos.limits import Limits, draw_limits
 from aiocontroller.config import Detection
 
 
@@ -60,6 +61,8 @@ class Plan(msgspec.Struct, frozen=True):
     newest."""
     protocol: str = ""
     """``inter.broker.protocol.version`` of all brokers; empty: each broker uses that of its release."""
+    limits: Limits = ()
+    """Size limits of the program that are smaller than usual; see ``limits``."""
 
     def crashing_at(self, number: int, *, before: bool) -> Plan:
         """Return the plan with only the operator's work and one crash at a write."""
@@ -95,6 +98,9 @@ WORKLOAD = (
     "allocate_producer_ids",
     "list_reassignments",
     "auto_create_topic",
+    "request_topics",
+    "request_partitions",
+    "request_deletion",
 )
 UNCLEAN = "unclean.leader.election.enable"
 DELETION = "delete.topic.enable"
@@ -200,6 +206,7 @@ def draw(seed: int) -> Plan:
         controller_settings=_contradicting(seed, controllers),
         releases=fleet.releases,
         protocol=fleet.protocol,
+        limits=draw_limits(seed),
     )
 
 

@@ -30,6 +30,7 @@ from aiocontroller.chaos.facts import Facts
 from aiocontroller.chaos.fleet import Fleet
 from aiocontroller.chaos.history import ZNodeHistory
 from aiocontroller.chaos.leaderless import LeaderWatch
+from aiocontroller.chaos.limits import in_force
 from aiocontroller.chaos.observed_zookeeper import ObservedZooKeeper
 from aiocontroller.chaos.observers import BrokerObserver, RequestObserver, check_journal, wrap
 from aiocontroller.chaos.plan import DELETION, UNCLEAN, Plan, Step, draw
@@ -166,8 +167,6 @@ class Simulation:
         self._requests: dict[int, RequestObserver] = {}
         self.wire = WireObserver(self.history.complain, lambda: self.history.controller_epoch)
         self.wire.watch(self.network)
-        self._terms: set[tuple[int, int]] = set()
-        """(controller, epoch) of the terms that have been observed."""
         self._born = 0
 
     # -- life ------------------------------------------------------------------------------------------------------
@@ -184,7 +183,7 @@ class Simulation:
         steps = Steps(self)
         steps.arm_crash(self.plan.crash_at, before=self.plan.crash_before)
         self.crash_in = self.plan.crash_await
-        with coverage.watching(self.marks):
+        with coverage.watching(self.marks), in_force(self.plan.limits):
             try:
                 for broker in range(1, self.plan.brokers + 1):
                     self.start_broker(broker)
@@ -228,6 +227,7 @@ class Simulation:
             "stale read": self.model.stale_reads,
             "overtaken on another connection": self.network.reordered,
             "clocks of different speed": int(self.plan.drift_percent > 0),
+            "small limits": len(self.plan.limits),
         }
         self.marks.update({f"probe/{name}": count for name, count in seen.items() if count})
         return Report(
@@ -420,13 +420,13 @@ class Simulation:
             self.marks[f"finding/{record.event}"] += 1
             if not self.foreign_writes:
                 self.problems.append(f"audit: {record.event} of {record.detail}, without a foreign write")
+        if record.kind == "elected":
+            self._check_permitted(service)
         if record.kind != "event":
             return
         outcome = str(record.detail or "done").partition(":")[0]
         for fault in self.faults() or ["-"]:
             self.marks[f"event/{record.event}/{outcome}/{fault}"] += 1
-        if service.controller.election.active:
-            self._check_permitted(service)
         if service.controller.election.active and record.detail is None:
             # may be inconsistent until the audit has read it
             by_hand = tuple(f"{topic}-" for topic in self.history.written_by_hand)
@@ -438,10 +438,6 @@ class Simulation:
     def _check_permitted(self, service: Service) -> None:
         """A controller that is told what no broker has takes no role, unless it knew no broker when it was elected."""
         number = next(number for number, each in self._services if each is service)
-        term = number, service.shell.context.epoch
-        if term in self._terms:
-            return
-        self._terms.add(term)
         for told in self.settings.forbidden(number) if service.shell.settings.brokers else ():
             self.problems.append(f"I14: controller {number} has taken the role, told {told}, which no broker has had")
 

@@ -15,8 +15,9 @@ from aiocontroller.cli.output import JSON, plural, print_json, say, table
 from aiocontroller.core.errors import BadInputError
 
 if TYPE_CHECKING:
-    from aiocontroller.chaos.campaign import Summary
+    from aiocontroller.chaos.campaign import Stop, Summary
     from aiocontroller.chaos.coverage import Coverage
+    from aiocontroller.chaos.results import Results
     from aiocontroller.chaos.simulation import Report
     from aiocontroller.chaos.zoo import Hunt
 
@@ -26,7 +27,7 @@ MOST_UNREACHED = 200
 
 @click.command()
 @click.option("--seeds", type=click.IntRange(1), help="Number of seeds to run.  [default: 100]")
-@click.option("--from", "first", type=click.IntRange(0), default=1, show_default=True, help="The first seed.")
+@click.option("--from", "first", type=click.IntRange(0), help="The first seed.  [default: 1]")
 @click.option("--fresh", is_flag=True, help="Take new seeds, from the clock.")
 @click.option("--seed", type=click.IntRange(0), help="Replay one seed several times, also in other processes.")
 @click.option(
@@ -49,11 +50,17 @@ MOST_UNREACHED = 200
     show_default=True,
     help="With --zoo: largest number of seeds for each try.",
 )
+@click.option(
+    "--results",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Keep each seed's result in this file as it arrives; if it exists, go on where it ends.",
+)
+@click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Begin no more seeds after this time.")
 @click.option("--jobs", type=click.IntRange(1), help="Number of processes.  [default: one for each core]")
 @JSON
 def simulate(
     seeds: int | None,
-    first: int,
+    first: int | None,
     fresh: bool,
     seed: int | None,
     scenario: Path | None,
@@ -64,6 +71,8 @@ def simulate(
     bugs: tuple[str, ...],
     tries: int,
     most: int,
+    results: Path | None,
+    minutes: float | None,
     jobs: int | None,
     as_json: bool,
 ) -> None:
@@ -73,6 +82,8 @@ def simulate(
 
     Each seed draws a cluster and a sequence of work and faults, then heals everything and demands that the cluster
     becomes whole.  A failure prints the command that replays it.  docs/chaos.md says what is checked.
+
+    Ctrl-C, SIGTERM and --minutes end a campaign early, with the summary of all that was done.
     """
     jobs = jobs or os.cpu_count() or 1
     if (shrink or crash_points or crash_point) and seed is None:
@@ -90,8 +101,7 @@ def simulate(
     elif seed is not None:
         ok = _replay(seed, as_json)
     else:
-        first = time.time_ns() // 1_000_000_000 * 1_000 if fresh else first
-        ok = _campaign(range(first, first + (seeds or 100)), jobs, as_json)
+        ok = _campaign(first, seeds, results, minutes, jobs, fresh=fresh, as_json=as_json)
     if not ok:
         sys.exit(1)
 
@@ -99,36 +109,62 @@ def simulate(
 # -- many seeds --------------------------------------------------------------------------------------------------------
 
 
-def _campaign(seeds: range, jobs: int, as_json: bool) -> bool:
+def _campaign(
+    first: int | None,
+    seeds: int | None,
+    file: Path | None,
+    minutes: float | None,
+    jobs: int,
+    *,
+    fresh: bool,
+    as_json: bool,
+) -> bool:
+    from aiocontroller.chaos.campaign import Stop
+    from aiocontroller.chaos.results import Results
+
+    new = time.time_ns() // 1_000_000_000 * 1_000 if fresh else 1
+    stop = Stop(minutes)
+    with Results(file, new if first is None else first, seeds, told=first is not None) as results, stop.listening():
+        summary, coverage = _run(results, stop, jobs, as_json)
+        if as_json:
+            never, missing = coverage.never_reached(), results.seeds - summary.seeds
+            print_json(
+                {
+                    **msgspec.structs.asdict(summary),
+                    "seeds_per_s": round(summary.seeds_per_s, 2),
+                    "seeds_left": missing,
+                    "tuples": coverage.tuples(),
+                    "never_reached": never,
+                    "refused_state_changes": coverage.refused(),
+                }
+            )
+        else:
+            _tell_summary(summary, coverage, results.seeds)
+    if stop.signal:
+        os.kill(os.getpid(), stop.signal)
+    return not summary.failures
+
+
+def _run(results: Results, stop: Stop, jobs: int, as_json: bool) -> tuple[Summary, Coverage]:
     from aiocontroller.chaos.campaign import run_seeds
 
     told_s = 0.0
 
     def each(summary: Summary, report: Report) -> None:
         nonlocal told_s
+        results.add(report)
         if not report.ok and not as_json:
             _tell_failure(report)
         if summary.wall_s - told_s >= PROGRESS_EVERY_S:
             told_s = summary.wall_s
-            click.echo(f"{summary.seeds:,} of {len(seeds):,} seeds, {summary.seeds_per_s:.1f}/s", err=True)
+            click.echo(f"{summary.seeds:,} of {results.seeds:,} seeds, {summary.seeds_per_s:.1f}/s", err=True)
 
     if not as_json:
-        say(f"Seeds {seeds.start} to {seeds.stop - 1} on {plural(jobs, 'process')}".replace("processs", "processes"))
-    summary, coverage = run_seeds(seeds, jobs, each)
-    never = coverage.never_reached()
-    if as_json:
-        print_json(
-            {
-                **msgspec.structs.asdict(summary),
-                "seeds_per_s": round(summary.seeds_per_s, 2),
-                "tuples": coverage.tuples(),
-                "never_reached": never,
-                "refused_state_changes": coverage.refused(),
-            }
-        )
-    else:
-        _tell_summary(summary, coverage, never)
-    return not summary.failures
+        last = results.first + results.seeds - 1
+        say(f"Seeds {results.first} to {last} on {plural(jobs, 'process')}".replace("processs", "processes"))
+        if results.reports:
+            say(f"{plural(len(results.reports), 'seed')} done before")
+    return run_seeds(results.missing(), jobs, each, earlier=results.reports, stop=stop)
 
 
 def _tell_failure(report: Report) -> None:
@@ -139,10 +175,12 @@ def _tell_failure(report: Report) -> None:
     say(f"  smaller: aiocontroller simulate --seed {report.seed} --shrink")
 
 
-def _tell_summary(summary: Summary, coverage: Coverage, never: list[str]) -> None:
+def _tell_summary(summary: Summary, coverage: Coverage, seeds: int) -> None:
+    never = coverage.never_reached()
     hours, minutes = summary.virtual_s / 3600, summary.wall_s / 60
     say(
-        f"{plural(summary.seeds, 'seed')} in {minutes:.1f} minutes ({summary.seeds_per_s:.1f}/s): "
+        f"{plural(summary.seeds, 'seed')}, {summary.seeds_now:,} of them in {minutes:.1f} minutes "
+        f"({summary.seeds_per_s:.1f}/s): "
         f"{hours:.1f} hours of cluster time ({summary.virtual_s / max(summary.wall_s, 1e-9):,.0f} times real time), "
         f"{summary.events:,} controller events, {summary.znode_writes:,} writes of partition states"
     )
@@ -156,6 +194,8 @@ def _tell_summary(summary: Summary, coverage: Coverage, never: list[str]) -> Non
     if refused:
         say(f"State changes that were asked for and refused: {', '.join(refused)}")
     failed = len(summary.failures)
+    if summary.seeds < seeds:
+        say(f"Ended early: {plural(seeds - summary.seeds, 'seed')} left")
     say(
         "Verdict: no violation."
         if not failed

@@ -45,6 +45,7 @@ UNKEPT_TIMERS = {
 """Timers whose handle is not kept, so that they cannot be cancelled, outside the laboratory."""
 LABORATORY = {
     "chaos/fault_proxy.py": "each connection awaits its pumps, and ends with the first",
+    "chaos/leaderless.py": "looks again and again; the simulation's loop ends with the plan",
     "chaos/processes/observed_broker.py": "begun by a signal handler of a process that a storm kills",
     "chaos/processes/steps.py": "its timers are cancelled when the storm heals everything",
     "chaos/simulation.py": "a simulated process: its end is checked for bugs, and to kill it is to cancel its task",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from aiocontroller.chaos.steps.admin import AdminSteps
 from aiocontroller.chaos.steps.brokers import BrokerSteps
 from aiocontroller.chaos.steps.controllers import ControllerSteps
 from aiocontroller.chaos.steps.foreign import ForeignSteps
 from aiocontroller.chaos.steps.network import NetworkSteps
-from aiocontroller.chaos.steps.operator import OperatorSteps
 from aiocontroller.chaos.steps.releases import ReleaseSteps
 from aiocontroller.chaos.steps.settings import SettingSteps
 from aiocontroller.zookeeper import paths
@@ -18,7 +18,7 @@ FALLEN_BEHIND_S = 3.5
 """A leader has asked for an ISR without a follower if it has not heard from that follower for this long."""
 
 
-class Steps(OperatorSteps, BrokerSteps, ControllerSteps, NetworkSteps, ForeignSteps, ReleaseSteps, SettingSteps):
+class Steps(AdminSteps, BrokerSteps, ControllerSteps, NetworkSteps, ForeignSteps, ReleaseSteps, SettingSteps):
     """All steps that a plan may contain."""
 
     async def step_stop_controller(self) -> None:

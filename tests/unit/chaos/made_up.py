@@ -475,9 +475,17 @@ def a_partition_that_vanishes(s: Story) -> None:
 
 
 @case()
+def a_new_partition_of_a_topic_that_is_being_deleted(s: Story) -> None:
+    s.topic({0: [1, 2, 3], 1: [1]}, topic_id="A" * 22)
+    s.there |= {paths.delete_topics_topic("t")}
+    s.topic({0: [1, 2, 3]}, topic_id="A" * 22)
+
+
+@case()
 def a_partition_that_is_removed_by_hand(s: Story) -> None:
     s.topic({0: [1, 2, 3], 1: [1]}, topic_id="A" * 22)
     s.topic({0: [1, 2, 3]}, topic_id="A" * 22, writer=s.writer(0, by_hand=True))
+    s.topic({0: [1, 2, 3]}, topic_id="A" * 22)
 
 
 # -- who writes --------------------------------------------------------------------------------------------------------

@@ -302,21 +302,18 @@ def topics_that_were_created(a: Asked) -> None:
     a.answers.created(asked_s, {"u": TopicResult(NONE, partitions=2)})
     a.answers.created(asked_s, {"u": TopicResult(TIMED_OUT)})
     a.answers.created(asked_s, {"t": TopicResult(EXISTS), "v": TopicResult(42)})
-    a.answers.checked(asked_s, "u", existed=True)
-    a.answers.checked(asked_s, "v", existed=False)
     a.answers.topic("u", None)
     a.later(14)
     a.answers.created(a.now_s, {"u": TopicResult(EXISTS)})
 
 
-@answered(6)
+@answered(5)
 def topics_that_were_not_created(a: Asked) -> None:
     a.answers.created(a.now_s, {"u": TopicResult(NONE, partitions=2)})
     a.answers.created(a.now_s, {"u": TopicResult(TIMED_OUT)})
     a.answers.created(a.now_s, {"u": TopicResult(EXISTS)})
     a.topic('"0":[1]', name="u")
     a.answers.created(a.now_s, {"u": TopicResult(NONE, partitions=2)})
-    a.answers.checked(a.now_s, "u", existed=False)
     a.answers.topic("u", None)
     a.later(16)
     a.answers.created(a.now_s, {"u": TopicResult(EXISTS)})
@@ -350,6 +347,7 @@ def topics_that_were_deleted(a: Asked) -> None:
     a.later(1)
     a.mark()
     a.answers.removed(asked_s, {"t": TopicResult(TIMED_OUT)})
+    a.answers.removed(asked_s, {"t": TopicResult(NONE)})
     a.answers.removed(asked_s, {"t": TopicResult(UNKNOWN)})
     a.answers.topic("t", None)
     a.answers.deleted(paths.delete_topics_topic("t"))
@@ -375,7 +373,7 @@ def a_topic_that_was_unknown_for_a_moment(a: Asked) -> None:
     a.answers.removed(a.now_s, {"t": TopicResult(UNKNOWN)})
 
 
-@answered(7)
+@answered(6)
 def topics_that_were_not_deleted(a: Asked) -> None:
     a.answers.removed(a.now_s, {"t": TopicResult(NONE)})
     a.answers.removed(a.now_s, {"t": TopicResult(TIMED_OUT)})
@@ -488,10 +486,18 @@ class Waiting(Ear):
         super().__init__()
         self.leaderless = module.Leaderless(self.complain)
 
-    def look(self, after_s: float, leader: int, isr: tuple[int, ...] = (1, 2), *, able: bool = True) -> None:
+    def look(
+        self,
+        after_s: float,
+        leader: int,
+        isr: tuple[int, ...] = (1, 2),
+        *,
+        able: bool = True,
+        damaged: tuple[int, ...] = (),
+    ) -> None:
         self.later(after_s)
         states = {("t", 0): LeaderAndIsr(leader, 0, isr, 1, 0), ("t", 1): LeaderAndIsr(2, 0, isr, 1, 0)}
-        self.leaderless.look(self.now_s, states, {2, 3}, able=able)
+        self.leaderless.look(self.now_s, states, {2, 3}, damaged, able=able)
 
 
 def waited(violated: str = "") -> Callable[[Callable[[Waiting], None]], Callable[[Waiting], None]]:
@@ -515,6 +521,14 @@ def a_dead_leader_for_long(w: Waiting) -> None:
 def no_replica_in_sync_is_alive(w: Waiting) -> None:
     w.look(0, -1, (1, 4))
     w.look(11, -1, (1, 4))
+
+
+@waited()
+def a_damaged_broker_leads_or_cannot_lead(w: Waiting) -> None:
+    w.look(0, 3, damaged=(3,))
+    w.look(11, 3, damaged=(3,))
+    w.look(0, -1, damaged=(2,))
+    w.look(11, -1, damaged=(2,))
 
 
 @waited()
