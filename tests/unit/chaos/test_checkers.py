@@ -82,6 +82,7 @@ def survives(name: str, mutant: Mutant) -> bool:
             return False
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", [*CHECKERS, *PARTS])
 def test_no_mutated_checker_survives(name: str) -> None:
     mutants = [m for m in mutants_of(f"chaos/{name}.py") if ": swapped: " not in m.key and m.key not in HARMLESS]
