@@ -56,6 +56,7 @@ class ClusterSettings:
         self._no_brokers = False
         self.awaited = True
         """Brokers are being asked, and their first answers may arrive at any moment."""
+        self._looked = False
         self._differing: dict[str, str] = {}
         self._settings: dict[str, Setting] = {}
         self._of_topics = BrokerConfigs()
@@ -67,7 +68,7 @@ class ClusterSettings:
 
     def heard(self, told: Mapping[int, Told], *, no_brokers: bool, awaited: bool = False) -> None:
         """Take the brokers' answers; ``no_brokers``: no broker is registered; ``awaited``: brokers are being asked."""
-        self.awaited = awaited
+        self.awaited, self._looked = awaited, True
         if told != self._told or no_brokers != self._no_brokers:
             self._told, self._no_brokers = dict(told), no_brokers
             self._resolve()
@@ -98,6 +99,10 @@ class ClusterSettings:
     def known(self) -> bool:
         """Whether some broker has told its settings, or no broker is known to be registered."""
         return bool(self._told) or self._no_brokers
+
+    def undecided(self, name: str) -> bool:
+        """Whether the first broker to come or to answer may forbid what our own value allows."""
+        return self._looked and not self._told and (self._no_brokers or self.awaited) and not self.keeps(name)
 
     @property
     def brokers(self) -> list[int]:

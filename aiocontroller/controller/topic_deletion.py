@@ -26,6 +26,9 @@ from aiocontroller.core.states import PartitionState, ReplicaState
 
 log = logging.getLogger(__name__)
 
+DELETION = "delete.topic.enable"
+UNDECIDED_S = 3.0
+"""How often to look whether a broker has told its settings, where none had before."""
 SILENCE_S = 10.0
 """How long to wait for live brokers, which go on deleting afterwards."""
 _SILENCE = "silent deletions"
@@ -37,8 +40,10 @@ async def topic_deletion(shell: ControllerShell, event: TopicDeletion) -> None:
     names = await shell.zk.get_topic_deletions(watch=True)
     await _drop_unknown(shell, names)
     new = plan.to_be_queued(context, names)
-    if new and not shell.policy.delete_topic_enable:
-        log.info("delete.topic.enable is false: dropping the requests to delete %s", new[:10])
+    if new and _undecided(shell, new):
+        return
+    if new and not _enabled(shell):
+        log.info("%s is false: dropping the requests to delete %s", DELETION, new[:10])
         await shell.zk.delete_topic_deletions(new, fence=context.epoch_zk_version)
     elif new:
         log.info("Starting topic deletion for %s", new[:10])
@@ -50,13 +55,29 @@ async def topic_deletion(shell: ControllerShell, event: TopicDeletion) -> None:
 async def load_topic_deletions(shell: ControllerShell) -> None:
     """At failover: read the queued topics, and mark those that have to wait.  ``resume_deletions`` is a later step."""
     names = await shell.zk.get_topic_deletions(watch=True)
-    if not shell.policy.delete_topic_enable:
+    if names and _undecided(shell, names):
+        return
+    if not _enabled(shell):
         await shell.zk.delete_topic_deletions(names, fence=shell.context.epoch_zk_version)
         return
     await _drop_unknown(shell, names)
     shell.context.queue_topic_deletion(plan.to_be_queued(shell.context, names))
     blocked = plan.blocked_at_failover(shell.context, shell.context.topics_to_be_deleted)
     mark_ineligible(shell, blocked, "a replica is not online, or a partition is being reassigned")
+
+
+def _undecided(shell: ControllerShell, names: list[str]) -> bool:
+    """Whether the requests have to wait for the first broker, which may forbid them; they are looked at again then."""
+    if not shell.settings.undecided(DELETION):
+        return False
+    log.info("No broker has told its %s yet: waiting with the requests to delete %s", DELETION, names[:10])
+    shell.queue.schedule("undecided deletions", UNDECIDED_S, TopicDeletion())
+    return True
+
+
+def _enabled(shell: ControllerShell) -> bool:
+    """By the settings of this term and by the latest, which the consumer is about to adopt."""
+    return shell.policy.delete_topic_enable and shell.settings.policy.delete_topic_enable
 
 
 async def _drop_unknown(shell: ControllerShell, names: Iterable[str]) -> None:

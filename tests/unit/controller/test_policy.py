@@ -341,3 +341,35 @@ async def test_status_says_what_differs_and_what_contradicts() -> None:
             "keep_ours": [],
             "not_enforced": [],
         }
+
+
+# -- before the first broker -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("allowed", ["true", "false"])
+@virtual_time
+async def test_deletion_waits_for_the_first_broker_which_may_forbid_it(allowed: str) -> None:
+    """All processes start at once: the controller is elected before a broker registers, and a request is there."""
+    async with stage() as it:
+        await offline_topic(it)
+        await it.create("/admin/delete_topics/t", b"")
+        service = await it.add_controller()
+        assert is_active(service)
+        await it.sleep(20)
+        assert await it.client.exists("/brokers/topics/t/partitions/0/state")
+        assert await it.client.exists("/admin/delete_topics/t")
+        for broker in (1, 9):
+            await it.add_broker(broker, delete_topic_enable=allowed)
+        await it.sleep(20)
+        assert not await it.client.exists("/admin/delete_topics/t")
+        assert bool(await it.client.exists("/brokers/topics/t")) is (allowed == "false")
+
+
+@virtual_time
+async def test_deletion_that_the_operator_insists_on_waits_for_no_broker() -> None:
+    async with stage() as it:
+        await offline_topic(it)
+        await it.create("/admin/delete_topics/t", b"")
+        await it.add_controller(aiocontroller_keep_ours=("delete.topic.enable",))
+        await it.sleep(20)
+        assert not await it.client.exists("/brokers/topics/t")
