@@ -27,6 +27,12 @@ _chroots = itertools.count(1)
 DIFFERENTIAL_LEDGER: pytest.StashKey[Any] = pytest.StashKey()
 _SEEDS_IN_CI, _SEEDS = 10, 200
 
+ON_REQUEST = {
+    "benchmark": "measures us beside Kafka",
+    "standalone": "a Spark master and two workers, for minutes",
+}
+"""Marker -> what its tests do."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -59,7 +65,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", line)
     line = "admin_answers: asks Kafka's own controller and ours the same; on all releases with -m admin_answers"
     config.addinivalue_line("markers", line)
-    config.addinivalue_line("markers", "benchmark: measures us beside Kafka; runs with -m benchmark only")
+    for name, what in ON_REQUEST.items():
+        config.addinivalue_line("markers", f"{name}: {what}; runs with -m {name} only")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -95,10 +102,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         others = [item for item in items if "kafka_version" not in getattr(item, "fixturenames", ())]
         items[:] = [item for item in items if item not in set(others)]
         config.hook.pytest_deselected(items=others)
-    if "benchmark" not in config.getoption("-m"):
-        measuring = [item for item in items if item.get_closest_marker("benchmark")]
-        items[:] = [item for item in items if item not in set(measuring)]
-        config.hook.pytest_deselected(items=measuring)
+    for name in ON_REQUEST:
+        if name not in config.getoption("-m"):
+            long = [item for item in items if item.get_closest_marker(name)]
+            items[:] = [item for item in items if item not in set(long)]
+            config.hook.pytest_deselected(items=long)
     for item in items:
         if {"zookeeper", "zk_connect"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("zookeeper")

@@ -25,7 +25,7 @@ from tests.integration.analytics.test_recorded import RECORDED
 
 START_S, RUN_S = 180, 1200
 """Generous: five Javas start at the same time, on a busy machine."""
-pytestmark = [pytest.mark.timeout(RUN_S + 4 * START_S), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(RUN_S + 4 * START_S), pytest.mark.slow, pytest.mark.standalone]
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 DEFAULTS = {
     "spark.executor.memory": "512m",
