@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kio.schema.errors import ErrorCode
 
-from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Broker, Endpoint, ReplicaAssignment, TopicPartition
 
 ids = st.lists(st.integers(0, 9), min_size=1, max_size=6, unique=True).map(tuple)
@@ -87,12 +85,3 @@ def test_a_brokers_endpoint_by_listener() -> None:
     broker = Broker(1, 7, (inside, outside))
     assert broker.endpoint("OUTSIDE") is outside
     assert broker.endpoint("CONTROL") is None
-
-
-def test_error_codes_have_kafkas_numbers() -> None:
-    """As generated from Kafka's own definitions, by another project."""
-    theirs = {code.name.upper(): int(code) for code in ErrorCode}
-    ours = {code.name: int(code) for code in KafkaErrorCode}
-    shared = theirs.keys() & ours.keys()
-    assert len(shared) > 0.9 * len(ours)
-    assert {name: ours[name] for name in shared} == {name: theirs[name] for name in shared}

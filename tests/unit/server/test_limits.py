@@ -82,6 +82,28 @@ async def test_pipelined_requests_whose_answers_are_not_read_are_not_read_either
 
 
 @virtual_time
+async def test_a_client_gets_no_more_time_to_read_from_a_connection_that_is_closed_twice() -> None:
+    class Unread(asyncio.Transport):
+        """Stays until its answers are read."""
+
+        aborted = False
+
+        def close(self) -> None: ...
+
+        def abort(self) -> None:
+            self.aborted = True
+
+    async with front() as it:
+        unread = Unread()
+        it.listener.connection().connection_made(unread)
+        for _ in range(2):
+            assert not unread.aborted
+            it.listener.close()
+            await asyncio.sleep(it.listener.send_timeout_s * 0.6)
+        assert unread.aborted
+
+
+@virtual_time
 async def test_client_that_reads_again_gets_every_answer() -> None:
     async with front() as it:
         client = await it.connect()
@@ -489,4 +511,6 @@ async def test_after_the_login_the_limits_are_those_of_clients() -> None:
         client.request(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, body)
         await settle()
         assert len((await it.event()).partitions) == 150_000
+        assert it.listener.memory.used_bytes > len(body)
+        assert it.listener.login_memory.used_bytes == 0
         assert metric(it, "kafka_server_socket_server_metrics_successful_authentication_total") == 1

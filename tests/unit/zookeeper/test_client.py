@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -85,6 +84,26 @@ async def test_a_closed_client_has_no_connection_and_serves_no_call() -> None:
 
 
 @virtual_time
+async def test_a_client_without_a_session_tries_all_servers_in_their_order_and_closes_at_once() -> None:
+    world = simulated_world(SimulatedNetwork())
+    client = ZooKeeperClient("a:1,b:2,c:3", world=world, session_timeout_s=6)
+    tried: list[str] = []
+
+    async def refuse(_: object, host: str, port: int, **how: Any) -> Any:
+        tried.append(host)
+        raise ConnectionRefusedError
+
+    world.network.connect = refuse  # type: ignore[method-assign]
+    with pytest.raises(TimeoutError):
+        await client.start(1)
+    assert len(tried) > 6
+    assert "".join(tried) in "abc" * len(tried)
+    before_s = world.clock.monotonic()
+    await client.close()
+    assert world.clock.monotonic() == before_s
+
+
+@virtual_time
 async def test_the_session_lasts_as_long_as_the_server_says() -> None:
     async with connected() as client:
         assert client.session.timeout == 6.0
@@ -105,6 +124,25 @@ async def test_a_broker_that_is_registered_anew_is_left_alone() -> None:
         assert (await client.get_many(["/brokers/ids/1"])).version[0] == found.version[0]
         assert await delete_broker_registration(client, 1, found.czxid(0), 0)
         assert not await client.exists("/brokers/ids/1")
+
+
+@virtual_time
+async def test_a_broker_that_updates_its_registration_at_that_moment_is_left_alone() -> None:
+    async with connected() as client:
+        await KafkaZkClient(client).create_top_level_paths()
+        await client.create("/controller_epoch", data=b"1")
+        await client.create("/brokers/ids/1", data=b"{}")
+        read = client.get_many
+
+        async def then_updated(paths: Sequence[str], **how: Any) -> Reads:
+            found = await read(paths, **how)
+            await client.set("/brokers/ids/1", b"new", found.version[0])
+            return found
+
+        epoch = (await read(["/brokers/ids/1"])).czxid(0)
+        client.get_many = then_updated  # type: ignore[method-assign, assignment]
+        assert not await delete_broker_registration(client, 1, epoch, 0)
+        assert (await read(["/brokers/ids/1"])).data[0] == b"new"
 
 
 @virtual_time
@@ -135,17 +173,6 @@ def test_replies_of_single_reads_stand_beside_each_other() -> None:
         [-1, 5, 5],
     ]
     assert [reads.czxid(1), reads.czxid(2)] == [7, 7]
-
-
-def test_codes_of_zookeeper_are_those_that_aiozk_has() -> None:
-    theirs = {
-        re.sub(r"(?<!^)(?=[A-Z])", "_", error.__name__).upper(): code
-        for code, error in exc.response_error_xref.items()
-        if code is not None and error.__module__ == "aiozk.exc"
-    }
-    shared = theirs.keys() & Code.__members__.keys()
-    assert len(shared) > 20
-    assert {name: Code[name].value for name in shared} == {name: theirs[name] for name in shared}
 
 
 @virtual_time

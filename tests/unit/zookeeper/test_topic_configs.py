@@ -1,5 +1,7 @@
 """The settings that topics can have, what stands in for them, and what is refused."""
 
+from contextlib import nullcontext
+
 import pytest
 
 from aiocontroller.core.errors import KafkaErrorCode
@@ -84,11 +86,6 @@ def test_lags_are_compared_with_what_the_brokers_have():
             {"remote.log.storage.system.enable": "true"},
             "compact",
         ),
-        (
-            {"remote.storage.enable": "true", "retention.ms": "5", "local.retention.ms": "6"},
-            {"remote.log.storage.system.enable": "true"},
-            "local.retention.ms",
-        ),
         ({"remote.log.copy.disable": "true"}, {}, "without ZooKeeper"),
     ],
 )
@@ -98,6 +95,18 @@ def test_remote_storage(configs, brokers, says):
     check_topic_configs(
         "t", {"remote.storage.enable": "true"}, BrokerConfigs(static={"remote.log.storage.system.enable": "true"})
     )
+
+
+@pytest.mark.parametrize("unit", ["ms", "bytes"])
+@pytest.mark.parametrize(
+    "retention, local, allowed",
+    [("5", "4", True), ("5", "5", True), ("5", "6", False), ("5", "-1", False), ("5", "-2", True), ("-1", "6", True)],
+)
+def test_local_retention_is_no_longer_than_all_of_it(unit, retention, local, allowed):
+    configs = {"remote.storage.enable": "true", f"retention.{unit}": retention, f"local.retention.{unit}": local}
+    brokers = BrokerConfigs(static={"remote.log.storage.system.enable": "true"})
+    with nullcontext() if allowed else pytest.raises(TopicError, match=rf"local\.retention\.{unit} \({local}\)"):
+        check_topic_configs("t", configs, brokers)
 
 
 @pytest.mark.parametrize(
