@@ -76,35 +76,6 @@ class KafkaErrorCode(IntEnum):
     MISMATCHED_ENDPOINT_TYPE = 114
     UNSUPPORTED_ENDPOINT_TYPE = 115
 
-    @property
-    def retriable(self) -> bool:
-        """Whether Kafka's clients retry on this code (its ``RetriableException``)."""
-        return self in _RETRIABLE
-
-
-_RETRIABLE = frozenset(
-    {
-        KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        KafkaErrorCode.LEADER_NOT_AVAILABLE,
-        KafkaErrorCode.NOT_LEADER_OR_FOLLOWER,
-        KafkaErrorCode.REPLICA_NOT_AVAILABLE,
-        KafkaErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaErrorCode.COORDINATOR_NOT_AVAILABLE,
-        KafkaErrorCode.NOT_COORDINATOR,
-        KafkaErrorCode.FETCH_SESSION_ID_NOT_FOUND,
-        KafkaErrorCode.LISTENER_NOT_FOUND,
-        KafkaErrorCode.REQUEST_TIMED_OUT,
-        KafkaErrorCode.NOT_CONTROLLER,
-        KafkaErrorCode.KAFKA_STORAGE_ERROR,
-        KafkaErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
-        KafkaErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
-        KafkaErrorCode.FENCED_LEADER_EPOCH,
-        KafkaErrorCode.THROTTLING_QUOTA_EXCEEDED,
-        KafkaErrorCode.UNKNOWN_TOPIC_ID,
-        KafkaErrorCode.INCONSISTENT_TOPIC_ID,
-    }
-)
-
 
 class AioControllerError(Exception):
     """Base class of the exceptions that this package raises on purpose."""

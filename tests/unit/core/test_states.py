@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.states import (
     VALID_PREVIOUS_PARTITION_STATES,
     VALID_PREVIOUS_REPLICA_STATES,
@@ -49,19 +48,3 @@ def test_replica_table(before: ReplicaState, after: ReplicaState) -> None:
 def test_states_have_kafkas_byte_values() -> None:
     assert [int(s) for s in PartitionState] == [0, 1, 2, 3]
     assert [int(s) for s in ReplicaState] == [1, 2, 3, 4, 5, 6, 7]
-
-
-@pytest.mark.parametrize(
-    "code, retriable",
-    [
-        (KafkaErrorCode.NOT_CONTROLLER, True),
-        (KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True),
-        (KafkaErrorCode.FENCED_LEADER_EPOCH, True),
-        (KafkaErrorCode.NONE, False),
-        (KafkaErrorCode.STALE_BROKER_EPOCH, False),
-        (KafkaErrorCode.INVALID_UPDATE_VERSION, False),
-        (KafkaErrorCode.INELIGIBLE_REPLICA, False),
-    ],
-)
-def test_what_clients_try_again(code: KafkaErrorCode, retriable: bool) -> None:
-    assert code.retriable is retriable

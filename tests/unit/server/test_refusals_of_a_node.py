@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from aiocontroller.authorizer.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from aiocontroller.core.errors import KafkaErrorCode
@@ -207,7 +208,7 @@ async def test_a_standby_calls_nothing_unknown(api: ApiKey) -> None:
             [code] = errors(await ask(it, api, version))
             if api is not ApiKey.WRITE_TXN_MARKERS:
                 assert code in (AT_LAST[api], KafkaErrorCode.UNKNOWN_TOPIC_ID)
-            assert KafkaErrorCode(code).retriable
+            assert ErrorCode(code).retriable
 
 
 @virtual_time
