@@ -20,7 +20,6 @@ from aiocontroller.core.debts import Changes, Debt, Key
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import PayDebts, StopReplicaResponseReceived
-from aiocontroller.core.partitions import NO_ISR
 from aiocontroller.core.states import PartitionState, ReplicaState
 from aiocontroller.zookeeper.debts import Owed
 from aiocontroller.zookeeper.errors import CONFLICTS, Code, is_refusal
@@ -207,11 +206,7 @@ async def notice_given_up(shell: ControllerShell) -> None:
 async def _outrank(shell: ControllerShell, debts: Sequence[Debt]) -> None:
     """Raise leader epochs: brokers before 3.7 obey a StopReplica only with a higher epoch than the one they know."""
     table = shell.context.table
-    rows = [
-        row for debt in debts if (row := table.row(debt.topic, debt.partition)) >= 0 and table.isr_of[row] != NO_ISR
-    ]
-    if not rows:
-        return
+    rows = [row for debt in debts if (row := table.row(debt.topic, debt.partition)) >= 0]
     risen = await bump_leader_epochs(shell, sorted(set(rows)))
     batch = shell.new_batch()
     batch.add_leader_and_isr_requests(risen.done, [table.replicas(row) for row in risen.done])

@@ -136,6 +136,23 @@ def test_what_a_broker_has_not_deleted_is_asked_for_again_later_and_later(silent
     assert delays == [first_s, 2 * first_s, 4 * first_s]
 
 
+def test_leader_epochs_outrank_those_of_a_debt_that_was_fenced_and_replicas_hear_them() -> None:
+    """A leader that does not know its new epoch could no longer change its ISR."""
+    it = cluster(1, 2, 3, t=[[1, 2], [9]], u=[[1]])
+    ledger = it.shell.context.debts
+    owed = Changes(ledger)
+    for topic, number in (("t", 0), ("t", 1), ("gone", 0)):  # t-1 never had a leader
+        owed.owe(3, topic, b"an earlier topic", number)
+    assert run(debts.write(it.shell, owed, "made"))
+    for debt in ledger:
+        debt.fenced = True
+    it.queue.append(ev.PayDebts(3))
+    it.step()
+    assert not ledger
+    assert {tp: state.leader_epoch for tp, state in it.znodes.states.items()} == {T0: 1, TopicPartition("u", 0): 0}
+    assert [it.views[broker].hosted[T0].leader_epoch for broker in (1, 2)] == [1, 1]
+
+
 # -- quotas ------------------------------------------------------------------------------------------------------------
 
 
