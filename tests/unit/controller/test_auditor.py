@@ -17,7 +17,7 @@ from aiocontroller.core.audit import Finding, Kind
 from aiocontroller.core.events import Audit, BrokerChange
 from aiocontroller.core.ids import ReplicaAssignment
 from aiocontroller.core.partitions import PartitionTable
-from aiocontroller.journal.journal import NullJournal
+from aiocontroller.journal.journal import MemoryJournal, NullJournal
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.simulated import SimulatedClock, SimulatedNetwork, simulated_world
 from tests.virtual_time import virtual_time
@@ -166,6 +166,17 @@ async def test_what_no_repair_mends_waits_for_the_next_pass() -> None:
     stage.auditor.begin_pass(["a"], 1)
     stage.auditor.judge(look, [about("a", 0)])
     assert stage.auditor.judge(look, [about("a", 0)]) == [about("a", 0)]
+
+
+@virtual_time
+async def test_a_finding_is_recorded_with_what_it_is_about() -> None:
+    stage = Stage()
+    journal = MemoryJournal(1, stage.clock)
+    of_broker = Finding(Kind.BROKER, "broker 0", "none", "epoch 1", broker=0)
+    for finding in (about("a", 0), of_broker, about("")):
+        stage.auditor.record(finding, journal, 0)
+    records = journal.of_kind("finding")
+    assert [(r.topic, r.partition, r.broker) for r in records] == [("a", 0, None), (None, None, 0), (None, None, None)]
 
 
 @virtual_time

@@ -442,3 +442,16 @@ async def test_takeover_on_request_waits_for_a_broker_that_has_just_registered()
         await it.add_broker(2)
         assert await take_over(service) == []
         assert is_active(service)
+
+
+@virtual_time
+async def test_takeover_on_request_says_of_a_silent_broker_that_it_was_asked() -> None:
+    async with stage() as it:
+        await it.add_broker(1)
+        await it.make_broker_controller()
+        service = await it.add_controller()
+        frozen = await it.add_broker(2)
+        frozen.unanswered.add(ApiKey.API_VERSIONS)
+        reasons = await take_over(service)
+        assert reasons
+        assert all("it does not answer: nothing received within 5 s" in reason for reason in reasons)

@@ -203,6 +203,21 @@ def test_a_stranger_added_by_a_leader_is_stopped_and_the_leader_hears_the_replic
     assert it.views[1].hosted[T0].leader_epoch == it.znodes.states[T0].leader_epoch == before.leader_epoch + 1
 
 
+def test_a_replica_that_its_leader_has_added_to_the_isr_takes_over_from_it() -> None:
+    """Brokers of old protocols write ISRs themselves: memory has another ISR when the leader dies."""
+    it = cluster(1, t=[[1, 2]])
+    it.register(2)
+    it.queue.append(ev.BrokerChange())
+    it.step()
+    known = it.znodes.states[T0]
+    assert known.isr == (1,)
+    it.znodes.states[T0] = msgspec.structs.replace(known, isr=(1, 2), partition_epoch=known.partition_epoch + 1)
+    it.unregister(1)
+    it.queue.append(ev.BrokerChange())
+    it.step()
+    assert (it.znodes.states[T0].leader, it.znodes.states[T0].isr) == (2, (2,))
+
+
 def test_requests_are_written_in_steps_of_a_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isr, "WRITTEN_AT_ONCE", 5)
     event = ev.AlterPartitionReceived(broker=1, broker_epoch=1, version=1, partitions=(), reply=ev.Reply(print))
@@ -239,6 +254,17 @@ def test_a_reassignment_makes_no_topic_ineligible_that_is_not_to_be_deleted() ->
     assert it.shell.context.topics_ineligible_for_deletion == {}
 
 
+def test_a_deletion_that_a_broker_refuses_ends_at_once_and_is_owed() -> None:
+    it = cluster(1, 2, t=[[1, 2]])
+    topic_id = it.shell.context.table.topic_by_name["t"].id
+    it.views[2].refuses_to_delete = True
+    it.znodes.deletions["t"] = None
+    it.queue.append(ev.TopicDeletion())
+    it.step()
+    assert (it.znodes.topics, it.znodes.deletions) == ({}, {})
+    assert it.znodes.debts.held[2, "t"][0] == {0: topic_id}
+
+
 def test_partitions_added_to_a_topic_that_is_being_deleted_are_taken_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
     it = cluster(1, t=[[1]], u=[[1]])
     written: list[TopicAssignment] = []
@@ -260,6 +286,20 @@ def test_partitions_added_to_a_topic_that_is_being_deleted_are_taken_out_again(m
     it.step()
     assert [(a.topic, list(a.partitions)) for a in written] == [("t", [0])]
     assert list(it.znodes.states) == [TopicPartition("u", 0), TopicPartition("u", 1)]
+
+
+# -- controllers' ids --------------------------------------------------------------------------------------------------
+
+
+def test_a_controllers_id_is_kept_in_zookeeper_and_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    it = cluster(1)
+    assert it.znodes.known_controllers == {it.shell.id}
+
+    async def refuse(ids: frozenset[int], version: int, *, fence: int) -> bool:
+        raise AssertionError("it is there already")
+
+    monkeypatch.setattr(it.znodes, "set_known_controllers", refuse)
+    it.failover()
 
 
 # -- the journal -------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from aiocontroller.controller.obeyed_settings import (
     comparable,
     dynamic_of,
     told_by,
+    with_last_iv,
 )
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.kafka_property_names import BROKER_PROPERTIES, TOPIC_DEFAULTS
@@ -128,6 +129,14 @@ def test_only_what_is_obeyed_can_be_insisted_on() -> None:
 )
 def test_the_same_in_other_words_is_no_contradiction(name: str, theirs: str, ours: str) -> None:
     assert cluster({name: theirs}, **{name.replace(".", "_"): ours}).contradicting == []
+
+
+def test_a_release_alone_stands_for_its_last_version() -> None:
+    """As in Kafka's ``MetadataVersion``."""
+    last = "2.2-IV1 2.3-IV1 2.4-IV1 2.5-IV0 2.6-IV0 2.7-IV2 2.8-IV1 3.0-IV1 3.1-IV0 3.2-IV0 3.3-IV3 3.4-IV0 3.5-IV2"
+    for version in (*last.split(), "3.6-IV2", "3.7-IV4", "3.8-IV0", "3.9-IV0"):
+        assert with_last_iv(version.partition("-")[0]) == version
+        assert with_last_iv(version) == version
 
 
 def test_ours_that_equals_the_brokers_files_goes_the_way_of_the_brokers_files() -> None:
