@@ -329,6 +329,16 @@ def test_only_what_nothing_is_lost_with_is_committed() -> None:
     assert effects.owed == [context.debts.get(2, "t", 0)]
 
 
+def test_only_replicas_that_were_told_something_are_removed() -> None:
+    grows = ReplicaAssignment((1, 2, 3), adding=(3,))
+    context = ctx(3, {"t": [grows, MOVE]}, online=False)
+    lead(context, "t-0", 1, (1, 2, 3))
+    phase = plan_phase_b(context, [0, 1])
+    assert phase.removed() == {1: (2,)}, "nothing goes from 0"
+    safe, removed = plan_commit(context, phase)
+    assert (list(safe.before), removed) == ([0, 1], {}), "1 never had a leader"
+
+
 # -- brokers in ISRs that are no replicas ------------------------------------------------------------------------------
 
 
