@@ -20,6 +20,7 @@ from aiocontroller.controller import debts, repairs
 from aiocontroller.controller.auditor import Piece
 from aiocontroller.controller.leadership_writes import is_of_a_later_controller, names
 from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.controller.topic_deletion import are_undecided
 from aiocontroller.core.audit import (
     Finding,
     Kind,
@@ -87,14 +88,15 @@ async def _look_at_lists(shell: ControllerShell) -> list[Finding]:
     topics = await zk.get_all_topics_in_cluster(watch=True)
     unreadable = {topic for path in shell.bad_paths() if (topic := paths.topic_of(path)) is not None}
     found += compare_topics(context, topics, unreadable)
+    deletions = await zk.get_topic_deletions(watch=True)
     for path, children in (
         (paths.ISR_CHANGE_NOTIFICATION, await zk.get_all_isr_change_notifications(watch=True)),
         (paths.LOG_DIR_EVENT_NOTIFICATION, await zk.get_all_log_dir_event_notifications(watch=True)),
-        (paths.DELETE_TOPICS, await zk.get_topic_deletions(watch=True)),
+        (paths.DELETE_TOPICS, deletions),
         (paths.CONFIG_CHANGES, await zk.get_all_config_changes(watch=True)),
     ):
         known = {
-            paths.DELETE_TOPICS: context.topics_to_be_deleted,
+            paths.DELETE_TOPICS: deletions if are_undecided(shell) else context.topics_to_be_deleted,
             paths.CONFIG_CHANGES: shell.config_changes_seen,
         }.get(path, ())
         found += [

@@ -40,7 +40,7 @@ async def topic_deletion(shell: ControllerShell, event: TopicDeletion) -> None:
     names = await shell.zk.get_topic_deletions(watch=True)
     await _drop_unknown(shell, names)
     new = plan.to_be_queued(context, names)
-    if new and _undecided(shell, new):
+    if new and _wait_undecided(shell, new):
         return
     if new and not _enabled(shell):
         log.info("%s is false: dropping the requests to delete %s", DELETION, new[:10])
@@ -55,7 +55,7 @@ async def topic_deletion(shell: ControllerShell, event: TopicDeletion) -> None:
 async def load_topic_deletions(shell: ControllerShell) -> None:
     """At failover: read the queued topics, and mark those that have to wait.  ``resume_deletions`` is a later step."""
     names = await shell.zk.get_topic_deletions(watch=True)
-    if names and _undecided(shell, names):
+    if names and _wait_undecided(shell, names):
         return
     if not _enabled(shell):
         await shell.zk.delete_topic_deletions(names, fence=shell.context.epoch_zk_version)
@@ -66,9 +66,13 @@ async def load_topic_deletions(shell: ControllerShell) -> None:
     mark_ineligible(shell, blocked, "a replica is not online, or a partition is being reassigned")
 
 
-def _undecided(shell: ControllerShell, names: list[str]) -> bool:
-    """Whether the requests have to wait for the first broker, which may forbid them; they are looked at again then."""
-    if not shell.settings.undecided(DELETION):
+def are_undecided(shell: ControllerShell) -> bool:
+    """Whether requests to delete topics wait for the first broker, which may forbid them."""
+    return shell.settings.undecided(DELETION)
+
+
+def _wait_undecided(shell: ControllerShell, names: list[str]) -> bool:
+    if not are_undecided(shell):
         return False
     log.info("No broker has told its %s yet: waiting with the requests to delete %s", DELETION, names[:10])
     shell.queue.schedule("undecided deletions", UNDECIDED_S, TopicDeletion())
