@@ -459,6 +459,7 @@ def a_topic_id_of_a_topic_that_is_made_anew(s: Story) -> None:
     s.there |= {paths.delete_topics_topic("t")}
     s.delete(STATE)
     s.delete(paths.topic("t"))
+    s.there.clear()
     s.topic({0: [1, 2, 3]}, topic_id="B" * 22)
     assert s.history.topic_ids == {"t": "B" * 22}
 
