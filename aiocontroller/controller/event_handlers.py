@@ -49,6 +49,7 @@ HANDLERS: dict[type[ev.Event], Handler] = {
     ev.TopicDeletion: topic_deletion.topic_deletion,
     ev.LogDirEventNotification: log_dirs.log_dir_event_notification,
     ev.ZkPartitionReassignment: reassignment.zk_partition_reassignment,
+    ev.UncommittedReassignments: reassignment.uncommitted_reassignments,
     ev.OwnReplicas: own_replicas.move_own_replicas,
     ev.ApiPartitionReassignment: reassignment.api_partition_reassignment,
     ev.ListPartitionReassignments: reassignment.list_partition_reassignments,

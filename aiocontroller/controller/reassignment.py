@@ -34,6 +34,7 @@ from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import (
     ApiPartitionReassignment,
     ListPartitionReassignments,
+    UncommittedReassignments,
     ZkPartitionReassignment,
 )
 from aiocontroller.core.ids import ReplicaAssignment, TopicAssignment, TopicPartition
@@ -49,6 +50,8 @@ log = logging.getLogger(__name__)
 
 PARTITIONS_AT_ONCE = 5_000
 """Partitions checked before other tasks may run."""
+COMMIT_AGAIN_S = 30.0
+"""After ZooKeeper has refused a target, for instance by an ACL that an operator then mends."""
 
 Answer = tuple[KafkaErrorCode, str]
 _OK: Answer = (KafkaErrorCode.NONE, "")
@@ -176,6 +179,10 @@ async def maybe_complete_reassignment(shell: ControllerShell, rows: Iterable[int
         await on_partition_reassignment(shell, ready)
 
 
+async def uncommitted_reassignments(shell: ControllerShell, event: UncommittedReassignments) -> None:
+    await maybe_complete_reassignment(shell, sorted(shell.context.partitions_being_reassigned))
+
+
 async def resume_for_brokers(shell: ControllerShell, brokers: Sequence[int]) -> None:
     """Brokers have started: resume reassignments to them, and those whose partition has got its first leader."""
     await on_partition_reassignment(shell, plan.waiting_for(shell.context, brokers))
@@ -296,6 +303,8 @@ async def _commit(shell: ControllerShell, phase: PhaseB, batch: RequestBatch) ->
     safe, removed = plan.plan_commit(shell.context, phase)
     failed = await write_assignments(shell, safe.targets(), removed)
     log_refused(shell, {row: Refused(KafkaErrorCode.UNKNOWN_SERVER_ERROR, why) for row, why in failed.items()})
+    if failed:
+        shell.queue.schedule("uncommitted reassignments", COMMIT_AGAIN_S, UncommittedReassignments())
     ended = [row for row in safe.before if row not in failed]
     carry_out_effects(shell, plan.effects_of_commit(shell.context, phase, set(ended), removed), batch)
     await shell.send(batch)

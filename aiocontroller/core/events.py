@@ -345,6 +345,12 @@ class ZkPartitionReassignment(Signal, frozen=True, gc=False):
     state = ControllerState.AlterPartitionReassignment
 
 
+class UncommittedReassignments(Signal, frozen=True, gc=False):
+    """It may be time to write the targets again that ZooKeeper has refused."""
+
+    state = ControllerState.AlterPartitionReassignment
+
+
 class OwnReplicas(Signal, frozen=True, gc=False):
     """Partitions that already have a leader name this controller as a replica."""
 

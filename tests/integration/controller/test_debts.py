@@ -12,6 +12,7 @@ from kazoo.client import KazooClient
 from kazoo.security import make_acl
 
 from aiocontroller.controller import debts as handlers
+from aiocontroller.controller import reassignment as reassignments
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import CreatePartitions, ListPartitionReassignments, NewPartitions
 from aiocontroller.core.ids import (
@@ -392,3 +393,27 @@ async def test_overtaken_debt_that_zookeeper_keeps_is_never_asked_for(cluster: C
         await cluster.stop_controller(service)
         cluster.services.remove(service)
         cluster.brokers[1].take()
+
+
+async def test_target_that_zookeeper_refused_is_written_once_it_allows_it(
+    cluster: Cluster, zk_connect: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else happens in the cluster that would resume the reassignment."""
+    monkeypatch.setattr(reassignments, "COMMIT_AGAIN_S", 0.5)
+    service = await cluster.active()
+    client = KazooClient(zk_connect)
+    await asyncio.to_thread(client.start)
+    try:
+        client.ensure_path(paths.debts_of_broker(1))
+        client.set_acls(paths.debts_of_broker(1), [make_acl("world", "anyone", read=True, admin=True)])
+        await reassign(service, {T0: (2,)})
+        await catch_up(cluster, service, (1, 2))
+        await asyncio.sleep(2)
+        assert await assignment(cluster) == ReplicaAssignment((2, 1), adding=(2,), removing=(1,))
+        assert deleted_on(cluster.brokers[1]) == []
+        client.set_acls(paths.debts_of_broker(1), [make_acl("world", "anyone", all=True)])
+        await finished(cluster, service, (2,))
+        await until(lambda: deleted_on(cluster.brokers[1]) == [("t", 0)])
+    finally:
+        client.stop()
+        client.close()
