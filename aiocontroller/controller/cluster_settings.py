@@ -30,6 +30,7 @@ from aiocontroller.controller.obeyed_settings import (
     Told,
     Vote,
     comparable,
+    parsed,
     settle,
     shown,
     vote,
@@ -68,9 +69,9 @@ class ClusterSettings:
 
     def heard(self, told: Mapping[int, Told], *, no_brokers: bool, awaited: bool = False) -> None:
         """Take the brokers' answers; ``no_brokers``: no broker is registered; ``awaited``: brokers are being asked."""
-        self.awaited, self._looked = awaited, True
-        if told != self._told or no_brokers != self._no_brokers:
-            self._told, self._no_brokers = dict(told), no_brokers
+        self.awaited = awaited
+        if not self._looked or told != self._told or no_brokers != self._no_brokers:
+            self._looked, self._told, self._no_brokers = True, dict(told), no_brokers
             self._resolve()
 
     def read(self, dynamic: Dynamic) -> None:
@@ -101,8 +102,8 @@ class ClusterSettings:
         return bool(self._told) or self._no_brokers
 
     def undecided(self, name: str) -> bool:
-        """Whether the first broker to come or to answer may forbid what our own value allows."""
-        return self._looked and not self._told and (self._no_brokers or self.awaited) and not self.keeps(name)
+        """Whether the first broker to tell its settings may forbid what our own value allows."""
+        return self._looked and not self._told and not self.keeps(name)
 
     @property
     def brokers(self) -> list[int]:
@@ -217,7 +218,7 @@ class ClusterSettings:
     def _resolve(self) -> None:
         self._settings = {name: self._setting(name) for name in NAMES}
         changes: dict[str, Any] = {
-            PROPERTIES[name].field: PROPERTIES[name].kind.parse(setting.value)
+            PROPERTIES[name].field: parsed(name, setting.value)
             for name, each in OBEYED.items()
             for setting in (self._settings[name],)
             if each.adopted and not setting.unusable and setting.source not in (Source.OURS, Source.INSISTED)
@@ -233,6 +234,8 @@ class ClusterSettings:
         ours = self._own_value(name) if votes and to_be_set else self._ours(name)
         if self.keeps(name):
             return Setting(name, self._own_value(name), Source.INSISTED, ours, brokers)
+        if name == UNCLEAN and self.undecided(name):  # the default loses no messages
+            return Setting(name, _text(getattr(_DEFAULTS, PROPERTIES[name].field)), Source.DEFAULT, ours, brokers)
         if not votes:
             # Dynamic settings are the brokers' own, even while no broker is up.
             found = vote(-1, Told(), self._dynamic, name)
@@ -314,7 +317,7 @@ def _values(before: Config, now: Config) -> Iterable[tuple[str, Any, Any]]:
 def _usable(name: str, value: str) -> bool:
     if name in OBEYED:
         try:
-            PROPERTIES[name].kind.parse(value.strip())
+            parsed(name, value)
         except (ValueError, KeyError):
             return False
     return True

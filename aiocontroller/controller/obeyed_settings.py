@@ -185,13 +185,18 @@ def vote(broker: int, told: Told, dynamic: Dynamic, name: str) -> Vote | None:
     return Vote(told.defaults[name] or "", Source.DEFAULT) if name in told.defaults else None
 
 
+def parsed(name: str, text: str) -> Any:
+    """The value of one of ``OBEYED``, without the spaces around it that brokers tell; ValueError, KeyError."""
+    return PROPERTIES[name].kind.parse(text.strip())
+
+
 def comparable(name: str, text: str) -> Any:
     """A value for comparison: equal values mean the same setting; a malformed text is compared as it is."""
     try:
         if name == PROTOCOL:
             return parse_protocol_version(with_last_iv(text))
         if name in OBEYED:
-            return PROPERTIES[name].kind.parse(text.strip())
+            return parsed(name, text)
     except (ValueError, KeyError):
         pass
     return text.strip().lower() if text.strip().lower() in ("true", "false") else text.strip()

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from aiocontroller.controller.obeyed_settings import UNCLEAN
 from aiocontroller.core.states import PartitionState
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
+from tests.recording_broker import RecordingBroker
 from tests.unit.controller.test_guard import WAYS
 from tests.unit.controller.virtual_cluster import Stage, is_active, stage, take_over
 from tests.virtual_time import virtual_time
@@ -286,6 +288,20 @@ async def test_settings_of_brokers_that_are_gone_count_while_none_is_there() -> 
         assert not service.shell.policy.delete_topic_enable
 
 
+@virtual_time
+async def test_spaces_and_capitals_in_a_brokers_file_are_as_to_kafka() -> None:
+    """A space at the end of a line is part of the value that a broker tells, and no part of what it obeys."""
+    async with stage() as it:
+        await it.add_broker(1, delete_topic_enable="False ", num_partitions=" 3 ")
+        service = await it.add_controller()
+        await dynamic(it, "<default>", unclean_leader_election_enable=" TRUE ")
+        await it.sleep(1)
+        assert is_active(service)
+        policy = service.shell.policy
+        found = policy.delete_topic_enable, policy.num_partitions, policy.unclean_leader_election_enable
+        assert found == (False, 3, True)
+
+
 # -- what cannot be done here ------------------------------------------------------------------------------------------
 
 
@@ -366,6 +382,60 @@ async def test_deletion_waits_for_the_first_broker_which_may_forbid_it(
         await it.sleep(20)
         assert not await it.client.exists("/admin/delete_topics/t")
         assert bool(await it.client.exists("/brokers/topics/t")) is (allowed == "false")
+
+
+async def add_silent_broker(it: Stage, broker_id: int, **settings: str) -> RecordingBroker:
+    """It registers, and answers no question about itself."""
+    told = {name.replace("_", "."): value for name, value in settings.items()}
+    broker = RecordingBroker(it.world, it.zookeeper.address, broker_id, settings=dict(told))
+    broker.unanswered.update((ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CONFIGS))
+    it.brokers[broker_id] = broker
+    await broker.start()
+    return broker
+
+
+@virtual_time
+async def test_deletion_waits_for_a_broker_that_answers_late() -> None:
+    """Brokers register before their listeners are open, so the first question fails."""
+    async with stage() as it:
+        await offline_topic(it)
+        await it.create("/admin/delete_topics/t", b"")
+        service = await it.add_controller()
+        assert is_active(service)
+        broker = await add_silent_broker(it, 9, delete_topic_enable="false")
+        await it.sleep(60)
+        assert await it.client.exists("/admin/delete_topics/t")
+        broker.unanswered.clear()
+        await it.sleep(20)
+        assert not await it.client.exists("/admin/delete_topics/t")
+        assert await it.client.exists("/brokers/topics/t")
+
+
+@pytest.mark.parametrize("allowed", ["true", "false"])
+@virtual_time
+async def test_no_unclean_election_before_a_broker_has_told_that_it_allows_it(allowed: str) -> None:
+    """Ours says true, and the first broker to come is out of sync.  As a controller it would follow its own file."""
+    async with stage() as it:
+        await offline_topic(it)
+        service = await it.add_controller(given={UNCLEAN: "true"}, unclean_leader_election_enable=True)
+        assert is_active(service)
+        broker = await add_silent_broker(it, 1, unclean_leader_election_enable=allowed)
+        await it.sleep(60)
+        assert not led(service)
+        broker.unanswered.clear()
+        await it.sleep(20)
+        assert led(service) is (allowed == "true")
+
+
+@virtual_time
+async def test_unclean_elections_that_the_operator_insists_on_wait_for_no_answer() -> None:
+    async with stage() as it:
+        await offline_topic(it)
+        service = await it.add_controller(
+            given={UNCLEAN: "true"}, unclean_leader_election_enable=True, aiocontroller_keep_ours=(UNCLEAN,)
+        )
+        await add_silent_broker(it, 1, unclean_leader_election_enable="false")
+        await it.until(lambda: led(service), 2)
 
 
 @virtual_time
