@@ -164,7 +164,7 @@ def _pairs(bronze: DataFrame, sent: str, received: str, same: list[str]) -> Data
         named = bronze.where(condition).where("ts IS NOT NULL AND node IS NOT NULL").selectExpr(
             "cluster", *same, f"CAST({sender} AS INT) AS {prefix}_sender",
             f"CAST({receiver} AS INT) AS {prefix}_receiver",
-            f"coalesce(controller_epoch, epoch) AS {prefix}_epoch", "ts",
+            f"coalesce(epoch, controller_epoch) AS {prefix}_epoch", "ts",
         )  # fmt: skip
         once = named.groupBy(*(column for column in named.columns if column != "ts")).agg(
             F.min("ts").alias(time), F.count("*").alias("times")

@@ -20,10 +20,10 @@ from typing import Final
 
 SLOTS: Final = (
     "kind", "event", "topic", "partition", "replica", "from_state", "to_state", "leader", "leader_epoch", "isr",
-    "replicas", "recovery_state", "controller_epoch", "partition_epoch", "broker", "brokers", "api", "correlation_id",
-    "partitions", "more_partitions", "count", "code", "duration_ms", "detail",
+    "replicas", "recovery_state", "epoch", "controller_epoch", "partition_epoch", "broker", "brokers", "api",
+    "correlation_id", "partitions", "more_partitions", "count", "code", "duration_ms", "detail",
 )  # fmt: skip
-"""The columns that a message can fill, as text.  (Node, epoch and time precede the message.)"""
+"""The columns that a message can fill, as text.  (The time, the node and mostly the epoch precede the message.)"""
 SEPARATOR: Final = "\x01"
 """Separates the slots; no log contains it."""
 SELF: Final = "@node"
@@ -128,7 +128,7 @@ REQUESTS: Final = (
 
 AT_BROKERS: Final = (
     _p("received", "eceived LeaderAndIsr request ", rf"[Rr]eceived LeaderAndIsr request (?:LeaderAndIsr)?"
-       rf"{_PARTITION_STATE_NAMED} correlation id (?<correlationId>\d+) {_FROM_CONTROLLER} epoch \d+"
+       rf"{_PARTITION_STATE_NAMED} correlation id (?<correlationId>\d+) {_FROM_CONTROLLER} epoch (?<epoch>\d+)"
        rf"(?:{_FOR_PARTITION})?",
        "0.10", api=_LISR, broker=SELF),
     _p("received", " partitions and deleted ", r"Add (?<partitions>\d+) partitions and deleted (?<morePartitions>\d+) "
@@ -136,10 +136,10 @@ AT_BROKERS: Final = (
        r"epoch (?<controllerEpoch>\d+) with correlation id (?<correlationId>\d+)", "2.6", api=_UMR, broker=SELF),
     _p("received", "ached leader info (LeaderAndIsrInfo:", rf"[Cc]ached leader info \(LeaderAndIsrInfo:"
        rf"{_LEADERSHIP_OLD},.*?AllReplicas:(?<replicas>[\d,]*)\) for partition {_TP} in response to UpdateMetadata "
-       r"request sent by controller (?<detail>\d+) epoch \d+ with correlation id (?<correlationId>\d+)", "0.10",
-       "0.11", api=_UMR, broker=SELF),
+       r"request sent by controller (?<detail>\d+) epoch (?<epoch>\d+) with correlation id (?<correlationId>\d+)",
+       "0.10", "0.11", api=_UMR, broker=SELF),
     _p("received", "ached leader info ", rf"[Cc]ached leader info \w*?{_PARTITION_STATE}{_FOR_PARTITION} in response "
-       r"to UpdateMetadata request sent by controller (?<detail>\d+) epoch \d+ with correlation id "
+       r"to UpdateMetadata request sent by controller (?<detail>\d+) epoch (?<epoch>\d+) with correlation id "
        r"(?<correlationId>\d+)", "1.0", api=_UMR, broker=SELF),
     _p("received", "Handling ", r"Handling (?<api>LeaderAndIsr|StopReplica) request correlationId "
        rf"(?<correlationId>\d+) {_FROM_CONTROLLER} for (?<partitions>\d+) partitions", "2.6", broker=SELF),
@@ -167,7 +167,7 @@ AT_BROKERS: Final = (
        r"from (?<detail>[\d,]*) to (?<isr>[\d,]+)", "0.10", event="expand", leader=SELF),
 )  # fmt: skip
 """Messages in the brokers' state-change.log and server.log; in received, handled and stale, ``detail`` is the
-controller."""
+controller.  In received, ``epoch`` is its own where ``controller_epoch`` is the one in a partition's state."""
 
 FAILOVER_STEPS: Final = (
     "starting become controller state transition", "Reading controller epoch from ZooKeeper",

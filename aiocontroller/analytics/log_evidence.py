@@ -64,18 +64,23 @@ def peers_lost(lines: DataFrame) -> DataFrame:
 
 
 def terms(lines: DataFrame) -> DataFrame:
-    named = lines.where("kind IN ('received', 'stale') AND controller_epoch IS NOT NULL").withColumn(
-        "controller", F.expr("try_cast(detail AS INT)")
+    named = lines.where("kind IN ('received', 'stale')").withColumns(
+        {
+            "epoch": F.coalesce("epoch", "controller_epoch"),  # a partition's state may be of an earlier term
+            "controller": F.expr("try_cast(detail AS INT)"),
+        }
     )
-    by_term = named.where("controller IS NOT NULL").groupBy("cluster", "node", "controller_epoch", "controller")
+    by_term = named.where("epoch IS NOT NULL AND controller IS NOT NULL").groupBy(
+        "cluster", "node", "epoch", "controller"
+    )
     found = by_term.agg(
-        F.min_by(F.struct(*(name for name in lines.columns if name not in ("cluster", "node", "controller_epoch"))),
+        F.min_by(F.struct(*(name for name in lines.columns if name not in ("cluster", "node", "epoch"))),
                  F.struct("ts_us", "seq")).alias("first"),
         F.max("ts_us").alias("last_us"),
-    ).select("cluster", "node", "controller_epoch", "controller", "first.*", "last_us")  # fmt: skip
+    ).select("cluster", "node", "epoch", "controller", "first.*", "last_us")  # fmt: skip
     made = {
         "kind": F.lit("term"),
-        "epoch": F.col("controller_epoch"),
+        "epoch": F.col("epoch"),
         "broker": F.col("controller"),
         "duration_us": F.expr("last_us - ts_us"),
     }

@@ -122,7 +122,7 @@ def _bronze() -> list[Column]:
     )
     self_broker = F.when(_slot("broker") == SELF, F.col("speaker"))
     self_leader = F.when(_slot("leader") == SELF, F.col("speaker"))
-    epoch = _header("epoch").try_cast("int")
+    epoch = F.coalesce(_slot("epoch").try_cast("int"), _header("epoch").try_cast("int"))
     long_text = _slot("kind").isNull() | (_slot("kind") == "failed")
     made: dict[str, Column] = {
         "seq": F.col("position"),

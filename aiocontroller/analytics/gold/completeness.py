@@ -158,9 +158,9 @@ def _unnamed(first: int, last: int) -> list[Row]:
 def _decides(row: Row, controller: int | None) -> bool:
     if row["source"] == JOURNAL_SOURCE:
         return True
-    if row["kind"] == "partition":  # or a broker took it from a request
-        return controller is None or row["node"] == controller
-    return row["kind"] in (*IN_CONTROLLER_LOG, "replica", "told", "request")
+    if controller is not None and row["node"] != controller:  # a request's receiver, or who resigned meanwhile
+        return False
+    return row["kind"] in (*IN_CONTROLLER_LOG, "partition", "replica", "told", "request")
 
 
 def _logs(records: Sequence[Row]) -> list[Row]:

@@ -126,20 +126,20 @@ STATE_CHANGE = [
        kind="response", node=1, epoch=2, code=0, broker=5, api=UMR, correlation_id=13),
     # -- requests, at the broker ---------------------------------------------------------------------------------------
     at("0.10", f"{T} TRACE Broker 5 received LeaderAndIsr request PartitionState(controllerEpoch=2, leader=1, leaderEpoch=3, "
-       "isr=[1, 2], zkVersion=6, replicas=[1, 2]) correlation id 9 from controller 1 epoch 2 for partition [t,0] "
+       "isr=[1, 2], zkVersion=6, replicas=[1, 2]) correlation id 9 from controller 1 epoch 4 for partition [t,0] "
        "(state.change.logger)", kind="received", api=LISR, node=5, broker=5, leader=1, leader_epoch=3, isr=[1, 2],
-       partition_epoch=6, replicas=[1, 2], controller_epoch=2, correlation_id=9, topic="t", partition=0, detail="1"),
+       partition_epoch=6, replicas=[1, 2], controller_epoch=2, correlation_id=9, topic="t", partition=0, detail="1", epoch=4),
     at("1.1", f"{T} TRACE [Broker id=5] Received LeaderAndIsr request PartitionState(controllerEpoch=2, leader=1, "
-       "leaderEpoch=3, isr=1,2, zkVersion=6, replicas=1,2, isNew=true) correlation id 9 from controller 1 epoch 2 for "
+       "leaderEpoch=3, isr=1,2, zkVersion=6, replicas=1,2, isNew=true) correlation id 9 from controller 1 epoch 4 for "
        "partition t-0 (state.change.logger)", kind="received", api=LISR, node=5, broker=5, leader=1, leader_epoch=3,
        isr=[1, 2], partition_epoch=6, replicas=[1, 2], controller_epoch=2, correlation_id=9, topic="t", partition=0,
-       detail="1"),
+       detail="1", epoch=4),
     at("2.4", "2020-04-01 08:53:12,805 TRACE [Broker id=0] Received LeaderAndIsr request LeaderAndIsrPartitionState("
        "topicName='connect-cluster-offsets', partitionIndex=15, controllerEpoch=1, leader=0, leaderEpoch=0, "
        "isr=[0, 1, 2], zkVersion=0, replicas=[0, 1, 2], addingReplicas=[], removingReplicas=[], isNew=true) correlation "
        "id 2 from controller 2 epoch 1 (state.change.logger) [data-plane-kafka-request-handler-2]", kind="received",
        api=LISR, node=0, broker=0, leader=0, leader_epoch=0, isr=[0, 1, 2], replicas=[0, 1, 2], partition_epoch=0,
-       controller_epoch=1, correlation_id=2, topic="connect-cluster-offsets", partition=15, detail="2"),
+       controller_epoch=1, correlation_id=2, topic="connect-cluster-offsets", partition=15, detail="2", epoch=1),
     at("3.5", f"{T} INFO [Broker id=5] Handling LeaderAndIsr request correlationId 9 from controller 1 for 12 partitions "
        "(state.change.logger)", kind="received", api=LISR, node=5, broker=5, correlation_id=9, partitions=12, detail="1"),
     at("3.5", f"{T} INFO [Broker id=5] Handling StopReplica request correlationId 9 from controller 1 for 12 partitions "
@@ -179,19 +179,19 @@ STATE_CHANGE = [
        node=5, broker=5, correlation_id=9, controller_epoch=2, detail="1"),
     at("0.10", f"{T} TRACE Broker 5 cached leader info (LeaderAndIsrInfo:(Leader:1,ISR:1,2,LeaderEpoch:0,ControllerEpoch:2),"
        "ReplicationFactor:2),AllReplicas:1,2) for partition t-0 in response to UpdateMetadata request sent by controller "
-       "1 epoch 2 with correlation id 8 (state.change.logger)", kind="received", api=UMR, node=5, broker=5, leader=1,
+       "1 epoch 4 with correlation id 8 (state.change.logger)", kind="received", api=UMR, node=5, broker=5, leader=1,
        isr=[1, 2], leader_epoch=0, controller_epoch=2, replicas=[1, 2], topic="t", partition=0, correlation_id=8,
-       detail="1"),
+       detail="1", epoch=4),
     at("1.1", f"{T} TRACE [Broker id=5] Cached leader info PartitionState(controllerEpoch=2, leader=1, leaderEpoch=0, "
        "isr=[1, 2], zkVersion=0, replicas=[1, 2], offlineReplicas=[]) for partition t-0 in response to UpdateMetadata "
-       "request sent by controller 1 epoch 2 with correlation id 8 (state.change.logger)", kind="received", api=UMR,
+       "request sent by controller 1 epoch 4 with correlation id 8 (state.change.logger)", kind="received", api=UMR,
        node=5, broker=5, leader=1, isr=[1, 2], leader_epoch=0, controller_epoch=2, partition_epoch=0, replicas=[1, 2],
-       topic="t", partition=0, correlation_id=8, detail="1"),
+       topic="t", partition=0, correlation_id=8, detail="1", epoch=4),
     at("2.4", f"{T} TRACE [Broker id=5] Cached leader info UpdateMetadataPartitionState(topicName='t', partitionIndex=0, "
        "controllerEpoch=2, leader=1, leaderEpoch=0, isr=[1, 2], zkVersion=0, replicas=[1, 2], offlineReplicas=[]) for "
-       "partition t-0 in response to UpdateMetadata request sent by controller 1 epoch 2 with correlation id 8 "
+       "partition t-0 in response to UpdateMetadata request sent by controller 1 epoch 4 with correlation id 8 "
        "(state.change.logger)", kind="received", api=UMR, node=5, broker=5, leader=1, isr=[1, 2], leader_epoch=0,
-       controller_epoch=2, partition_epoch=0, replicas=[1, 2], topic="t", partition=0, correlation_id=8, detail="1"),
+       controller_epoch=2, partition_epoch=0, replicas=[1, 2], topic="t", partition=0, correlation_id=8, detail="1", epoch=4),
     at("2.6", f"{T} INFO [Broker id=5] Add 7 partitions and deleted 1 partitions from metadata cache in response to "
        "UpdateMetadata request sent by controller 1 epoch 2 with correlation id 8 (state.change.logger)",
        kind="received", api=UMR, node=5, broker=5, partitions=8, controller_epoch=2, correlation_id=8, detail="1"),

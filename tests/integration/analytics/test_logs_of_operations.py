@@ -46,7 +46,7 @@ def write(logs: Path, state_changes: list[str], controller: list[str]) -> None:
 def analysed(spark: Any, folder: Path) -> dict[str, list[Any]]:
     batch.run(spark, [str(folder / "in")], str(folder / "out"))
     read = spark.read.parquet
-    names = ("windows", "violations", "availability")
+    names = ("windows", "violations", "availability", "completeness")
     return {name: [row.asDict() for row in read(f"{folder}/out/gold/{name}").collect()] for name in names}
 
 
@@ -107,3 +107,34 @@ def test_leader_that_writes_its_isr_while_the_controller_changes_violates_nothin
     updated = "[Partition t-0 broker=1] ISR updated to [1] and zkVersion updated to [1] (kafka.cluster.Partition)"
     (leader / "server.log").write_text(line(8.95, updated))
     assert analysed(spark, tmp_path)["violations"] == []
+
+
+def test_a_request_is_of_its_senders_term_and_not_of_the_states(spark: Any, tmp_path: Path) -> None:
+    """Up to 2.5 brokers log the states in requests.  A controller without a log took over twice; in its second term the
+    state that it sent still bore the epoch of the first one."""
+    state = "PartitionState(controllerEpoch=1, leader=1, leaderEpoch=0, isr={isr}, zkVersion={version}, replicas=1,2, "
+    state += "isNew=false)"
+    sent = "correlation id 1 from controller 9 epoch {epoch} for partition t-0 (state.change.logger)"
+    received = f"[Broker id=1] Received LeaderAndIsr request {state} {sent}"
+    told = f"[Controller id=1 epoch=2] Sending become-leader LeaderAndIsr request {state} to broker 1 for partition t-0"
+    elected = "1 successfully elected as the controller. Epoch incremented to 2 and epoch zk version is now 2"
+    told_by_one = [
+        line(1, received.format(isr="1,2", version=0, epoch=1)),
+        line(2, f"[Controller id=1] {elected} (kafka.controller.KafkaController)"),
+        line(2.1, f"{told.format(isr='1,2', version=0)} (state.change.logger)"),
+        line(6, "[Partition t-0 broker=1] Shrinking ISR from 1,2 to 1 (kafka.cluster.Partition)"),
+        line(7, received.format(isr="1", version=1, epoch=3)),
+        line(7.1, "[Controller id=1] Resigned (kafka.controller.KafkaController)"),
+    ]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "server.log").write_text("".join(told_by_one))
+    found = analysed(spark, tmp_path)
+    assert found["violations"] == []
+    terms = {row["name"]: row["words"].split(" (")[0] for row in found["completeness"] if row["what"] == "term"}
+    assert terms == {
+        "1": "no record of controller 9 in epoch 1",
+        "2": "recorded by controller 1",
+        "3": "no record of controller 9 in epoch 3",
+    }
+    (under,) = [row for row in found["windows"] if row["kind"] == "under_replicated"]
+    assert under["end_us"] is None

@@ -20,7 +20,7 @@ from aiocontroller.analytics.sources import find_files
 from aiocontroller.analytics.store import Store
 from aiocontroller.chaos.scenario import read_scenario
 from aiocontroller.chaos.simulation import Simulation
-from aiocontroller.journal.records import Record
+from aiocontroller.journal.records import Record, encode_records
 from aiocontroller.net.simulated import run
 from tests.integration.analytics.kafka_log_writer import VERSIONS, LogWriter
 
@@ -160,6 +160,26 @@ def _compare(cluster: str, expected: list[Down], got: list[Down], shift: int) ->
         worst = max(worst, abs(found.start_us - shift - true.start_us), abs(found.end_us - shift - true.end_us))
     assert len(left) <= (len(expected) // 5 if cluster in INFO_ONLY else 0), f"{cluster}: not found: {left}"
     return f"{cluster}: {len(got)} windows of {len(expected)}, none false, worst error of a bound {worst / 1000:.1f} ms"
+
+
+def test_a_journals_requests_are_found_in_brokers_logs_by_their_own_epoch(spark: Any, tmp_path: Path) -> None:
+    """Correlation ids begin anew in each term, and a partition's state may bear the epoch of an earlier one."""
+    sent_us = 1_700_000_000_000_000  # 22:13:20
+    requests = [
+        Record(1, seq, epoch, 7, sent_us + after_us, "request", broker=1, api="LEADER_AND_ISR", correlation_id=5)
+        for seq, (epoch, after_us) in enumerate(((1, -60_000_000), (3, 0)), 1)
+    ]
+    (tmp_path / "journal-7-1-1-000001.jsonl").write_bytes(encode_records(requests))
+    (tmp_path / "server.log").write_text(
+        "[2023-11-14 22:13:20,400] TRACE [Broker id=1] Received LeaderAndIsr request PartitionState(controllerEpoch=1, "
+        "leader=1, leaderEpoch=0, isr=1, zkVersion=0, replicas=1, isNew=false) correlation id 5 from controller 7 "
+        "epoch 3 for partition t-0 (state.change.logger)\n"
+    )
+    store = Store(spark, str(tmp_path / "out"))
+    stream._write_bronze(store, 0, find_files(spark, [str(tmp_path)]).files)
+    table = clocks_of(store.read(stream.EVENTS, [0], schema.EVENTS_BRONZE))
+    (broker,) = [row for row in table.collect() if row["node"] == 1]
+    assert (broker["method"], broker["offset_us"]) == ("messages one way", 400_000 - ASSUMED_FASTEST_US // 2)
 
 
 def test_offsets_follow_from_chains_of_messages() -> None:
