@@ -96,7 +96,7 @@ async def _look_at_lists(shell: ControllerShell) -> list[Finding]:
         (paths.CONFIG_CHANGES, await zk.get_all_config_changes(watch=True)),
     ):
         known = {
-            paths.DELETE_TOPICS: deletions if are_undecided(shell) else context.topics_to_be_deleted,
+            paths.DELETE_TOPICS: deletions if are_undecided(shell) else unreadable.union(context.topics_to_be_deleted),
             paths.CONFIG_CHANGES: shell.config_changes_seen,
         }.get(path, ())
         found += [

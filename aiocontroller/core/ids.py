@@ -28,6 +28,7 @@ RECOVERED = 0
 RECOVERING = 1
 """Leader recovery states (KIP-704): RECOVERING after an unclean election, until the leader says otherwise."""
 
+MAX_BROKER_ID = 2**31 - 1
 MAX_PARTITIONS_PER_TOPIC = 1 << 20
 """Partition numbers from here on are treated as damaged data."""
 

@@ -20,7 +20,7 @@ from aiocontroller.core.debts import Debt
 from aiocontroller.core.effects import Effects, Told, ToldTogether
 from aiocontroller.core.election import Strategy, elect
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
+from aiocontroller.core.ids import MAX_BROKER_ID, ReplicaAssignment, TopicPartition
 from aiocontroller.core.partitions import NO_ISR
 from aiocontroller.core.states import ReplicaState
 
@@ -61,8 +61,8 @@ def check_entries(
     checked = Checked({}, {})
     for tp, target in entries:
         row = movable(context, tp)
-        sound = row >= 0 and target and len(set(target)) == len(target) and min(target) >= 0
-        if not sound or not context.controllers.isdisjoint(target):
+        sound = row >= 0 and target and len(set(target)) == len(target)
+        if not sound or min(target) < 0 or max(target) > MAX_BROKER_ID or not context.controllers.isdisjoint(target):
             checked.refused[tp] = Refused(KafkaErrorCode.INVALID_REPLICA_ASSIGNMENT, "is impossible")
             continue
         current = context.table.assignment(row)

@@ -360,6 +360,24 @@ async def test_dead_leader_on_whom_all_agree_is_replaced(cluster: Cluster) -> No
 # -- what is not found -------------------------------------------------------------------------------------------------
 
 
+async def test_deletion_of_a_topic_that_cannot_be_read_is_no_finding(cluster: Cluster) -> None:
+    """It waits for the repair of the topic's znode, and is carried out then."""
+    service = await cluster.add_controller(aiocontroller_audit_interval_ms=50)
+    await cluster.client.create("/brokers/topics/damaged", data=b"?")
+    await cluster.client.create("/admin/delete_topics/damaged")
+    await idle(service)
+    passes = service.metrics.counter("aiocontroller", "Audit", "Passes")
+    before = passes.value
+    await until(lambda: passes.value >= before + 3, "three passes")
+    assert findings(service) == []
+    await cluster.client.set_data("/brokers/topics/damaged", b'{"version":1,"partitions":{"0":[1]}}')
+
+    async def gone() -> bool:
+        return not await cluster.client.exists("/brokers/topics/damaged")
+
+    await until(gone, "the topic is deleted")
+
+
 async def test_what_the_cluster_does_itself_is_no_finding(cluster: Cluster) -> None:
     """Audited without a pause while topics come, grow and go, brokers die and return, and replicas move."""
     service = await auditing(

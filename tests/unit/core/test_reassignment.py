@@ -199,16 +199,16 @@ def test_each_partition_of_a_request_has_its_verdict() -> None:
 
 def test_entries_of_the_znode() -> None:
     """Dead targets are waited for; what is under way to the same target goes on, unless it is complete."""
-    context = ctx(3, {"t": [[1, 2], MOVE, [1, 2], [1, 2], [1, 2]]}, dead=[3])
+    context = ctx(3, {"t": [[1, 2], MOVE, *[[1, 2]] * 3, *[[1]] * 3]}, dead=[3])
     lead(context, "t-1", 1, (1, 2))
     lead(context, "t-4", 3, (3,))
     context.controllers = frozenset((9,))
-    entries = [*enumerate(([3, 1], [3, 1], [], [1, 9], [2, 1])), (5, [1])]
+    entries = [*enumerate(([3, 1], [3, 1], [], [1, 9], [2, 1])), (6, [-1, 1]), (7, [2**31, 1]), (8, [1])]
     asked = [(TopicPartition("t", number), target) for number, target in entries]
     checked = check_entries(context, asked, {1})
     assert checked.wanted == {0: ReplicaAssignment((3, 1, 2), (3,), (2,)), 4: ReplicaAssignment((2, 1))}
     assert {tp.partition: why.message for tp, why in checked.refused.items()} == dict.fromkeys(
-        (2, 3, 5), "is impossible"
+        (2, 3, 6, 7, 8), "is impossible"
     )
     assert check_entries(context, [(T1, [3, 1])], set()).wanted == {1: MOVE}, "nobody has begun it in this term"
     lead(context, "t-1", 1, (1, 3))
