@@ -286,7 +286,10 @@ async def _expanded(shell: ControllerShell, admin: AdminZkClient, topic: NewPart
         )
     if added == 0:
         raise TopicError(KafkaErrorCode.INVALID_PARTITIONS, f"Topic already has {count} partitions.")
-    first = present.partitions[min(present.partitions)].replicas
+    if 0 not in present.partitions or any(count <= number < topic.count for number in present.partitions):
+        found = f"Topic {topic.topic} has other partitions than 0 to {count - 1}: some are missing from its znode."
+        raise TopicError(KafkaErrorCode.UNKNOWN_SERVER_ERROR, found)
+    first = present.partitions[0].replicas
     if topic.assignment is not None:
         _check_known(shell, topic.assignment)
         if len(topic.assignment) != added:

@@ -203,7 +203,7 @@ class AdminZkClient:
         read = await self.zk.get_topic_assignments([topic], watch=False)
         if read.bad:
             raise TopicError(_E.UNKNOWN_SERVER_ERROR, str(read.bad[0]))
-        if not read.found:
+        if not read.found or not read.found[0].partitions:
             raise _unknown(topic)
         if any(replicas.being_reassigned for replicas in read.found[0].partitions.values()):
             raise TopicError(

@@ -264,3 +264,29 @@ async def test_credential_that_is_too_large_for_its_znode_is_refused(cluster: Cl
     code, message = found["alice"]
     assert code == Code.INVALID_CONFIG
     assert "1040000 together at most" in message
+
+
+@pytest.mark.parametrize(
+    "partitions, code",
+    [
+        ({}, Code.UNKNOWN_TOPIC_OR_PARTITION),
+        ({"1": [2]}, Code.UNKNOWN_SERVER_ERROR),
+        ({"0": [1], "2": [3]}, Code.UNKNOWN_SERVER_ERROR),
+    ],
+)
+@pytest.mark.parametrize("assignment", [None, ((1,), (1,))])
+async def test_topic_whose_znode_lacks_partitions_does_not_grow(
+    cluster: Cluster, service: Service, partitions: Any, code: Code, assignment: Any
+) -> None:
+    """Kafka's controller gives partition 2 the new replicas where there is no partition 1."""
+    data = json.dumps({"version": 1, "partitions": partitions}).encode()
+    await cluster.client.create("/brokers/topics/gaps", data=data)
+    await idle(service)
+    count = len(partitions) + 2
+    result = await grow(service, NewPartitions("gaps", count, assignment), NewPartitions("nosuch", 1, None))
+    assert {name: each.error_code for name, each in result.items()} == {
+        "gaps": code,
+        "nosuch": Code.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    found = json.loads(await cluster.client.get_data("/brokers/topics/gaps"))
+    assert found["partitions"] == partitions
