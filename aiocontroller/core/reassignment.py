@@ -39,10 +39,10 @@ class Checked(NamedTuple):
 def check_targets(
     context: ControllerContext, targets: Iterable[tuple[TopicPartition, Sequence[int] | None]]
 ) -> Checked:
-    """The verdict on the partitions of a request."""
+    """The verdict on the partitions of a request.  A reassignment that a deletion waits for may be cancelled."""
     checked = Checked({}, {})
     for tp, target in targets:
-        row = movable(context, tp)
+        row = context.table.row(*tp) if target is None else movable(context, tp)
         assignment = check_target(context, row, target)
         if isinstance(assignment, Refused):
             checked.refused[tp] = assignment

@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.states import ReplicaState
 from aiocontroller.net.ports import World
 from aiocontroller.wire.apis import ApiKey
-from tests.integration.controller.harness import Cluster, idle, running, until
+from tests.integration.controller.harness import Cluster, idle, journal_of, running, until
 from tests.integration.controller.owing import deleted_on
 from tests.integration.controller.test_reassignment import T0, catch_up, reassign
 from tests.integration.controller.test_topic_deletion import delete, gone
@@ -66,6 +67,23 @@ async def test_broker_that_dies_before_the_deletion_begins(cluster: Cluster, cap
         await cluster.add_broker(2)
         await idle(service)
     assert refusals(caplog) == []
+
+
+async def test_reassignment_that_a_deletion_waits_for_can_be_cancelled(cluster: Cluster) -> None:
+    """Its target has died, so it would not end; Kafka, which deletes without waiting, refuses to cancel it."""
+    service = await cluster.active()
+    await reassign(service, {T0: (1, 3)})
+    await cluster.stop_broker(3)
+    await until(lambda: 3 not in service.shell.context.brokers)
+    await delete(cluster, "t")
+    await until(lambda: "t" in service.shell.context.topics_ineligible_for_deletion)
+    assert (await reassign(service, {T0: (2, 1)}))[T0][0] == KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (await reassign(service, {T0: None}))[T0] == (KafkaErrorCode.NONE, "")
+    await gone(cluster, "t")
+    assert deleted_on(cluster.brokers[1]) == deleted_on(cluster.brokers[2]) == [("t", 0)]
+    await idle(service)
+    assert [(debt.broker, debt.topic) for debt in service.shell.context.debts] == [(3, "t")]
+    assert journal_of(service).of_kind("fault") == []
 
 
 async def test_broker_that_starts_does_not_resume_the_deletion_of_what_is_being_moved(cluster: Cluster) -> None:
