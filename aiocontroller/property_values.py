@@ -197,7 +197,7 @@ def whole(least: int, most: int | None = None, unit: str = "") -> Kind:
 
     def parse(text: str) -> int:
         value = int(text)
-        if value < least or (most is not None and value > most):
+        if value < least or (most is not None and value > most) or "_" in text:  # Java knows no underscores in it
             raise ValueError(text)
         return value
 

@@ -74,7 +74,9 @@ def are_undecided(shell: ControllerShell) -> bool:
 def _wait_undecided(shell: ControllerShell, names: list[str]) -> bool:
     if not are_undecided(shell):
         return False
-    log.info("No broker has told its %s yet: waiting with the requests to delete %s", DELETION, names[:10])
+    if names != shell.context.deletions_undecided:
+        shell.context.deletions_undecided = names
+        log.info("No broker has told its %s yet: waiting with the requests to delete %s", DELETION, names[:10])
     shell.queue.schedule("undecided deletions", UNDECIDED_S, TopicDeletion())
     return True
 

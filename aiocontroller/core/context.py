@@ -56,6 +56,8 @@ class ControllerContext:
         """row of a topic being deleted -> brokers that the deletion does not wait for; they will owe it."""
         self.deletions_watched: tuple[Topic, ...] = ()
         """Topics whose deletion waits for brokers' answers only until a timer ends."""
+        self.deletions_undecided: list[str] = []
+        """Requests to delete topics that wait for a broker to tell whether it forbids them."""
         self.topics_to_be_deleted: dict[str, None] = {}
         self.topics_with_deletion_started: dict[str, None] = {}
         self.topics_ineligible_for_deletion: dict[str, None] = {}

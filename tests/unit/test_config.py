@@ -68,6 +68,7 @@ def test_environment_names() -> None:
     "key,value,expected",
     [
         ("zookeeper.session.timeout.ms", "soon", "a whole number of milliseconds, at least 1"),
+        ("zookeeper.session.timeout.ms", "6_000", "a whole number of milliseconds, at least 1"),
         ("zookeeper.session.timeout.ms", "0", "a whole number of milliseconds, at least 1"),
         ("zookeeper.connect", "host:port", "host:port,host:port/chroot"),
         ("zookeeper.connect", "", "host:port,host:port/chroot"),
