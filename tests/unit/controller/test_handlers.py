@@ -12,6 +12,7 @@ from aiocontroller.config import Config
 from aiocontroller.controller import debts, isr, repairs
 from aiocontroller.controller.leadership_writes import journal_partitions
 from aiocontroller.controller.mutation_quotas import RATE, MutationQuotas
+from aiocontroller.controller.reassignment import drop_strangers
 from aiocontroller.core import events as ev
 from aiocontroller.core.audit import Finding, Kind
 from aiocontroller.core.debts import Changes
@@ -203,6 +204,17 @@ def test_a_stranger_added_by_a_leader_is_stopped_and_the_leader_hears_the_replic
     assert it.views[1].hosted[T0].leader_epoch == it.znodes.states[T0].leader_epoch == before.leader_epoch + 1
 
 
+def test_a_stranger_in_an_isr_raises_the_leader_epoch_once() -> None:
+    it = cluster(1, 2, 3, t=[[1, 2]])
+    table = it.shell.context.table
+    before = it.znodes.states[T0]
+    it.znodes.states[T0] = msgspec.structs.replace(before, isr=(1, 3, 2))
+    table.set_leadership(table.row("t", 0), it.znodes.states[T0])
+    run(drop_strangers(it.shell, {table.row("t", 0): [3]}))
+    after = it.znodes.states[T0]
+    assert (after.isr, after.leader_epoch, after.partition_epoch) == ((1, 2), before.leader_epoch + 1, 1)
+
+
 def test_a_replica_that_its_leader_has_added_to_the_isr_takes_over_from_it() -> None:
     """Brokers of old protocols write ISRs themselves: memory has another ISR when the leader dies."""
     it = cluster(1, t=[[1, 2]])
@@ -240,6 +252,16 @@ def test_a_state_that_cannot_be_read_when_it_is_to_be_repaired_is_reported(monke
     run(repairs._states(it.shell, [Finding(Kind.STATE, "t-0", "this", "that", "t", 0)]))
     assert damaged.path in it.shell.bad_paths()
     assert it.znodes.states[T0] == before
+
+
+def test_a_leader_that_both_sides_hold_to_be_alive_is_replaced_at_once() -> None:
+    it = cluster(2, t=[[1, 2]])
+    table = it.shell.context.table
+    dead = msgspec.structs.replace(it.znodes.states[T0], leader=1, isr=(1, 2))
+    it.znodes.states[T0] = dead
+    table.set_leadership(table.row("t", 0), dead)
+    run(repairs.repair(it.shell, [Finding(Kind.DEAD_LEADER, "t-0", "leader 1", "one that is registered", "t", 0)]))
+    assert it.znodes.states[T0].leader == it.views[2].hosted[T0].leader == 2
 
 
 # -- topics ------------------------------------------------------------------------------------------------------------
