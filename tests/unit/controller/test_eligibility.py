@@ -17,7 +17,15 @@ from aiocontroller.authorizer.principals import SslPrincipalMapper
 from aiocontroller.config import Config, Secret
 from aiocontroller.controller import eligibility
 from aiocontroller.controller.cluster_settings import ClusterSettings
-from aiocontroller.controller.eligibility import Answer, Cluster, Kind, Known, Us, ineligibility_reasons
+from aiocontroller.controller.eligibility import (
+    Answer,
+    Cluster,
+    Kind,
+    Known,
+    Us,
+    ineligibility_reasons,
+    reasons_not_to_depose,
+)
 from aiocontroller.controller.obeyed_settings import Told
 from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.metrics import Metrics
@@ -118,3 +126,12 @@ def test_brokers_share_our_sasl_user_and_are_anonymous_without_a_login() -> None
     nothing = ListenerSecurity()
     assert reasons("User:ANONYMOUS", how=nothing) == []
     assert "broker 1 authenticates as User:ANONYMOUS, who" in reasons("User:admin", how=nothing)[0]
+
+
+def test_the_only_broker_is_not_deposed_if_it_cannot_be_reached() -> None:
+    alone = Cluster([Broker(1, 7, (SSL,))])
+    (reason,) = reasons_not_to_depose(alone, Known({}, {1: "connection refused"}))
+    assert reason.text == "no broker can be reached: broker 1: connection refused"
+    answer = Answer(1, 7, False, VersionRange(0, 7), {}, Told(), None, "10.0.0.1")
+    assert reasons_not_to_depose(alone, Known({1: answer}, {})) == []
+    assert reasons_not_to_depose(Cluster(), Known({}, {})) == []
