@@ -226,7 +226,7 @@ def altered(configs: Mapping[str, str], alteration: Alteration, release: Release
             elements = [
                 each for each in changed.get(name, _list_default(alteration.type, name, release)).split(",") if each
             ]
-            given = (value or "").split(",")
+            given = (value or "").rstrip(",").split(",")  # as Java splits
             if operation == APPEND:
                 elements += [each for each in given if each not in elements]
             else:

@@ -174,6 +174,7 @@ def _alteration(*ops: ConfigOp, incremental: bool = True) -> Alteration:
             ConfigOp("cleanup.policy", "compact,delete", APPEND),
             {"retention.ms": "1", "cleanup.policy": "delete,compact"},
         ),
+        (ConfigOp("cleanup.policy", "compact,", APPEND), {"retention.ms": "1", "cleanup.policy": "delete,compact"}),
         (ConfigOp("cleanup.policy", "delete", SUBTRACT), {"retention.ms": "1", "cleanup.policy": ""}),
         (
             ConfigOp("leader.replication.throttled.replicas", "0:1", APPEND),
