@@ -181,7 +181,7 @@ def vote(broker: int, told: Told, dynamic: Dynamic, name: str) -> Vote | None:
         (told.static, Source.BROKERS),
     ):
         if name in level:
-            return Vote(level[name], source)
+            return Vote(level[name].strip() if name in OBEYED else level[name], source)
     return Vote(told.defaults[name] or "", Source.DEFAULT) if name in told.defaults else None
 
 

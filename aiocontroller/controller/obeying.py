@@ -9,7 +9,7 @@ from aiocontroller.controller import leader_elections
 from aiocontroller.controller.cluster_settings import obeyed_changes
 from aiocontroller.controller.obeyed_settings import Dynamic, dynamic_of, shown
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.core.events import ProtocolChange, UncleanLeaderElectionEnable
+from aiocontroller.core.events import ProtocolChange, TopicDeletion, UncleanLeaderElectionEnable
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.broker_configs import BrokerConfigs, read_by_all
 
@@ -61,6 +61,8 @@ def obey(shell: ControllerShell) -> None:
         shell.journal.append("setting", detail=f"{name}: {shown(was)} -> {shown(value)}")
     if now.protocol != before.protocol:
         shell.queue.append(ProtocolChange())
+    if before.delete_topic_enable and not now.delete_topic_enable:
+        shell.queue.append(TopicDeletion())
     if now.unclean_leader_election_enable and not before.unclean_leader_election_enable:
         shell.queue.append(UncleanLeaderElectionEnable())
     if now.auto_leader_rebalance_enable and not before.auto_leader_rebalance_enable:

@@ -13,7 +13,12 @@ from collections.abc import Iterable, Sequence
 
 from aiocontroller.controller import debts
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.controller.state_changes import handle_partition_state_changes, handle_replica_state_changes
+from aiocontroller.controller.state_changes import (
+    handle_partition_state_changes,
+    handle_replica_state_changes,
+    trigger_online_partition_state_change,
+)
+from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core import topic_deletion as plan
 from aiocontroller.core.events import (
     SilentDeletions,
@@ -42,14 +47,31 @@ async def topic_deletion(shell: ControllerShell, event: TopicDeletion) -> None:
     new = plan.to_be_queued(context, names)
     if new and _wait_undecided(shell, new):
         return
-    if new and not _enabled(shell):
-        log.info("%s is false: dropping the requests to delete %s", DELETION, new[:10])
-        await shell.zk.delete_topic_deletions(new, fence=context.epoch_zk_version)
+    if not _enabled(shell):
+        await _drop_forbidden(shell, new)
     elif new:
         log.info("Starting topic deletion for %s", new[:10])
         mark_ineligible(shell, [name for name in new if plan.is_being_reassigned(context, name)], "reassignment")
         context.queue_topic_deletion(new)
         await resume_deletions(shell)
+
+
+async def _drop_forbidden(shell: ControllerShell, new: list[str]) -> None:
+    """Drop new requests, and those of before the brokers forbade deletion that have not started."""
+    context = shell.context
+    waiting = plan.not_started(context)
+    if not (new or waiting):
+        return
+    log.info("%s is false: dropping the requests to delete %s", DELETION, [*new, *waiting][:10])
+    await shell.zk.delete_topic_deletions([*new, *waiting], fence=context.epoch_zk_version)
+    if not waiting:
+        return
+    context.withdraw_topic_deletion(waiting)
+    leaderless = psm.partitions_with_offline_leader(context)
+    await handle_partition_state_changes(shell, leaderless, PartitionState.OfflinePartition)
+    rows = [row for name in waiting for row in context.table.topic_by_name[name].partitions()]
+    await shell.send_update_metadata(context.brokers, context.table.worth_telling(rows))
+    await trigger_online_partition_state_change(shell)
 
 
 async def load_topic_deletions(shell: ControllerShell) -> None:

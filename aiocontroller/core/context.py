@@ -128,6 +128,13 @@ class ControllerContext:
             self.topics_to_be_deleted[name] = None
             self.table.set_topic_deleting(self.table.topic_by_name[name], True)
 
+    def withdraw_topic_deletion(self, names: Iterable[str]) -> None:
+        """The reverse, before the deletion has started."""
+        for name in names:
+            self.topics_to_be_deleted.pop(name, None)
+            self.topics_ineligible_for_deletion.pop(name, None)
+            self.table.set_topic_deleting(self.table.topic_by_name[name], False)
+
     def begin_topic_deletion(self, names: Iterable[str]) -> None:
         self.topics_with_deletion_started.update(dict.fromkeys(names))
 

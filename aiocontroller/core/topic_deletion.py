@@ -36,6 +36,12 @@ def to_be_queued(context: ControllerContext, names: Iterable[str]) -> list[str]:
     return [name for name in names if name in context.table.topic_by_name and name not in context.topics_to_be_deleted]
 
 
+def not_started(context: ControllerContext) -> list[str]:
+    """Queued topics that are still as they were."""
+    known, started = context.table.topic_by_name, context.topics_with_deletion_started
+    return [name for name in context.topics_to_be_deleted if name in known and name not in started]
+
+
 def is_being_reassigned(context: ControllerContext, name: str) -> bool:
     topic = context.table.topic_by_name.get(name)
     return topic is not None and any(row in context.partitions_being_reassigned for row in topic.partitions())

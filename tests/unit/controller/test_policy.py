@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from aiocontroller.controller.obeyed_settings import UNCLEAN
+from aiocontroller.core.events import ApiPartitionReassignment, Reply
+from aiocontroller.core.ids import TopicPartition
+from aiocontroller.core.invariants import violations
 from aiocontroller.core.states import PartitionState
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
@@ -219,6 +222,39 @@ async def test_cluster_that_forbids_deletion_keeps_its_topics(marked: str) -> No
         assert await removed()
         assert await it.client.exists("/brokers/topics/t")
         assert list(service.shell.context.table.topic_by_name) == ["t"]
+
+
+@virtual_time
+async def test_deletion_that_waits_is_dropped_when_brokers_forbid_it() -> None:
+    """It waits for a reassignment.  In Kafka, the next controller drops it; here the controller stays the same."""
+    async with stage() as it:
+        for broker in (1, 2, 3):
+            await it.add_broker(broker)
+        service = await it.add_controller()
+        for topic in ("t", "u"):
+            await it.create(f"/brokers/topics/{topic}", b'{"version":1,"partitions":{"0":[1],"1":[3]}}')
+        context = service.shell.context
+        await it.until(lambda: context.table.count_by_state[PartitionState.OnlinePartition] == 4)
+        moves = {TopicPartition("t", 0): (2,)}
+        service.queue.append(ApiPartitionReassignment(targets=moves, reply=Reply(lambda _: None)))
+        await it.until(lambda: context.partitions_being_reassigned)
+        for topic in ("t", "u"):
+            await it.create(f"/admin/delete_topics/{topic}")
+        await it.until(lambda: list(context.topics_to_be_deleted) == ["t"])
+        await it.kill_broker(3)  # leads t-1, which gets no other leader as long as it is to be deleted
+        for broker in (1, 2):
+            await it.restart_broker(broker, delete_topic_enable="false")
+        await it.add_broker(3, delete_topic_enable="false")
+        await it.sleep(10)
+        assert not await it.client.exists("/admin/delete_topics/t")
+        assert (context.topics_to_be_deleted, violations(context)) == ({}, [])
+        service.queue.append(ApiPartitionReassignment(targets=dict.fromkeys(moves), reply=Reply(lambda _: None)))
+        await it.sleep(10)
+        assert await it.client.exists("/brokers/topics/t/partitions/0/state")
+        assert [context.table.leader[row] for row in context.table.topic_by_name["t"].rows] == [1, 3]
+        told = [t for r in it.brokers[2].of(ApiKey.UPDATE_METADATA) for t in r.topic_states if t.topic_name == "t"]
+        latest = {p.partition_index: p.leader for t in told for p in t.partition_states}
+        assert latest == {0: 1, 1: 3}
 
 
 @virtual_time
