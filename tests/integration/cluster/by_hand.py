@@ -30,7 +30,7 @@ CONTROLLER_ID = 1_000_001
 ANSWER_WITHIN_S = 60.0
 
 
-async def eventually(condition: Callable[[], Any], timeout_s: float = 10) -> Any:
+async def eventually(condition: Callable[[], Any], timeout_s: float = ANSWER_WITHIN_S) -> Any:
     """The first true answer; ``condition`` may be a coroutine function."""
     deadline = time.monotonic() + timeout_s
     while True:
