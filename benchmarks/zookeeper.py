@@ -45,8 +45,8 @@ from rich.console import Console
 from rich.table import Table
 
 from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
-from aiocontroller.cluster.java import find_java, zookeeper_class_path
 from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.java import find_java, zookeeper_class_path
 from aiocontroller.net.real import real_world
 from aiocontroller.zookeeper import codec
 from aiocontroller.zookeeper.client import Create, ZooKeeperClient

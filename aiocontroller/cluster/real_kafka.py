@@ -19,9 +19,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from aiocontroller.cluster.embedded_zookeeper import LOOPBACK, EmbeddedZooKeeper, free_port
-from aiocontroller.cluster.java import SMALL_JVM, find_java
 from aiocontroller.cluster.processes import Child, launched
 from aiocontroller.core.errors import AioControllerError
+from aiocontroller.java import SMALL_JVM, find_java
 
 DEFAULT_VERSION = "3.9.1"
 LATEST_PATCH = {

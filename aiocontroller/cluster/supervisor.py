@@ -26,21 +26,23 @@ import msgspec
 
 from aiocontroller.cluster.control import (
     BROKER_COMMANDS,
-    CLUSTER_FILE,
     COMMANDS,
     LOOPBACK,
-    ClusterFile,
-    ClusterNotRunningError,
     CommandError,
     ControlServer,
-    read_cluster_file,
     send_command,
-    write_cluster_file,
 )
 from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from aiocontroller.cluster.processes import Child, ChildFailedError
 from aiocontroller.cluster.real_kafka import RealKafkaBroker, kafka_jars, release
 from aiocontroller.cluster.simulated_broker import BrokerConfig, broker_command, read_ready
+from aiocontroller.cluster_file import (
+    CLUSTER_FILE,
+    ClusterFile,
+    ClusterNotRunningError,
+    read_cluster_file,
+    write_cluster_file,
+)
 from aiocontroller.controller.obeyed_settings import OBEYED
 from aiocontroller.core.ids import Broker, LeaderAndIsr
 from aiocontroller.core.replica_placement import assign_replicas_to_brokers

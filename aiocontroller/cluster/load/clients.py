@@ -12,10 +12,10 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from aiocontroller.cluster.java import SMALL_JVM, find_java
 from aiocontroller.cluster.load.tally import Tally, Verdict
 from aiocontroller.cluster.processes import Child, ChildFailedError
 from aiocontroller.cluster.real_kafka import DEFAULT_VERSION, kafka_jars
+from aiocontroller.java import SMALL_JVM, find_java
 
 KINDS = ("java", "librdkafka")
 INTERVAL_MS = {"java": 10, "librdkafka": 40}

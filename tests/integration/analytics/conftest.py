@@ -11,7 +11,7 @@ import pytest
 
 from aiocontroller.analytics.dataframes import DUCKDB, SPARK, computing_by
 from aiocontroller.analytics.session import PipelineMissingError, spark_session
-from aiocontroller.cluster.java import JavaMissingError
+from aiocontroller.java import JavaMissingError
 
 TIMEOUT_S = 600
 SMALL = {

@@ -22,7 +22,7 @@ from aiocontroller.analytics.gold import SORTED_BY
 from aiocontroller.analytics.small.session import SmallSession
 from aiocontroller.analytics.store import Store
 from aiocontroller.cluster.embedded_zookeeper import free_port
-from aiocontroller.cluster.java import find_java
+from aiocontroller.java import find_java
 from tests.integration.analytics.gold.build import lines
 from tests.integration.analytics.gold.histories import history
 from tests.integration.analytics.test_store import keeps_the_contract

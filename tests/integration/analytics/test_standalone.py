@@ -19,7 +19,7 @@ from aiocontroller.analytics.gold import SORTED_BY
 from aiocontroller.analytics.job import Job, perform
 from aiocontroller.analytics.journal_files import HERE_BELOW_BYTES
 from aiocontroller.analytics.session import _java_home
-from aiocontroller.cluster.java import JavaMissingError, find_java
+from aiocontroller.java import JavaMissingError, find_java
 from benchmarks.pipeline import write_journal
 from tests.integration.analytics.test_recorded import RECORDED
 

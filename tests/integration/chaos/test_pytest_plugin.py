@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from aiocontroller.cluster.java import JavaMissingError, find_java, zookeeper_class_path
 from aiocontroller.cluster.real_kafka import kafka_missing
+from aiocontroller.java import JavaMissingError, find_java, zookeeper_class_path
 
 PAGE = Path(__file__).parents[3] / "docs" / "testing-with-chaos.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)

@@ -11,7 +11,7 @@ from aiocontroller.chaos.processes.cluster import Shape
 from aiocontroller.chaos.processes.page import page
 from aiocontroller.chaos.processes.storm import Storm, draw_round
 from aiocontroller.chaos.scenario import parse_scenario
-from aiocontroller.cluster.java import JavaMissingError, find_java, zookeeper_class_path
+from aiocontroller.java import JavaMissingError, find_java, zookeeper_class_path
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.zookeeper]
 

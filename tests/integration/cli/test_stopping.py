@@ -22,7 +22,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
-from aiocontroller.cluster.java import JavaMissingError, find_java
+from aiocontroller.java import JavaMissingError, find_java
 from tests.integration.cli.test_status import register_broker
 
 BOUND_S = 8.0

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from aiocontroller.cluster.java import JavaMissingError, find_java
+from aiocontroller.java import JavaMissingError, find_java
 from tests.integration.cli.program import aiocontroller
 
 

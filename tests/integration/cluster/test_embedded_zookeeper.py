@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from aiocontroller.cluster import java
+from aiocontroller import java
 from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper, ZooKeeperEnsemble
 from aiocontroller.cluster.processes import ChildFailedError
 

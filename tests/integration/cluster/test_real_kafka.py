@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from aiocontroller.cluster.java import SMALL_JVM, JavaMissingError, find_java
 from aiocontroller.cluster.real_kafka import (
     KafkaMissingError,
     RealKafkaBroker,
@@ -16,6 +15,7 @@ from aiocontroller.cluster.real_kafka import (
     kafka_jars,
     kafka_missing,
 )
+from aiocontroller.java import SMALL_JVM, JavaMissingError, find_java
 
 
 @pytest.mark.kafka

@@ -9,7 +9,7 @@ import pytest
 from aiozk import ACL, exc
 
 from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
-from aiocontroller.cluster.java import JavaMissingError, find_java, zookeeper_class_path
+from aiocontroller.java import JavaMissingError, find_java, zookeeper_class_path
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import World
 from aiocontroller.zookeeper.client import ZooKeeperClient

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from aiocontroller.analytics import batch, summary
-from aiocontroller.cluster.java import JavaMissingError, find_java
+from aiocontroller.java import JavaMissingError, find_java
 from tests.integration.cli.program import aiocontroller
 from tests.integration.cli.test_up import Up, until
 

@@ -8,12 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from aiocontroller.cluster.control import (
+from aiocontroller.cluster_file import (
     CLUSTER_FILE,
     ClusterFile,
     ClusterNotRunningError,
     read_cluster_file,
-    send_command,
     write_cluster_file,
 )
 from aiocontroller.core.errors import BadInputError
@@ -36,10 +35,10 @@ def test_what_is_written_can_be_read_while_the_lock_is_held(tmp_path: Path) -> N
 
 def test_no_cluster_and_one_that_was_killed(tmp_path: Path) -> None:
     with pytest.raises(ClusterNotRunningError, match=r"no cluster runs in .*: start one with scripts/up"):
-        send_command(tmp_path, "status")
+        read_cluster_file(tmp_path)
     write_cluster_file(tmp_path, CONTENTS)
     with pytest.raises(ClusterNotRunningError, match="left over from process 4194999, which is gone"):
-        send_command(tmp_path, "status")
+        read_cluster_file(tmp_path)
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
