@@ -33,12 +33,12 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from aiocontroller.chaos.kafka.events import EVENTS, Felt, play
-from aiocontroller.chaos.kafka.report import Stalls, felt_line, stall_table, stalls, verdict_lines
-from aiocontroller.chaos.kafka.stage import AS_SHIPPED, Stage, kraft_stage, zookeeper_stage
-from aiocontroller.cluster.load.clients import KINDS, kept_its_word
-from aiocontroller.cluster.load.tally import Verdict
-from aiocontroller.cluster.real_kafka import DEFAULT_VERSION, KafkaMissingError, kafka_jars
+from aiocontroller.lab.cluster.load.clients import KINDS, kept_its_word
+from aiocontroller.lab.cluster.load.tally import Verdict
+from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, KafkaMissingError, kafka_jars
+from aiocontroller.lab.kafka.events import EVENTS, Felt, play
+from aiocontroller.lab.kafka.report import Stalls, felt_line, stall_table, stalls, verdict_lines
+from aiocontroller.lab.kafka.stage import AS_SHIPPED, Stage, kraft_stage, zookeeper_stage
 
 PLAYED = [event for event in EVENTS if event not in ("takeover", "release")]
 EARLY = {"aiocontroller.early.broker.detection": "full", "aiocontroller.early.fast.bounce.ms": "1000"}

@@ -4,7 +4,7 @@
     scripts/bench pair --release 3.9.1 --protocol 2.6 --rounds 50
 
 Prints a line for each round as it ends, and the medians.  ``both``: the controllers take turns of five rounds on one
-cluster, with the same delays.  ``aiocontroller.chaos.kafka.pair`` says what a round is.
+cluster, with the same delays.  ``aiocontroller.lab.kafka.pair`` says what a round is.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from aiocontroller.chaos.kafka import pair
-from aiocontroller.chaos.kafka.stage import zookeeper_stage
-from aiocontroller.cluster.real_kafka import release
+from aiocontroller.lab.cluster.real_kafka import release
+from aiocontroller.lab.kafka import pair
+from aiocontroller.lab.kafka.stage import zookeeper_stage
 
 SETTINGS = {
     "zookeeper.session.timeout.ms": "6000",

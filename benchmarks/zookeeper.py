@@ -44,9 +44,9 @@ from kazoo.client import KazooClient
 from rich.console import Console
 from rich.table import Table
 
-from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.java import find_java, zookeeper_class_path
+from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from aiocontroller.net.real import real_world
 from aiocontroller.zookeeper import codec
 from aiocontroller.zookeeper.client import Create, ZooKeeperClient

@@ -14,13 +14,13 @@ import click
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from aiocontroller.chaos.testing import Faults, KafkaCluster  # noqa: E402  # the path comes first
 from aiocontroller.cli.root import root  # noqa: E402
 from aiocontroller.config import OWN_PREFIX, PROPERTIES, Config, Property  # noqa: E402
 from aiocontroller.controller.event_handlers import GATHERED, HANDLERS, SIGNALS, event_types  # noqa: E402
 from aiocontroller.controller.kafka_controller import ELECTION_HANDLERS, RELOADS  # noqa: E402
 from aiocontroller.core import events as ev  # noqa: E402
 from aiocontroller.core.ids import Endpoint  # noqa: E402
+from aiocontroller.lab.testing import Faults, KafkaCluster  # noqa: E402  # the path comes first
 from aiocontroller.metric_meanings import MEANINGS  # noqa: E402
 from aiocontroller.metrics import rendered_name  # noqa: E402
 
@@ -77,9 +77,9 @@ was asked, 1 when it could not (one line on standard error says why), and 2 for 
 """
 
 TESTING_HEAD = """\
-# aiocontroller.chaos.testing
+# aiocontroller.lab.testing
 
-Generated from `aiocontroller/chaos/testing.py` by `scripts/make-reference`; do not edit.
+Generated from `aiocontroller/lab/testing.py` by `scripts/make-reference`; do not edit.
 [Testing your own code](../testing-with-chaos.md) shows how these classes are used, with and without pytest.
 """
 
@@ -273,7 +273,7 @@ def _argument(name: str, argument: inspect.Parameter) -> str:
 def _documented(class_: type, name: str) -> str:
     text = " ".join((inspect.getdoc(getattr(class_, name)) or "").split())
     if not text:
-        raise SystemExit(f"aiocontroller/chaos/testing.py: {class_.__name__}.{name} has no docstring")
+        raise SystemExit(f"aiocontroller/lab/testing.py: {class_.__name__}.{name} has no docstring")
     return _cell(text)
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from textwrap import fill
 from typing import NamedTuple
 
-from aiocontroller.chaos.plan import Step
-from aiocontroller.chaos.scenario import parse_scenario
-from aiocontroller.chaos.simulation import Simulation, run
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.journal.records import Record
+from aiocontroller.lab.scenarios.plan import Step
+from aiocontroller.lab.scenarios.scenario import parse_scenario
+from aiocontroller.lab.simulation.simulation import Simulation, run
 from aiocontroller.net.simulated import EPOCH_US
 
 HEAD = """\

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from aiocontroller.java import JavaMissingError, find_java, zookeeper_class_path
+from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from aiocontroller.net.ports import World
 from aiocontroller.net.real import real_world
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from aiocontroller.cluster.real_kafka import DEFAULT_VERSION, KafkaMissingError, kafka_jars, kafka_missing
 from aiocontroller.java import JavaMissingError, find_java
+from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, KafkaMissingError, kafka_jars, kafka_missing
 
 
 def java_program(source: Path, *, version: str = DEFAULT_VERSION, heap_mb: int = 256) -> list[str]:

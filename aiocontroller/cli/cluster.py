@@ -19,7 +19,7 @@ def _command(name: str, help_: str, *, of_broker: bool) -> None:
     """Each command is one request to the process that runs the cluster."""
 
     def send(data: Path | None, as_json: bool, broker: int | None = None) -> None:
-        from aiocontroller.cluster.control import send_command
+        from aiocontroller.lab.cluster.control import send_command
 
         answer = send_command(find_data(data), name, broker=broker)
         if as_json:

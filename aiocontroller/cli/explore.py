@@ -12,7 +12,7 @@ from aiocontroller.cli.output import JSON, plural, print_json, say
 from aiocontroller.core.errors import BadInputError
 
 if TYPE_CHECKING:
-    from aiocontroller.chaos.exploration.exploration import Progress
+    from aiocontroller.lab.exploration.exploration import Progress
 
 PROGRESS_EVERY_S = 2.0
 
@@ -45,9 +45,9 @@ def explore(
     One partition, two controllers, three records: every order of every step within the bounds.
     docs/exploration.md says what the specification holds, what it leaves out, and how long which bounds take.
     """
-    from aiocontroller.chaos.exploration.exploration import explore as visit
-    from aiocontroller.chaos.exploration.planted import PLANTED
-    from aiocontroller.chaos.exploration.specification import Bounds, Specification
+    from aiocontroller.lab.exploration.exploration import explore as visit
+    from aiocontroller.lab.exploration.planted import PLANTED
+    from aiocontroller.lab.exploration.specification import Bounds, Specification
 
     if list_bugs:
         if as_json:

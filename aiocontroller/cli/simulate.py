@@ -15,11 +15,11 @@ from aiocontroller.cli.output import JSON, plural, print_json, say, table
 from aiocontroller.core.errors import BadInputError
 
 if TYPE_CHECKING:
-    from aiocontroller.chaos.campaign import Stop, Summary
-    from aiocontroller.chaos.coverage import Coverage
-    from aiocontroller.chaos.results import Results
-    from aiocontroller.chaos.simulation import Report
-    from aiocontroller.chaos.zoo import Hunt
+    from aiocontroller.lab.simulation.campaign import Stop, Summary
+    from aiocontroller.lab.simulation.coverage import Coverage
+    from aiocontroller.lab.simulation.results import Results
+    from aiocontroller.lab.simulation.simulation import Report
+    from aiocontroller.lab.simulation.zoo import Hunt
 
 PROGRESS_EVERY_S = 2.0
 MOST_UNREACHED = 200
@@ -119,8 +119,8 @@ def _campaign(
     fresh: bool,
     as_json: bool,
 ) -> bool:
-    from aiocontroller.chaos.campaign import Stop
-    from aiocontroller.chaos.results import Results
+    from aiocontroller.lab.simulation.campaign import Stop
+    from aiocontroller.lab.simulation.results import Results
 
     new = time.time_ns() // 1_000_000_000 * 1_000 if fresh else 1
     stop = Stop(minutes)
@@ -146,7 +146,7 @@ def _campaign(
 
 
 def _run(results: Results, stop: Stop, jobs: int, as_json: bool) -> tuple[Summary, Coverage]:
-    from aiocontroller.chaos.campaign import run_seeds
+    from aiocontroller.lab.simulation.campaign import run_seeds
 
     told_s = 0.0
 
@@ -207,8 +207,8 @@ def _tell_summary(summary: Summary, coverage: Coverage, seeds: int) -> None:
 
 
 def _replay(seed: int, as_json: bool) -> bool:
-    from aiocontroller.chaos.campaign import HASH_SEEDS, replay
-    from aiocontroller.chaos.plan import draw
+    from aiocontroller.lab.scenarios.plan import draw
+    from aiocontroller.lab.simulation.campaign import HASH_SEEDS, replay
 
     result = replay(seed)
     report = result.report
@@ -229,8 +229,8 @@ def _replay(seed: int, as_json: bool) -> bool:
 
 
 def _scenario(file: Path, as_json: bool) -> bool:
-    from aiocontroller.chaos.campaign import quiet
-    from aiocontroller.chaos.scenario import play, read_scenario
+    from aiocontroller.lab.scenarios.scenario import play, read_scenario
+    from aiocontroller.lab.simulation.campaign import quiet
 
     quiet()
     report, told = play(read_scenario(file))
@@ -246,9 +246,9 @@ def _scenario(file: Path, as_json: bool) -> bool:
 
 
 def _shrink(seed: int, as_json: bool) -> bool:
-    from aiocontroller.chaos.campaign import shrink_seed
-    from aiocontroller.chaos.scenario import format_scenario
-    from aiocontroller.chaos.simulation import simulate_plan
+    from aiocontroller.lab.scenarios.scenario import format_scenario
+    from aiocontroller.lab.simulation.campaign import shrink_seed
+    from aiocontroller.lab.simulation.simulation import simulate_plan
 
     shrunk = shrink_seed(seed)
     if shrunk is None:
@@ -279,7 +279,7 @@ def _shrink(seed: int, as_json: bool) -> bool:
 
 
 def _crash_points(seed: int, jobs: int, as_json: bool) -> bool:
-    from aiocontroller.chaos.campaign import crash_points, run_crash_points
+    from aiocontroller.lab.simulation.campaign import crash_points, run_crash_points
 
     points = crash_points(seed)
     failed: dict[str, list[str]] = {}
@@ -303,7 +303,7 @@ def _crash_points(seed: int, jobs: int, as_json: bool) -> bool:
 
 
 def _crash_point(seed: int, text: str, as_json: bool) -> bool:
-    from aiocontroller.chaos.campaign import crash, parse_crash_point, quiet
+    from aiocontroller.lab.simulation.campaign import crash, parse_crash_point, quiet
 
     quiet()
     report = crash(parse_crash_point(seed, text))
@@ -321,8 +321,8 @@ def _crash_point(seed: int, text: str, as_json: bool) -> bool:
 
 
 def _zoo(jobs: int, only: tuple[str, ...], tries: int, most: int, as_json: bool) -> bool:
-    from aiocontroller.chaos.campaign import run_zoo
-    from aiocontroller.chaos.zoo_bugs import BUGS
+    from aiocontroller.lab.simulation.campaign import run_zoo
+    from aiocontroller.lab.simulation.zoo_bugs import BUGS
 
     sources = {bug.name: bug for bug in BUGS}
 

@@ -19,7 +19,7 @@ from aiocontroller.cli.properties import PROPERTIES
 from aiocontroller.core.errors import BadInputError
 
 if TYPE_CHECKING:
-    from aiocontroller.chaos.processes.storm import Verdict
+    from aiocontroller.lab.processes.storm import Verdict
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -61,9 +61,9 @@ def storm(
     drawn from the seed; after each round everything is healed and the cluster must become whole. docs/chaos.md says
     what is checked.
     """
-    from aiocontroller.chaos.processes.cluster import Shape
-    from aiocontroller.chaos.processes.storm import Storm
-    from aiocontroller.chaos.scenario import read_scenario
+    from aiocontroller.lab.processes.cluster import Shape
+    from aiocontroller.lab.processes.storm import Storm
+    from aiocontroller.lab.scenarios.scenario import read_scenario
 
     if report is not None and find_spec("jinja2") is None:  # before the storm and not after it
         raise BadInputError("--report: Jinja is missing: pip install 'aiocontroller[pipeline]'")
@@ -88,7 +88,7 @@ def storm(
     if json_file is not None:
         json_file.write_bytes(msgspec.json.format(msgspec.json.encode(verdict), indent=1) + b"\n")
     if report is not None:
-        from aiocontroller.chaos.processes.page import page
+        from aiocontroller.lab.processes.page import page
 
         report.write_text(page(verdict), encoding="utf-8")
         say(f"The report: {report}")

@@ -23,7 +23,7 @@ from aiocontroller.ending import SIGNALS, Ending
 if TYPE_CHECKING:
     from aiocontroller.cli.observer import Observer
     from aiocontroller.cli.views import View
-    from aiocontroller.cluster.supervisor import ClusterOptions, ClusterSupervisor
+    from aiocontroller.lab.cluster.supervisor import ClusterOptions, ClusterSupervisor
 
 LOOK_EVERY_S = 0.5
 LAST_LOOK_WITHIN_S = 0.5
@@ -93,7 +93,7 @@ def up(
             param_hint="--replication-factor",
         )
     process = LongRunning(as_json, (*SIGNALS, signal.SIGHUP))
-    from aiocontroller.cluster.supervisor import ClusterOptions
+    from aiocontroller.lab.cluster.supervisor import ClusterOptions
     from aiocontroller.zookeeper.topic_rules import check_partition_count
 
     check_partition_count("topic-0", partitions, replication_factor or min(3, brokers), range(1, brokers + 1))
@@ -150,7 +150,7 @@ class _Narrator(logging.Handler):
 
 
 async def _up(options: ClusterOptions, view: View, minutes: float | None, seed: int | None, ending: Ending) -> int:
-    from aiocontroller.cluster.supervisor import ClusterSupervisor
+    from aiocontroller.lab.cluster.supervisor import ClusterSupervisor
 
     began, began_us = time.monotonic(), time.time_ns() // 1000
     stop = asyncio.Event()
@@ -159,7 +159,7 @@ async def _up(options: ClusterOptions, view: View, minutes: float | None, seed: 
     supervisor.claim()
     _log_to_file(options.data_dir)
     narrator = _Narrator(view)
-    supervisor_log = logging.getLogger("aiocontroller.cluster.supervisor")
+    supervisor_log = logging.getLogger("aiocontroller.lab.cluster.supervisor")
     supervisor_log.addHandler(narrator)
     summary: dict[str, Any] = {"epoch": None, "partitions": {}}
     try:
@@ -189,7 +189,7 @@ async def _storm(
     if seed is None:
         yield
         return
-    from aiocontroller.cluster.storm import storm
+    from aiocontroller.lab.cluster.storm import storm
 
     over, brokers = asyncio.Event(), range(1, supervisor.options.brokers + 1)
     raging = asyncio.create_task(storm(supervisor.execute, supervisor.wait_until_led, brokers, seed, say, over))

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
+from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 

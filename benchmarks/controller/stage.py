@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper, ZooKeeperEnsemble
 from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment, TopicAssignment
+from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper, ZooKeeperEnsemble
 from aiocontroller.net.real import real_world
 from aiocontroller.zookeeper import znodes
 from aiocontroller.zookeeper.client import ZooKeeperClient

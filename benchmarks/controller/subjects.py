@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from aiocontroller.cluster.processes import Child
-from aiocontroller.cluster.real_kafka import RealKafkaBroker
+from aiocontroller.lab.cluster.processes import Child
+from aiocontroller.lab.cluster.real_kafka import RealKafkaBroker
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 
 KAFKA_HEAP_MB = 3000

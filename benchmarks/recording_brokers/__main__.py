@@ -19,8 +19,8 @@ from typing import Any
 
 import uvloop
 
-from aiocontroller.cluster.replica_manager import IsrChange
 from aiocontroller.core.ids import LeaderAndIsr, TopicAssignment
+from aiocontroller.lab.cluster.replica_manager import IsrChange
 from aiocontroller.net.real import real_world
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient

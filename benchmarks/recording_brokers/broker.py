@@ -12,17 +12,17 @@ import time
 from collections.abc import Iterator
 from typing import cast
 
-from aiocontroller.cluster.broker_requests import decode_stop_replica, run_to_end
-from aiocontroller.cluster.broker_responses import (
+from aiocontroller.controller.broker_connection import BrokerConnection
+from aiocontroller.core.ids import Broker, Endpoint
+from aiocontroller.lab.cluster.broker_requests import decode_stop_replica, run_to_end
+from aiocontroller.lab.cluster.broker_responses import (
     encode_leader_and_isr_response,
     encode_stop_replica_response,
     encode_update_metadata_response,
 )
-from aiocontroller.cluster.controller_requests import encode_controlled_shutdown
-from aiocontroller.cluster.generations import NEWEST, generation
-from aiocontroller.cluster.simulated_settings import Settings
-from aiocontroller.controller.broker_connection import BrokerConnection
-from aiocontroller.core.ids import Broker, Endpoint
+from aiocontroller.lab.cluster.controller_requests import encode_controlled_shutdown
+from aiocontroller.lab.cluster.generations import NEWEST, generation
+from aiocontroller.lab.cluster.simulated_settings import Settings
 from aiocontroller.net.ports import Listener
 from aiocontroller.net.real import real_world
 from aiocontroller.wire.apis import ApiKey, VersionRange

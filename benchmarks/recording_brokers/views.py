@@ -9,7 +9,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 
-from aiocontroller.cluster.broker_requests import (
+from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment
+from aiocontroller.lab.cluster.broker_requests import (
     IntArrays,
     TopicStates,
     decode_leader_and_isr,
@@ -17,7 +18,6 @@ from aiocontroller.cluster.broker_requests import (
     decode_update_metadata,
     run_to_end,
 )
-from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.frames import decode_request_header
 

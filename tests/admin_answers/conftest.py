@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from aiocontroller.cluster.real_kafka import DEFAULT_VERSION, kafka_missing
 from aiocontroller.java import JavaMissingError, find_java
+from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, kafka_missing
 from tests.admin_answers.player import Scenario
 from tests.admin_answers.report import Verdict
 from tests.admin_answers.requests import DELETION_DISABLED, SCENARIOS

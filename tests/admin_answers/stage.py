@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper, free_port
-from aiocontroller.cluster.processes import Child
-from aiocontroller.cluster.real_kafka import DEFAULT_VERSION, RealKafkaBroker
+from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper, free_port
+from aiocontroller.lab.cluster.processes import Child
+from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, RealKafkaBroker
 from aiocontroller.net.real import real_world
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import SUPPORTED, ApiKey, VersionRange

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiocontroller.cluster.real_kafka import DEFAULT_VERSION
+from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION
 from tests.admin_answers.report import Verdict, listed
 from tests.admin_answers.slips import unnoticed
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from aiocontroller.cluster.real_kafka import DEFAULT_VERSION, kafka_missing
+from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, kafka_missing
 from tests.admin_answers.stage import CONTROLLER, FIRST, Cluster, Stage
 from tests.admin_answers.table import INTERNAL_TOPICS, make_topics
 from tests.authorization.principals import PLAINTEXT, SASL_PLAINTEXT

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from aiocontroller.cluster.real_kafka import kafka_missing
 from aiocontroller.java import JavaMissingError, find_java
+from aiocontroller.lab.cluster.real_kafka import kafka_missing
 from tests.authorization.principals import SHORT_WAYS, WAYS
 from tests.authorization.report import Verdict
 from tests.authorization.requests import ASKS

@@ -18,9 +18,9 @@ from typing import Any
 
 import msgspec
 
-from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper, free_port
-from aiocontroller.cluster.processes import Child
-from aiocontroller.cluster.real_kafka import RealKafkaBroker
+from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper, free_port
+from aiocontroller.lab.cluster.processes import Child
+from aiocontroller.lab.cluster.real_kafka import RealKafkaBroker
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.scram import salt_password

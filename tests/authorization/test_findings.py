@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from aiocontroller.cluster.processes import Child
+from aiocontroller.lab.cluster.processes import Child
 from aiocontroller.wire import cold, sasl_messages
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.scram import ScramClient

@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from aiocontroller.cluster.broker_requests import PartitionState
-from aiocontroller.cluster.simulated_broker import BrokerConfig, SimulatedBroker
 from aiocontroller.core.events import Reply, Request
 from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment, TopicAssignment, TopicPartition
+from aiocontroller.lab.cluster.broker_requests import PartitionState
+from aiocontroller.lab.cluster.simulated_broker import BrokerConfig, SimulatedBroker
 from aiocontroller.net.ports import World
 from aiocontroller.service import Service
 from tests.integration.controller.harness import WITHIN_S, Cluster, until

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
-from aiocontroller.cluster.real_kafka import kafka_missing
 from aiocontroller.java import JavaMissingError, find_java
+from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
+from aiocontroller.lab.cluster.real_kafka import kafka_missing
 from aiocontroller.net.real import real_world
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from aiocontroller.chaos.fleet import Version
-from aiocontroller.cluster.generations import NEWEST, Protocol, generation, protocol_of
 from aiocontroller.core.ids import Endpoint
+from aiocontroller.lab.cluster.generations import NEWEST, Protocol, generation, protocol_of
+from aiocontroller.lab.scenarios.fleet import Version
 from aiocontroller.net.ports import World
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper import paths, znodes
@@ -28,7 +28,7 @@ _REQUESTS = {ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA, ApiKey.STOP_REPLICA}
 class Listener(RecordingBroker):
     """Tells marks from words, and keeps only words.  In a rack, and with an unused second listener.
 
-    It is of a release and a protocol (``aiocontroller/cluster/generations.py``) in what a controller can see: the
+    It is of a release and a protocol (``aiocontroller/lab/cluster/generations.py``) in what a controller can see: the
     versions that it offers, its registration, and by which request it asks for what.
     """
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from aiocontroller.chaos.fleet import PROTOCOLS, Version, knows
-from aiocontroller.cluster.generations import GENERATIONS, NEWEST, Protocol
+from aiocontroller.lab.cluster.generations import GENERATIONS, NEWEST, Protocol
+from aiocontroller.lab.scenarios.fleet import PROTOCOLS, Version, knows
 from tests.differential import vocabulary as say
 from tests.differential.stage import BROKERS, Scenario, Step
 from tests.differential.subjects import OLDER_PROTOCOLS, protocol_of

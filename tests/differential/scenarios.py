@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from aiocontroller.chaos.fleet import Version, knows
-from aiocontroller.cluster.generations import GENERATIONS
+from aiocontroller.lab.cluster.generations import GENERATIONS
+from aiocontroller.lab.scenarios.fleet import Version, knows
 from tests.differential.stage import BROKERS, Scenario
 from tests.differential.subjects import OLD_PROTOCOL, OLDER_PROTOCOLS, RESTLESS, protocol_of
 from tests.differential.vocabulary import (

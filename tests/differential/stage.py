@@ -28,9 +28,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from aiocontroller.chaos.fleet import Version
-from aiocontroller.cluster.generations import NEWEST
 from aiocontroller.core.ids import NO_TOPIC_ID, LeaderAndIsr, ReplicaAssignment, TopicAssignment, TopicPartition
+from aiocontroller.lab.cluster.generations import NEWEST
+from aiocontroller.lab.scenarios.fleet import Version
 from aiocontroller.net.ports import World
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey

@@ -7,11 +7,11 @@ import json
 import sys
 from pathlib import Path
 
-from aiocontroller.chaos.fleet import PROTOCOLS
-from aiocontroller.cluster.generations import NEWEST, Protocol
-from aiocontroller.cluster.processes import Child
-from aiocontroller.cluster.real_kafka import RealKafkaBroker
 from aiocontroller.config import load_config
+from aiocontroller.lab.cluster.generations import NEWEST, Protocol
+from aiocontroller.lab.cluster.processes import Child
+from aiocontroller.lab.cluster.real_kafka import RealKafkaBroker
+from aiocontroller.lab.scenarios.fleet import PROTOCOLS
 from aiocontroller.net.ports import World
 from aiocontroller.service import Service
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from aiocontroller.chaos.fleet import PROTOCOLS, Version, knows
-from aiocontroller.cluster.controller_requests import alter_partition_version
-from aiocontroller.cluster.generations import GENERATIONS, Protocol, generation, protocol_of
-from aiocontroller.cluster.replica_manager import IsrChange, Partition
 from aiocontroller.core.ids import TopicPartition
+from aiocontroller.lab.cluster.controller_requests import alter_partition_version
+from aiocontroller.lab.cluster.generations import GENERATIONS, Protocol, generation, protocol_of
+from aiocontroller.lab.cluster.replica_manager import IsrChange, Partition
+from aiocontroller.lab.scenarios.fleet import PROTOCOLS, Version, knows
 from aiocontroller.net.ports import World
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from aiocontroller.chaos.fleet import Version
-from aiocontroller.cluster.generations import Protocol
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import NO_TOPIC_ID, LeaderAndIsr, ReplicaAssignment, TopicAssignment, TopicPartition
+from aiocontroller.lab.cluster.generations import Protocol
+from aiocontroller.lab.scenarios.fleet import Version
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper import paths, znodes
 from aiocontroller.zookeeper.cluster_znodes import FeatureZNode, encode_feature

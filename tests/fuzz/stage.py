@@ -18,8 +18,8 @@ from types import FrameType
 from typing import Any
 
 import aiocontroller
-from aiocontroller.chaos.zookeeper_server import ZooKeeperServer
 from aiocontroller.core.invariants import violations
+from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
 from aiocontroller.net import simulated
 from aiocontroller.net.simulated import SimulatedNetwork, simulated_world
 from aiocontroller.service import Service

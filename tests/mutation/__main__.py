@@ -19,8 +19,8 @@ from typing import Any
 
 import msgspec
 
-from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
-from aiocontroller.cluster.real_kafka import kafka_missing
+from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
+from aiocontroller.lab.cluster.real_kafka import kafka_missing
 from tests.mutation.mutants import ROOT, Mutant, modules, mutants_of, reasons
 from tests.mutation.plugin import Job
 from tests.mutation.recording import digest, kept

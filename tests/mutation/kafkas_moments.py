@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
-from aiocontroller.cluster.real_kafka import kafka_missing
+from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
+from aiocontroller.lab.cluster.real_kafka import kafka_missing
 from aiocontroller.net.real import real_world
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey

@@ -58,7 +58,7 @@ def suites_of(item: pytest.Item) -> list[str]:
         found.append("conformance")
     if path.startswith("tests/mutation/"):
         found.append("differential")
-    elif path.startswith("tests/unit/chaos/"):
+    elif path.startswith("tests/unit/lab/"):
         found.append("simulation")
     elif path.startswith("tests/unit/"):
         found.append("unit")

@@ -28,7 +28,7 @@ LAST_RESORT = {"integration"}
 SUITE_PATHS = {
     "unit": ["tests/unit/core", "tests/unit/controller", "tests/unit/zookeeper", "tests/unit/server"],
     "conformance": ["tests/conformance", "tests/unit/core", "tests/unit/controller", "tests/integration/controller"],
-    "simulation": ["tests/unit/chaos"],
+    "simulation": ["tests/unit/lab"],
     "differential": ["tests/mutation/replayed.py"],
     "integration": ["tests/integration/controller", "tests/integration/zookeeper", "tests/transcripts"],
 }

@@ -34,10 +34,10 @@ from uuid import UUID
 
 import msgspec
 
-from aiocontroller.chaos.zookeeper_server import ZooKeeperServer
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
 from aiocontroller.core.invariants import violations
+from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
 from aiocontroller.net.simulated import SimulatedNetwork, simulated_world
 from aiocontroller.service import Service
 from aiocontroller.wire import cold

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from aiocontroller.chaos.arguments import StepArgumentError
-from aiocontroller.chaos.plan import DETECTION_FAULTS, KINDS, draw
-from aiocontroller.chaos.processes.steps import ProcessSteps
-from aiocontroller.chaos.processes.storm import WEIGHTS
-from aiocontroller.chaos.scenario import ONLY_WRITTEN, ScenarioError, format_scenario, parse_scenario, play
-from aiocontroller.chaos.steps.steps import Steps
+from aiocontroller.lab.processes.steps import ProcessSteps
+from aiocontroller.lab.processes.storm import WEIGHTS
+from aiocontroller.lab.scenarios.arguments import StepArgumentError
+from aiocontroller.lab.scenarios.plan import DETECTION_FAULTS, KINDS, draw
+from aiocontroller.lab.scenarios.scenario import ONLY_WRITTEN, ScenarioError, format_scenario, parse_scenario, play
+from aiocontroller.lab.simulation.steps.steps import Steps
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "tests" / "scenarios").glob("*.txt"))

@@ -17,11 +17,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from aiocontroller.chaos.fault_proxy import FaultProxy
-from aiocontroller.chaos.kafka.controllers import OUR_ID, BrokerAsController, OurController, until
-from aiocontroller.chaos.kafka.stage import BROKERS, Stage, stage_on
-from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
-from aiocontroller.cluster.real_kafka import RealKafkaCluster, release
+from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
+from aiocontroller.lab.cluster.real_kafka import RealKafkaCluster, release
+from aiocontroller.lab.kafka.controllers import OUR_ID, BrokerAsController, OurController, until
+from aiocontroller.lab.kafka.stage import BROKERS, Stage, stage_on
+from aiocontroller.lab.zookeeper.fault_proxy import FaultProxy
 from tests.truth.watching import Watcher, Writer, now_us
 
 SESSION_MS = 6000

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from aiocontroller.cluster.real_kafka import kafka_missing, release
+from aiocontroller.lab.cluster.real_kafka import kafka_missing, release
 from tests.truth.comparing import compared
 
 pytestmark = [pytest.mark.truth, pytest.mark.kafka, pytest.mark.timeout(3600)]

@@ -44,21 +44,21 @@ UNKEPT_TIMERS = {
 }
 """Timers whose handle is not kept, so that they cannot be cancelled, outside the laboratory."""
 LABORATORY = {
-    "chaos/fault_proxy.py": "each connection awaits its pumps, and ends with the first",
-    "chaos/leaderless.py": "looks again and again; the simulation's loop ends with the plan",
-    "chaos/processes/observed_broker.py": "begun by a signal handler of a process that a storm kills",
-    "chaos/processes/steps.py": "its timers are cancelled when the storm heals everything",
-    "chaos/simulation.py": "a simulated process: its end is checked for bugs, and to kill it is to cancel its task",
-    "chaos/steps/brokers.py": "a fault's end; the simulation's loop ends with the plan",
-    "chaos/steps/controllers.py": "a fault's end; the simulation's loop ends with the plan",
-    "chaos/steps/network.py": "a fault's end; the simulation's loop ends with the plan",
-    "chaos/steps/steps.py": "a fault's end; the simulation's loop ends with the plan",
-    "chaos/steps/base.py": "a fault's end; the simulation's loop ends with the plan",
-    "chaos/storms/hostile.py": "probes and attacks are awaited before the round's verdict",
-    "chaos/background.py": "a plan goes on while what it has begun lasts, and waits for it at its end",
-    "chaos/zookeeper_faults.py": "faults heal later; ``calm`` awaits or cancels them",
-    "chaos/zookeeper_follower.py": "a follower applies what the leader wrote, in order",
-    "chaos/zookeeper_storm.py": "the reader and the faults of a segment are awaited at its end",
+    "lab/zookeeper/fault_proxy.py": "each connection awaits its pumps, and ends with the first",
+    "lab/checkers/leaderless.py": "looks again and again; the simulation's loop ends with the plan",
+    "lab/processes/observed_broker.py": "begun by a signal handler of a process that a storm kills",
+    "lab/processes/steps.py": "its timers are cancelled when the storm heals everything",
+    "lab/simulation/simulation.py": "a simulated process: its end is checked for bugs; to cancel its task kills it",
+    "lab/simulation/steps/brokers.py": "a fault's end; the simulation's loop ends with the plan",
+    "lab/simulation/steps/controllers.py": "a fault's end; the simulation's loop ends with the plan",
+    "lab/simulation/steps/network.py": "a fault's end; the simulation's loop ends with the plan",
+    "lab/simulation/steps/steps.py": "a fault's end; the simulation's loop ends with the plan",
+    "lab/simulation/steps/base.py": "a fault's end; the simulation's loop ends with the plan",
+    "lab/storms/hostile.py": "probes and attacks are awaited before the round's verdict",
+    "lab/scenarios/background.py": "a plan goes on while what it has begun lasts, and waits for it at its end",
+    "lab/zookeeper/zookeeper_faults.py": "faults heal later; ``calm`` awaits or cancels them",
+    "lab/zookeeper/zookeeper_follower.py": "a follower applies what the leader wrote, in order",
+    "lab/zookeeper/zookeeper_storm.py": "the reader and the faults of a segment are awaited at its end",
 }
 
 
@@ -97,7 +97,7 @@ def found(*, laboratory: bool) -> dict[str, set[str]]:
     places: dict[str, set[str]] = {"tasks": set(), "timers": set(), "unkept": set()}
     for path in SOURCES:
         file = str(path.relative_to(ROOT / "aiocontroller"))
-        lab = file.startswith(("chaos/", "cluster/"))
+        lab = file.startswith("lab/")
         if lab is not laboratory or not any(word in path.read_text() for word in WORDS):
             continue
         for function, method, call, dropped in calls(path):

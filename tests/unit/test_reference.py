@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import re
 
-from aiocontroller.chaos.testing import Faults, KafkaCluster
 from aiocontroller.cli.root import COMMANDS
 from aiocontroller.config import PROPERTIES
 from aiocontroller.controller.event_handlers import event_types
 from aiocontroller.core.events import ControllerState
 from aiocontroller.journal.journal import JournalStatistics
+from aiocontroller.lab.testing import Faults, KafkaCluster
 from aiocontroller.metric_meanings import MEANINGS
 from tests.unit.controller.virtual_cluster import is_active, stage
 from tests.unit.generated_pages import ROOT, make

@@ -1,7 +1,7 @@
 """Checks of a partition's rows, each against its predecessor: I1 to I4 and I8.
 
-The rules are those that the simulation checks at every write (``chaos/history.py``), as far as a journal can prove
-them.  Two precautions prevent false findings:
+The rules are those that the simulation checks at every write (``lab/checkers/history.py``), as far as a journal can
+prove them.  Two precautions prevent false findings:
 
 * A partition that is created again starts anew (``_FRESH``), since its epochs begin at zero again.
 * A rule about two *adjacent* states requires adjacent versions of the state znode (``_NEXT_VERSION``): between other

@@ -21,8 +21,8 @@ from aiocontroller.analytics.files import HadoopFiles
 from aiocontroller.analytics.gold import SORTED_BY
 from aiocontroller.analytics.small.session import SmallSession
 from aiocontroller.analytics.store import Store
-from aiocontroller.cluster.embedded_zookeeper import free_port
 from aiocontroller.java import find_java
+from aiocontroller.lab.cluster.embedded_zookeeper import free_port
 from tests.integration.analytics.gold.build import lines
 from tests.integration.analytics.gold.histories import history
 from tests.integration.analytics.test_store import keeps_the_contract

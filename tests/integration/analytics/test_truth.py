@@ -18,9 +18,9 @@ from aiocontroller.analytics.dataframes import F
 from aiocontroller.analytics.manifest import Manifest
 from aiocontroller.analytics.sources import find_files
 from aiocontroller.analytics.store import Store
-from aiocontroller.chaos.scenario import read_scenario
-from aiocontroller.chaos.simulation import Simulation
 from aiocontroller.journal.records import Record, encode_records
+from aiocontroller.lab.scenarios.scenario import read_scenario
+from aiocontroller.lab.simulation.simulation import Simulation
 from aiocontroller.net.simulated import run
 from tests.integration.analytics.kafka_log_writer import VERSIONS, LogWriter
 

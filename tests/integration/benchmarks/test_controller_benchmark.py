@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from aiocontroller.cluster.real_kafka import kafka_missing
 from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment
+from aiocontroller.lab.cluster.real_kafka import kafka_missing
 from benchmarks.controller.__main__ import parse
 from benchmarks.controller.cases import USUAL
 from benchmarks.controller.storm import KINDS, histogram, percentile, schedule

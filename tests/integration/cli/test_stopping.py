@@ -21,8 +21,8 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from aiocontroller.java import JavaMissingError, find_java
+from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from tests.integration.cli.test_status import register_broker
 
 BOUND_S = 8.0

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 from aiozk import exc
 
-from aiocontroller.chaos.zookeeper_server import ZooKeeperServer
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import LEADER_DURING_DELETE, LeaderAndIsr, TopicPartition
+from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
 from aiocontroller.net import simulated
 from aiocontroller.net.simulated import SimulatedNetwork, simulated_world
 from aiocontroller.service import Service

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from aiocontroller.chaos.zookeeper_server import ZooKeeperServer
+from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
 from aiocontroller.net import simulated
 from aiocontroller.net.simulated import SimulatedNetwork, simulated_world
 from tests.integration.controller.harness import Cluster, idle, journal_of, running

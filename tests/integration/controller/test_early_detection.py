@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from aiocontroller.chaos.zookeeper_server import ZooKeeperServer
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import AlterPartition, AlterPartitionReceived, ElectionType, ReplicaLeaderElection, Reply
 from aiocontroller.core.invariants import violations
+from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
 from aiocontroller.net.ports import World
 from aiocontroller.net.simulated import SimulatedClock, SimulatedNetwork, simulated_world
 from aiocontroller.service import Service

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from aiocontroller.chaos.fault_proxy import Do, FaultProxy
 from aiocontroller.controller import failover, leader_elections
 from aiocontroller.controller.event_handlers import HANDLERS
 from aiocontroller.controller.kafka_controller import FAULTS_TO_GIVE_UP, GivingUpError
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import ControllerMovedError, KafkaErrorCode
+from aiocontroller.lab.zookeeper.fault_proxy import Do, FaultProxy
 from aiocontroller.net.ports import World
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from aiocontroller.cluster.simulated_broker import BrokerConfig, SimulatedBroker
+from aiocontroller.lab.cluster.simulated_broker import BrokerConfig, SimulatedBroker
 from aiocontroller.net.ports import World
 from tests.integration.controller.harness import Cluster, running, until
 

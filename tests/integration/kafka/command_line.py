@@ -8,8 +8,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from aiocontroller.cluster.real_kafka import kafka_jars, kafka_tools_jars
 from aiocontroller.java import SMALL_JVM, find_java
+from aiocontroller.lab.cluster.real_kafka import kafka_jars, kafka_tools_jars
 from tests.integration.kafka.releases import number
 
 _IN_CORE = {

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import pytest
 
-from aiocontroller.chaos.kafka.controllers import OurController, until
-from aiocontroller.chaos.kafka.stage import Stage, stage_on
-from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
-from aiocontroller.cluster.load.clients import kept_its_word
-from aiocontroller.cluster.real_kafka import LOG4J, RealKafkaCluster, archive_classes, kafka_missing
+from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
+from aiocontroller.lab.cluster.load.clients import kept_its_word
+from aiocontroller.lab.cluster.real_kafka import LOG4J, RealKafkaCluster, archive_classes, kafka_missing
+from aiocontroller.lab.kafka.controllers import OurController, until
+from aiocontroller.lab.kafka.stage import Stage, stage_on
 from tests.integration.kafka.releases import chosen_generations, chosen_releases, number
 
 SESSION_MS = 8000

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from aiocontroller.cluster.generations import Generation, TopicIds
-from aiocontroller.cluster.generations import Protocol as KafkaProtocol
 from aiocontroller.core.ids import Broker, LeaderAndIsr
+from aiocontroller.lab.cluster.generations import Generation, TopicIds
+from aiocontroller.lab.cluster.generations import Protocol as KafkaProtocol
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.znodes import encode_partition_states
-from tests.integration.cluster.by_hand import CONTROLLER_ID, ControllerByHand, eventually, new_isr
+from tests.integration.lab.cluster.by_hand import CONTROLLER_ID, ControllerByHand, eventually, new_isr
 
 T, U, W = b"T" * 16, b"U" * 16, b"W" * 16
 NONE = bytes(16)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aiocontroller.cluster.generations import GENERATIONS
-from aiocontroller.cluster.real_kafka import DEFAULT_VERSION
+from aiocontroller.lab.cluster.generations import GENERATIONS
+from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION
 
 RELEASES = ("2.2.2", "2.4.1", "2.6.3", "2.8.2", "3.0.2", "3.3.2", "3.4.1", "3.6.2", "3.7.2", DEFAULT_VERSION)
 

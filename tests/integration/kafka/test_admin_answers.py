@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from aiocontroller.chaos.kafka.controllers import until
+from aiocontroller.lab.kafka.controllers import until
 from aiocontroller.net.ports import World
 from aiocontroller.net.real import real_world
 from aiocontroller.service import Service

@@ -13,10 +13,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from aiocontroller.chaos.kafka.controllers import OurController, until
-from aiocontroller.chaos.kafka.stage import Stage
-from aiocontroller.chaos.kafka.view import controller_address
 from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.lab.kafka.controllers import OurController, until
+from aiocontroller.lab.kafka.stage import Stage
+from aiocontroller.lab.kafka.view import controller_address
 from tests.integration.kafka.conftest import KafkaCluster, check_nothing_lost, take_over, under_load
 from tests.integration.kafka.releases import number
 

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from aiocontroller.chaos.kafka.controllers import OurController, until
-from aiocontroller.chaos.kafka.stage import Stage
-from aiocontroller.chaos.kafka.view import led_by, moved_off, whole
-from aiocontroller.cluster.load.clients import now_us
 from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.lab.cluster.load.clients import now_us
+from aiocontroller.lab.kafka.controllers import OurController, until
+from aiocontroller.lab.kafka.stage import Stage
+from aiocontroller.lab.kafka.view import led_by, moved_off, whole
 from tests.integration.kafka.conftest import KafkaCluster, check_nothing_lost, take_over, under_load
 from tests.integration.kafka.releases import finds_an_outside_controller
 

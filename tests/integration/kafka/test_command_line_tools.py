@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aiocontroller.chaos.kafka.stage import Stage
+from aiocontroller.lab.kafka.stage import Stage
 from tests.integration.kafka.command_line import CommandLine
 from tests.integration.kafka.conftest import KafkaCluster, take_over
 

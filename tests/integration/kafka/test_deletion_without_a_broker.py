@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from aiocontroller.chaos.kafka.controllers import until
-from aiocontroller.chaos.kafka.stage import Stage
 from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.lab.kafka.controllers import until
+from aiocontroller.lab.kafka.stage import Stage
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from tests.integration.kafka.conftest import KafkaCluster, take_over
 from tests.integration.kafka.releases import number

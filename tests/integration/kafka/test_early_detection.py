@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from aiocontroller.chaos.kafka.controllers import until
-from aiocontroller.chaos.kafka.stage import Stage, stage_on
-from aiocontroller.chaos.kafka.view import led_by, moved_off
 from aiocontroller.journal.records import Record, decode_record
+from aiocontroller.lab.kafka.controllers import until
+from aiocontroller.lab.kafka.stage import Stage, stage_on
+from aiocontroller.lab.kafka.view import led_by, moved_off
 from tests.integration.kafka.conftest import KafkaCluster, check_nothing_lost, released, take_over, under_load
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from aiocontroller.cluster.embedded_zookeeper import free_port
-from aiocontroller.cluster.real_kafka import RealKafkaBroker, kafka_missing
 from aiocontroller.config import Config, load_config
 from aiocontroller.core.events import TakeOver
+from aiocontroller.lab.cluster.embedded_zookeeper import free_port
+from aiocontroller.lab.cluster.real_kafka import RealKafkaBroker, kafka_missing
 from aiocontroller.net.ports import World
 from aiocontroller.service import Service
 from tests.integration.controller.harness import Cluster, running, until

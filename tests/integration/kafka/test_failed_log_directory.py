@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from aiocontroller.chaos.kafka.controllers import until
-from aiocontroller.chaos.kafka.stage import stage_on
-from aiocontroller.cluster.real_kafka import RealKafkaBroker, RealKafkaCluster, kafka_missing
 from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.lab.cluster.real_kafka import RealKafkaBroker, RealKafkaCluster, kafka_missing
+from aiocontroller.lab.kafka.controllers import until
+from aiocontroller.lab.kafka.stage import stage_on
 from aiocontroller.property_values import parse_protocol_version
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from tests.integration.kafka.conftest import SETTINGS, take_over

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from aiocontroller.cluster.embedded_zookeeper import free_port
-from aiocontroller.cluster.real_kafka import DEFAULT_VERSION, RealKafkaBroker, kafka_missing
 from aiocontroller.controller import guard
 from aiocontroller.core.errors import KafkaErrorCode as E
+from aiocontroller.lab.cluster.embedded_zookeeper import free_port
+from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, RealKafkaBroker, kafka_missing
 from aiocontroller.net.ports import World
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey

@@ -1,6 +1,6 @@
 """One conversation, two brokers: a real one of each release and a simulated one must say the same, and do the same.
 
-What differs among releases stands in ``aiocontroller/cluster/generations.py``.
+What differs among releases stands in ``aiocontroller/lab/cluster/generations.py``.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from aiocontroller.cluster.generations import GENERATIONS, Generation, protocol_of
-from aiocontroller.cluster.real_kafka import RealKafkaBroker, kafka_missing
-from aiocontroller.cluster.simulated_broker import BrokerConfig, SimulatedBroker, read_ready
+from aiocontroller.lab.cluster.generations import GENERATIONS, Generation, protocol_of
+from aiocontroller.lab.cluster.real_kafka import RealKafkaBroker, kafka_missing
+from aiocontroller.lab.cluster.simulated_broker import BrokerConfig, SimulatedBroker, read_ready
 from aiocontroller.net.ports import World
 from aiocontroller.zookeeper import paths, znodes
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.codec import Create
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
-from tests.integration.cluster.by_hand import CONTROLLER_ID, ControllerByHand, eventually
 from tests.integration.kafka.conversation import (
     WITHIN_S,
     Conversation,
@@ -32,6 +31,7 @@ from tests.integration.kafka.conversation import (
     hold,
     lose_a_directory,
 )
+from tests.integration.lab.cluster.by_hand import CONTROLLER_ID, ControllerByHand, eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.every_generation, pytest.mark.timeout(600)]
 

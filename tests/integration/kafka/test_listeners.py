@@ -12,11 +12,11 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from aiocontroller.cluster.embedded_zookeeper import free_port
-from aiocontroller.cluster.load.clients import Load, LoadClient, kept_its_word
-from aiocontroller.cluster.real_kafka import RealKafkaBroker, kafka_missing
 from aiocontroller.config import Config, load_config
 from aiocontroller.core.events import TakeOver
+from aiocontroller.lab.cluster.embedded_zookeeper import free_port
+from aiocontroller.lab.cluster.load.clients import Load, LoadClient, kept_its_word
+from aiocontroller.lab.cluster.real_kafka import RealKafkaBroker, kafka_missing
 from aiocontroller.net.ports import World
 from aiocontroller.service import Service
 from aiocontroller.wire.scram import credential, salt_password

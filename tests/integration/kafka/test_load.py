@@ -8,9 +8,9 @@ import random
 import pytest
 from kafka import KafkaAdminClient, TopicPartition
 
-from aiocontroller.chaos.kafka.events import play
-from aiocontroller.chaos.kafka.stage import Stage
-from aiocontroller.cluster.load.clients import kept_its_word
+from aiocontroller.lab.cluster.load.clients import kept_its_word
+from aiocontroller.lab.kafka.events import play
+from aiocontroller.lab.kafka.stage import Stage
 from tests.integration.kafka.conftest import KafkaCluster, check_nothing_lost, under_load
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]

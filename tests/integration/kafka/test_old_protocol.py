@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from aiocontroller.chaos.kafka import pair
-from aiocontroller.chaos.kafka.controllers import BrokerAsController, until
-from aiocontroller.chaos.kafka.stage import stage_on
-from aiocontroller.chaos.kafka.view import whole
-from aiocontroller.cluster.real_kafka import RealKafkaCluster, kafka_missing
 from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.lab.cluster.real_kafka import RealKafkaCluster, kafka_missing
+from aiocontroller.lab.kafka import pair
+from aiocontroller.lab.kafka.controllers import BrokerAsController, until
+from aiocontroller.lab.kafka.stage import stage_on
+from aiocontroller.lab.kafka.view import whole
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from tests.integration.kafka.conftest import SETTINGS, KafkaCluster, check_nothing_lost, take_over, under_load

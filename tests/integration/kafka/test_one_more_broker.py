@@ -16,8 +16,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from aiocontroller.cluster.real_kafka import DEFAULT_VERSION, RealKafkaCluster, kafka_missing
 from aiocontroller.core.events import Release, Released, TakeOver
+from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, RealKafkaCluster, kafka_missing
 from aiocontroller.net.ports import World
 from aiocontroller.service import Service
 from tests.integration.controller.harness import Cluster, running, until

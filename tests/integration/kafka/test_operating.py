@@ -19,9 +19,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from aiocontroller.cluster.real_kafka import RealKafkaCluster, kafka_missing
 from aiocontroller.core.events import Release, Released, Reply, Request, TakeOver
 from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.lab.cluster.real_kafka import RealKafkaCluster, kafka_missing
 from aiocontroller.net.ports import World
 from aiocontroller.service import Service
 from tests.integration.controller.harness import Cluster, running, until

@@ -16,8 +16,8 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from aiocontroller.cluster.processes import Child
-from aiocontroller.cluster.real_kafka import RealKafkaCluster, kafka_missing
+from aiocontroller.lab.cluster.processes import Child
+from aiocontroller.lab.cluster.real_kafka import RealKafkaCluster, kafka_missing
 from aiocontroller.net.ports import World
 from tests.integration.cli.program import aiocontroller
 from tests.integration.controller.harness import Cluster, running, until

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aiocontroller.chaos.kafka.controllers import until
-from aiocontroller.chaos.kafka.stage import Stage
+from aiocontroller.lab.kafka.controllers import until
+from aiocontroller.lab.kafka.stage import Stage
 from tests.integration.kafka.conftest import KafkaCluster, check_nothing_lost, take_over, under_load
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
 from aiocontroller.cli.role import find_controller
-from aiocontroller.cluster.real_kafka import LATEST_PATCH, KafkaMissingError, kafka_missing, release
-from aiocontroller.cluster.supervisor import ClusterOptions, ClusterSupervisor, send_command
+from aiocontroller.lab.cluster.real_kafka import LATEST_PATCH, KafkaMissingError, kafka_missing, release
+from aiocontroller.lab.cluster.supervisor import ClusterOptions, ClusterSupervisor, send_command
 from tests.integration.controller.harness import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from aiocontroller.chaos.kafka.controllers import OurController, until
-from aiocontroller.chaos.kafka.stage import Stage
 from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.lab.kafka.controllers import OurController, until
+from aiocontroller.lab.kafka.stage import Stage
 from tests.integration.cli.program import aiocontroller
 from tests.integration.kafka.conftest import KafkaCluster
 from tests.integration.kafka.test_operating import touch

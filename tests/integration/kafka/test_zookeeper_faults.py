@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from aiocontroller.chaos.kafka.controllers import until
-from aiocontroller.chaos.kafka.stage import Stage, stage_on
-from aiocontroller.cluster.embedded_zookeeper import ZooKeeperEnsemble
-from aiocontroller.cluster.real_kafka import RealKafkaCluster, kafka_missing
+from aiocontroller.lab.cluster.embedded_zookeeper import ZooKeeperEnsemble
+from aiocontroller.lab.cluster.real_kafka import RealKafkaCluster, kafka_missing
+from aiocontroller.lab.kafka.controllers import until
+from aiocontroller.lab.kafka.stage import Stage, stage_on
 from tests.integration.kafka.conftest import SETTINGS, KafkaCluster, check_nothing_lost, take_over, under_load
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]

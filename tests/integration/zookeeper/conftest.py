@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from aiocontroller.chaos.fault_proxy import FaultProxy
-from aiocontroller.chaos.zookeeper_server import ZooKeeperServer
-from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
+from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
+from aiocontroller.lab.zookeeper.fault_proxy import FaultProxy
+from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
 from aiocontroller.net.ports import World
 from aiocontroller.net.real import RealClock, RealNetwork
 from aiocontroller.zookeeper.client import ZooKeeperClient

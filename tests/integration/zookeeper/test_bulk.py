@@ -8,8 +8,8 @@ import struct
 import pytest
 from aiozk import exc
 
-from aiocontroller.chaos.fault_proxy import Do, FaultProxy
 from aiocontroller.core.errors import BadInputError, ControllerMovedError
+from aiocontroller.lab.zookeeper.fault_proxy import Do, FaultProxy
 from aiocontroller.zookeeper import codec
 from aiocontroller.zookeeper.client import Check, Create, Delete, SetData, ZooKeeperClient
 from aiocontroller.zookeeper.errors import RequestTooLargeError

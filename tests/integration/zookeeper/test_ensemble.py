@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper, ZooKeeperEnsemble
 from aiocontroller.java import JavaMissingError, find_java, zookeeper_class_path
+from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper, ZooKeeperEnsemble
 from aiocontroller.net.ports import World
 from aiocontroller.net.real import RealClock, RealNetwork
 from aiocontroller.zookeeper.client import Create, SessionEvent, ZooKeeperClient

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from aiocontroller.chaos.zookeeper_faults import draw_schedule
-from aiocontroller.chaos.zookeeper_leaks import measure_leaks
-from aiocontroller.chaos.zookeeper_storm import LOG, PAIR, Reader, Storm, Verdict, Writer
-from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
+from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
+from aiocontroller.lab.zookeeper.zookeeper_faults import draw_schedule
+from aiocontroller.lab.zookeeper.zookeeper_leaks import measure_leaks
+from aiocontroller.lab.zookeeper.zookeeper_storm import LOG, PAIR, Reader, Storm, Verdict, Writer
 from tests.integration.zookeeper.conftest import MakeClient
 
 

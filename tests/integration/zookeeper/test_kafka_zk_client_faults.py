@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 from aiozk.protocol.acl import ACL
 
-from aiocontroller.chaos.fault_proxy import Do, FaultProxy
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.ids import Broker, Endpoint, LeaderAndIsr, ReplicaAssignment, TopicAssignment, TopicPartition
+from aiocontroller.lab.zookeeper.fault_proxy import Do, FaultProxy
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from aiocontroller.zookeeper.client import Create, ZooKeeperClient
 from aiocontroller.zookeeper.cluster_znodes import ProducerIdBlock

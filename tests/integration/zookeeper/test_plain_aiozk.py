@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from aiozk import ZKClient, exc
 
-from aiocontroller.chaos.fault_proxy import Do, FaultProxy
-from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
+from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
+from aiocontroller.lab.zookeeper.fault_proxy import Do, FaultProxy
 from aiocontroller.zookeeper import codec
 
 MakePlain = Callable[[], Awaitable[ZKClient]]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from aiozk import ACL, exc
 
-from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from aiocontroller.java import JavaMissingError, find_java, zookeeper_class_path
+from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import World
 from aiocontroller.zookeeper.client import ZooKeeperClient

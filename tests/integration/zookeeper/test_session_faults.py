@@ -14,7 +14,7 @@ from collections.abc import Callable
 import pytest
 from aiozk import ACL, exc
 
-from aiocontroller.chaos.fault_proxy import Do, FaultProxy
+from aiocontroller.lab.zookeeper.fault_proxy import Do, FaultProxy
 from aiocontroller.net.ports import World
 from aiocontroller.net.real import RealClock, RealNetwork
 from aiocontroller.zookeeper import codec

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from aiocontroller.chaos.fault_proxy import FaultProxy
-from aiocontroller.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from aiocontroller.config import Config, ConfigError, load_config
+from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
+from aiocontroller.lab.zookeeper.fault_proxy import FaultProxy
 from aiocontroller.net.ports import World
 from aiocontroller.zookeeper.securing import tls_context, zookeeper_client
 from tests.integration.zookeeper.conftest import MakeClient

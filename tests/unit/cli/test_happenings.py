@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from aiocontroller.chaos.scenario import parse_scenario
-from aiocontroller.chaos.simulation import Simulation
 from aiocontroller.cli.happenings import Happenings
 from aiocontroller.journal.records import Record
+from aiocontroller.lab.scenarios.scenario import parse_scenario
+from aiocontroller.lab.simulation.simulation import Simulation
 from aiocontroller.net.simulated import run
 
 IN = re.compile(r", in [\d.]+ (µs|ms|s)$")

@@ -13,14 +13,6 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from aiocontroller.cluster.broker_requests import (
-    IntArrays,
-    PartitionState,
-    decode_leader_and_isr,
-    decode_stop_replica,
-    decode_update_metadata,
-    run_to_end,
-)
 from aiocontroller.config import Config
 from aiocontroller.controller.event_handlers import GATHERED, HANDLERS
 from aiocontroller.controller.event_queue import EventQueue
@@ -42,6 +34,14 @@ from aiocontroller.core.ids import (
     TopicPartition,
 )
 from aiocontroller.journal.journal import NullJournal
+from aiocontroller.lab.cluster.broker_requests import (
+    IntArrays,
+    PartitionState,
+    decode_leader_and_isr,
+    decode_stop_replica,
+    decode_update_metadata,
+    run_to_end,
+)
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.ports import World
 from aiocontroller.wire.apis import ApiKey, VersionRange

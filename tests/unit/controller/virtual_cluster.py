@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from aiocontroller.chaos.zookeeper_model import ZooKeeperModel
-from aiocontroller.chaos.zookeeper_server import ZooKeeperServer
 from aiocontroller.config import Config
 from aiocontroller.core.events import Reply, TakeOver
 from aiocontroller.journal.journal import MemoryJournal
+from aiocontroller.lab.zookeeper.zookeeper_model import ZooKeeperModel
+from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
 from aiocontroller.net.ports import World
 from aiocontroller.net.simulated import Host, SimulatedClock, SimulatedNetwork, simulated_world
 from aiocontroller.service import Service

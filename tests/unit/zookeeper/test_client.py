@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from aiozk import exc
 
-from aiocontroller.chaos.zookeeper_model import ZooKeeperModel
-from aiocontroller.chaos.zookeeper_server import ZooKeeperServer
+from aiocontroller.lab.zookeeper.zookeeper_model import ZooKeeperModel
+from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
 from aiocontroller.net.simulated import SimulatedNetwork, simulated_world
 from aiocontroller.zookeeper import codec
 from aiocontroller.zookeeper.client import ZooKeeperClient

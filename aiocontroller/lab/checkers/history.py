@@ -1,0 +1,372 @@
+"""Checks the invariants of a cluster's znodes at every change.
+
+The checker sees each write in the order in which ZooKeeper applied it: the path, the data, the writer, and whether the
+write carried the fence.
+
+ * I1: partition states are written under the fence, by the session that won the current controller epoch; a session
+   that won an earlier epoch writes nothing any more.  With a protocol without AlterPartition, the leader writes its
+   ISR, and nothing else of the state.
+ * I2: leader epochs, controller epochs and versions never go back, and go up by one; a state carries the current
+   controller epoch; a topic keeps its id.
+ * I3: a leader is in its ISR; the ISR is not empty and has no brokers that never were replicas.
+   (Between the write that removes a replica and the one that removes it from the ISR, the ISR contains more than the
+   replicas, as in Kafka.)  Within a leader epoch, the ISR changes only to what the leader asked for.
+ * I4: while unclean elections are off, a new leader was in the ISR before.
+ * alive: a new leader is registered, or was until a moment ago.
+ * one leader for each (partition, leader epoch).
+ * I8: a partition's state is deleted only if the topic's deletion was requested and brokers allow it; so is its topic,
+   and no topic loses a partition.
+ * I13: no broker deletes a replica that is in sync, unless its topic is to be deleted.
+
+Requests to brokers and answers to them are compared with the same history (``told``, ``acknowledged``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Container
+from typing import NamedTuple
+
+import msgspec
+
+from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.lab.checkers.answers import Answers
+from aiocontroller.lab.checkers.unclean_elections import UncleanElections
+from aiocontroller.zookeeper import paths, znodes
+
+_STATE = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state")
+_TOPIC = re.compile(r"/brokers/topics/([^/]+)")
+_CONFIG = re.compile(r"/config/topics/([^/]+)")
+_BROKER = re.compile(r"/brokers/ids/(\d+)")
+_CONTROLLERS_OWN = (
+    "/brokers/topics/",
+    "/admin/",
+    "/isr_change_notification/",
+    "/log_dir_event_notification/",
+    "/aiocontroller_ids",
+    "/aiocontroller_debts",
+)
+"""Paths to which a deposed controller must not write."""
+
+MOST_BROKERS = 8
+DEAD_FOR_S = 10.0
+"""A controller that is in office has heard within this time that a broker's registration is gone."""
+
+Partition = tuple[str, int]
+Leadership = tuple[int, int, tuple[int, ...], int]
+"""(leader, leader epoch, ISR, partition epoch)"""
+
+
+class Violation(NamedTuple):
+    invariant: str
+    subject: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.invariant} {self.subject}: {self.detail}"
+
+
+class Writer(NamedTuple):
+    session: int
+    fenced: bool = False
+    controller: bool = False
+    by_hand: bool = False
+    """The write is a foreign client's; such writes are wrong but cannot be prevented."""
+    broker: int = -1
+    """The broker that owns the session; -1 for any other session."""
+
+
+class ZNodeHistory:
+    """The history of all writes, and the violations found in it.
+
+    ``exists`` returns whether a znode exists now; ``broker_epoch`` returns a broker's current epoch, 0 if it has none;
+    ``now_s`` is ZooKeeper's clock.
+    """
+
+    forgives_strays = False
+    """Brokers may keep replicas that were taken from them."""
+
+    def __init__(
+        self,
+        exists: Callable[[str], bool] = lambda _: True,
+        broker_epoch: Callable[[int], int] = lambda _: 0,
+        now_s: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.violations: list[Violation] = []
+        self.states: dict[Partition, LeaderAndIsr] = {}
+        self.replicas: dict[Partition, frozenset[int]] = {}
+        self.controller_epoch = 0
+        self.writes = 0
+        self.digest = hashlib.sha256()
+        """Over everything that was written."""
+        self.probes: dict[str, int] = {}
+        self.deleted_in: dict[str, list[tuple[int, dict[int, int]]]] = {}
+        """Topic -> the controller epoch and the brokers' epochs at each deletion of its znode."""
+        self._exists = exists
+        self._broker_epoch = broker_epoch
+        self._now_s = now_s
+        self.assigned: dict[Partition, frozenset[int]] = {}
+        """The current replicas."""
+        self.topic_ids: dict[str, str] = {}
+        self._winners: dict[int, int] = {}
+        """Session -> the last controller epoch that it won."""
+        self._winner = 0
+        self._leaders: dict[tuple[str, int, int], int] = {}
+        self._known: dict[Partition, set[Leadership]] = {}
+        self._asked: dict[Partition, set[tuple[int, tuple[int, ...], int]]] = {}
+        self.unclean = UncleanElections(now_s)
+        self.answers = Answers(now_s, self.complain)
+        """What clients were told, and what could be known."""
+        self.registered: set[int] = set()  # membership only
+        self._gone_s: dict[int, float] = {}
+        """Broker -> when it was last registered."""
+        self.deletion_forbidden = False
+        """Brokers are configured to refuse the deletion of topics."""
+        self.written_by_hand: dict[str, dict[str, int]] = {}
+        """Topic -> znode -> the controller epoch of the last foreign write to it."""
+
+    # -- writes to ZooKeeper ---------------------------------------------------------------------------------------
+
+    def changed(self, path: str, data: bytes | None, version: int, writer: Writer, times: int = 1) -> None:
+        """Take in the creation or change of a znode; its transaction has written it ``times`` times."""
+        data = data or b""
+        self.digest.update(b"%s %d " % (path.encode(), version) + data)
+        self._check_deposed(path, writer)
+        match = _STATE.fullmatch(path)
+        if writer.by_hand:
+            self._note_hand(path)
+        if match is not None and writer.by_hand:
+            self._state_by_hand((match[1], int(match[2])), data, version)
+        elif match is not None:
+            self._state((match[1], int(match[2])), data, version, writer, times)
+        elif path == paths.CONTROLLER_EPOCH:
+            self._controller_epoch(int(data), writer.session if writer.controller else 0)
+        elif (topic := _TOPIC.fullmatch(path)) is not None:
+            self._topic(topic[1], data, writer)
+        elif (config := _CONFIG.fullmatch(path)) is not None:
+            self.unclean.configured(config[1], data)
+        elif (broker := _BROKER.fullmatch(path)) is not None:
+            self.registered.add(int(broker[1]))
+        else:
+            self.answers.changed(path, data)
+
+    def deleted(self, path: str, writer: Writer) -> None:
+        self.digest.update(b"- " + path.encode())
+        self._check_deposed(path, writer)
+        match = _STATE.fullmatch(path)
+        if writer.by_hand:
+            self._note_hand(path)
+        if match is not None:
+            partition = (match[1], int(match[2]))
+            if not writer.by_hand and self.deletion_forbidden:
+                self.complain("I8", partition, "its state was deleted although brokers forbid it")
+            elif not (writer.by_hand or self._exists(paths.delete_topics_topic(match[1]))):
+                self.complain("I8", partition, "its state was deleted without a request")
+            self.states.pop(partition, None)
+            self.answers.state(partition, None)
+            self._leaders = {k: v for k, v in self._leaders.items() if k[:2] != partition}
+        elif (config := _CONFIG.fullmatch(path)) is not None:
+            self.unclean.configured(config[1], None)
+        elif (broker := _BROKER.fullmatch(path)) is not None:
+            self.registered.discard(int(broker[1]))
+            self._gone_s[int(broker[1])] = self._now_s()
+        elif (topic := _TOPIC.fullmatch(path)) is not None:
+            if not (writer.by_hand or self._exists(paths.delete_topics_topic(topic[1]))):
+                self.complain("I8", topic[1], "the topic was deleted without a request")
+            self.topic_ids.pop(topic[1], None)
+            self.answers.topic(topic[1], None)
+            self.replicas = {p: r for p, r in self.replicas.items() if p[0] != topic[1]}
+            brokers = {broker: self._broker_epoch(broker) for broker in range(1, MOST_BROKERS + 1)}
+            self.deleted_in.setdefault(topic[1], []).append((self.controller_epoch, brokers))
+            self.assigned = {p: r for p, r in self.assigned.items() if p[0] != topic[1]}
+        else:
+            self.answers.deleted(path)
+
+    # -- requests of brokers and to brokers ------------------------------------------------------------------------
+
+    def asked(self, partition: Partition, leader_epoch: int, isr: tuple[int, ...], partition_epoch: int) -> None:
+        """A leader has asked for this ISR."""
+        self._asked.setdefault(partition, set()).add((leader_epoch, isr, partition_epoch))
+
+    def told(self, broker: int, partition: Partition, leadership: Leadership) -> None:
+        """A broker has received this in LeaderAndIsr or UpdateMetadata."""
+        if leadership not in self._known.get(partition, ()):
+            self.complain("I5", partition, f"broker {broker} was told {leadership}, which ZooKeeper never held")
+
+    def acknowledged(self, broker: int, partition: Partition, leadership: Leadership) -> None:
+        """A leader's AlterPartition was answered without an error."""
+        if leadership not in self._known.get(partition, ()):
+            self.complain("I3", partition, f"acknowledged to broker {broker} and never written: {leadership}")
+
+    def replica_deleted(self, broker: int, partition: Partition) -> None:
+        """A broker has deleted its replica because it was told to."""
+        state = self.states.get(partition)
+        asked_for = not self.deletion_forbidden and self._exists(paths.delete_topics_topic(partition[0]))
+        if state is not None and broker in state.isr and broker in self.assigned.get(partition, ()) and not asked_for:
+            self.complain("I13", partition, f"broker {broker} has deleted a replica in sync: {state}")
+
+    def may_not_know_of_end(self, topic: str, broker: int) -> bool:
+        """Return whether a broker may still know a deleted topic, or an earlier topic of the same name.
+
+        This is so if the broker was down at the deletion, or another controller was active.
+        """
+        now = self.controller_epoch, self._broker_epoch(broker)
+        return any((epoch, brokers[broker]) != now for epoch, brokers in self.deleted_in.get(topic, ()))
+
+    def probe(self, name: str) -> None:
+        self.probes[name] = self.probes.get(name, 0) + 1
+
+    def complain(self, invariant: str, partition: tuple[str, int] | str, detail: str) -> None:
+        subject = partition if isinstance(partition, str) else f"{partition[0]}-{partition[1]}"
+        self.violations.append(Violation(invariant, subject, detail))
+
+    # -- checks ----------------------------------------------------------------------------------------------------
+
+    def _check_deposed(self, path: str, writer: Writer) -> None:
+        if writer.by_hand or writer.session == self._winner or writer.session not in self._winners:
+            return
+        if path.startswith(_CONTROLLERS_OWN):
+            epoch = self._winners[writer.session]
+            self.complain(
+                "I1", path, f"written by the controller of epoch {epoch}, after {self.controller_epoch} was won"
+            )
+
+    def _controller_epoch(self, epoch: int, session: int) -> None:
+        if epoch <= self.controller_epoch and self.controller_epoch:
+            self.complain("I2", paths.CONTROLLER_EPOCH, f"{epoch} after {self.controller_epoch}")
+        self.controller_epoch = max(epoch, self.controller_epoch)
+        if epoch:
+            self._winner = session
+            self._winners[session] = epoch
+
+    def _topic(self, topic: str, data: bytes, writer: Writer) -> None:
+        decoded = msgspec.json.decode(data)
+        numbers = {(topic, int(number)): replicas for number, replicas in decoded["partitions"].items()}
+        if not (writer.by_hand or self._exists(paths.delete_topics_topic(topic))):  # then it gets no more partitions
+            self._check_topic(topic, decoded.get("topic_id", ""), numbers)
+        self.topic_ids[topic] = decoded.get("topic_id", "")
+        self.assigned = {p: r for p, r in self.assigned.items() if p[0] != topic}
+        for partition, replicas in numbers.items():
+            self.replicas[partition] = self.replicas.get(partition, frozenset()).union(replicas)
+            self.assigned[partition] = frozenset(replicas)
+        self.answers.topic(topic, data)
+
+    def _check_topic(self, topic: str, topic_id: str, numbers: Container[Partition]) -> None:
+        before = self.topic_ids.get(topic, "")
+        if before and topic_id != before:
+            self.complain("I2", topic, f"topic id {topic_id!r} after {before!r}")
+        for partition in self.assigned:
+            if partition[0] == topic and partition not in numbers:
+                self.complain("I8", partition, "it vanished from its topic")
+
+    def _note_hand(self, path: str) -> None:
+        topic = path.split("/")[3]
+        self.written_by_hand.setdefault(topic, {})[path] = self.controller_epoch
+
+    def _state_by_hand(self, partition: Partition, data: bytes, version: int) -> None:
+        """Take in a foreign write; the controller must continue from it, whatever it is."""
+        after = znodes.decode_partition_state("/".join(map(str, partition)), data, version)
+        assert isinstance(after, LeaderAndIsr), data
+        self._take_in(partition, after)
+        self._leaders = {k: v for k, v in self._leaders.items() if k[:2] != partition}
+
+    def _take_in(self, partition: Partition, state: LeaderAndIsr) -> None:
+        self.states[partition] = state
+        known = (state.leader, state.leader_epoch, state.isr, state.partition_epoch)
+        self._known.setdefault(partition, set()).add(known)
+        self.answers.state(partition, state)
+
+    def cannot_be_mended(self, topic: str) -> bool:
+        """Return whether a znode of the topic had a foreign write under an earlier controller: the current one cannot
+        know what brokers heard before it."""
+        return any(epoch != self.controller_epoch for epoch in self.written_by_hand.get(topic, {}).values())
+
+    def _state(self, partition: Partition, data: bytes, version: int, writer: Writer, times: int) -> None:
+        self.writes += 1
+        after = znodes.decode_partition_state("/".join(map(str, partition)), data, version)
+        if not isinstance(after, LeaderAndIsr):
+            self.complain("I3", partition, f"unreadable state {data!r}")
+            return
+        before = self.states.get(partition)
+        if writer.broker >= 0:
+            self._check_leaders_own(partition, before, after, writer.broker)
+        else:
+            self._check_controllers_own(partition, after, writer)
+        self._take_in(partition, after)
+        self._check_alone(partition, after)
+        self._check_version(partition, before, version, times)
+        if before is None or after.leader != before.leader:
+            self._check_alive(partition, after.leader)
+        if before is not None:
+            self._check_step(partition, before, after)
+
+    def _check_version(self, partition: Partition, before: LeaderAndIsr | None, version: int, times: int) -> None:
+        expected = times + (-1 if before is None else before.partition_epoch)
+        if version != expected:
+            self.complain("I2", partition, f"version {version}, expected {expected}: a write is missing")
+
+    def _check_alive(self, partition: Partition, leader: int) -> None:
+        gone_s = self._now_s() - self._gone_s.get(leader, float("-inf"))
+        if leader >= 0 and leader not in self.registered and gone_s > DEAD_FOR_S:
+            self.complain("alive", partition, f"{leader} was elected, and has not been registered for {gone_s:.0f} s")
+
+    def _check_controllers_own(self, partition: Partition, state: LeaderAndIsr, writer: Writer) -> None:
+        if writer.session != self._winner:
+            self.complain("I1", partition, f"session 0x{writer.session:x} wrote, 0x{self._winner:x} is in office")
+        if not writer.fenced:
+            self.complain("I1", partition, "written without the fence")
+        if state.controller_epoch != self.controller_epoch:
+            self.complain("I2", partition, f"controller epoch {state.controller_epoch}, {self.controller_epoch} rules")
+
+    def _check_leaders_own(
+        self, partition: Partition, before: LeaderAndIsr | None, after: LeaderAndIsr, broker: int
+    ) -> None:
+        """Check a leader's own write; ``_check_within_epoch`` checks its ISR, as for all writers."""
+        self.probe("an ISR written by its leader")
+        same = before is not None and (before.leader, before.leader_epoch) == (after.leader, after.leader_epoch)
+        if not same or after.leader != broker:
+            self.complain("I1", partition, f"broker {broker} wrote {after}, it was {before}")
+        elif before is not None and before.controller_epoch != after.controller_epoch:
+            self.complain("I2", partition, f"controller epoch {after.controller_epoch} after {before.controller_epoch}")
+
+    def _check_alone(self, partition: Partition, state: LeaderAndIsr) -> None:
+        if not state.isr:
+            self.complain("I3", partition, f"ISR {state.isr}")
+        if state.leader >= 0 and state.leader not in state.isr:
+            self.complain("I3", partition, f"leader {state.leader} is not in the ISR {state.isr}")
+        replicas = self.replicas.get(partition)
+        if replicas is not None and not replicas.issuperset(state.isr):
+            self.complain("I3", partition, f"ISR {state.isr} with others than the replicas {sorted(replicas)}")
+        if state.leader >= 0:
+            known = self._leaders.setdefault((*partition, state.leader_epoch), state.leader)
+            if known != state.leader:
+                self.complain(
+                    "one leader", partition, f"{known} and {state.leader} both lead in epoch {state.leader_epoch}"
+                )
+
+    def _check_step(self, partition: Partition, before: LeaderAndIsr, after: LeaderAndIsr) -> None:
+        by_hand = partition[0] in self.written_by_hand  # then it is not known which replicas are in sync
+        raised = after.leader_epoch - before.leader_epoch
+        if raised < 0 or (raised > 1 and not by_hand):
+            self.complain("I2", partition, f"leader epoch {after.leader_epoch} after {before.leader_epoch}")
+        if after.leader not in (-1, before.leader) and after.leader not in before.isr:
+            self.probe("unclean election")
+            if not (by_hand or self.unclean.allowed(partition)):
+                self.complain("I4", partition, f"leader {after.leader} from outside the ISR {before.isr}")
+        elif after.leader_epoch == before.leader_epoch:
+            self._check_within_epoch(partition, before, after)
+        elif set(after.isr) - set(before.isr):
+            self.complain("I3", partition, f"ISR {after.isr} after {before.isr}, which no leader asked for")
+
+    def _check_within_epoch(self, partition: Partition, before: LeaderAndIsr, after: LeaderAndIsr) -> None:
+        if after.leader != before.leader:
+            self.complain("one leader", partition, f"{after.leader} after {before.leader} in one leader epoch")
+        question = (after.leader_epoch, after.isr, before.partition_epoch)
+        if after.isr != before.isr and question not in self._asked.get(partition, ()):
+            self.complain(
+                "I3",
+                partition,
+                f"ISR {after.isr} after {before.isr} in one leader epoch, which its leader did not ask for",
+            )
+        self.probe("ISR shrinks" if len(after.isr) < len(before.isr) else "ISR grows")

@@ -1,0 +1,88 @@
+"""Liveness during faults: how long a partition may have no live leader while a controller could elect one.
+
+The simulation looks every ``EVERY_S``.  The time counts while an in-sync replica is alive, and a controller is in
+office whose links, brokers and ZooKeeper work (``able``).  Any hindrance starts the time anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
+
+from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.zookeeper import paths
+
+if TYPE_CHECKING:
+    from aiocontroller.lab.simulation.simulation import Simulation
+
+EVERY_S = 0.5
+BUDGET_S = 10.0
+"""Sessions end after 3 s; a controller that takes over, reads and elects needs seconds more."""
+
+Partition = tuple[str, int]
+
+
+class Leaderless:
+    """``complain`` takes an invariant, its subject and what is wrong."""
+
+    def __init__(self, complain: Callable[[str, Partition, str], None]) -> None:
+        self._complain = complain
+        self._since_s: dict[Partition, float] = {}
+
+    def look(
+        self,
+        now_s: float,
+        states: Mapping[Partition, LeaderAndIsr],
+        alive: Collection[int],
+        damaged: Collection[int],
+        *,
+        able: bool,
+    ) -> None:
+        """Take in the partitions' states, and which brokers are alive; those of ``damaged`` cannot lead everything."""
+        waiting = [
+            partition
+            for partition, state in states.items()
+            if able
+            and state.leader not in alive
+            and any(broker in alive and broker not in damaged for broker in state.isr)
+        ]
+        self._since_s = {partition: self._since_s.get(partition, now_s) for partition in waiting}
+        for partition, since_s in self._since_s.items():
+            if now_s - since_s > BUDGET_S:
+                self._complain("leaderless", partition, f"for {now_s - since_s:.0f} s: {states[partition]}")
+
+
+class LeaderWatch:
+    """Looks at a simulation from its start to its end."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._leaderless = Leaderless(simulation.history.complain)
+
+    def start(self) -> None:
+        simulation = self._simulation
+        simulation.clock.call_later(EVERY_S, self.start)
+        history, nodes = simulation.history, simulation.model.tree.nodes
+        states = {
+            partition: state
+            for partition, state in history.states.items()
+            if partition[0] not in history.written_by_hand and paths.delete_topics_topic(partition[0]) not in nodes
+        }
+        damaged = {number for number, (broker, _) in simulation.brokers.items() if broker.replicas.failed}
+        self._leaderless.look(simulation.clock.monotonic(), states, self._alive(), damaged, able=self._able())
+
+    def _alive(self) -> set[int]:
+        """Return the brokers that run and are registered; the set is only asked for members."""
+        simulation = self._simulation
+        return {
+            number
+            for number, (_, process) in simulation.brokers.items()
+            if number in simulation.history.registered and not process.host.paused
+        }
+
+    def _able(self) -> bool:
+        """Return whether nothing keeps the controller in office from electing leaders."""
+        simulation = self._simulation
+        holder = simulation.holder()
+        hindered = {"links", "followers lag", "paused", "ZooKeeper down"}
+        return holder in simulation.controllers and hindered.isdisjoint(simulation.faults())

@@ -1,0 +1,144 @@
+"""Checks whether the cluster is whole after the faults have ended; the names are those of ``docs/chaos.md``.
+
+* I5: every partition has a live leader and all its replicas in sync; every broker's metadata and every replica's leader
+  epoch agree with ZooKeeper; a broker hosts its assigned replicas and nothing else.
+* I6: one controller is in office, the one that owns ``/controller``.
+* I8: nothing is left to delete or to move, and the last reassignments have reached their targets.
+* I9: the queues are empty.
+* I12: controllers that are not in office hold nothing: no sender, no timer, only one watch, no cluster state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from aiocontroller.core.ids import LeaderAndIsr, TopicAssignment, TopicPartition
+from aiocontroller.lab.checkers.history import ZNodeHistory
+from aiocontroller.lab.cluster.broker_server import BrokerStatus
+from aiocontroller.service import Inspection
+from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+
+MAX_QUEUED = 5
+
+
+async def what_is_missing(
+    zk: KafkaZkClient,
+    controllers: Sequence[Inspection],
+    brokers: Mapping[int, BrokerStatus],
+    targets: Mapping[TopicPartition, tuple[int, ...]],
+    history: ZNodeHistory,
+) -> list[str]:
+    """Return what is missing until the cluster is whole; empty if it is.
+
+    ``targets`` are the replicas of the last acknowledged reassignments.
+    """
+    active = [controller for controller in controllers if controller.active]
+    holder = await zk.get_controller(watch=False)
+    if len(active) != 1 or getattr(holder, "owner_session", None) != active[0].session_id:
+        return [f"I6: {len(active)} controllers in office, /controller is {holder}"]
+    missing = list(_controller(active[0], brokers))
+    for controller in controllers:
+        if controller is not active[0]:
+            missing += _standing_by(controller)
+    for owed in (await zk.debts.load()).owed:
+        missing.append(f"I8: broker {owed.broker} still has to delete {owed.topic}: {sorted(owed.partitions)}")
+    for name in await zk.get_topic_deletions(watch=False):
+        missing.append(f"I8: topic {name} is still to be deleted")
+    if (reassignment := await zk.get_partition_reassignment(watch=False)) is not None:
+        missing.append(f"I8: the reassignment request is still there: {reassignment}")
+    topics = await zk.get_all_topics_in_cluster(watch=False)
+    found = await zk.get_topic_assignments(topics, watch=False)
+    for broker in brokers.values():
+        missing += _broker(broker, active[0], found.found, history)
+    for assignment in found.found:
+        missing += _moves(assignment, targets)
+        missing += await _partitions(zk, assignment, brokers)
+    return missing
+
+
+def _controller(active: Inspection, brokers: Mapping[int, BrokerStatus]) -> Iterator[str]:
+    if active.queued_events > MAX_QUEUED:
+        yield f"I9: {active.queued_events} events wait"
+    if active.queued_requests:
+        yield f"I9: {active.queued_requests} requests wait for brokers"
+    if active.reassigning:
+        yield f"I8: {active.reassigning} partitions are being reassigned"
+    if active.deleting:
+        yield f"I8: topics {active.deleting} are to be deleted"
+    if active.live_brokers != sorted(brokers):
+        yield f"I5: live brokers are {active.live_brokers}"
+    for wrong in active.violations:
+        yield f"context: {wrong}"
+
+
+def _standing_by(controller: Inspection) -> Iterator[str]:
+    who = f"controller {controller.id}"
+    if controller.senders:
+        yield f"I12: {who} has senders and is not in office"
+    if controller.partitions or controller.brokers:
+        yield f"I12: {who} knows partitions or brokers and is not in office"
+    if controller.timers:
+        yield f"I12: {who} has timers and is not in office"
+    if controller.watches != 1:
+        yield f"I12: {who} is not in office and has {controller.watches} watches, expected one"
+
+
+def _broker(
+    broker: BrokerStatus, active: Inspection, assignments: list[TopicAssignment], history: ZNodeHistory
+) -> Iterator[str]:
+    names = {assignment.topic for assignment in assignments}
+    cached = {known.topic for known in broker.metadata}
+    known = {name for name in cached if name in names or not history.may_not_know_of_end(name, broker.id)}
+    if known != names:
+        yield f"I5: broker {broker.id} knows topics {sorted(known)}, there are {sorted(names)}"
+    if broker.controller_id != active.id:
+        yield f"I6: broker {broker.id} takes {broker.controller_id} for the controller, it is {active.id}"
+    alive = [number for number in broker.alive if number != active.id]
+    if alive != active.live_brokers:
+        yield f"I5: broker {broker.id} takes {alive} for alive"
+    assigned = {
+        (a.topic, n) for a in assignments for n, replicas in a.partitions.items() if broker.id in replicas.replicas
+    }
+    found = {(replica.topic, replica.partition) for replica in broker.replicas}
+    for topic, number in sorted(found - assigned):
+        if not history.forgives_strays:
+            yield f"I8: broker {broker.id} hosts {topic}-{number}, which is not assigned to it"
+    for topic, number in sorted(assigned - found):
+        yield f"I8: broker {broker.id} does not host {topic}-{number}"
+
+
+def _moves(assignment: TopicAssignment, targets: Mapping[TopicPartition, tuple[int, ...]]) -> Iterator[str]:
+    for number, replicas in assignment.partitions.items():
+        name = TopicPartition(assignment.topic, number)
+        if replicas.being_reassigned:
+            yield f"I8: {name} is being reassigned: {replicas}"
+        elif targets.get(name, replicas.replicas) != replicas.replicas:
+            yield f"I8: {name} is on {replicas.replicas}, it was last moved to {targets[name]}"
+
+
+async def _partitions(zk: KafkaZkClient, assignment: TopicAssignment, brokers: Mapping[int, BrokerStatus]) -> list[str]:
+    topic, numbers = assignment.topic, sorted(assignment.partitions)
+    states = await zk.get_topic_partition_states([topic] * len(numbers), numbers)
+    missing = []
+    for number, state in zip(numbers, states, strict=True):
+        name = f"{topic}-{number}"
+        if not isinstance(state, LeaderAndIsr) or state.leader < 0:
+            missing.append(f"I5: {name} has no leader: {state}")
+            continue
+        replicas = assignment.partitions[number].replicas
+        if set(state.isr) != set(replicas):
+            missing.append(f"I5: {name} has ISR {state.isr} of {replicas}")
+        for broker in brokers.values():
+            missing += _believes(broker, topic, number, state, broker.id in replicas)
+    return missing
+
+
+def _believes(broker: BrokerStatus, topic: str, number: int, state: LeaderAndIsr, is_replica: bool) -> Iterator[str]:
+    leadership = (state.leader, state.leader_epoch)
+    cached = [(p.leader, p.leader_epoch) for p in broker.metadata if (p.topic, p.partition) == (topic, number)]
+    if cached != [leadership]:
+        yield f"I5: broker {broker.id} believes {cached} of {topic}-{number}, it is {leadership}"
+    for replica in broker.replicas:
+        here = (replica.topic, replica.partition) == (topic, number)
+        if is_replica and here and (replica.leader, replica.leader_epoch) != leadership:
+            yield f"I5: broker {broker.id}'s replica of {topic}-{number} is at leader epoch {replica.leader_epoch}"

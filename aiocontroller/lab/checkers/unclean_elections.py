@@ -1,0 +1,50 @@
+"""Which partitions may get a leader from outside their ISR at this moment (I4).
+
+A controller reads a topic's settings before it decides, and may write seconds later.  So a permission counts for
+``REMEMBERED_S`` after its end.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from aiocontroller.lab.checkers.timeline import Timeline
+
+Partition = tuple[str, int]
+
+SETTING = "unclean.leader.election.enable"
+REMEMBERED_S = 15.0
+"""Longer than a controller lives that reads nothing new: its session ends earlier, and then the fence stops it."""
+
+
+class UncleanElections:
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self.by_default = False
+        """Brokers allow unclean elections for every topic without a setting of its own."""
+        self._settings: defaultdict[str, Timeline[str | None]] = defaultdict(lambda: Timeline(None))
+        """Topic -> the values of its own setting; None: it has none."""
+        self._requested: dict[Partition, float] = {}
+        """Partition -> when a client last asked for an unclean election."""
+        self._requested_for_all_s = float("-inf")
+
+    def configured(self, topic: str, data: bytes | None) -> None:
+        """Take in the topic's znode of settings; None: it is gone."""
+        settings = msgspec.json.decode(data)["config"] if data else {}
+        self._settings[topic].put(self._now_s(), settings.get(SETTING))
+
+    def requested(self, partitions: Iterable[Partition] | None) -> None:
+        """A client has asked for an unclean election of these partitions; None: of all."""
+        if partitions is None:
+            self._requested_for_all_s = self._now_s()
+        else:
+            self._requested.update(dict.fromkeys(partitions, self._now_s()))
+
+    def allowed(self, partition: Partition) -> bool:
+        since_s = self._now_s() - REMEMBERED_S
+        requested_s = max(self._requested.get(partition, float("-inf")), self._requested_for_all_s)
+        own = self._settings[partition[0]].since(since_s)
+        return requested_s >= since_s or any(self.by_default if value is None else value == "true" for value in own)

@@ -1,0 +1,441 @@
+"""The replicas on one simulated broker: their roles, and when an ISR should change.
+
+Pure: no sockets and no clock; time is passed in as milliseconds.  After Kafka's ``ReplicaManager`` and ``Partition``;
+``generations`` has the differences between releases.  There is no data and no log.  Fetching is replaced by this:
+
+ * A follower tells its leader, over a connection between the two brokers, which partitions it follows and at which
+   leader epoch.  Such a report counts as "caught up": there is nothing to copy.
+ * The connection carries a heartbeat.  A follower without a heartbeat, or without a report of the present leader epoch,
+   for ``replica_lag_time_max_ms`` is out of sync, and the leader asks to shrink the ISR.
+ * A follower that reports, is assigned, and is alive in the metadata cache is added to the ISR again.
+ * A leader requests one ISR change of a partition at a time (from its controller or ZooKeeper) and keeps its committed
+   ISR until it is answered; a higher leader epoch cancels the request.
+ * As in Kafka, a follower whose leader is not alive in the metadata cache at that moment ignores the request without an
+   error: it keeps its role and its leader epoch until the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.ids import EPOCH_DURING_DELETE, NO_EPOCH, NO_TOPIC_ID
+from aiocontroller.lab.cluster.broker_requests import (
+    STEP,
+    LeaderAndIsrRequest,
+    PartitionState,
+    Steps,
+    StopReplicaRequest,
+    TopicStates,
+)
+from aiocontroller.lab.cluster.generations import GENERATIONS, NEWEST, Generation, TopicIds
+from aiocontroller.lab.cluster.metadata_cache import MetadataCache
+
+NEVER_MS = -(1 << 60)
+
+
+class ReportVerdict(IntEnum):
+    """A leader's answer to a follower's report; Kafka's error codes of Fetch."""
+
+    OK = 0
+    NOT_LEADER = 6
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 76
+
+    @property
+    def retriable(self) -> bool:
+        """Whether the leader may still catch up with the follower's knowledge."""
+        return self in (ReportVerdict.NOT_LEADER, ReportVerdict.UNKNOWN_LEADER_EPOCH)
+
+
+class Partition:
+    """A replica hosted here.  ``pending_isr`` is the requested ISR while the controller has not answered."""
+
+    __slots__ = (
+        "controller_epoch",
+        "is_leader",
+        "isr",
+        "leader",
+        "leader_epoch",
+        "leader_since_ms",
+        "partition",
+        "partition_epoch",
+        "pending_isr",
+        "replicas",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = NO_TOPIC_ID
+        self.controller_epoch = 0
+        self.leader = -1
+        self.leader_epoch = -1
+        self.isr: tuple[int, ...] = ()
+        self.partition_epoch = -1
+        self.replicas: tuple[int, ...] = ()
+        self.is_leader = False
+        self.leader_since_ms = 0
+        self.pending_isr: tuple[int, ...] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class IsrChange(NamedTuple):
+    """A change requested from the controller or ZooKeeper; made from the partition's state at that time."""
+
+    partition: Partition
+    leader_epoch: int
+    isr: tuple[int, ...]
+    partition_epoch: int
+
+
+class Follower:
+    """A follower's state as known to this broker as a leader."""
+
+    __slots__ = ("candidates", "id", "last_seen_ms", "reported")
+
+    def __init__(self, broker: int) -> None:
+        self.id = broker
+        self.last_seen_ms = NEVER_MS
+        self.reported: dict[Partition, int] = {}
+        """Leader epoch of its last report."""
+        self.candidates: dict[Partition, None] = {}
+        """Partitions in which it may be about to join the ISR."""
+
+
+class Fetcher:
+    """The partitions that this broker, as a follower, fetches from one leader."""
+
+    __slots__ = ("followed", "leader", "stopped", "unreported")
+
+    def __init__(self, leader: int) -> None:
+        self.leader = leader
+        self.followed: dict[Partition, None] = {}
+        self.unreported: dict[Partition, None] = {}
+        self.stopped: dict[tuple[str, int], None] = {}
+
+
+Codes = dict[tuple[str, bytes], list[tuple[int, int]]]
+
+
+class ReplicaManager:
+    """All replicas of broker ``broker_id``."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        metadata: MetadataCache,
+        *,
+        replica_lag_time_max_ms: int,
+        generation: Generation = GENERATIONS[NEWEST],
+    ) -> None:
+        self.broker_id = broker_id
+        self.generation = generation
+        self.metadata = metadata
+        self.replica_lag_time_max_ms = replica_lag_time_max_ms
+        self.controller_epoch = 0
+        """The highest controller epoch seen."""
+        self.hosted: dict[str, dict[int, Partition]] = {}
+        self.led: dict[Partition, None] = {}
+        self.followers: dict[int, Follower] = {}
+        self.fetchers: dict[int, Fetcher] = {}
+        self.isr_changes: dict[Partition, IsrChange] = {}
+        """Changes to be requested, or requested already; one per partition."""
+        self.failed: dict[tuple[str, int], None] = {}
+        """Replicas on a failed log directory, until the process ends."""
+        self.strangers: dict[tuple[str, int], None] = {}
+        """Replicas not assigned to this broker, treated as if on a failed directory, until the process ends."""
+
+    def partition(self, topic: str, partition: int) -> Partition | None:
+        return self.hosted.get(topic, {}).get(partition)
+
+    def partitions(self) -> Iterable[Partition]:
+        return (partition for hosted in self.hosted.values() for partition in hosted.values())
+
+    # -- the controller's requests ---------------------------------------------------------------------------------
+
+    def accepts(self, controller_epoch: int) -> bool:
+        """Whether the epoch is at least the highest seen; records a higher one."""
+        if controller_epoch < self.controller_epoch:
+            return False
+        self.controller_epoch = controller_epoch
+        return True
+
+    def become_leader_or_follower(self, request: LeaderAndIsrRequest, now_ms: int) -> Steps[Codes]:
+        """Apply the request; returns each partition's error code.  ``ValueError`` when a topic appears twice, as in
+        Kafka from 2.8 (which does not answer at all; later releases answer with an error).
+        """
+        names = [topic.topic for topic in request.topics]
+        if self.generation.topic_ids and len(set(names)) != len(names):
+            raise ValueError("LeaderAndIsr: a topic is there twice, expected each once")
+        codes: Codes = {}
+        since_pause = 0
+        for topic in request.topics:
+            answers = codes.setdefault((topic.topic, topic.topic_id), [])
+            for state in topic.partitions:
+                answers.append((state.partition, self._become(topic, state, now_ms)))
+                since_pause += 1
+                if since_pause >= STEP:
+                    since_pause = 0
+                    yield
+        return codes
+
+    def stop_replicas(self, request: StopReplicaRequest) -> Steps[list[tuple[str, int, int]]]:
+        """Apply the request; returns (topic, partition, error code) of each replica."""
+        codes = []
+        for number, (topic, index, leader_epoch, delete) in enumerate(request.partitions, start=1):
+            codes.append((topic, index, int(self._stop(topic, index, leader_epoch, delete))))
+            if number % STEP == 0:
+                yield
+        return codes
+
+    def fail_log_dir(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Their log directory has failed: they are neither led nor followed here, and their requests are refused."""
+        for topic, index in partitions:
+            self.failed[topic, index] = None
+            partition = self.partition(topic, index)
+            if partition is not None:
+                self._leave_role(partition)
+
+    def _offline(self, topic: str, index: int) -> bool:
+        return (topic, index) in self.failed or (topic, index) in self.strangers
+
+    def _become(self, topic: TopicStates, state: PartitionState, now_ms: int) -> int:
+        if self._offline(topic.topic, state.partition):
+            return KafkaErrorCode.KAFKA_STORAGE_ERROR
+        partition = self.partition(topic.topic, state.partition)
+        if partition is not None:
+            answer = self._compare(partition, topic.topic_id, state)
+            if answer is not None:
+                return answer
+        if self.broker_id not in state.replicas:
+            if partition is None and self.generation.strangers_go_offline:
+                self.strangers[topic.topic, state.partition] = None
+            return KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        takes_id = self.generation.topic_ids >= TopicIds.CHECKED
+        if partition is None:
+            if self.failed and not state.is_new:
+                return KafkaErrorCode.KAFKA_STORAGE_ERROR  # its log may be in the directory that has failed
+            partition = Partition(topic.topic, state.partition)
+            self.hosted.setdefault(topic.topic, {})[state.partition] = partition
+            if takes_id:
+                partition.topic_id = topic.topic_id
+        if state.leader != self.broker_id and state.leader not in self.metadata.alive:
+            return KafkaErrorCode.NONE
+        if self.generation.skips_older_partition_epoch and state.partition_epoch < partition.partition_epoch:
+            return KafkaErrorCode.NONE
+        self._leave_role(partition)
+        if takes_id and partition.topic_id == NO_TOPIC_ID:
+            partition.topic_id = topic.topic_id
+        partition.controller_epoch = state.controller_epoch
+        partition.leader, partition.leader_epoch = state.leader, state.leader_epoch
+        partition.isr, partition.partition_epoch = state.isr, state.partition_epoch
+        partition.replicas = state.replicas
+        if state.leader == self.broker_id:
+            self._make_leader(partition, now_ms)
+        else:
+            self._make_follower(partition)
+        return KafkaErrorCode.NONE
+
+    def _compare(self, partition: Partition, given: bytes, state: PartitionState) -> KafkaErrorCode | None:
+        """The error code if the topic id or leader epoch decides it; None where the state is newer."""
+        rule, known = self.generation.topic_ids, partition.topic_id
+        if given != NO_TOPIC_ID and known not in (NO_TOPIC_ID, given):
+            return KafkaErrorCode.INCONSISTENT_TOPIC_ID
+        if rule is TopicIds.IN_PASSING and known == NO_TOPIC_ID:
+            partition.topic_id = given
+        if state.leader_epoch > partition.leader_epoch:
+            return None
+        if state.leader_epoch == partition.leader_epoch and rule >= TopicIds.CHECKED:
+            if known == NO_TOPIC_ID != given:
+                partition.topic_id = given  # only the id is new; it is never removed
+                return KafkaErrorCode.NONE
+            if rule is TopicIds.MAY_GO and known != NO_TOPIC_ID == given and state.leader != self.broker_id:
+                return KafkaErrorCode.NONE
+        return KafkaErrorCode.STALE_CONTROLLER_EPOCH
+
+    def _make_leader(self, partition: Partition, now_ms: int) -> None:
+        partition.is_leader = True
+        partition.leader_since_ms = now_ms
+        self.led[partition] = None
+
+    def _make_follower(self, partition: Partition) -> None:
+        fetcher = self.fetchers.get(partition.leader)
+        if fetcher is None:
+            fetcher = self.fetchers[partition.leader] = Fetcher(partition.leader)
+        fetcher.followed[partition] = fetcher.unreported[partition] = None
+        fetcher.stopped.pop((partition.topic, partition.partition), None)
+
+    def _leave_role(self, partition: Partition) -> None:
+        if partition.is_leader:
+            partition.is_leader = False
+            del self.led[partition]
+            for follower in self.followers.values():
+                follower.reported.pop(partition, None)
+                follower.candidates.pop(partition, None)
+        partition.pending_isr = None
+        self.isr_changes.pop(partition, None)
+        fetcher = self.fetchers.get(partition.leader)
+        if fetcher is not None and partition in fetcher.followed:
+            del fetcher.followed[partition]
+            fetcher.unreported.pop(partition, None)
+            fetcher.stopped[partition.topic, partition.partition] = None
+
+    def _stop(self, topic: str, index: int, leader_epoch: int, delete: bool) -> KafkaErrorCode:
+        if self._offline(topic, index):
+            return KafkaErrorCode.KAFKA_STORAGE_ERROR
+        partition = self.partition(topic, index)
+        if partition is None:
+            return KafkaErrorCode.NONE
+        lowest = partition.leader_epoch + (not self.generation.stops_at_equal_epoch)
+        if leader_epoch < lowest and leader_epoch not in (EPOCH_DURING_DELETE, NO_EPOCH):
+            return KafkaErrorCode.FENCED_LEADER_EPOCH
+        self._leave_role(partition)
+        if delete:
+            hosted = self.hosted[topic]
+            del hosted[index]
+            if not hosted:
+                del self.hosted[topic]
+        return KafkaErrorCode.NONE
+
+    # -- followers' reports ----------------------------------------------------------------------------------------
+
+    def follower_connected(self, broker: int, now_ms: int) -> Follower:
+        """A new connection: reports over an older one no longer count."""
+        follower = self.followers[broker] = Follower(broker)
+        follower.last_seen_ms = now_ms
+        return follower
+
+    def follower_reports(
+        self,
+        follower: Follower,
+        reports: Sequence[tuple[str, Sequence[tuple[int, int]]]],
+        stopped: Sequence[tuple[str, int]],
+        now_ms: int,
+    ) -> list[tuple[str, int, int]]:
+        """A heartbeat with (topic, [(partition, leader epoch)]); returns (topic, partition, verdict) of rejections."""
+        follower.last_seen_ms = now_ms
+        for topic, index in stopped:
+            partition = self.partition(topic, index)
+            if partition is not None:
+                follower.reported.pop(partition, None)
+                follower.candidates.pop(partition, None)
+        refused: list[tuple[str, int, int]] = []
+        for topic, entries in reports:
+            hosted = self.hosted.get(topic, {})
+            for index, leader_epoch in entries:
+                partition = hosted.get(index)
+                verdict = _judge(partition, leader_epoch)
+                if partition is None or verdict is not ReportVerdict.OK:
+                    refused.append((topic, index, verdict))
+                    continue
+                follower.reported[partition] = leader_epoch
+                if follower.id not in partition.isr:
+                    follower.candidates[partition] = None
+        self._expand(follower)
+        return refused
+
+    # -- the ISR ---------------------------------------------------------------------------------------------------
+
+    def shrink_isrs(self, now_ms: int) -> int:
+        """Request to remove followers that are out of sync; returns the number of partitions concerned."""
+        latest = now_ms - self.replica_lag_time_max_ms
+        asked = 0
+        for partition in self.led:
+            if partition.pending_isr is not None or len(partition.isr) < 2:
+                continue
+            in_sync = tuple(r for r in partition.isr if r == self.broker_id or self._in_sync(r, partition, latest))
+            if len(in_sync) < len(partition.isr):
+                self._ask(partition, in_sync)
+                asked += 1
+        return asked
+
+    def _in_sync(self, replica: int, partition: Partition, latest_ms: int) -> bool:
+        follower = self.followers.get(replica)
+        if follower is not None and follower.reported.get(partition) == partition.leader_epoch:
+            return follower.last_seen_ms > latest_ms
+        return partition.leader_since_ms > latest_ms
+
+    def _expand(self, follower: Follower) -> None:
+        joined: list[Partition] = []
+        for partition in follower.candidates:
+            if follower.id in partition.isr:
+                joined.append(partition)
+            elif (
+                partition.pending_isr is None
+                and follower.reported.get(partition) == partition.leader_epoch
+                and follower.id in partition.replicas
+                and (follower.id in self.metadata.alive or not self.generation.adds_live_followers_only)
+            ):
+                self._ask(partition, (*partition.isr, follower.id))
+        for partition in joined:
+            del follower.candidates[partition]
+
+    def _ask(self, partition: Partition, isr: tuple[int, ...]) -> None:
+        partition.pending_isr = isr
+        self.isr_changes[partition] = IsrChange(partition, partition.leader_epoch, isr, partition.partition_epoch)
+
+    def isr_change_answered(
+        self, change: IsrChange, error_code: int, leader_epoch: int, isr: tuple[int, ...], partition_epoch: int
+    ) -> bool:
+        """Apply the answer; True when the change has to be requested again (see the module and KIP-497).
+
+        The last three arguments count only without an error.
+        """
+        partition = change.partition
+        if self.isr_changes.get(partition) is not change:
+            return False  # a LeaderAndIsr or StopReplica came first
+        if error_code and self.generation.takes_refusals_back:
+            if error_code in _REVERT:
+                self.take_back(change)
+                return False
+            if error_code not in _WAIT_FOR_LEADER_AND_ISR:
+                return True
+        if error_code:
+            del self.isr_changes[partition]  # but it stays pending: our state is outdated
+            return False
+        del self.isr_changes[partition]
+        if leader_epoch != partition.leader_epoch or partition_epoch < partition.partition_epoch:
+            return False  # a newer leadership is on its way
+        partition.isr, partition.partition_epoch, partition.pending_isr = isr, partition_epoch, None
+        self._note_candidates(partition)
+        return False
+
+    def take_back(self, change: IsrChange) -> None:
+        """The change was not made: keep the old ISR, which may be requested to change again."""
+        partition = change.partition
+        if self.isr_changes.get(partition) is change:
+            del self.isr_changes[partition]
+            partition.pending_isr = None
+            self._note_candidates(partition)
+
+    def _note_candidates(self, partition: Partition) -> None:
+        for follower in self.followers.values():
+            if partition in follower.reported and follower.id not in partition.isr:
+                follower.candidates[partition] = None
+
+
+_REVERT = (KafkaErrorCode.INELIGIBLE_REPLICA, KafkaErrorCode.OPERATION_NOT_ATTEMPTED)
+_WAIT_FOR_LEADER_AND_ISR = (
+    KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    KafkaErrorCode.UNKNOWN_TOPIC_ID,
+    KafkaErrorCode.FENCED_LEADER_EPOCH,
+    KafkaErrorCode.INVALID_UPDATE_VERSION,
+    KafkaErrorCode.INVALID_REQUEST,
+)
+
+
+def _judge(partition: Partition | None, leader_epoch: int) -> ReportVerdict:
+    if partition is None:
+        return ReportVerdict.NOT_LEADER
+    if leader_epoch < partition.leader_epoch:
+        return ReportVerdict.FENCED_LEADER_EPOCH
+    if leader_epoch > partition.leader_epoch:
+        return ReportVerdict.UNKNOWN_LEADER_EPOCH
+    return ReportVerdict.OK if partition.is_leader else ReportVerdict.NOT_LEADER

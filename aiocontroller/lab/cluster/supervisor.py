@@ -1,0 +1,568 @@
+"""Runs the processes of ``aiocontroller up``: ZooKeeper, brokers (simulated or real) and the controller.
+
+Children die with this process, whatever ends it (``processes``); ``stop`` ends them in order within seconds: first the
+controller, so that it holds no elections while the brokers leave, then the brokers, then ZooKeeper.  Real brokers end
+before the controller, by a controlled shutdown that leaves clean logs.  Children's output is in the data folder:
+``zookeeper/zookeeper.log``, ``controller/log``, ``broker-N/log`` (a real broker's: ``broker-N/broker.log``).
+
+ZooKeeper's data stay in the folder, and the next start continues with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+import sys
+from collections import deque
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from aiocontroller.cluster_file import (
+    CLUSTER_FILE,
+    ClusterFile,
+    ClusterNotRunningError,
+    read_cluster_file,
+    write_cluster_file,
+)
+from aiocontroller.controller.obeyed_settings import OBEYED
+from aiocontroller.core.ids import Broker, LeaderAndIsr
+from aiocontroller.core.replica_placement import assign_replicas_to_brokers
+from aiocontroller.data_folder import FolderLock
+from aiocontroller.lab.cluster.control import (
+    BROKER_COMMANDS,
+    COMMANDS,
+    LOOPBACK,
+    CommandError,
+    ControlServer,
+    send_command,
+)
+from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
+from aiocontroller.lab.cluster.processes import Child, ChildFailedError
+from aiocontroller.lab.cluster.real_kafka import RealKafkaBroker, kafka_jars, release
+from aiocontroller.lab.cluster.simulated_broker import BrokerConfig, broker_command, read_ready
+from aiocontroller.net.ports import World
+from aiocontroller.net.real import real_world
+from aiocontroller.net.taken_ports import refuse_a_taken_port
+from aiocontroller.net.tasks import LooseTasks
+from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
+from aiocontroller.zookeeper.client import ZooKeeperClient
+from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+
+__all__ = [
+    "CLUSTER_FILE",
+    "COMMANDS",
+    "ClusterFile",
+    "ClusterNotRunningError",
+    "ClusterOptions",
+    "ClusterSnapshot",
+    "ClusterSupervisor",
+    "CommandError",
+    "read_cluster_file",
+    "send_command",
+]
+
+log = logging.getLogger(__name__)
+
+START_TIMEOUT_S = 60.0
+CONTROLLER_STOP_TIMEOUT_S, BROKER_STOP_TIMEOUT_S, ZOOKEEPER_STOP_TIMEOUT_S = 3.5, 2.0, 1.5
+"""A child that takes longer to stop is killed."""
+CLIENT_STOP_TIMEOUT_S = 0.5
+REAL_STOP_TIMEOUT_S = 15.0
+SHUTDOWN_TIMEOUT_S = 30.0
+LED_TIMEOUT_S = 120.0
+WATCH_S = 0.2
+TOPICS_AT_ONCE = 50
+MAX_EVENTS = 100
+
+CONTROLLER_PROPERTIES = {
+    "zookeeper.session.timeout.ms": "6000",
+    "leader.imbalance.check.interval.seconds": "5",
+}
+"""Shorter than Kafka's defaults, so that effects are quickly visible."""
+SIGTERM_EXIT = 128 + signal.SIGTERM
+"""A JVM's exit code after an orderly end."""
+
+
+class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run.  Ports of 0 are free ones, kept over restarts of the child.  Times in milliseconds."""
+
+    data_dir: Path
+    brokers: int = 3
+    kafka: str | None = None
+    """Real brokers of this Kafka version; None: simulated ones."""
+    topics: int = 4
+    partitions: int = 8
+    """Partitions of each topic."""
+    replication_factor: int = 3
+    zookeeper_port: int = 0
+    listen_port: int = 0
+    """The controller's."""
+    http_port: int = 0
+    control_port: int = 0
+    broker_session_timeout_ms: int = 6_000
+    replica_lag_time_max_ms: int = 30_000
+    zookeeper_tick_ms: int = 500
+    controller_properties: Mapping[str, str] = {}
+    """Override ``CONTROLLER_PROPERTIES``, by Kafka's names."""
+
+
+class ProcessSnapshot(msgspec.Struct, frozen=True):
+    """``pid`` and ``port`` are 0 before the first start; ``exit_code`` is None while it runs."""
+
+    name: str
+    running: bool
+    pid: int
+    port: int
+    exit_code: int | None
+
+
+class ClusterSnapshot(msgspec.Struct, frozen=True):
+    zookeeper: ProcessSnapshot
+    controller: ProcessSnapshot
+    brokers: dict[int, ProcessSnapshot]
+    zookeeper_address: str
+    bootstrap: str
+    http: str
+    """The controller's URL; empty before it has started."""
+    events: list[str]
+    """The last ``MAX_EVENTS`` events of the processes, oldest first."""
+
+
+class _ControllerReady(msgspec.Struct, frozen=True):
+    """The supervisor's part of the file that ``aiocontroller run`` writes when it is ready."""
+
+    pid: int
+    http: str
+    listeners: list[str]
+
+
+class ClusterSupervisor:
+    """``start``, then ``execute`` commands and look at ``snapshot()``, then ``stop``; or ``async with``."""
+
+    def __init__(self, options: ClusterOptions, world: World | None = None) -> None:
+        self.options = options
+        self._world = world or real_world()
+        self._data = options.data_dir
+        self._lock = FolderLock(options.data_dir)
+        self._token = secrets.token_hex(16)
+        self._control = ControlServer(self._token, self.execute)
+        self._children: dict[str, Child] = {}
+        self._kafka = None if options.kafka is None else release(options.kafka)
+        self._real: dict[int, RealKafkaBroker] = {}
+        self._meant_to_run: dict[str, bool] = {}
+        self._ports: dict[str, int] = {"controller": options.listen_port, "http": options.http_port}
+        self._http = ""
+        self._zookeeper = EmbeddedZooKeeper(
+            self._data / "zookeeper",
+            options.zookeeper_port,
+            tick_ms=options.zookeeper_tick_ms,
+            heap_mb=512 + options.topics * options.partitions // 500,
+        )
+        self._client: ZooKeeperClient | None = None
+        self._zk: KafkaZkClient | None = None
+        self._events: deque[str] = deque(maxlen=MAX_EVENTS)
+        self._tasks = LooseTasks()
+        self._one_at_a_time = asyncio.Lock()
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> ClusterSupervisor:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Start, and wait until everything runs, the topics exist and every partition has a leader.
+
+        FolderInUseError; ChildFailedError and JavaMissingError from the children; nothing is left behind then.
+        """
+        self._lock.acquire()
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self) -> None:
+        if self._kafka is not None:
+            log.info("Looking for the jars of Kafka %s; the first time, Maven downloads about 50 MB", self._kafka)
+            await asyncio.to_thread(kafka_jars, self._kafka)
+        await self._zookeeper.start_async()
+        self._note("zookeeper", f"runs on {self._zookeeper.address}")
+        self._client = ZooKeeperClient(self._zookeeper.address, world=self._world)
+        await self._client.start(START_TIMEOUT_S)
+        self._zk = KafkaZkClient(self._client)
+        await self._zk.create_top_level_paths()
+        await asyncio.gather(
+            self._start_controller(), *(self._start_broker(each) for each in range(1, self.options.brokers + 1))
+        )
+        await self._control.start(self.options.control_port)
+        self._publish()
+        self._tasks.start_soon(self._watch, name="watcher")
+        await self._create_topics()
+        await self.wait_until_led()
+
+    def claim(self) -> None:
+        """Lock the folder, as ``start`` does; FolderInUseError."""
+        self._lock.acquire()
+
+    @property
+    def stop_within_s(self) -> float:
+        """The longest time that ``stop`` can take, even if all children hang."""
+        real = 0.0 if self._kafka is None else REAL_STOP_TIMEOUT_S
+        own = CLIENT_STOP_TIMEOUT_S + CONTROLLER_STOP_TIMEOUT_S + BROKER_STOP_TIMEOUT_S + ZOOKEEPER_STOP_TIMEOUT_S
+        return real + own + 1.5
+
+    async def stop(self) -> None:
+        """End everything, even when a child hangs.  A second call does nothing."""
+        self._tasks.cancel()
+        await self._control.close()
+        if self._client is not None:
+            await self._client.close(CLIENT_STOP_TIMEOUT_S)
+            self._client = self._zk = None
+        controller = self._children.pop("controller", None)
+        brokers, self._children = list(self._children.values()), {}
+        if self._kafka is not None:
+            await _stop_all(brokers, REAL_STOP_TIMEOUT_S, signal.SIGTERM)
+        if controller is not None:
+            await controller.stop_async(CONTROLLER_STOP_TIMEOUT_S)
+        await _stop_all(brokers, BROKER_STOP_TIMEOUT_S, signal.SIGINT)
+        await self._zookeeper.stop_async(ZOOKEEPER_STOP_TIMEOUT_S)
+        if self._lock.held:
+            (self._data / CLUSTER_FILE).unlink(missing_ok=True)
+            self._lock.release()
+
+    @property
+    def zk(self) -> KafkaZkClient:
+        """The supervisor's own connection to the cluster's ZooKeeper."""
+        if self._zk is None:
+            raise ClusterNotRunningError(f"no cluster runs in {self._data}")
+        return self._zk
+
+    @property
+    def zookeeper_address(self) -> str:
+        return self._zookeeper.address
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(
+            f"127.0.0.1:{self._ports[name]}"
+            for broker in self._broker_ids()
+            if (name := f"broker-{broker}") in self._ports
+        )
+
+    @property
+    def http(self) -> str:
+        return self._http
+
+    def snapshot(self) -> ClusterSnapshot:
+        return ClusterSnapshot(
+            ProcessSnapshot("zookeeper", self._zookeeper.running, self._zookeeper.pid or 0, self._zookeeper.port, None),
+            self._process("controller"),
+            {broker: self._process(f"broker-{broker}") for broker in self._broker_ids()},
+            self._zookeeper.address,
+            self.bootstrap,
+            self._http,
+            list(self._events),
+        )
+
+    # -- commands --------------------------------------------------------------------------------------------------
+
+    async def execute(self, command: str, broker: int | None = None) -> dict[str, Any]:
+        """Execute one of ``COMMANDS``; returns its outcome.  CommandError when it is not possible."""
+        if command not in COMMANDS:
+            raise CommandError(f"command: found {command!r}, expected one of {', '.join(COMMANDS)}")
+        if command == "status":
+            return dict(msgspec.to_builtins(self.snapshot(), str_keys=True))
+        async with self._one_at_a_time:
+            if command in BROKER_COMMANDS:
+                done = await self._broker_command(command, broker)
+            elif command == "kill-zookeeper-session":
+                done = await self._kill_zookeeper_session()
+            else:
+                done = await self._controller_command(command)
+            self._publish()
+        return {"done": done}
+
+    async def _broker_command(self, command: str, broker: int | None) -> str:
+        if broker is None:
+            raise CommandError(f"{command}: found no broker id, expected one of {self._known_ids()}")
+        name = f"broker-{broker}"
+        if command == "start-broker":
+            if self._running(name):
+                raise CommandError(f"broker {broker} runs already (process {self._children[name].pid})")
+            if broker not in self._broker_ids() and broker != max(self._broker_ids(), default=0) + 1:
+                raise CommandError(
+                    f"broker id: found {broker}, expected one of {self._known_ids()}, or the next higher"
+                )
+            await self._start_broker(broker)
+            return f"broker {broker} runs again (process {self._children[name].pid})"
+        if name not in self._children:
+            raise CommandError(f"broker id: found {broker}, expected one of {self._known_ids()}")
+        if not self._running(name):
+            raise CommandError(f"broker {broker} does not run")
+        return await self._end(name, f"broker {broker}", kill=command == "kill-broker")
+
+    async def _controller_command(self, command: str) -> str:
+        runs = self._running("controller")
+        if command == "start-controller":
+            if runs:
+                raise CommandError(f"the controller runs already (process {self._children['controller'].pid})")
+            await self._start_controller()
+            return f"the controller runs again (process {self._children['controller'].pid})"
+        if not runs:
+            raise CommandError("the controller does not run")
+        return await self._end("controller", "the controller", kill=command == "kill-controller")
+
+    async def _end(self, name: str, called: str, *, kill: bool) -> str:
+        child = self._children[name]
+        self._meant_to_run[name] = False
+        if kill:
+            child.kill()
+            done = f"{called} was killed (process {child.pid}, SIGKILL)"
+        else:
+            code = await child.stop_async(SHUTDOWN_TIMEOUT_S)
+            how = "shut down in a controlled way" if code in (0, SIGTERM_EXIT) else "did not shut down cleanly"
+            done = f"{called} {how} (process {child.pid}, exit code {code})"
+        self._note(name, "killed" if kill else "stopped")
+        return done
+
+    async def _kill_zookeeper_session(self) -> str:
+        if not self._running("controller"):
+            raise CommandError("the controller does not run")
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session,
+                session.post(f"{self._http}/debug/expire-session") as response,
+            ):
+                if response.status >= 400:
+                    raise CommandError(f"the controller refused: {response.status} {(await response.text())[:500]}")
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise CommandError(f"the controller at {self._http} does not answer: {error!r}") from error
+        self._note("controller", "lost its ZooKeeper session")
+        return "the controller's ZooKeeper session is over; it opens a new one and contends again"
+
+    # -- children --------------------------------------------------------------------------------------------------
+
+    async def _start_broker(self, broker: int) -> None:
+        if self._kafka is None:
+            await self._start_simulated_broker(broker)
+        else:
+            await self._start_real_broker(broker, self._kafka)
+
+    async def _start_real_broker(self, broker: int, version: str) -> None:
+        name = f"broker-{broker}"
+        if broker not in self._real:
+            self._real[broker] = RealKafkaBroker(
+                broker,
+                self._zookeeper.address,
+                self._data / name,
+                version=version,
+                replication_factor=min(3, self.options.brokers),
+                overrides={
+                    "zookeeper.session.timeout.ms": str(self.options.broker_session_timeout_ms),
+                    **{name: value for name, value in self._controller_properties().items() if name in OBEYED},
+                },
+            )
+        real = self._real[broker]
+        await self._until_unregistered(broker)
+        child = self._children[name] = real.launch()
+        self._meant_to_run[name] = True
+        await self._until_ready(name, child, real.answers)
+        self._ports[name] = real.port
+        self._note(name, f"answers: port {real.port}, Kafka {version}")
+
+    async def _until_unregistered(self, broker: int) -> None:
+        """Wait for the old registration to go: a Kafka broker that finds it ends with an error."""
+        while isinstance(await self.zk.get_broker(broker, watch=False), Broker):  # noqa: ASYNC110 - no event
+            await asyncio.sleep(WATCH_S)
+
+    async def _start_simulated_broker(self, broker: int) -> None:
+        name = f"broker-{broker}"
+        folder = self._data / name
+        config = BrokerConfig(
+            broker,
+            self._zookeeper.address,
+            folder,
+            self._ports.get(name, 0),
+            zookeeper_session_timeout_ms=self.options.broker_session_timeout_ms,
+            replica_lag_time_max_ms=self.options.replica_lag_time_max_ms,
+        )
+        (folder / "broker.json").unlink(missing_ok=True)
+        self._refuse_taken_ports(name)
+        child = self._launch(name, [sys.executable, *broker_command(config)])
+
+        def ready() -> bool:
+            said = read_ready(folder)
+            return said is not None and said.pid == child.pid
+
+        await self._until_ready(name, child, ready)
+        said = read_ready(folder)
+        assert said is not None
+        self._ports[name] = said.port
+        self._note(name, f"registered: port {said.port}, epoch {said.epoch}")
+
+    async def _start_controller(self) -> None:
+        ready_file = self._data / "controller" / "controller.json"
+        ready_file.unlink(missing_ok=True)
+        self._refuse_taken_ports("controller", "http")
+        child = self._launch("controller", self.controller_command())
+
+        def ready() -> _ControllerReady | None:
+            try:
+                said = msgspec.json.decode(ready_file.read_bytes(), type=_ControllerReady)
+            except (FileNotFoundError, msgspec.MsgspecError):
+                return None
+            return said if said.pid == child.pid else None
+
+        await self._until_ready("controller", child, lambda: ready() is not None)
+        said = ready()
+        assert said is not None
+        self._http = said.http
+        self._ports["http"] = int(said.http.rpartition(":")[2])
+        self._ports["controller"] = int(said.listeners[0].rpartition(":")[2])
+        self._note("controller", f"runs: port {self._ports['controller']}, {said.http}")
+
+    def _controller_properties(self) -> dict[str, str]:
+        """With real brokers, the controller takes over: the first broker may win the role before it stands."""
+        policy = {} if self._kafka is None else {"aiocontroller.takeover.policy": "takeover"}
+        return {**CONTROLLER_PROPERTIES, **policy, **self.options.controller_properties}
+
+    def controller_command(self) -> list[str]:
+        """The command line of the controller; only this method knows the options of ``aiocontroller run``."""
+        properties = self._controller_properties()
+        return [
+            sys.executable,
+            "-m",
+            "aiocontroller",
+            "run",
+            "--zookeeper",
+            self._zookeeper.address,
+            "--listen",
+            f"127.0.0.1:{self._ports['controller']}",
+            "--http-port",
+            str(self._ports["http"]),
+            "--data",
+            str(self._data / "controller"),
+            "--debug",
+            *(part for key, value in properties.items() for part in ("--property", f"{key}={value}")),
+        ]
+
+    def _refuse_taken_ports(self, *names: str) -> None:
+        """Fail early: otherwise a child would end with the reason hidden in its log."""
+        for name in names:
+            try:
+                refuse_a_taken_port(LOOPBACK, self._ports.get(name, 0))
+            except OSError as error:
+                raise ChildFailedError(f"{name}: {error.strerror}") from error
+
+    def _launch(self, name: str, command: list[str]) -> Child:
+        child = self._children[name] = Child(name, command, log=self._data / name / "log")
+        self._meant_to_run[name] = True
+        return child
+
+    async def _until_ready(self, name: str, child: Child, ready: Any) -> None:
+        try:
+            await child.wait_until_async(ready, START_TIMEOUT_S)
+        except BaseException:
+            self._meant_to_run[name] = False
+            child.kill()
+            raise
+
+    async def _watch(self) -> None:
+        """Note children that end by themselves."""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            for name, child in self._children.items():
+                if self._meant_to_run.get(name) and not child.running:
+                    self._meant_to_run[name] = False
+                    self._note(name, f"ended by itself with {child.exit_code}; see {child.log}")
+                    self._publish()
+
+    def _publish(self) -> None:
+        processes = {name: child.pid for name, child in self._children.items() if child.running}
+        if self._zookeeper.pid:
+            processes["zookeeper"] = self._zookeeper.pid
+        write_cluster_file(
+            self._data,
+            ClusterFile(
+                os.getpid(),
+                self._zookeeper.address,
+                self.bootstrap,
+                self._http,
+                self._control.url,
+                self._token,
+                processes,
+            ),
+        )
+
+    def _note(self, name: str, what: str) -> None:
+        log.info("%s %s", name, what)
+        self._events.append(f"{name} {what}")
+
+    def _process(self, name: str) -> ProcessSnapshot:
+        child = self._children.get(name)
+        if child is None:
+            return ProcessSnapshot(name, False, 0, self._ports.get(name, 0), None)
+        return ProcessSnapshot(name, child.running, child.pid, self._ports.get(name, 0), child.exit_code)
+
+    def _running(self, name: str) -> bool:
+        child = self._children.get(name)
+        return child is not None and child.running
+
+    def _broker_ids(self) -> list[int]:
+        started = (int(name.removeprefix("broker-")) for name in self._children if name.startswith("broker-"))
+        return sorted(started)
+
+    def _known_ids(self) -> str:
+        return ", ".join(map(str, self._broker_ids()))
+
+    # -- topics ----------------------------------------------------------------------------------------------------
+
+    async def _create_topics(self) -> None:
+        """Create the missing ones of ``topic-0``, ``topic-1``, …, many at once."""
+        options, admin = self.options, AdminZkClient(self.zk)
+        brokers = [(broker, None) for broker in range(1, options.brokers + 1)]
+        there = set(await admin.list_topics())
+        missing = [n for n in range(options.topics) if f"topic-{n}" not in there]
+
+        async def create(number: int) -> None:
+            assignment = assign_replicas_to_brokers(
+                brokers, options.partitions, options.replication_factor, start_index=number % len(brokers)
+            )
+            await admin.create_topic(f"topic-{number}", assignment, secrets.token_bytes(16))
+
+        for at in range(0, len(missing), TOPICS_AT_ONCE):
+            await asyncio.gather(*(create(number) for number in missing[at : at + TOPICS_AT_ONCE]))
+        if missing:
+            self._note("topics", f"created: {len(missing)} of {options.partitions} partitions each")
+
+    async def wait_until_led(self, timeout_s: float = LED_TIMEOUT_S) -> None:
+        """Wait until every partition of every topic has a live leader; CommandError when that takes longer."""
+        pause, deadline = 0.05, self._world.clock.monotonic() + timeout_s
+        while (waiting := await self._without_leader()) > 0:
+            if self._world.clock.monotonic() > deadline:
+                raise CommandError(f"{waiting} partitions have no leader after {timeout_s:g} s")
+            await asyncio.sleep(pause)
+            pause = min(1.5 * pause, 1.0)
+
+    async def _without_leader(self) -> int:
+        brokers, _ = await self.zk.get_all_brokers_in_cluster(watch=False)
+        live = {broker.id for broker in brokers}
+        topics = await self.zk.get_topic_assignments(await self.zk.get_all_topics_in_cluster(watch=False), watch=False)
+        pairs = [(each.topic, partition) for each in topics.found for partition in each.partitions]
+        states = await self.zk.get_topic_partition_states([p[0] for p in pairs], [p[1] for p in pairs])
+        return sum(not (isinstance(state, LeaderAndIsr) and state.leader in live) for state in states)
+
+
+async def _stop_all(children: Iterable[Child], timeout_s: float, ask: signal.Signals) -> None:
+    await asyncio.gather(*(child.stop_async(timeout_s, ask) for child in children))

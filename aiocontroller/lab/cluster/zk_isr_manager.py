@@ -1,0 +1,99 @@
+"""ISR changes before inter.broker.protocol.version 2.7: a leader writes the state znode and notifies the controller.
+
+After Kafka's ``ZkIsrManager`` (until 2.6 a part of ``Partition`` and ``ReplicaManager``).  A write is conditional on
+the znode's version and carries no fence.  The controller is told late: a look every 2.5 s puts a notification into
+``/isr_change_notification`` when 5 s have gone by without a change, or 60 s since the last notification.  What was
+written and not told when the process ends is never told.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
+from aiocontroller.lab.cluster.broker_links import Signal
+from aiocontroller.lab.cluster.replica_manager import IsrChange, ReplicaManager
+from aiocontroller.net.ports import World
+from aiocontroller.zookeeper import paths
+from aiocontroller.zookeeper.errors import Code, SessionExpiredError
+from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+from aiocontroller.zookeeper.znodes import encode_partition_states
+
+log = logging.getLogger(__name__)
+
+CHECK_INTERVAL_S = 2.5
+LINGER_S = 5.0
+MAX_DELAY_S = 60.0
+MAX_CHANGES = 1000
+
+
+class ZkIsrManager:
+    """``run`` writes ISR changes after ``wake``; ``propagate`` notifies the controller."""
+
+    def __init__(self, world: World, replicas: ReplicaManager, zk: KafkaZkClient) -> None:
+        self._clock = world.clock
+        self._replicas = replicas
+        self._zk = zk
+        self._wanted = Signal()
+        self._changed: dict[TopicPartition, None] = {}
+        self._last_change_s = self._last_propagation_s = self._clock.monotonic()
+
+    def wake(self) -> None:
+        """Called when ``replicas.isr_changes`` may have changes."""
+        if self._replicas.isr_changes:
+            self._wanted.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._wanted.wait()
+            while changes := list(self._replicas.isr_changes.values())[:MAX_CHANGES]:
+                try:
+                    await self._write(changes)
+                except SessionExpiredError:
+                    log.info("the ZooKeeper session has expired: the ISRs of %d partitions stay", len(changes))
+                    for change in changes:
+                        self._replicas.take_back(change)
+
+    async def _write(self, changes: list[IsrChange]) -> None:
+        broker_id = self._replicas.broker_id
+        states = [
+            LeaderAndIsr(broker_id, c.leader_epoch, c.isr, c.partition.controller_epoch, c.partition_epoch)
+            for c in changes
+        ]
+        writes = await self._zk.client.set_many(
+            [paths.topic_partition_state(c.partition.topic, c.partition.partition) for c in changes],
+            encode_partition_states(states),
+            [c.partition_epoch for c in changes],
+        )
+        for change, code, version in zip(changes, writes.code, writes.version, strict=True):
+            if code == Code.OK:
+                self._note(change)
+                self._replicas.isr_change_answered(change, 0, change.leader_epoch, change.isr, version)
+                continue
+            log.info("%s: its state has another version than %d", change.partition, change.partition_epoch)
+            if self._replicas.generation.awaits_isr_by_zookeeper:
+                refusal = KafkaErrorCode.INVALID_UPDATE_VERSION
+                self._replicas.isr_change_answered(change, refusal, change.leader_epoch, change.isr, -1)
+            else:
+                self._replicas.take_back(change)
+
+    def _note(self, change: IsrChange) -> None:
+        self._changed[TopicPartition(change.partition.topic, change.partition.partition)] = None
+        self._last_change_s = self._clock.monotonic()
+
+    async def propagate(self) -> None:
+        while True:
+            await self._clock.sleep(CHECK_INTERVAL_S)
+            now_s = self._clock.monotonic()
+            if not self._changed:
+                continue
+            if self._last_change_s + LINGER_S < now_s or self._last_propagation_s + MAX_DELAY_S < now_s:
+                told = list(self._changed)
+                try:
+                    await self._zk.propagate_isr_changes(told)
+                except SessionExpiredError:
+                    continue  # at the next look, in the next session
+                for partition in told:
+                    self._changed.pop(partition, None)
+                self._last_propagation_s = now_s

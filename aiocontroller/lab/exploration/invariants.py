@@ -1,0 +1,81 @@
+"""What must hold in every state of the specification, and at every step.
+
+The names are those of docs/chaos.md.  I15 and I16 are about data, which the simulation does not have.
+
+ * I1: only the controller in office writes.
+ * I2: versions grow by one, and leader epochs never go back.
+ * I3: a leader is in its ISR, the ISR is not empty, changes within a leader epoch only as its leader asked, and grows
+   in no other way; what a leader is answered is what ZooKeeper holds.
+ * I4: a new leader was in the ISR.
+ * one leader: for each leader epoch, in ZooKeeper and among the replicas.
+ * I5: what brokers are told of a partition is in ZooKeeper when it is sent.
+ * I6: the controller that ``/controller`` names knows that it is in office.
+ * I15: no acknowledged record is lost: every member of the ISR, which may lead at any time, has all of them.
+ * I16: replicas do not diverge below the high watermark of a leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aiocontroller.lab.exploration.specification import LEADER, Label, Request, State, ZNode, members
+
+
+def violated(before: State, label: Label, after: State) -> Iterator[str]:
+    """What is wrong with a step and the state that it leads to."""
+    if before.znode != after.znode:
+        yield from _written(before, label[1][0], after)
+    for message in after.messages[len(before.messages) :]:
+        if message.state != after.znode:
+            yield f"I5: brokers are told {shown(message.state)}, ZooKeeper holds {shown(after.znode)}"
+    for b, (was, now) in enumerate(zip(before.replicas, after.replicas, strict=True)):
+        answered = was.role == now.role == LEADER and was.epoch == now.epoch and was.version != now.version
+        if answered and _not_written(ZNode(b, now.epoch, now.isr, now.version), after.znode):
+            yield f"I3: broker {b} is answered what ZooKeeper does not hold: {shown(after.znode)}"
+    if after.owner >= 0 and not after.controllers[after.owner].epoch:
+        yield f"I6: controller {after.owner} owns the role and does not know it"
+    yield from _data(after)
+
+
+def _not_written(told: ZNode, znode: ZNode) -> bool:
+    """Of an older state nothing is known: a controller that was deposed may answer late."""
+    ahead = (told.epoch, told.version) > (znode.epoch, znode.version)
+    return ahead or ((told.epoch, told.version) == (znode.epoch, znode.version) and told != znode)
+
+
+def _written(before: State, c: int, after: State) -> Iterator[str]:
+    old, new = before.znode, after.znode
+    change = f"{shown(old)} becomes {shown(new)}"
+    if before.owner != c:
+        yield f"I1: controller {c} writes and is not in office: {change}"
+    if new.version != old.version + 1 or new.epoch < old.epoch:
+        yield f"I2: {change}"
+    if not new.isr or (new.leader >= 0 and not new.isr >> new.leader & 1):
+        yield f"I3: {change}"
+    if new.epoch == old.epoch:
+        if new.leader != old.leader:
+            yield f"one leader: {change}"
+        if new.isr != old.isr and Request(old.leader, old.epoch, new.isr, old.version) not in before.requests:
+            yield f"I3: no leader asked for this ISR: {change}"
+    elif new.isr & ~old.isr:
+        yield f"I3: no leader asked for this ISR: {change}"
+    if new.leader not in (-1, old.leader) and not old.isr >> new.leader & 1:
+        yield f"I4: the leader comes from outside the ISR: {change}"
+
+
+def _data(s: State) -> Iterator[str]:
+    safe = s.acknowledged
+    for b in members(s.znode.isr):
+        log = s.replicas[b].log
+        if log[: len(safe)] != safe:
+            yield f"I15: broker {b} is in sync and has not every acknowledged record: {log}, acknowledged {safe}"
+    leaders = [replica for replica in s.replicas if replica.role == LEADER]
+    for replica in leaders:
+        if replica.log[: replica.hw] != safe[: replica.hw]:
+            yield f"I16: a leader of epoch {replica.epoch} diverges below its high watermark: {replica.log}, {safe}"
+    if len({replica.epoch for replica in leaders}) < len(leaders):
+        yield "one leader: two replicas lead in one epoch"
+
+
+def shown(z: ZNode) -> str:
+    return f"(leader {z.leader}, epoch {z.epoch}, ISR {list(members(z.isr))}, version {z.version})"

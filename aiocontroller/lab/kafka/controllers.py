@@ -1,0 +1,237 @@
+"""The controllers of a cluster: one of the brokers, aiocontroller, or a KRaft quorum.
+
+The role can be taken and given back (where that means something), its holder killed by SIGKILL, and restored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from aiocontroller.lab.cluster.kraft import KRaftCluster
+from aiocontroller.lab.cluster.processes import Child
+from aiocontroller.lab.cluster.real_kafka import RealKafkaBroker
+from aiocontroller.lab.kafka.view import controller_named_by
+from aiocontroller.zookeeper.from_aiozk import exc
+from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+
+OUR_ID = 1_000_001
+WITHIN_S = 120.0
+_POLL_S = 0.02
+
+
+async def until(condition: Callable[[], Awaitable[Any]], what: str, within_s: float = WITHIN_S) -> Any:
+    """Wait until the condition holds and return its result.  Raises TimeoutError."""
+    deadline = time.monotonic() + within_s
+    while not (found := await condition()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {within_s:g} s: {what}")
+        await asyncio.sleep(_POLL_S)
+    return found
+
+
+class ClusterController:
+    """One cluster's controller.  The base class suits a role that is held from the start and cannot be taken."""
+
+    name = "?"
+
+    async def take(self) -> None:
+        """Take the role."""
+
+    async def give(self) -> None:
+        """Leave the role to the brokers."""
+
+    async def kill(self) -> frozenset[int]:
+        """Kill the active controller by SIGKILL, and return the brokers that died with it."""
+        raise NotImplementedError
+
+    async def succeeded(self) -> None:
+        """Wait until another controller is active after ``kill``."""
+        raise NotImplementedError
+
+    async def restore(self) -> None:
+        """Take the role again and restart everything that was running."""
+
+    def close(self) -> None:
+        """End the processes that it started."""
+
+
+class ZooKeeperController(ClusterController):
+    """A controller that holds ``/controller``."""
+
+    def __init__(self, zk: KafkaZkClient, brokers: Mapping[int, RealKafkaBroker]) -> None:
+        self.zk = zk
+        self.brokers = brokers
+        self._epoch_before = 0
+
+    async def holder(self) -> int | None:
+        found = await self.zk.get_controller(watch=False)
+        return getattr(found, "controller_id", None)
+
+    async def epoch(self) -> int:
+        found = await self.zk.get_controller_epoch()
+        return 0 if found is None else found[0]
+
+    async def held_by_a_broker(self) -> bool:
+        return await self.holder() in self.brokers
+
+    async def succeeded(self) -> None:
+        async def newer() -> bool:
+            return await self.epoch() > self._epoch_before and await self.holder() is not None
+
+        await until(newer, "another controller")
+
+
+class BrokerAsController(ZooKeeperController):
+    """The controller inside one of the brokers; ``take`` and ``give`` make the brokers elect a new one."""
+
+    name = "kafka"
+
+    async def take(self) -> None:
+        await self._reelect()
+
+    async def give(self) -> None:
+        await self._reelect()
+
+    async def kill(self) -> frozenset[int]:
+        self._epoch_before = await self.epoch()
+        holder = await self.holder()
+        assert holder is not None and holder in self.brokers, f"{holder} holds /controller, which is no broker"
+        self.brokers[holder].kill()
+        return frozenset((holder,))
+
+    async def _reelect(self) -> None:
+        self._epoch_before = await self.epoch()
+        try:
+            await self.zk.client.delete("/controller")
+        except exc.NoNode:
+            pass  # another broker is about to win the election
+        await self.succeeded()
+
+
+class OurController(ZooKeeperController):
+    """An aiocontroller process; it takes over when it starts and releases when it stops."""
+
+    name = "aiocontroller"
+
+    def __init__(
+        self,
+        zk: KafkaZkClient,
+        brokers: Mapping[int, RealKafkaBroker],
+        zookeeper: str,
+        folder: Path,
+        properties: Mapping[str, str],
+        controller_id: int = OUR_ID,
+    ) -> None:
+        super().__init__(zk, brokers)
+        self.controller_id = controller_id
+        self._folder = folder
+        self._zookeeper = zookeeper
+        self.properties = {"aiocontroller.takeover.policy": "takeover", **properties}
+        self._child: Child | None = None
+        self._wanted = False
+
+    @property
+    def running(self) -> bool:
+        return self._child is not None and self._child.running
+
+    def launch(self) -> None:
+        """Start the process without waiting; it is a standby while another controller is active."""
+        assert not self.running
+        self._wanted = True
+        own = ["--id", str(self.controller_id), "--http-port", "0", "--data", str(self._folder)]
+        command = [sys.executable, "-m", "aiocontroller", "run", "--zookeeper", self._zookeeper, *own]
+        for key, value in self.properties.items():
+            command += ["--property", f"{key}={value}"]
+        self._child = Child("aiocontroller", command, log=self._folder / "log")
+
+    async def take(self) -> None:
+        self.launch()
+        await until(self._ours, "aiocontroller holds /controller")
+        await until(self._known, "every broker names aiocontroller as the controller")
+
+    async def give(self) -> None:
+        await self.give_up()
+        await until(self.held_by_a_broker, "a broker holds /controller")
+
+    async def give_up(self) -> None:
+        """Stop the process without waiting for a successor."""
+        assert self._child is not None
+        self._wanted = False
+        await self._child.stop_async(30)
+
+    async def kill(self) -> frozenset[int]:
+        assert self._child is not None
+        self._epoch_before = await self.epoch()
+        self._child.kill()
+        return frozenset()
+
+    async def restore(self) -> None:
+        if self._wanted and not self.running:
+            await until(self.held_by_a_broker, "a broker holds /controller")
+            await self.take()
+
+    def close(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+
+    async def _known(self) -> bool:
+        running = [broker.address for broker in self.brokers.values() if broker.running]
+        named = [await asyncio.to_thread(controller_named_by, address) for address in running]
+        return set(named) == {self.controller_id}
+
+    async def _ours(self) -> bool:
+        assert self._child is not None
+        assert self._child.running, f"aiocontroller ended:\n{self._child.log_tail()}"
+        return await self.holder() == self.controller_id
+
+
+class KRaftController(ClusterController):
+    """A quorum of three dedicated KRaft controllers."""
+
+    name = "kraft"
+
+    def __init__(self, cluster: KRaftCluster) -> None:
+        self.cluster = cluster
+        self._dead: int | None = None
+
+    async def leader(self) -> int | None:
+        return await asyncio.to_thread(self._leader)
+
+    async def kill(self) -> frozenset[int]:
+        self._dead = await until(self.leader, "an active KRaft controller")
+        self.cluster.controllers[self._dead].kill()
+        return frozenset()
+
+    async def succeeded(self) -> None:
+        async def other() -> bool:
+            return await self.leader() not in (None, self._dead)
+
+        await until(other, "another KRaft controller")
+
+    async def restore(self) -> None:
+        for node in self.cluster.controllers.values():
+            if not node.running:
+                await node.start_async()
+
+    def _leader(self) -> int | None:
+        from kafka import KafkaAdminClient
+        from kafka.errors import KafkaError
+
+        running = ",".join(broker.address for broker in self.cluster.brokers.values() if broker.running)
+        try:
+            admin = KafkaAdminClient(bootstrap_servers=running, request_timeout_ms=5000)
+        except KafkaError:
+            return None
+        try:
+            quorum = admin.describe_metadata_quorum()
+            found = int(quorum["topics"][0]["partitions"][0]["leader_id"])
+        except (KafkaError, LookupError):
+            return None
+        finally:
+            admin.close()
+        return None if found < 0 else found

@@ -1,0 +1,206 @@
+"""Events that happen to a cluster, and how long its clients are affected.
+
+An event strikes, and returns when the rest of the cluster works as it should without what was struck.  The effect on
+clients is measured from just before the strike until every partition has acknowledged a record that was sent after the
+event was over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+import msgspec
+
+from aiocontroller.lab.cluster.load.clients import now_us
+from aiocontroller.lab.kafka.stage import Stage
+from aiocontroller.lab.kafka.view import PartitionKey, led_by, moved_off, whole
+
+SETTLE_S = 0.3
+"""The measurement goes on for this time, to include a stall that begins late."""
+
+PEACE_S = 3.0
+
+
+class Struck(NamedTuple):
+    since_us: int
+    led: frozenset[PartitionKey]
+    """Partitions that lose their leader through the event."""
+
+
+Strike = Callable[[Stage, int], Awaitable[Struck]]
+
+
+class Felt(msgspec.Struct, frozen=True):
+    """The effect of one event under one controller: for each partition, the longest time without an acknowledged
+    record."""
+
+    event: str
+    subject: str
+    led_ms: tuple[float, ...]
+    others_ms: tuple[float, ...]
+    seconds: float
+    errors: tuple[str, ...]
+    """Errors that clients reported to their users meanwhile."""
+
+
+async def play(stage: Stage, event: str, chance: random.Random) -> Felt:
+    """Strike, wait until the event is over, measure, and heal.
+
+    Raises TimeoutError if the cluster does not recover.
+    """
+    victim = chance.choice(sorted(stage.brokers))
+    subject = stage.controller.name
+    struck = await EVENTS[event](stage, victim)
+    await stage.load.settled()
+    await asyncio.sleep(SETTLE_S)
+    until_us = now_us()
+    gaps = stage.load.longest_gaps_us(struck.since_us, until_us)
+    felt = Felt(
+        event,
+        subject,
+        tuple(gap / 1000 for key, gap in sorted(gaps.items()) if key in struck.led),
+        tuple(gap / 1000 for key, gap in sorted(gaps.items()) if key not in struck.led),
+        (until_us - struck.since_us) / 1e6,
+        tuple(stage.load.errors_since(struck.since_us)),
+    )
+    await stage.heal()
+    return felt
+
+
+async def nothing(_: Stage, __: int) -> Struck:
+    """Do nothing, to measure the noise of the machine."""
+    since = now_us()
+    await asyncio.sleep(PEACE_S)
+    return Struck(since, frozenset())
+
+
+async def takeover(stage: Stage, _: int) -> Struck:
+    """Let aiocontroller depose the active broker; for Kafka's own controller, delete ``/controller`` to force an
+    election."""
+    since = now_us()
+    await stage.controller.take()
+    return Struck(since, frozenset())
+
+
+async def release(stage: Stage, _: int) -> Struck:
+    since = now_us()
+    await stage.controller.give()
+    return Struck(since, frozenset())
+
+
+async def broker_sigkill(stage: Stage, victim: int) -> Struck:
+    led = led_by(await stage.view(), victim)
+    since = now_us()
+    stage.brokers[victim].kill()
+    await _off(stage, victim)
+    return Struck(since, led)
+
+
+async def broker_sigstop(stage: Stage, victim: int) -> Struck:
+    """Freeze a broker until its partitions have moved, then wake it.
+
+    Its ZooKeeper session has expired by then.
+    """
+    led = led_by(await stage.view(), victim)
+    since = now_us()
+    stage.freeze(victim)
+    await _off(stage, victim)
+    await stage.load.settled()
+    stage.thaw(victim)
+    await stage.until(whole, "the frozen broker is in sync again")
+    return Struck(since, led)
+
+
+async def controlled_shutdown(stage: Stage, victim: int) -> Struck:
+    led = led_by(await stage.view(), victim)
+    since = now_us()
+    stage.brokers[victim].terminate()
+    await _off(stage, victim)
+    await stage.brokers[victim].ended(60)
+    return Struck(since, led)
+
+
+async def rolling_restart(stage: Stage, _: int) -> Struck:
+    """Restart every broker once; each partition loses its leader."""
+    view = await stage.view()
+    since = now_us()
+    for broker in stage.brokers.values():
+        broker.terminate()
+        await broker.ended(60)
+        await stage.start(broker)
+        await stage.until(whole, "every replica is in sync")
+    return Struck(since, frozenset(view))
+
+
+async def leader_move(stage: Stage, victim: int) -> Struck:
+    """Move the leader of one partition per topic to the second replica: reorder the replicas, then elect."""
+    view = await stage.view()
+    led = sorted(led_by(view, victim))
+    chosen = [next(key for key in led if key[0] == topic) for topic in sorted({key[0] for key in led})]
+    wanted = {key: (*view[key].replicas[1:], view[key].replicas[0]) for key in chosen}
+    await stage.reassign(wanted)
+    await stage.load.settled()
+    since = now_us()
+    await stage.elect_preferred(chosen)
+    await stage.until(lambda now: all(now[key].leader == wanted[key][0] for key in chosen), "the leaders have moved")
+    return Struck(since, frozenset(chosen))
+
+
+async def controller_sigkill(stage: Stage, _: int) -> Struck:
+    """Kill the controller; with Kafka's own controller, its broker dies too."""
+    view = await stage.view()
+    since = now_us()
+    dead = await stage.controller.kill()
+    await stage.controller.succeeded()
+    if dead:
+        await _off(stage, *dead)
+    return Struck(since, frozenset().union(*(led_by(view, broker) for broker in dead)))
+
+
+async def controller_and_broker_sigkill(stage: Stage, victim: int) -> Struck:
+    """Kill the active controller and one broker at once; Kafka's own controller and its broker are one process."""
+    view = await stage.view()
+    since = now_us()
+    dead = await stage.controller.kill()
+    if not dead:
+        stage.brokers[victim].kill()
+        dead = frozenset((victim,))
+    await stage.controller.succeeded()
+    await _off(stage, *dead)
+    return Struck(since, frozenset().union(*(led_by(view, broker) for broker in dead)))
+
+
+async def sigkill_and_restart(stage: Stage, victim: int) -> Struck:
+    """Kill a broker and restart it immediately.
+
+    The restart is repeated while the broker ends because its old registration still exists.
+    """
+    led = led_by(await stage.view(), victim)
+    since = now_us()
+    stage.brokers[victim].kill()
+    await stage.start(stage.brokers[victim])
+    await stage.until(whole, "every replica is in sync")
+    return Struck(since, led)
+
+
+async def _off(stage: Stage, *dead: int) -> None:
+    gone = frozenset(dead)
+    await stage.until(lambda view: moved_off(view, gone), f"everything has moved off {sorted(gone)}")
+
+
+EVENTS: dict[str, Strike] = {
+    "nothing": nothing,
+    "takeover": takeover,
+    "release": release,
+    "broker SIGKILL": broker_sigkill,
+    "broker SIGSTOP": broker_sigstop,
+    "controlled shutdown": controlled_shutdown,
+    "rolling restart": rolling_restart,
+    "leader move": leader_move,
+    "controller SIGKILL": controller_sigkill,
+    "controller and broker": controller_and_broker_sigkill,
+    "SIGKILL and restart": sigkill_and_restart,
+}

@@ -1,0 +1,434 @@
+"""The steps of a plan on real processes.  They have the simulation's names (``lab.scenarios.plan``), and use signals,
+proxies and znodes.
+
+An argument names the step's target (``kill_broker 2``, ``pause_controller active 6``); missing arguments are drawn from
+the step's own seed.  A step whose target does not exist (no broker runs) does nothing, as in the simulation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import resource
+import signal
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+
+from aiocontroller.core.ids import TopicPartition
+from aiocontroller.lab.processes.cluster import Actor, ProcessCluster
+from aiocontroller.lab.processes.recovery_checks import process_facts
+from aiocontroller.lab.scenarios.arguments import (
+    NAMES,
+    StepArgumentError,
+    assignment,
+    known_number,
+    naming,
+    partition,
+    replicas,
+    seconds,
+)
+from aiocontroller.lab.scenarios.background import ADMIN_TIMEOUT_S, PATIENCE_S, BackgroundTasks
+from aiocontroller.lab.scenarios.facts import EXPECT_WITHIN_S, judge
+from aiocontroller.lab.scenarios.plan import Step
+from aiocontroller.lab.zookeeper.fault_proxy import Do
+from aiocontroller.lab.zookeeper.zookeeper_model import MULTI
+from aiocontroller.zookeeper import paths
+from aiocontroller.zookeeper.znodes import encode_partitions, encode_reassignment
+
+log = logging.getLogger(__name__)
+
+
+class ProcessSteps(BackgroundTasks):
+    """Takes one step after another; ``taken`` counts them."""
+
+    def __init__(self, cluster: ProcessCluster) -> None:
+        super().__init__()
+        self.cluster = cluster
+        self.taken: Counter[str] = Counter()
+        self.problems: list[str] = []
+        """Expectations that were not met."""
+        self.topics: dict[str, int] = {}
+        """The topics that the operator has created -> their number of partitions."""
+        self.chance = random.Random(0)
+        self._arguments: Sequence[str] = ()
+        self._repairs: dict[asyncio.TimerHandle, Callable[[], None]] = {}
+        self._full: dict[Actor, tuple[int, int]] = {}
+
+    async def take(self, step: Step) -> None:
+        self.chance = random.Random(step.seed)
+        self._arguments = step.arguments
+        method = getattr(self, f"step_{step.kind}", None)
+        if method is None:
+            raise StepArgumentError(f"{step.kind}: found a step that exists in simulations only")
+        self.taken[step.kind] += 1
+        log.info("%s", step)
+        with naming(step):
+            result = method()
+            if result is not None:
+                await result
+        await asyncio.sleep(step.pause_s)
+
+    def _later(self, delay_s: float, repair: Callable[[], object]) -> None:
+        """Run ``repair`` after ``delay_s``, or earlier if everything is healed before."""
+
+        def due() -> None:
+            del self._repairs[timer]
+            repair()
+
+        timer = asyncio.get_running_loop().call_later(delay_s, due)
+        self._repairs[timer] = due
+
+    # -- targets -----------------------------------------------------------------------------------------------
+
+    def _named(self, group: dict[int, Actor], *, running: bool = True) -> Actor | None:
+        """Return the actor that the first argument names, otherwise one of those that run (or that do not run)."""
+        if self._arguments:
+            return group[known_number(self._arguments[0], group)]
+        chosen = [actor for actor in group.values() if actor.running is running]
+        return self.chance.choice(chosen) if chosen else None
+
+    async def _controller(self) -> Actor | None:
+        word = self._arguments[0] if self._arguments else ""
+        if word not in ("active", "standby"):
+            return self._named(self.cluster.controllers)
+        active = await self._active()
+        others = [a for a in self.cluster.controllers.values() if a is not active and a.running]
+        return active if word == "active" else (self.chance.choice(others) if others else None)
+
+    async def _active(self) -> Actor | None:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                number = await self.cluster.active_controller()
+        except Exception:  # ZooKeeper may be down
+            return None
+        return None if number is None else self.cluster.controllers[number]
+
+    def _seconds(self, word: int, *choices: float) -> float:
+        return seconds(self._arguments[word]) if len(self._arguments) > word else self.chance.choice(choices)
+
+    # -- the operator ------------------------------------------------------------------------------------------
+
+    async def step_create_topic(self) -> None:
+        name, *lists = self._arguments or [""]
+        free = [known for known in NAMES if known not in self.topics]
+        if not name and not free:
+            return
+        name = name or self.chance.choice(free)
+        placed = assignment(lists) if lists else self._placed(self.chance.randint(1, 6))
+        self.topics[name] = len(placed)
+        await self._administer(self.cluster.admin.create_topic(name, placed))
+
+    def _placed(self, count: int) -> dict[int, list[int]]:
+        ids = sorted(self.cluster.brokers)
+        factor = min(len(ids), self.chance.choice((2, 3)))
+        return {number: self.chance.sample(ids, factor) for number in range(count)}
+
+    async def step_delete_topic(self) -> None:
+        name = self._topic()
+        if name is not None:
+            self.topics.pop(name, None)
+            await self._administer(self.cluster.admin.delete_topic(name))
+
+    async def step_add_partitions(self) -> None:
+        name = self._topic()
+        if name is None:
+            return
+        found = await self.cluster.zk.get_topic_assignments([name], watch=False)
+        if found.found and 0 in found.found[0].partitions:
+            present = found.found[0].partitions
+            ids = sorted(self.cluster.brokers)
+            target = self.chance.sample(ids, min(len(ids), len(present[0].replicas)))
+            self.topics[name] = len(present) + 1
+            await self._administer(self.cluster.admin.add_partitions(name, {len(present): target}))
+
+    async def step_allow_unclean(self) -> None:
+        name = self._topic()
+        if name is not None:
+            change = {"unclean.leader.election.enable": self.chance.choice(("true", "true", "false"))}
+            await self._administer(self.cluster.admin.change_topic_configs(name, change))
+
+    async def step_notify_isr_change(self) -> None:
+        if partitions := self._partitions(3):
+            await self._administer(self.cluster.zk.propagate_isr_changes(partitions))
+
+    async def step_elect_preferred(self) -> None:
+        if partitions := [partition(word) for word in self._arguments] or self._partitions(3):
+            data = encode_partitions(partitions)
+            await self._administer(self.cluster.client.create(paths.PREFERRED_REPLICA_ELECTION, data))
+
+    step_elect_by_znode = step_elect_preferred
+
+    async def step_reassign(self) -> None:
+        ids = sorted(self.cluster.brokers)
+        targets = {
+            partition(name): replicas(to) for name, to in zip(self._arguments[::2], self._arguments[1::2], strict=True)
+        } or {tp: tuple(self.chance.sample(ids, self.chance.randint(1, len(ids)))) for tp in self._partitions(3)}
+        if targets:
+            data = encode_reassignment(targets)
+            await self._administer(self.cluster.client.create(paths.REASSIGN_PARTITIONS, data))
+
+    step_reassign_by_znode = step_reassign
+
+    def _topic(self) -> str | None:
+        if self._arguments:
+            return self._arguments[0]
+        return self.chance.choice(sorted(self.topics)) if self.topics else None
+
+    def _partitions(self, most: int) -> list[TopicPartition]:
+        known = [TopicPartition(name, n) for name in sorted(self.topics) for n in range(self.topics[name])]
+        return self.chance.sample(known, min(self.chance.randint(1, most), len(known)))
+
+    # -- brokers -----------------------------------------------------------------------------------------------
+
+    def step_kill_broker(self) -> None:
+        if (actor := self._named(self.cluster.brokers)) is not None:
+            actor.kill()
+
+    async def step_stop_broker(self) -> None:
+        if (actor := self._named(self.cluster.brokers)) is not None:
+            await self._administer(actor.stop(ADMIN_TIMEOUT_S))
+
+    async def step_bounce_broker(self) -> None:
+        """Restart a broker with a new epoch before the controller notices."""
+        actor, active = self._named(self.cluster.brokers), await self._active()
+        if actor is None or not actor.running:
+            return
+        if active is not None:
+            active.send(signal.SIGSTOP)
+        try:
+            await actor.stop(2.0, signal.SIGINT)
+            starting = self._begin(self._start(self.cluster.start_broker, actor.id))
+            await asyncio.wait([starting], timeout=self.cluster.shape.session_timeout_ms / 2000)
+        finally:
+            if active is not None:
+                active.send(signal.SIGCONT)
+
+    def step_fail_log_dir(self) -> None:
+        """Make a log directory fail, if the broker is registered: the signal would kill a process that is still
+        starting."""
+        actor = self._named(self.cluster.brokers)
+        if actor is not None and actor.ready and not self.cluster.shape.kafka:
+            actor.send(signal.SIGUSR1)
+
+    def step_expire_broker(self) -> None:
+        if (actor := self._named(self.cluster.brokers)) is not None:
+            self._keep_from_zookeeper(actor)
+
+    def step_pause_broker(self) -> None:
+        if (actor := self._named(self.cluster.brokers)) is not None:
+            self._pause(actor, self._seconds(1, 1.0, 3.0, 8.0))
+
+    def step_cut_broker(self) -> None:
+        if (actor := self._named(self.cluster.brokers)) is not None:
+            _cut(actor)
+
+    def step_start_broker(self) -> None:
+        actor = self._named(self.cluster.brokers, running=False)
+        if actor is not None and not actor.running:
+            self._begin(self._start(self.cluster.start_broker, actor.id))
+
+    async def _start(self, start: Callable[[int], Awaitable[None]], number: int) -> None:
+        try:
+            await start(number)
+        except Exception as error:  # it may be killed, or ZooKeeper may be down, before it is ready
+            log.info("not started: %s", str(error).partition("\n")[0])
+
+    # -- controllers -------------------------------------------------------------------------------------------
+
+    async def step_kill_controller(self) -> None:
+        if (actor := await self._controller()) is not None:
+            actor.kill()
+
+    async def step_stop_controller(self) -> None:
+        if (actor := await self._controller()) is not None:
+            await self._administer(actor.stop())
+
+    async def step_expire_controller(self) -> None:
+        actor = await self._controller()
+        if actor is not None:
+            number = next(n for n, a in self.cluster.controllers.items() if a is actor)
+            await self._administer(self.cluster.ask(number, "POST", "/debug/expire-session"))
+
+    async def step_pause_controller(self) -> None:
+        """Suspend a controller, often for longer than its session lasts."""
+        if (actor := await self._controller()) is not None:
+            self._pause(actor, self._seconds(1, 0.5, 2.0, 6.0, 10.0))
+
+    async def step_cut_controller(self) -> None:
+        if (actor := await self._controller()) is not None:
+            _cut(actor)
+
+    async def step_delete_controller_znode(self) -> None:
+        await self._administer(self.cluster.client.delete(paths.CONTROLLER))
+
+    async def step_rewrite_controller_epoch(self) -> None:
+        async def raise_it() -> None:
+            found = await self.cluster.zk.get_controller_epoch()
+            if found is not None:
+                value = int(self._arguments[0]) if self._arguments else found[0] + 1
+                await self.cluster.client.set(paths.CONTROLLER_EPOCH, b"%d" % value, found[1])
+
+        await self._administer(raise_it())
+
+    async def step_trap_controller(self) -> None:
+        """Strike at one of the active controller's next fenced writes."""
+        actor = await self._active()
+        if actor is None:
+            return
+        countdown, what = self.chance.choice((1, 1, 2, 3, 5)), self.chance.choice(("lose", "lose", "kill", "freeze"))
+        before = self.chance.random() < 0.4
+
+        def judge(link: int, xid: int, opcode: int, frame: bytes) -> Do:
+            nonlocal countdown
+            countdown -= opcode == MULTI
+            if opcode != MULTI or countdown:
+                return Do.PASS
+            if what == "kill":
+                actor.kill()
+            elif what == "freeze":
+                self._pause(actor, 6.0)
+            return Do.CUT if before else Do.CUT_AFTER
+
+        for proxy in actor.to_zookeeper:
+            proxy.on_request = judge
+
+    def step_start_controller(self) -> None:
+        actor = self._named(self.cluster.controllers, running=False)
+        if actor is not None and not actor.running:
+            number = next(n for n, a in self.cluster.controllers.items() if a is actor)
+            self._begin(self._start(self.cluster.start_controller, number))
+
+    async def step_jump_clock(self) -> None:
+        """Set a controller's wall clock forwards or back, if the machine allows it."""
+        actor = self._named(self.cluster.controllers)
+        if actor is not None and not actor.wall_clock.jump(self.chance.choice((-86_400, -5, 5, 3_600))):
+            self.taken["jump_clock"] -= 1
+            self.taken["jump_clock: cannot be done here (no libfaketime)"] += 1
+
+    async def step_fill_disk(self) -> None:
+        """Make all disk writes of a controller fail, so that its journal has to wait.
+
+        This affects only a controller that serves requests: one that cannot write its log does not start.
+        """
+        actor = await self._controller()
+        if actor is not None and actor.child is not None and actor.running and actor.ready and actor not in self._full:
+            limits = self._full[actor] = resource.prlimit(actor.child.pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(actor.child.pid, resource.RLIMIT_FSIZE, (0, limits[1]))
+
+    def step_free_disk(self) -> None:
+        for actor, limits in self._full.items():
+            if actor.child is not None and actor.running:
+                resource.prlimit(actor.child.pid, resource.RLIMIT_FSIZE, limits)
+        self._full.clear()
+
+    # -- links and ZooKeeper -----------------------------------------------------------------------------------
+
+    async def step_block(self) -> None:
+        """Block requests from the active controller to one broker.
+
+        If the step names the broker, and otherwise half of the time, also block requests from the broker.
+        """
+        cluster = self.cluster
+        broker = self._named(cluster.brokers)
+        controller = await self._active() or self._one_of(cluster.controllers)
+        if broker is not None and controller is not None:
+            broker.front.blocked.add(controller.id)
+            if self.chance.random() < 0.5 or self._arguments:
+                controller.front.blocked.add(broker.id)
+
+    def _one_of(self, group: dict[int, Actor]) -> Actor | None:
+        running = [actor for actor in group.values() if actor.running]
+        return self.chance.choice(running) if running else None
+
+    def step_block_brokers(self) -> None:
+        """Freeze the existing connections to a broker; new ones work."""
+        if (actor := self._named(self.cluster.brokers)) is not None:
+            actor.front.freeze()
+
+    def step_lag(self) -> None:
+        group = self.chance.choice((self.cluster.brokers, self.cluster.controllers))
+        actor = self._one_of(group)
+        if actor is not None:
+            self.chance.choice([*actor.to_zookeeper, actor.front]).delay_s = self.chance.choice((0.2, 0.8))
+
+    def step_heal(self) -> None:
+        """Restore all links; suspended processes stay suspended."""
+        for actor in [*self.cluster.brokers.values(), *self.cluster.controllers.values()]:
+            for proxy in actor.proxies():
+                proxy.thaw()
+            for proxy in actor.to_zookeeper:
+                proxy.on_request = None
+
+    async def heal_everything(self) -> None:
+        """Restore all links, resume and restart all processes, and wait for background work to end."""
+        for timer, repair in list(self._repairs.items()):
+            timer.cancel()
+            repair()
+        self.step_heal()
+        self.step_free_disk()
+        cluster = self.cluster
+        for actor in [*cluster.brokers.values(), *cluster.controllers.values()]:
+            actor.heal()
+        for server in cluster.servers:
+            server.resume()
+        await self.settle()
+        await asyncio.gather(*(server.start_async() for server in cluster.servers if not server.running))
+        starts = [cluster.start_broker(number) for number, actor in cluster.brokers.items() if not actor.running]
+        starts += [
+            cluster.start_controller(number) for number, actor in cluster.controllers.items() if not actor.running
+        ]
+        await asyncio.gather(*starts)
+
+    async def step_restart_zookeeper(self) -> None:
+        """Restart the leading ZooKeeper server, or the only one."""
+        server = await asyncio.to_thread(self.cluster.leader_server)
+        if server.running:
+            server.kill()
+            await asyncio.sleep(self._seconds(0, 0.1, 1.0, 3.0))
+            self._begin(self._start(lambda _: server.start_async(), 0))
+
+    async def step_pause_zookeeper(self) -> None:
+        """Suspend ZooKeeper: connections succeed and requests get no answer, as in a long garbage collection or disk
+        stall."""
+        server = await asyncio.to_thread(self.cluster.leader_server)
+        server.suspend()
+        self._later(self._seconds(0, 0.5, 2.0, 6.0), server.resume)
+
+    async def step_expect(self) -> None:
+        """Wait until the expectation holds, for EXPECT_WITHIN_S at most."""
+        until_s = time.monotonic() + EXPECT_WITHIN_S
+        while (wrong := judge(self._arguments, await process_facts(self.cluster))) is not None:
+            if time.monotonic() > until_s:
+                self.problems.append(wrong)
+                return
+            await asyncio.sleep(0.2)
+
+    async def step_wait(self) -> None:
+        await asyncio.sleep(self._seconds(0, 1.0, 3.0, 5.0))
+
+    # -- helpers -----------------------------------------------------------------------------------------------
+
+    def _pause(self, actor: Actor, duration_s: float) -> None:
+        if actor.running and not actor.paused:
+            actor.send(signal.SIGSTOP)
+            self._later(duration_s, lambda: actor.send(signal.SIGCONT))
+
+    def _keep_from_zookeeper(self, actor: Actor) -> None:
+        """Keep an actor from ZooKeeper for longer than its session lasts."""
+        for proxy in actor.to_zookeeper:
+            proxy.hang = True
+            proxy.cut_all()
+
+        def let_in() -> None:
+            for proxy in actor.to_zookeeper:
+                proxy.hang = False
+                proxy.cut_all()
+
+        self._later(1.5 * self.cluster.shape.session_timeout_ms / 1000, let_in)
+
+
+def _cut(actor: Actor) -> None:
+    for proxy in actor.proxies():
+        proxy.cut_all()

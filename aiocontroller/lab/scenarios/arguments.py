@@ -1,0 +1,67 @@
+"""Parses the arguments of a step: ``1,2,3`` are replicas, ``orders-0`` is a partition, ``2`` a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from aiocontroller.core.errors import BadInputError
+from aiocontroller.core.ids import TopicPartition
+from aiocontroller.lab.scenarios.plan import Step
+
+NAMES = tuple(f"topic-{n}" for n in range(6))
+"""Names for drawn topics; few, so that names of deleted topics are used again."""
+
+
+class StepArgumentError(BadInputError):
+    """An argument of a step is invalid."""
+
+
+@contextmanager
+def naming(step: Step) -> Iterator[None]:
+    """Add the step to errors about its arguments."""
+    try:
+        yield
+    except (ValueError, IndexError) as error:
+        if not step.arguments:
+            raise
+        raise StepArgumentError(f"{step}: {error}") from None
+    except StepArgumentError as error:
+        raise StepArgumentError(f"{step}: {error}") from None
+
+
+def known_number(word: str, among: Container[int]) -> int:
+    """Return the number of an existing broker or controller."""
+    if not word.isdecimal() or int(word) not in among:
+        known = ", ".join(map(str, among)) if isinstance(among, Iterable) else "others"
+        raise StepArgumentError(f"found {word!r}, expected one of {known}")
+    return int(word)
+
+
+def seconds(word: str) -> float:
+    try:
+        value = float(word)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e6:
+        raise StepArgumentError(f"found {word!r}, expected a number of seconds")
+    return value
+
+
+def replicas(word: str) -> tuple[int, ...]:
+    parts = word.split(",")
+    if not all(part.isdecimal() for part in parts):
+        raise StepArgumentError(f"found {word!r}, expected broker ids such as 1,2,3")
+    return tuple(map(int, parts))
+
+
+def assignment(arguments: Sequence[str]) -> dict[int, Sequence[int]]:
+    """Return the list of replicas for each partition."""
+    return {number: list(replicas(word)) for number, word in enumerate(arguments)}
+
+
+def partition(word: str) -> TopicPartition:
+    topic, _, number = word.rpartition("-")
+    if not topic or not number.isdecimal():
+        raise StepArgumentError(f"found {word!r}, expected a partition such as orders-0")
+    return TopicPartition(topic, int(number))

@@ -1,0 +1,255 @@
+"""The plan that a seed draws before anything runs: the size of the cluster, the kinds of faults, and every step.
+
+Each step carries its own seed, so leaving a step out does not change the others.  This makes a failing plan shrinkable,
+and lets a scenario file hold its steps.
+"""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+
+from aiocontroller.config import Detection
+from aiocontroller.lab.scenarios.fleet import Drawn, draw_fleet
+from aiocontroller.lab.scenarios.limits import Limits, draw_limits
+
+
+class Step(msgspec.Struct, frozen=True):
+    kind: str
+    seed: int
+    pause_s: float
+    """Time until the next step."""
+    arguments: tuple[str, ...] = ()
+    """Targets and arguments; empty if they are drawn from the seed."""
+
+    def __str__(self) -> str:
+        """Return the step as a line of a scenario file."""
+        words = (self.kind.replace("_", "-"), *self.arguments, f"seed={self.seed}", f"then={self.pause_s:g}")
+        return " ".join(words)
+
+
+class Plan(msgspec.Struct, frozen=True):
+    seed: int
+    brokers: int
+    controllers: int
+    shared_id: bool
+    """All controllers have the same id, as instances of one service may."""
+    takeover: bool
+    """A starting controller deposes the active one."""
+    steps: tuple[Step, ...]
+    crash_at: int = 0
+    """The number of the write at which the controller that makes it is killed, once; 0: no crash."""
+    crash_before: bool = False
+    broker_detection: Detection = "off"
+    controller_detection: Detection = "off"
+    fast_bounce: bool = False
+    crash_await: int = 0
+    """The same, for the number of an await point in a controller's handlers."""
+    followers: int = 0
+    """ZooKeeper servers beside the leader, whose answers may be stale."""
+    drift_percent: int = 0
+    """How much faster or slower the clock of a process may run."""
+    settings: tuple[tuple[str, str], ...] = ()
+    """Settings in the files of all brokers, which controllers must obey."""
+    broker_settings: tuple[tuple[str, str], ...] = ()
+    """In one broker's file: ``2/delete.topic.enable`` and its value."""
+    controller_settings: tuple[tuple[str, str], ...] = ()
+    """In one controller's own file; where no broker agrees, it must not take the role."""
+    releases: str = ""
+    """The brokers' releases in the order of their ids, separated by commas: ``2.8,3.9``; the other brokers have the
+    newest."""
+    protocol: str = ""
+    """``inter.broker.protocol.version`` of all brokers; empty: each broker uses that of its release."""
+    limits: Limits = ()
+    """Size limits of the program that are smaller than usual; see ``limits``."""
+
+    def crashing_at(self, number: int, *, before: bool) -> Plan:
+        """Return the plan with only the operator's work and one crash at a write."""
+        return msgspec.structs.replace(self, steps=self._work(), crash_at=number, crash_before=before)
+
+    def crashing_at_await(self, number: int) -> Plan:
+        """Return the plan with only the operator's work and one crash at an await point."""
+        return msgspec.structs.replace(self, steps=self._work(), crash_await=number)
+
+    def _work(self) -> tuple[Step, ...]:
+        return tuple(msgspec.structs.replace(s, pause_s=1.0) for s in self.steps if s.kind in (*WORKLOAD, *ROLLS))
+
+    def without(self, start: int, end: int) -> Plan:
+        return msgspec.structs.replace(self, steps=self.steps[:start] + self.steps[end:])
+
+
+WORKLOAD = (
+    "create_topic",
+    "delete_topic",
+    "add_partitions",
+    "reassign",
+    "cancel_reassignment",
+    "delete_while_moving",
+    "move_and_fail",
+    "undo_under_another",
+    "ask_much",
+    "reassign_by_znode",
+    "elect_preferred",
+    "elect_everywhere",
+    "elect_by_znode",
+    "allow_unclean",
+    "notify_isr_change",
+    "allocate_producer_ids",
+    "list_reassignments",
+    "auto_create_topic",
+    "request_topics",
+    "request_partitions",
+    "request_deletion",
+)
+UNCLEAN = "unclean.leader.election.enable"
+DELETION = "delete.topic.enable"
+DRAWN: dict[str, tuple[str, ...]] = {
+    UNCLEAN: ("false", "true"),
+    "auto.leader.rebalance.enable": ("false", "true"),
+    "leader.imbalance.per.broker.percentage": ("50", "10", "0"),
+    "num.partitions": ("1", "3"),
+    DELETION: ("false", "true"),
+}
+"""Settings that controllers obey, and their values, from the one that does the least harm on."""
+FAULTS = (
+    "kill_broker",
+    "stop_broker",
+    "bounce_broker",
+    "fail_log_dir",
+    "expire_broker",
+    "pause_broker",
+    "cut_broker",
+    "kill_controller",
+    "stop_controller",
+    "expire_controller",
+    "pause_controller",
+    "cut_controller",
+    "delete_controller_znode",
+    "rewrite_controller_epoch",
+    "trap_controller",
+    "trap_broker",
+    "block",
+    "block_brokers",
+    "lag",
+    "repeat_late",
+    "restart_zookeeper",
+    "pause_zookeeper",
+    "lag_followers",
+    "slow_disk",
+    "jump_clock",
+    "crash_at_await",
+    "win_again",
+    "expire_in_failover",
+    "elect_zookeeper_leader",
+)
+DETECTION_FAULTS = (
+    "deafen_broker",
+    "hush_broker",
+    "freeze_leader",
+    "freeze_all_brokers",
+    "flap_broker",
+    "hush_controller",
+    "kill_controller_and_broker",
+)
+"""Drawn if early detection is on: faults that must not mislead it."""
+BY_HAND = ("write_state", "delete_state", "write_assignment", "make_topic_anew")
+"""Drawn in a fifth of the seeds: foreign writes to znodes that only the controller may write."""
+SETTING_CHANGES = ("configure_broker", "alter_broker_configs")
+"""Drawn in a quarter of the seeds."""
+ROLLS = ("upgrade_broker",)
+"""The steps of a rolling upgrade, in order; see ``fleet``."""
+REPAIRS = ("start_broker", "start_controller", "heal", "wait")
+KINDS = (*WORKLOAD, *FAULTS, *REPAIRS)
+MODES: tuple[Detection, ...] = ("off", "refused", "full", "full")
+ALWAYS = frozenset({*REPAIRS, "create_topic", "reassign", "delete_topic"})
+
+PAUSES_S = (0.0, 0.01, 0.05, 0.2, 1.0, 3.0)
+
+
+def draw(seed: int) -> Plan:
+    """Draw the whole plan of a seed."""
+    chance = random.Random(f"plan {seed}")
+    # a generator of its own, so that without detection a seed's plan stays the same
+    detection = random.Random(f"detection {seed}")
+    modes = detection.choice(MODES), detection.choice(MODES)
+    known = KINDS if modes == ("off", "off") else (*KINDS, *DETECTION_FAULTS)
+    by_hand = random.Random(f"by hand {seed}").random() < 0.2
+    if by_hand:
+        known = (*known, *BY_HAND)
+    if random.Random(f"setting changes {seed}").random() < 0.25:
+        known = (*known, *SETTING_CHANGES)
+    kinds = [kind for kind in known if kind in ALWAYS or chance.random() < 0.5]
+    weights = [chance.choice((1, 2, 4, 8)) + (4 if kind in REPAIRS else 0) for kind in kinds]
+    steps = tuple(
+        Step(chance.choices(kinds, weights)[0], chance.randrange(1 << 32), chance.choice(PAUSES_S))
+        for _ in range(chance.choice((30, 50, 80)))
+    )
+    brokers, controllers = chance.choice((2, 3, 3, 3, 4)), chance.choice((1, 2, 2, 2, 3))
+    # if leaders write states as well, foreign writes cannot be distinguished
+    fleet = Drawn() if by_hand else draw_fleet(seed, brokers)
+    rolls = [Step(roll.kind, n, 1.0, roll.arguments) for n, roll in enumerate(fleet.rolls)]
+    return Plan(
+        seed,
+        brokers=brokers,
+        controllers=controllers,
+        shared_id=chance.random() < 0.25,
+        takeover=chance.random() < 0.2,
+        steps=_among(steps, rolls, random.Random(f"rolls {seed}")),
+        broker_detection=modes[0],
+        controller_detection=modes[1],
+        fast_bounce=detection.random() < 0.3,
+        followers=chance.choice((0, 0, 2)),
+        drift_percent=chance.choice((0, 0, 2, 10)),
+        settings=_settings(seed),
+        broker_settings=_differing(seed, brokers),
+        controller_settings=_contradicting(seed, controllers),
+        releases=fleet.releases,
+        protocol=fleet.protocol,
+        limits=draw_limits(seed),
+    )
+
+
+def _settings(seed: int) -> tuple[tuple[str, str], ...]:
+    """Draw the brokers' settings from a generator of their own, so that the rest of a seed's plan stays the same."""
+    chance = random.Random(f"settings {seed}")
+    drawn = {
+        UNCLEAN: "true" if chance.random() < 0.125 else "false",
+        "auto.leader.rebalance.enable": chance.choice(("true", "true", "false")),
+        "leader.imbalance.per.broker.percentage": chance.choice(("0", "10", "50")),
+        "num.partitions": chance.choice(("1", "3")),
+        DELETION: "false" if chance.random() < 0.125 else "true",
+    }
+    return tuple(drawn.items())
+
+
+def _differing(seed: int, brokers: int) -> tuple[tuple[str, str], ...]:
+    """In a third of the seeds brokers differ in one setting or two."""
+    chance = random.Random(f"differing settings {seed}")
+    if chance.random() >= 1 / 3:
+        return ()
+    told: list[tuple[str, str]] = []
+    for name in chance.sample(list(DRAWN), chance.choice((1, 2))):
+        values = chance.sample(DRAWN[name], 2)
+        first, *others, last = chance.sample(range(1, brokers + 1), brokers)
+        told += [(f"{first}/{name}", values[0]), (f"{last}/{name}", values[1])]
+        told += [(f"{broker}/{name}", chance.choice(values)) for broker in others]
+    return tuple(sorted(told))
+
+
+def _contradicting(seed: int, controllers: int) -> tuple[tuple[str, str], ...]:
+    """In a fifth of the seeds the last of several controllers has a value of its own, perhaps not the brokers'."""
+    chance = random.Random(f"contradicting settings {seed}")
+    if controllers == 1 or chance.random() >= 0.2:
+        return ()
+    name = chance.choice(list(DRAWN))
+    return ((f"{controllers}/{name}", chance.choice(DRAWN[name])),)
+
+
+def _among(steps: tuple[Step, ...], rolls: list[Step], chance: random.Random) -> tuple[Step, ...]:
+    """Merge the rolls into the steps at random places; both keep their order."""
+    merged = list(steps)
+    places = sorted(chance.randint(0, len(steps)) for _ in rolls)
+    for place, roll in reversed(list(zip(places, rolls, strict=True))):
+        merged.insert(place, roll)
+    return tuple(merged)

@@ -1,0 +1,111 @@
+"""The ZooKeeper model with observation and traps: faults that strike at a given write instead of at a given time.
+
+A fault at a random time hits the few milliseconds between a write and its answer only once in a thousand runs.  A trap
+counts a controller's write requests and strikes at the n-th: before ZooKeeper applies it, or between applying and
+answering it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from aiocontroller.lab.checkers.history import Writer, ZNodeHistory
+from aiocontroller.lab.zookeeper.jute import Reader
+from aiocontroller.lab.zookeeper.zookeeper_model import MULTI, WRITES, Connection, Session, ZooKeeperModel
+from aiocontroller.lab.zookeeper.zookeeper_tree import CHANGED, CREATED, DELETED, Transaction
+from aiocontroller.zookeeper import paths
+
+
+class Trap(NamedTuple):
+    """A fault at the ``countdown``-th write; ``strike`` may, for example, break the connection or end the session."""
+
+    countdown: int
+    before: bool
+    """Strike before the write is applied, so that the request is lost with its connection."""
+    strike: Callable[[Connection, Session], None]
+
+
+class ObservedZooKeeper(ZooKeeperModel):
+    """Reports every change to the history.
+
+    ``is_controller`` returns whether a session's writes count for the traps; ``broker_of`` returns the broker that owns
+    a session, -1 if no broker does.
+    """
+
+    def __init__(
+        self,
+        history: ZNodeHistory,
+        is_controller: Callable[[int], bool],
+        broker_of: Callable[[int], int] = lambda _: -1,
+    ) -> None:
+        super().__init__()
+        self.history = history
+        self.traps: list[Trap] = []
+        self.controller_writes = 0
+        self._is_controller = is_controller
+        self._broker_of = broker_of
+
+    def request(self, connection: Connection, session: Session, body: Reader, now_ms: int) -> None:
+        opcode = body.peek_int32(4)
+        if (opcode in WRITES or opcode == MULTI) and self._is_controller(session.id):
+            self.controller_writes += 1
+            struck = self._count_down()
+            for trap in struck:
+                if trap.before:
+                    trap.strike(connection, session)
+            if not connection.open or session.id not in self.sessions:
+                return
+            if struck:
+                connection.hold_answers()
+            super().request(connection, session, body, now_ms)
+            for trap in struck:
+                if not trap.before:
+                    trap.strike(connection, session)
+            connection.release_answers()
+            return
+        super().request(connection, session, body, now_ms)
+
+    def _count_down(self) -> list[Trap]:
+        """Count the write for all traps, and return the traps that strike at it."""
+        counted = [trap._replace(countdown=trap.countdown - 1) for trap in self.traps]
+        self.traps = [trap for trap in counted if trap.countdown > 0]
+        return [trap for trap in counted if trap.countdown <= 0]
+
+    def remove(self, path: str, now_ms: int) -> None:
+        """Delete a znode as a foreign client."""
+        if path in self.tree.nodes:
+            self.zxid += 1
+            transaction = Transaction(self.tree, self.zxid, now_ms, 0, ())
+            transaction.remove(path)
+            self._commit(transaction)
+
+    def write_by_hand(self, write: Callable[[Transaction], object], now_ms: int) -> None:
+        """Write znodes that only the controller may write as a foreign client, in one transaction."""
+        self.zxid += 1
+        transaction = Transaction(self.tree, self.zxid, now_ms, 0, ())
+        write(transaction)
+        self._commit(transaction, by_hand=True)
+
+    def end_session(self, session: Session, now_ms: int) -> None:
+        for path in session.ephemerals:
+            self.history.deleted(path, Writer(0))
+        super().end_session(session, now_ms)
+
+    def _commit(self, transaction: Transaction, *, by_hand: bool = False) -> None:
+        session = transaction.session_id
+        controller = self._is_controller(session)
+        broker = -1 if controller else self._broker_of(session)
+        fenced = paths.CONTROLLER_EPOCH in transaction.checked
+        writer = Writer(session, fenced, controller, by_hand, broker)
+        changes = [(kind, path) for kind, path in transaction.events if kind in (CREATED, CHANGED, DELETED)]
+        last = {path: number for number, (_, path) in enumerate(changes)}
+        times: dict[str, int] = {}
+        for number, (kind, path) in enumerate(changes):
+            times[path] = 0 if kind == DELETED else times.get(path, 0) + 1
+            if kind == DELETED:
+                self.history.deleted(path, writer)
+            elif number == last[path]:
+                node = self.tree.nodes[path]
+                self.history.changed(path, node.data, node.version, writer, times[path])
+        super()._commit(transaction)

@@ -1,0 +1,71 @@
+"""The results of a campaign in a file, one line for each seed as it arrives, so that an interrupted one loses nothing.
+
+The first line says which seeds the campaign has.  A line that was cut off is dropped; its seed runs again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from aiocontroller.core.errors import BadInputError
+from aiocontroller.lab.simulation.simulation import Report
+
+SEEDS = 100
+
+
+class Campaign(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    first: int
+    seeds: int
+
+
+class Results:
+    """The seeds of a campaign, and the results that its file has; without a path nothing is kept.
+
+    A file that exists keeps its first seed, and its number of seeds unless ``seeds`` is another.  BadInputError if
+    ``told``, that is somebody asked for just this first seed, and the file has another one.
+    """
+
+    def __init__(self, path: Path | None, first: int, seeds: int | None, *, told: bool = False) -> None:
+        self.reports: Sequence[Report] = ()
+        lines = path.read_bytes().splitlines(keepends=True) if path is not None and path.exists() else []
+        whole = [line for line in lines if line.endswith(b"\n")]
+        campaign = Campaign(first, seeds or SEEDS)
+        if whole:
+            try:
+                campaign = msgspec.json.decode(whole[0], type=Campaign)
+                self.reports = [msgspec.json.decode(line, type=Report) for line in whole[1:]]
+            except msgspec.MsgspecError as error:
+                raise BadInputError(f"{path}: found no results of a campaign: {error}") from None
+        if told and campaign.first != first:
+            raise BadInputError(f"{path}: found results from seed {campaign.first} on, expected {first}")
+        self.first, self.seeds = campaign.first, seeds or campaign.seeds
+        self._file = None if path is None else open(path, "ab", buffering=0)  # noqa: SIM115 - closed by __exit__
+        if self._file is not None:
+            self._file.truncate(sum(map(len, whole)))
+        if not whole:
+            self._write(campaign)
+
+    def __enter__(self) -> Results:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def missing(self) -> list[int]:
+        """Return the seeds of the campaign without a result."""
+        done = {report.seed for report in self.reports}  # membership only
+        return [seed for seed in range(self.first, self.first + self.seeds) if seed not in done]
+
+    def add(self, report: Report) -> None:
+        self._write(report)
+
+    def _write(self, line: Campaign | Report) -> None:
+        if self._file is not None:
+            self._file.write(msgspec.json.encode(line) + b"\n")

@@ -1,0 +1,562 @@
+"""Simulates a cluster in one process from one seed: controllers, brokers, ZooKeeper, the network and time.
+
+The simulation runs the program itself: services with their listeners, senders and sessions, and simulated brokers.  It
+replaces only the network, the clock and the random numbers (``net.simulated``), and ZooKeeper by a model that speaks
+its protocol.
+
+A run has two phases.  In the *fault* phase it takes the plan's steps (``plan``, ``steps``) and checks every znode
+change, every control request and every answer (``history``, ``observers``).  Then it *heals* everything: it repairs the
+links and restarts dead processes.  Within bounded virtual time the cluster must be whole again and stay so
+(``recovery_checks``).
+
+A run is a function of its plan: the same plan gives the same digest in any process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from aiocontroller.config import Config, load_config
+from aiocontroller.core.ids import TopicPartition
+from aiocontroller.core.invariants import violations
+from aiocontroller.journal.journal import MemoryJournal
+from aiocontroller.journal.records import Record
+from aiocontroller.lab.checkers.history import ZNodeHistory
+from aiocontroller.lab.checkers.leaderless import LeaderWatch
+from aiocontroller.lab.checkers.observers import BrokerObserver, RequestObserver, check_journal, wrap
+from aiocontroller.lab.checkers.recovery_checks import what_is_missing
+from aiocontroller.lab.checkers.wire_observer import WireObserver
+from aiocontroller.lab.cluster.simulated_broker import BrokerConfig, SimulatedBroker
+from aiocontroller.lab.scenarios.facts import Facts
+from aiocontroller.lab.scenarios.fleet import Fleet
+from aiocontroller.lab.scenarios.limits import in_force
+from aiocontroller.lab.scenarios.plan import DELETION, UNCLEAN, Plan, Step, draw
+from aiocontroller.lab.simulation import coverage
+from aiocontroller.lab.simulation.awaits import counting
+from aiocontroller.lab.simulation.broker_settings import BrokerSettings
+from aiocontroller.lab.simulation.observed_zookeeper import ObservedZooKeeper
+from aiocontroller.lab.simulation.steps.steps import Steps
+from aiocontroller.lab.zookeeper.zookeeper_follower import Follower
+from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
+from aiocontroller.net.ports import World
+from aiocontroller.net.simulated import Host, SimulatedClock, SimulatedNetwork, run
+from aiocontroller.service import Service
+from aiocontroller.zookeeper import paths
+from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
+from aiocontroller.zookeeper.client import ZooKeeperClient
+from aiocontroller.zookeeper.errors import SessionExpiredError
+from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+from aiocontroller.zookeeper.registration import BrokerIdInUseError
+from aiocontroller.zookeeper.znode_json import topic_id_to_text
+
+log = logging.getLogger(__name__)
+
+SESSION_TIMEOUT_MS = 3_000
+BROKER_SETTINGS = {"leader.imbalance.check.interval.seconds": "20"}
+"""Broker settings that controllers obey.  They also obey the lowest of the brokers' inter-broker protocols."""
+SILENCE_MS = 900
+HEARTBEAT_MS = 300
+FAST_BOUNCE_MS = 500
+AUDIT_INTERVAL_MS = 5_000
+HEAL_WITHIN_S = 300.0
+"""The virtual time within which a healed cluster must be whole."""
+POLL_S = 2.0
+WHOLE_POLLS = 2
+"""The number of successive polls that must find the cluster whole, without writes in between."""
+
+
+class Report(msgspec.Struct, frozen=True):
+    seed: int
+    violations: list[str]
+    virtual_s: float
+    events: int
+    """Controller events that all controllers processed."""
+    znode_writes: int
+    controller_writes: int
+    """Write requests of the controllers to ZooKeeper; traps count the same."""
+    awaits: int
+    """Await points that the controllers' handlers reached."""
+    steps: dict[str, int]
+    marks: dict[str, int]
+    """See ``coverage``."""
+    digest: str
+    """Over all journals and all znode writes."""
+
+    @property
+    def ok(self) -> bool:
+        return not self.violations
+
+
+class Process:
+    """A process with a host of its own, which can be killed without notice."""
+
+    def __init__(self, name: str, host: Host, task: asyncio.Task[None]) -> None:
+        self.name = name
+        self.host = host
+        self.task = task
+
+
+class ObservedJournal(MemoryJournal):
+    """Passes each record to an observer when it is made."""
+
+    def __init__(self, node: int, clock: SimulatedClock, observe: Callable[[Record], None]) -> None:
+        super().__init__(node, clock)
+        self._observe = observe
+
+    def _put(self, record: Record) -> None:
+        super()._put(record)
+        self._observe(record)
+
+
+class Simulation:
+    """The cluster, on which ``Steps`` acts.
+
+    ``on_step`` is called after each step, and with None at the end.
+    """
+
+    def __init__(self, plan: Plan, on_step: Callable[[Step | None, float], None] = lambda step, at_s: None) -> None:
+        self.plan = plan
+        self._on_step = on_step
+        jitter = random.Random(f"{plan.seed} jitter")
+        self._drift = random.Random(f"{plan.seed} drift")
+        self.network = SimulatedNetwork(jitter_s=lambda: jitter.random() * 0.003)
+        self.clock = SimulatedClock()
+        self.model: ObservedZooKeeper = ObservedZooKeeper(
+            ZNodeHistory(lambda path: path in self.model.tree.nodes, self._broker_epoch, self.clock.monotonic),
+            self.is_controller,
+            self._broker_of,
+        )
+        self.fleet = Fleet(plan.releases, plan.protocol, plan.brokers)
+        self.history = self.model.history
+        self.settings = BrokerSettings(plan, lambda: self.model.tree.nodes)
+        self.history.unclean.by_default = "true" in self.settings.ever(UNCLEAN)
+        self.history.deletion_forbidden = "true" not in self.settings.ever(DELETION)
+        self.zookeeper = ZooKeeperServer(self._world("zookeeper"), self.model, port=2181)
+        self.zookeeper_host = self._host
+        self.followers: list[ZooKeeperServer] = []
+        self.followers_lag_s = 0.0
+        """Extra delay of each transaction to a follower."""
+        self.awaits = 0
+        """The number of await points that controllers' handlers have reached."""
+        self.crash_in = 0
+        """After this many more await points, kill the controller that reaches the last one; 0: kill none."""
+        self.brokers: dict[int, tuple[SimulatedBroker, Process]] = {}
+        self._all_brokers: list[SimulatedBroker] = []
+        """Includes the dead ones."""
+        self.controllers: dict[int, tuple[Service, Process]] = {}
+        self.targets: dict[TopicPartition, tuple[int, ...]] = {}
+        """The last acknowledged targets of reassignments, for partitions that nothing has changed since."""
+        self.marks: coverage.Marks = Counter()
+        self.problems: list[str] = []
+        self.foreign_writes = 0
+        """Foreign writes so far."""
+        self.repairs: list[Callable[[], None]] = []
+        """Functions that end faults early which would otherwise end by themselves later."""
+        self.heard: Callable[[int, str], None] = lambda broker, api: None
+        """Called for each control request that a broker accepts."""
+        self._services: list[tuple[int, Service]] = []
+        """All services with their numbers, including the dead ones."""
+        self.journals: list[ObservedJournal] = []
+        self._requests: dict[int, RequestObserver] = {}
+        self.wire = WireObserver(self.history.complain, lambda: self.history.controller_epoch)
+        self.wire.watch(self.network)
+        self._born = 0
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> Report:
+        asyncio.get_running_loop().set_exception_handler(self._unhandled)
+        await self.zookeeper.start()
+        await self._start_followers()
+        client = ZooKeeperClient(self.zookeeper.address, world=self._world("admin"), session_timeout_s=10)
+        await client.start()
+        self.zk = KafkaZkClient(client)
+        self.admin = AdminZkClient(self.zk)
+        await self.zk.create_top_level_paths()
+        steps = Steps(self)
+        steps.arm_crash(self.plan.crash_at, before=self.plan.crash_before)
+        self.crash_in = self.plan.crash_await
+        with coverage.watching(self.marks), in_force(self.plan.limits):
+            try:
+                for broker in range(1, self.plan.brokers + 1):
+                    self.start_broker(broker)
+                for controller in range(1, self.plan.controllers + 1):
+                    self.start_controller(controller)
+                LeaderWatch(self).start()
+                await self.clock.sleep(2)
+                for step in self.plan.steps:
+                    await steps.take(step)
+                    self._on_step(step, self.clock.monotonic())
+                    if self.history.violations or self.problems:
+                        break
+                else:
+                    self._heal_everything()
+                    await self._must_become_whole()
+                    self._on_step(None, self.clock.monotonic())
+            finally:
+                await self._end(client)
+        return self._report(steps.taken)
+
+    async def _start_followers(self) -> None:
+        lag = random.Random(f"{self.plan.seed} followers")
+        for number in range(1, self.plan.followers + 1):
+            follower = Follower(self.model, self.clock, lambda: lag.random() * 0.02 + self.followers_lag_s)
+            world = World(self.zookeeper_host, self.clock, lag)
+            server = ZooKeeperServer(world, self.model, port=2181 + number, follower=follower)
+            self.followers.append(await server.start())
+
+    @property
+    def zookeeper_connect(self) -> str:
+        return ",".join(server.address for server in [self.zookeeper, *self.followers])
+
+    def _report(self, taken: dict[str, int]) -> Report:
+        digest = self.history.digest
+        for journal in self.journals:
+            digest.update(journal.content())
+            self.problems += check_journal(journal.records)
+        for name, count in self.history.probes.items():
+            self.marks[f"probe/{name}"] += count
+        seen = {
+            "stale read": self.model.stale_reads,
+            "overtaken on another connection": self.network.reordered,
+            "clocks of different speed": int(self.plan.drift_percent > 0),
+            "small limits": len(self.plan.limits),
+        }
+        self.marks.update({f"probe/{name}": count for name, count in seen.items() if count})
+        return Report(
+            self.plan.seed,
+            [str(v) for v in self.history.violations] + self.problems,
+            round(self.clock.monotonic(), 3),
+            sum(len(journal.of_kind("event")) for journal in self.journals),
+            self.history.writes,
+            self.model.controller_writes,
+            self.awaits,
+            dict(sorted(taken.items())),
+            dict(sorted(self.marks.items())),
+            digest.hexdigest()[:16],
+        )
+
+    async def _end(self, client: ZooKeeperClient) -> None:
+        for _, process in [*self.controllers.values(), *self.brokers.values()]:
+            self.kill(process)
+        self.network.heal()
+        await client.close()
+        self.zookeeper.stop()
+
+    def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        message = str(context.get("message"))
+        if (
+            "never retrieved" not in message
+        ):  # logged by the garbage collector at no fixed time, often for killed processes
+            self.problems.append(f"bug: {message}: {context.get('exception')!r}")
+
+    # -- processes -------------------------------------------------------------------------------------------------
+
+    def _world(self, name: str) -> World:
+        self._host = self.network.host(name)
+        chance = random.Random(f"{self.plan.seed} {name}")
+        return World(self._host, SimulatedClock(self._host), chance, debug=True)
+
+    def _start(self, name: str, serve: Callable[[World], Awaitable[None]]) -> Process:
+        self._born += 1
+        world = self._world(f"{name}#{self._born}")
+        self._host.clock_rate = 1.0 + self.plan.drift_percent / 100 * (2 * self._drift.random() - 1)
+        process = Process(name, self._host, asyncio.ensure_future(serve(world)))
+        process.task.add_done_callback(lambda task: self._ended(process, task))
+        return process
+
+    def _ended(self, process: Process, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or process.host.crashed or (error := task.exception()) is None:
+            return
+        expected = isinstance(error, BaseExceptionGroup) and error.split(BrokerIdInUseError)[1] is None
+        if not expected:  # Kafka's broker also gives up if its predecessor's session does not end
+            self.problems.append(f"bug: {process.name} ended with {error!r}")
+
+    def kill(self, process: Process) -> None:
+        """Kill a process as SIGKILL does: nothing that it does from now on has an effect."""
+        self.network.crash(process.host)
+        process.task.cancel()
+
+    def start_broker(self, broker: int) -> None:
+        config = BrokerConfig(
+            broker,
+            self.zookeeper_connect,
+            None,
+            zookeeper_session_timeout_ms=SESSION_TIMEOUT_MS,
+            replica_lag_time_max_ms=2_000,
+            release=self.fleet.brokers[broker].release,
+            inter_broker_protocol_version=self.fleet.brokers[broker].protocol,
+            settings=BROKER_SETTINGS | self.settings.files[broker],
+            tells_policy=True,
+        )
+        self._probe_fleet(broker)
+
+        async def serve(world: World) -> None:
+            made = SimulatedBroker(config, world)
+            self._all_brokers.append(made)
+            BrokerObserver(self.history, made, self._heard)
+            self.brokers[broker] = (made, process)
+            await made.run()
+
+        process = self._start(f"broker {broker}", serve)
+
+    def _probe_fleet(self, broker: int) -> None:
+        version = self.fleet.brokers[broker]
+        self.history.probe(f"a broker of {version.release}")
+        if version.protocol:
+            self.history.probe(f"inter-broker protocol {version.protocol}")
+        if self.fleet.mixed:
+            self.history.probe("brokers of several releases")
+
+    def _heard(self, broker: int, api: str) -> None:
+        self.heard(broker, api)
+
+    def start_controller(self, number: int) -> None:
+        ours, _ = load_config(overrides=self.settings.controllers[number])
+        config = msgspec.structs.replace(
+            ours,
+            zookeeper_connect=self.zookeeper_connect,
+            zookeeper_session_timeout_ms=SESSION_TIMEOUT_MS,
+            controller_socket_timeout_ms=1_000,
+            request_timeout_ms=2_000,
+            aiocontroller_audit_interval_ms=AUDIT_INTERVAL_MS,
+            aiocontroller_id=1_000_000 + (1 if self.plan.shared_id else number),
+            aiocontroller_takeover_policy="takeover" if self.plan.takeover else Config().aiocontroller_takeover_policy,
+            aiocontroller_early_broker_detection=self.plan.broker_detection,
+            aiocontroller_early_controller_detection=self.plan.controller_detection,
+            aiocontroller_early_detection_silence_ms=SILENCE_MS,
+            aiocontroller_early_detection_heartbeat_interval_ms=HEARTBEAT_MS,
+            aiocontroller_early_fast_bounce_ms=FAST_BOUNCE_MS if self.plan.fast_bounce else 0,
+        )
+
+        async def serve(world: World) -> None:
+            journal = ObservedJournal(config.aiocontroller_id, self.clock, lambda r: self._recorded(service, r))
+            self.journals.append(journal)
+            service = Service(config, world, journal=journal, with_http=False)
+            self._services.append((number, service))
+            self._requests[number] = RequestObserver(service.queue, self.clock.monotonic)
+            wrap(service.controller, "_handle", lambda handle, events: counting(handle(events), self._at_await(number)))
+            self.controllers[number] = (service, process)
+            await service.run()
+
+        process = self._start(f"controller {number}", serve)
+
+    def _at_await(self, number: int) -> Callable[[], None]:
+        def at_await() -> None:
+            self.awaits += 1
+            if self.crash_in:
+                self.crash_in -= 1
+                if not self.crash_in and number in self.controllers:
+                    self.history.probe("crash at an await point")
+                    self.kill(self.controllers.pop(number)[1])
+                    self.clock.call_later(0.1, lambda: self._start_again(number))
+
+        return at_await
+
+    def _start_again(self, number: int) -> None:
+        if number not in self.controllers:
+            self.start_controller(number)
+
+    def _broker_epoch(self, broker: int) -> int:
+        """Return the incarnation of a broker that the active controller knows, or 0 if it knows none.
+
+        Only the active controller informs brokers.
+        """
+        owner = self._owner()
+        for _, service in self._services if owner else ():
+            if service.client.session_id == owner:
+                known = service.shell.context.brokers.get(broker)
+                return 0 if known is None else known.epoch
+        return 0
+
+    def _owner(self) -> int:
+        """Return the session that owns ``/controller``, or 0 if there is none."""
+        node = self.model.tree.nodes.get(paths.CONTROLLER)
+        return 0 if node is None else node.owner
+
+    def holder(self) -> int | None:
+        """Return the number of the controller whose session owns ``/controller``; its process may be dead."""
+        owner = self._owner()
+        return next((number for number, s in self._services if s.client.session_id == owner), None) if owner else None
+
+    def facts(self) -> Facts:
+        """Return the state in ZooKeeper and the brokers' beliefs."""
+        history, nodes = self.history, self.model.tree.nodes
+        holder = self.holder()
+        return Facts(
+            controller=holder,
+            controller_runs=holder in self.controllers,
+            epoch=history.controller_epoch,
+            brokers=frozenset(b for b in range(1, self.plan.brokers + 1) if paths.broker_id(b) in nodes),
+            states={p: s for p, s in sorted(history.states.items()) if paths.topic(p[0]) in nodes},
+            topics=frozenset(topic for topic in history.topic_ids if paths.topic(topic) in nodes),
+            believed={
+                number: {(p.topic, p.partition): (p.leader, p.leader_epoch) for p in broker.status().metadata}
+                for number, (broker, _) in sorted(self.brokers.items())
+            },
+        )
+
+    def is_controller(self, session_id: int) -> bool:
+        """Return whether the session belongs to a controller, even if that controller is being stopped."""
+        return any(service.client.session_id == session_id for _, service in self._services)
+
+    def _broker_of(self, session_id: int) -> int:
+        """Return the broker that owns the session, or -1 if no broker does."""
+        return next((broker.config.id for broker in self._all_brokers if broker.session_id == session_id), -1)
+
+    def _recorded(self, service: Service, record: Record) -> None:
+        if record.kind == "suspicion":
+            self.marks[f"suspicion/{record.state}/{record.event}/{record.detail}"] += 1
+        if record.kind == "debt":
+            self.history.probe(f"debt {record.event}")
+        if record.kind == "finding":
+            self.marks[f"finding/{record.event}"] += 1
+            if not self.foreign_writes:
+                self.problems.append(f"audit: {record.event} of {record.detail}, without a foreign write")
+        if record.kind == "elected":
+            self._check_permitted(service)
+        if record.kind != "event":
+            return
+        outcome = str(record.detail or "done").partition(":")[0]
+        for fault in self.faults() or ["-"]:
+            self.marks[f"event/{record.event}/{outcome}/{fault}"] += 1
+        if service.controller.election.active and record.detail is None:
+            # may be inconsistent until the audit has read it
+            by_hand = tuple(f"{topic}-" for topic in self.history.written_by_hand)
+            wrong = [each for each in violations(service.shell.context) if not each.startswith(by_hand)]
+            self.problems += [f"context after {record.event}: {problem}" for problem in wrong if not self.problems]
+        elif not service.controller.election.active and service.queue.statistics().deferred:
+            self.problems.append(f"I12: a timer is set after {record.event} while not in office")
+
+    def _check_permitted(self, service: Service) -> None:
+        """A controller that is told what no broker has takes no role, unless it knew no broker when it was elected."""
+        number = next(number for number, each in self._services if each is service)
+        for told in self.settings.forbidden(number) if service.shell.settings.brokers else ():
+            self.problems.append(f"I14: controller {number} has taken the role, told {told}, which no broker has had")
+
+    def faults(self) -> list[str]:
+        """Return the names of the faults that are in force."""
+        processes = [process for _, process in [*self.controllers.values(), *self.brokers.values()]]
+        found = {
+            "links": self.network.impaired,
+            "followers lag": self.followers_lag_s > 0,
+            "slow disk": any(broker.disk_delay_s for broker, _ in self.brokers.values()),
+            "paused": any(process.host.paused for process in processes),
+            "ZooKeeper down": not self.zookeeper.listening or self.zookeeper_host.paused,
+            "broker down": len(self.brokers) < self.plan.brokers,
+            "controller down": len(self.controllers) < self.plan.controllers,
+            "log directory": any(broker.replicas.failed for broker, _ in self.brokers.values()),
+        }
+        return [name for name, present in found.items() if present]
+
+    # -- the healing phase -----------------------------------------------------------------------------------------
+
+    def _heal_everything(self) -> None:
+        self.model.traps = []
+        self.heard = lambda broker, api: None
+        for _, process in [*self.controllers.values(), *self.brokers.values()]:
+            process.host.resume()
+        self.zookeeper_host.resume()
+        self.followers_lag_s, self.crash_in = 0.0, 0
+        for broker, _ in self.brokers.values():
+            broker.disk_delay_s = 0.0
+        self.network.heal()
+        for repair in self.repairs:
+            repair()
+        for number in [b for b, (broker, _) in self.brokers.items() if broker.replicas.failed]:
+            self.kill(self.brokers.pop(number)[1])  # a failed disk is replaced by a new process
+        self._raise_the_dead()
+
+    def _has_lost_its_registration(self, broker: int, process: SimulatedBroker) -> bool:
+        """Return whether a fast bounce has removed the registration of a broker that is alive and has its session.
+
+        Such a broker does not register again by itself.
+        """
+        return (
+            self.plan.fast_bounce
+            and process.status().epoch > 0
+            and process.session_id in self.model.sessions
+            and paths.broker_id(broker) not in self.model.tree.nodes
+        )
+
+    def _knows_what_is_lost(self, broker: int, process: SimulatedBroker) -> bool:
+        """Return whether a broker knows more of a foreign write than the present controller can know.
+
+        A foreign client wrote a topic, and the controller that knew of it is gone: the broker holds a higher epoch,
+        another topic id or another replica.  An operator would restart this broker.
+        """
+        history = self.history
+        for replica in process.replicas.partitions():
+            partition = (replica.topic, replica.partition)
+            state = history.states.get(partition)
+            same = topic_id_to_text(replica.topic_id) == history.topic_ids.get(replica.topic)
+            assigned = broker in history.assigned.get(partition, ())
+            lost = state is None or replica.leader_epoch > state.leader_epoch or not (same and assigned)
+            if lost and history.cannot_be_mended(replica.topic):
+                return True
+        return False
+
+    def _raise_the_dead(self) -> None:
+        if self.foreign_writes:
+            for number in [b for b, (broker, _) in self.brokers.items() if self._knows_what_is_lost(b, broker)]:
+                self.history.probe("started anew after a write by hand")
+                self.kill(self.brokers.pop(number)[1])
+        for number in [b for b, (broker, _) in self.brokers.items() if self._has_lost_its_registration(b, broker)]:
+            self.history.probe("registration removed")
+            self.kill(self.brokers.pop(number)[1])
+        for broker in range(1, self.plan.brokers + 1):
+            if broker not in self.brokers or self.brokers[broker][1].task.done():
+                self.start_broker(broker)
+        for controller in range(1, self.plan.controllers + 1):
+            if controller not in self.controllers or self.controllers[controller][1].task.done():
+                self.start_controller(controller)
+
+    async def _must_become_whole(self) -> None:
+        deadline = self.clock.monotonic() + HEAL_WITHIN_S
+        whole, writes = 0, -1
+        while whole < WHOLE_POLLS:
+            await self.clock.sleep(POLL_S)
+            self._raise_the_dead()
+            if self.history.violations or self.problems:
+                return
+            missing = await self._what_is_missing()
+            if not missing and self.history.writes != writes:
+                missing = [f"I9: {self.history.writes - writes} states were written in a cluster that is whole"]
+                whole, writes = 1, self.history.writes
+            else:
+                whole = 0 if missing else whole + 1
+            if self.clock.monotonic() > deadline:
+                self.problems += [f"after {HEAL_WITHIN_S:.0f} s of peace: {problem}" for problem in missing[:10]]
+                return
+        for observer in self._requests.values():
+            self.problems += observer.unanswered()
+
+    async def _what_is_missing(self) -> list[str]:
+        try:
+            missing = await what_is_missing(
+                self.zk,
+                [service.inspect() for service, _ in self.controllers.values()],
+                {number: broker.status() for number, (broker, _) in self.brokers.items()},
+                self.targets,
+                self.history,
+            )
+        except SessionExpiredError:  # the observer's own session also suffers the faults
+            return ["the observer's session has expired"]
+        active = [service for service, _ in self.controllers.values() if service.controller.election.active]
+        return missing + [wrong for service in active for wrong in self.settings.wrong(service.shell.settings)]
+
+
+def simulate(seed: int) -> Report:
+    """Draw the plan of a seed, run it, and return its report."""
+    return simulate_plan(draw(seed))
+
+
+def simulate_plan(plan: Plan) -> Report:
+    return run(Simulation(plan).run())

@@ -1,0 +1,304 @@
+"""The operator's work: topics, partitions, reassignments and elections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.events import (
+    AllocateProducerIds,
+    ApiPartitionReassignment,
+    ElectionType,
+    ListPartitionReassignments,
+    ReplicaLeaderElection,
+    Reply,
+    Request,
+)
+from aiocontroller.core.ids import TopicPartition
+from aiocontroller.lab.checkers.history import MOST_BROKERS
+from aiocontroller.lab.scenarios.arguments import NAMES, assignment, partition, replicas
+from aiocontroller.lab.scenarios.facts import EXPECT_WITHIN_S, judge
+from aiocontroller.lab.simulation.steps.base import StepTaker, Targets
+from aiocontroller.zookeeper import paths
+from aiocontroller.zookeeper.znodes import decode_reassignment, encode_partitions, encode_reassignment
+
+
+class OperatorSteps(StepTaker):
+    """Steps of operators, and of brokers on behalf of their clients."""
+
+    async def step_create_topic(self) -> None:
+        ids = sorted(self.simulation.brokers)
+        free = [name for name in NAMES if name not in self.topics]
+        if arguments := self._rest():
+            placed = assignment(arguments[1:])
+            self.topics[arguments[0]] = len(placed)
+            await self._administer(self.simulation.admin.create_topic(arguments[0], placed))
+            return
+        if not ids or not free:
+            return
+        name = self.chance.choice(free)
+        factor = self.chance.randint(1, min(3, len(ids)))
+        count = self.chance.randint(1, 6)
+        self.topics[name] = count
+        drawn = {p: self.chance.sample(ids, factor) for p in range(count)}
+        await self._administer(self.simulation.admin.create_topic(name, drawn))
+
+    async def step_auto_create_topic(self) -> None:
+        """Let a broker auto-create a topic for a client, on the brokers that it believes to be alive.
+
+        These include the controller that it knows, as one more live broker, even if it is no longer in office.
+        """
+        simulation = self.simulation
+        broker = self._one(simulation.brokers)
+        free = [name for name in NAMES if name not in self.topics]
+        if broker is None or not free:
+            return
+        alive = sorted(simulation.brokers[broker][0].metadata.alive)
+        if not alive:
+            return
+        name, count = self.chance.choice(free), self.chance.randint(1, 3)
+        factor = self.chance.randint(1, min(3, len(alive)))
+        placed = {number: self.chance.sample(alive, factor) for number in range(count)}
+        if any(max(ids) > MOST_BROKERS for ids in placed.values()):
+            simulation.history.probe("a controller named as a replica")
+        self.topics[name] = count
+        await self._administer(simulation.admin.create_topic(name, placed))
+
+    def _topic(self) -> str | None:
+        if self._arguments:
+            return self._arguments.popleft()
+        return self.chance.choice(sorted(self.topics)) if self.topics else None
+
+    async def step_delete_topic(self) -> None:
+        name = self._topic()
+        await self._delete_topics([] if name is None else [name])
+
+    async def _delete_topics(self, names: Sequence[str]) -> None:
+        for name in names:
+            self.topics.pop(name, None)
+            self._forget_targets(name)
+            await self._administer(self.simulation.admin.delete_topic(name))
+
+    async def step_add_partitions(self) -> None:
+        simulation = self.simulation
+        name = self._topic()
+        if name is None or not simulation.brokers:
+            return
+        node = simulation.model.tree.nodes.get(paths.topic(name))
+        if node is None:
+            return
+        await self._administer(self._add_partitions(name))
+
+    async def _add_partitions(self, name: str) -> None:
+        simulation = self.simulation
+        read = await simulation.zk.get_topic_assignments([name], watch=False)
+        if read.found and 0 in read.found[0].partitions:
+            present = read.found[0].partitions
+            factor = min(len(present[0].replicas), len(simulation.brokers))
+            placed = list(assignment(self._rest()).values())
+            added = placed or [self.chance.sample(sorted(simulation.brokers), factor)]
+            new = {len(present) + n: on for n, on in enumerate(added)}
+            self.topics[name] = len(present) + len(new)
+            await simulation.admin.add_partitions(name, new)
+
+    async def step_allow_unclean(self) -> None:
+        name = self._topic()
+        if name is not None:
+            value = self._arguments.popleft() if self._arguments else self.chance.choice(("true", "true", "false"))
+            change = {"unclean.leader.election.enable": value}
+            await self._administer(self.simulation.admin.change_topic_configs(name, change))
+
+    async def step_expect(self) -> None:
+        """Wait until the expectation holds, for EXPECT_WITHIN_S at most."""
+        arguments, simulation = self._rest(), self.simulation
+        until_s = simulation.clock.monotonic() + EXPECT_WITHIN_S
+        while (wrong := judge(arguments, simulation.facts())) is not None:
+            if simulation.clock.monotonic() > until_s:
+                simulation.problems.append(wrong)
+                return
+            await simulation.clock.sleep(0.1)
+
+    async def step_notify_isr_change(self) -> None:
+        partitions = self._partitions(3)
+        if partitions:
+            await self._administer(self.simulation.zk.propagate_isr_changes(partitions))
+
+    async def step_elect_by_znode(self) -> None:
+        partitions = self._partitions(3)
+        if partitions:
+            client = self.simulation.zk.client
+            data = encode_partitions(partitions)
+            await self._administer(client.create(paths.PREFERRED_REPLICA_ELECTION, data))
+
+    async def step_reassign_by_znode(self) -> None:
+        targets = {tp: target for tp, target in self._targets().items() if target}
+        self._forget_moves(targets)
+        if targets and not await self._reassignment_waits():
+            client = self.simulation.zk.client
+            await self._administer(client.create(paths.REASSIGN_PARTITIONS, encode_reassignment(targets)))
+
+    async def _reassignment_waits(self) -> bool:
+        return paths.REASSIGN_PARTITIONS in self.simulation.model.tree.nodes
+
+    def _partitions(self, most: int) -> list[TopicPartition]:
+        if self._arguments:
+            return [partition(word) for word in self._rest()]
+        known = [TopicPartition(name, n) for name in sorted(self.topics) for n in range(self.topics[name])]
+        return self.chance.sample(known, min(self.chance.randint(1, most), len(known)))
+
+    def _targets(self) -> Targets:
+        if arguments := self._rest():
+            return {partition(name): replicas(to) for name, to in zip(arguments[::2], arguments[1::2], strict=True)}
+        ids = sorted(self.simulation.brokers)
+        if not ids:
+            return {}
+        factor = self.chance.randint(1, min(3, len(ids)))
+        return {tp: tuple(self.chance.sample(ids, factor)) for tp in self._partitions(3)}
+
+    def step_reassign(self) -> None:
+        self._reassign(self._targets())
+
+    def _forget_moves(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Forget the targets of these partitions before a new request; return the number of that request for each."""
+        for tp in partitions:
+            self.simulation.targets.pop(tp, None)
+            self._moves[tp] = self._moves.get(tp, 0) + 1
+        return {tp: self._moves[tp] for tp in partitions}
+
+    def step_cancel_reassignment(self) -> None:
+        moving = [tp for tp in sorted(self.simulation.targets) if tp.topic in self.topics]
+        chosen = self.chance.sample(moving, 1) if moving and not self._arguments else self._partitions(2)
+        self._reassign(dict.fromkeys(chosen))
+
+    def _reassign(self, targets: Targets) -> None:
+        """Request a reassignment; record the targets only if it is acknowledged, since otherwise it may or may not have
+        taken effect."""
+        known = self.simulation.targets
+        self._last_asked = dict(targets)
+        moves = self._forget_moves(targets)
+
+        def answered(answers: Any) -> None:
+            for tp in targets:
+                known.pop(tp, None)  # even if all of it is refused: an earlier try may have taken effect
+            if isinstance(answers, KafkaErrorCode):
+                return
+            named = self._named_by_znode()  # the znode may move them again, if the controller did not see it yet
+            for tp, (code, _) in answers.items():
+                target = targets[tp] if tp not in named else None
+                last = self._moves[tp] == moves[tp]  # otherwise a later request may already have taken effect
+                if code == KafkaErrorCode.NONE and target is not None and last and tp.topic in self.topics:
+                    known[tp] = target
+
+        self._ask(ApiPartitionReassignment(targets=targets, reply=Reply(answered)) if targets else None)
+
+    async def step_delete_while_moving(self) -> None:
+        """Delete a topic while its replicas are being moved."""
+        self.step_reassign()
+        moving = sorted({tp.topic for tp in self._last_asked if tp.topic in self.topics})
+        if moving:
+            name = self.chance.choice(moving)
+            await self.simulation.clock.sleep(self.chance.choice((0.0, 0.02, 0.1)))
+            del self.topics[name]
+            self._forget_targets(name)
+            await self._administer(self.simulation.admin.delete_topic(name))
+
+    async def step_move_and_fail(self) -> None:
+        """Override or cancel a move at a moment when a careless controller would remove all in-sync replicas.
+
+        The move adds two replicas: one gets in sync, and the other is suspended, so the move does not end.  The
+        original replicas die.  Then the move is overridden or cancelled.
+        """
+        simulation = self.simulation
+        found = self._partitions(1)
+        state = simulation.history.states.get((found[0].topic, found[0].partition)) if found else None
+        others = [b for b in sorted(simulation.brokers) if state is not None and b not in state.isr]
+        if state is None or len(others) < 2:
+            return
+        added, slow = self.chance.sample(others, 2)
+        self._pause_process(simulation.brokers[slow][1], self.chance.choice((2.5, 12.0)))
+        self._reassign({found[0]: (added, slow)})
+        await simulation.clock.sleep(1.0)
+        for broker in state.isr:
+            if broker in simulation.brokers:
+                simulation.kill(simulation.brokers.pop(broker)[1])
+        await simulation.clock.sleep(self.chance.choice((0.1, 5.0, 7.0)))
+        ids = [b for b in sorted(simulation.brokers) if b != added]
+        self._reassign({found[0]: (self.chance.choice(ids),) if ids and self.chance.random() < 0.4 else None})
+
+    async def step_undo_under_another(self) -> None:
+        """Start a move that cannot end; let another controller take over and override it; then let the first one
+        return."""
+        simulation = self.simulation
+        found = self._partitions(1)
+        state = simulation.history.states.get((found[0].topic, found[0].partition)) if found else None
+        others = [b for b in sorted(simulation.brokers) if state is not None and b not in state.isr]
+        if state is None or not others:
+            return
+        slow = self.chance.choice(others)
+        self._pause_process(simulation.brokers[slow][1], 2.5)
+        for target in ((slow,), state.isr[:1]):
+            self._reassign({found[0]: target})
+            await simulation.clock.sleep(0.2)
+            holder = simulation.holder()
+            if holder in simulation.controllers:
+                self._pause_process(simulation.controllers[holder][1], 0.3)  # so that another controller wins
+            simulation.model.remove(paths.CONTROLLER, simulation.zookeeper.now_ms())
+            await simulation.clock.sleep(0.5)
+
+    def _named_by_znode(self) -> set[TopicPartition]:
+        node = self.simulation.model.tree.nodes.get(paths.REASSIGN_PARTITIONS)
+        requested = None if node is None else decode_reassignment(node.data or b"")
+        return set(requested) if isinstance(requested, dict) else set()
+
+    def _forget_targets(self, topic: str) -> None:
+        known = self.simulation.targets
+        for tp in [tp for tp in known if tp.topic == topic]:
+            del known[tp]
+
+    def step_elect_preferred(self) -> None:
+        partitions = tuple(self._partitions(3))
+        kind = self.chance.choice((ElectionType.PREFERRED, ElectionType.PREFERRED, ElectionType.UNCLEAN))
+        if partitions:
+            self._elect(kind, partitions)
+
+    def step_elect_everywhere(self) -> None:
+        """Ask for elections in the whole cluster, as kafka-leader-election --all-topic-partitions does."""
+        self._elect(self.chance.choice((ElectionType.PREFERRED, ElectionType.UNCLEAN)), None)
+
+    def _elect(self, kind: ElectionType, partitions: tuple[TopicPartition, ...] | None) -> None:
+        history, asked_s = self.simulation.history, self.simulation.clock.monotonic()
+        if kind is ElectionType.UNCLEAN:
+            history.unclean.requested(partitions)
+
+        def answered(answers: Any) -> None:
+            if not isinstance(answers, KafkaErrorCode):
+                history.answers.elected(kind, asked_s, answers, history.written_by_hand)
+
+        self._ask(ReplicaLeaderElection(partitions=partitions, election_type=kind, reply=Reply(answered)))
+
+    def step_allocate_producer_ids(self) -> None:
+        broker, history = self._one(self.simulation.brokers), self.simulation.history
+
+        def answered(block: Any) -> None:
+            if not isinstance(block, KafkaErrorCode):
+                history.answers.allocated(broker or 0, *block)
+
+        if broker is not None:
+            epoch = self.simulation.brokers[broker][0].epoch
+            self._ask(AllocateProducerIds(broker=broker, broker_epoch=epoch, reply=Reply(answered)))
+
+    def step_list_reassignments(self) -> None:
+        history, asked_s = self.simulation.history, self.simulation.clock.monotonic()
+
+        def answered(listed: Any) -> None:
+            if not isinstance(listed, KafkaErrorCode):
+                history.answers.listed(asked_s, None, listed, history.written_by_hand)
+
+        self._ask(ListPartitionReassignments(partitions=None, reply=Reply(answered)))
+
+    def _ask(self, request: Request | None) -> None:
+        """Send the request to a controller that believes to be active; it may be a deposed one."""
+        active = [s for s, process in self.simulation.controllers.values() if s.controller.election.active]
+        if request is not None and active:
+            self.chance.choice(active).queue.append(request)

@@ -1,0 +1,104 @@
+"""The bug zoo: known bugs of Kafka's controller and of this one, put back into the program to see whether seeds find
+them.
+
+Seeds without violations prove little unless the simulation is known to find bugs.  Each bug replaces a function by a
+wrong variant while a ``with`` block runs; ``attempt`` counts the seeds until an invariant is violated.
+
+The names KAFKA-n are those of Kafka's issue tracker.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import msgspec
+
+from aiocontroller.lab.scenarios.plan import draw
+from aiocontroller.lab.simulation.simulation import simulate_plan
+
+Patch = tuple[Any, Any, Any]
+"""(object or dict, attribute or key, replacement)"""
+
+TRIES = 5
+MOST_SEEDS = 200
+SEEDS_APART = 100_000
+
+
+class Bug(NamedTuple):
+    name: str
+    source: str
+    """Where the bug was seen: an issue of Kafka's, a seed that found it here, or the design decision that prevents it.
+    """
+    patches: Callable[[], list[Patch]]
+    harmless: str = ""
+    """If the bug cannot cause a violation, the reason; the seeds are then right not to find it."""
+
+
+@contextmanager
+def injected(bug: Bug) -> Iterator[None]:
+    """Inject the bug for the duration of the block."""
+    undo: list[Patch] = []
+    for target, name, wrong in bug.patches():
+        if isinstance(target, dict):
+            undo.append((target, name, target[name]))
+            target[name] = wrong
+        else:
+            undo.append((target, name, vars(target)[name]))
+            setattr(target, name, wrong)
+    try:
+        yield
+    finally:
+        for target, name, right in reversed(undo):
+            if isinstance(target, dict):
+                target[name] = right
+            else:
+                setattr(target, name, right)
+
+
+class Hunt(msgspec.Struct, frozen=True):
+    """The result of hunting one bug: for each try, the number of seeds until it was found, or None."""
+
+    bug: str
+    seeds: list[int | None]
+    complaints: dict[str, int]
+    """Maps the invariant of the first complaint to the number of tries."""
+
+    @property
+    def found(self) -> int:
+        return sum(seeds is not None for seeds in self.seeds)
+
+    @property
+    def median(self) -> float | None:
+        """Return the median; a try that found nothing counts as one seed more than the maximum."""
+        if self.found * 2 <= len(self.seeds):
+            return None
+        return statistics.median(MOST_SEEDS + 1 if seeds is None else seeds for seeds in self.seeds)
+
+
+def attempt(bug: Bug, number: int, most: int = MOST_SEEDS) -> tuple[int | None, str]:
+    """Try once to find a bug; return the number of seeds until it was found, or None, and the first complaint.
+
+    A seed that fails even without the bug does not count.
+    """
+    for count in range(1, most + 1):
+        plan = draw(number * SEEDS_APART + count)
+        with injected(bug):
+            report = simulate_plan(plan)
+        if any("TypeError" in violation for violation in report.violations):
+            return None, f"misfit: {report.violations[0]}"  # the variant no longer fits the function's signature
+        if not report.ok and simulate_plan(plan).ok:
+            return count, report.violations[0]
+    return None, ""
+
+
+def invariant_of(complaint: str) -> str:
+    """Return the invariant of a complaint's text, such as ``I5``; ``bug`` for an exception, ``context`` for a wrong
+    context."""
+    text = complaint.partition("of peace: ")[2] or complaint
+    head = text.split(":", 1)[0]
+    if head.startswith("one leader"):
+        return "one leader"
+    return head.split(" ", 1)[0]

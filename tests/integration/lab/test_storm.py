@@ -1,0 +1,56 @@
+"""A short storm of real processes; and whether one would tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aiocontroller.java import JavaMissingError, find_java, zookeeper_class_path
+from aiocontroller.lab.processes.cluster import Shape
+from aiocontroller.lab.processes.page import page
+from aiocontroller.lab.processes.storm import Storm, draw_round
+from aiocontroller.lab.scenarios.plan import Step
+from aiocontroller.lab.scenarios.scenario import parse_scenario
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.zookeeper]
+
+
+@pytest.fixture(autouse=True)
+def _java() -> None:
+    try:
+        find_java(), zookeeper_class_path()
+    except JavaMissingError as error:
+        pytest.skip(str(error))
+
+
+async def test_a_round_of_faults_violates_nothing(tmp_path: Path) -> None:
+    verdict = await Storm(Shape(data_dir=tmp_path), seed=3, seconds=1).run()
+    assert verdict.violations == [], f"again: aiocontroller storm --seed 3 --minutes 0.1; {tmp_path}"
+    assert verdict.rounds == 1
+    assert all(verdict.examined.values()), verdict.examined
+    assert verdict.failovers >= 1
+    shown = page(verdict)
+    assert "no violation" in shown
+    assert shown.count("<rect") > len(verdict.moments)
+
+
+SPLIT = """
+create-topic orders 1,2
+expect leader orders-0 1
+block 1 then=0
+expect leader orders-0 3
+"""
+
+
+async def test_an_expectation_that_fails_is_a_violation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiocontroller.lab.processes.steps.EXPECT_WITHIN_S", 1.0)
+    steps = parse_scenario(SPLIT).steps
+    verdict = await Storm(Shape(data_dir=tmp_path, brokers=2), seed=1, seconds=1, steps=steps).run()
+    assert [violation.partition(", found")[0] for violation in verdict.violations] == ["expected leader orders-0 3"]
+
+
+def test_rounds_are_drawn_from_seed_and_number_alone() -> None:
+    assert draw_round(5, 2) == draw_round(5, 2)
+    assert draw_round(5, 2) != draw_round(5, 3)
+    assert all(isinstance(step, Step) for step in draw_round(5, 2))

@@ -1,0 +1,109 @@
+"""The checkers, fed with made-up histories: what they must reject, and what they must accept.
+
+A checker with one small change must fail on one of them; a change that none notices is a hole that no test would see.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+
+import pytest
+
+from aiocontroller.controller import brokers
+from aiocontroller.lab.scenarios.plan import Plan, Step
+from aiocontroller.lab.simulation import simulation
+from aiocontroller.net.simulated import run
+from tests.mutation.mutants import Mutant, mutants_of, mutated
+from tests.unit.lab.checkers import made_up
+from tests.unit.lab.checkers.made_up import Case
+from tests.unit.lab.checkers.made_up_answers import ANSWERS, LEADERLESS, WIRE
+
+CHECKERS: dict[str, list[Case]] = {
+    "history": made_up.CASES,
+    "answers": ANSWERS,
+    "wire_observer": WIRE,
+    "leaderless": LEADERLESS,
+}
+PARTS = {"unclean_elections": ("history",), "timeline": ("history", "answers")}
+"""Modules without cases of their own -> the checkers that use them."""
+
+HARMLESS = {
+    "lab/checkers/history.py:ZNodeHistory._check_leaders_own: operand removed: before is not None in before is not "
+    "None and before.controller_epoch …": "for the type checker: where all is the same, there was a state",
+    "lab/checkers/answers.py:Answers.__init__: constant: 1": "below the first producer id",
+    "lab/checkers/history.py:: constant: 8": "more brokers than there are",
+    "lab/checkers/history.py:ZNodeHistory.deleted: constant: 1 #12": "more brokers than there are",
+    "lab/checkers/history.py:ZNodeHistory.__init__: constant: True": "a default that each user replaces",
+    "lab/checkers/history.py:ZNodeHistory.__init__: constant: 0": "a default that each user replaces",
+    "lab/checkers/history.py:ZNodeHistory.__init__: constant: 0 #4": "no session",
+    "lab/checkers/history.py:ZNodeHistory.changed: constant: 0": "no session",
+    "lab/checkers/wire_observer.py:WireObserver._check: constant: 1 #2": "no broker epoch is below 0",
+}
+"""Mutants that change nothing that a checker finds -> why."""
+NEEDS_A_SIMULATION = ("LeaderWatch", "WireObserver.watch", "WireObserver._carried")
+
+
+def module_of(name: str) -> ModuleType:
+    return importlib.import_module(f"aiocontroller.lab.checkers.{name}")
+
+
+@pytest.mark.parametrize(
+    "module, case",
+    [pytest.param(name, case, id=f"{name}-{case.name}") for name, cases in CHECKERS.items() for case in cases],
+)
+def test_made_up(module: str, case: Case) -> None:
+    assert case.play(module_of(module)) == case.violated
+
+
+# -- mutants -----------------------------------------------------------------------------------------------------------
+
+
+def load(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    module = ModuleType("mutated")
+    monkeypatch.setitem(sys.modules, "mutated", module)  # where annotations are looked up
+    exec(compile(mutated(mutant), mutant.module, "exec"), vars(module))
+    return module
+
+
+def survives(name: str, mutant: Mutant) -> bool:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        try:
+            module = load(mutant, monkeypatch)
+            if name in CHECKERS:
+                return all(case.play(module) == case.violated for case in CHECKERS[name])
+            for user in ("history", "answers", "unclean_elections"):
+                for part in ("UncleanElections", "Timeline"):
+                    if hasattr(module, part) and hasattr(module_of(user), part):
+                        monkeypatch.setattr(module_of(user), part, getattr(module, part))
+            return all(case.play(module_of(user)) == case.violated for user in PARTS[name] for case in CHECKERS[user])
+        except Exception:
+            return False
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", [*CHECKERS, *PARTS])
+def test_no_mutated_checker_survives(name: str) -> None:
+    mutants = [m for m in mutants_of(f"lab/checkers/{name}.py") if ": swapped: " not in m.key and m.key not in HARMLESS]
+    survivors = [
+        mutant.key
+        for mutant in mutants
+        if not any(part in mutant.key for part in NEEDS_A_SIMULATION) and survives(name, mutant)
+    ]
+    assert not survivors
+
+
+def test_a_simulation_reads_the_wire_and_looks_for_leaders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A controller that does nothing when a broker dies leaves its partitions without a leader."""
+
+    async def do_nothing(shell: object, ids: object) -> None:
+        pass
+
+    steps = (Step("create_topic", 1, 3.0, ("orders", "1,2", "2,1")), Step("kill_broker", 2, 30.0, ("1",)))
+    made = simulation.Simulation(Plan(1, brokers=2, controllers=1, shared_id=False, takeover=False, steps=steps))
+    monkeypatch.setattr(brokers, "on_broker_failure", do_nothing)
+    monkeypatch.setattr(simulation, "AUDIT_INTERVAL_MS", 0)  # or the audit would notice
+    violations = run(made.run()).violations
+    assert "leaderless" in {violation.partition(" ")[0] for violation in violations}
+    assert made.wire.requests > 10

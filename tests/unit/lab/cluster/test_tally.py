@@ -1,0 +1,101 @@
+"""The count of a load client's records: what it must notice, and the gaps between acknowledgements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from aiocontroller.lab.cluster.load.clients import kept_its_word
+from aiocontroller.lab.cluster.load.tally import Tally, Verdict
+
+READ_BY_ALL = [f"c {who} 0 0 9 5000" for who in ("plain", "group", "readback")]
+
+
+def acks(sequences: Sequence[int], partition: int = 0, every_us: int = 1000) -> list[str]:
+    return [f"a {partition} {s} {s * every_us} {s * every_us + 100}" for s in sequences]
+
+
+def tally_of(*lines: str, partitions: int = 1) -> Tally:
+    tally = Tally(partitions)
+    tally.feed(lines)
+    return tally
+
+
+def test_what_all_have_read_once_and_in_order_is_whole() -> None:
+    tally = tally_of(*acks(range(10)), *READ_BY_ALL, "end")
+    assert tally.verdict() == Verdict(10, 0, 0, 0, 0, ())
+    assert tally.verdict().ok
+    assert tally.ended
+
+
+@pytest.mark.parametrize("who", ["plain", "group", "readback"])
+def test_a_record_that_any_consumer_misses_is_lost(who: str) -> None:
+    others = [line for line in READ_BY_ALL if f" {who} " not in line]
+    tally = tally_of(*acks(range(10)), *others, f"c {who} 0 0 4 5000", f"c {who} 0 6 9 5000")
+    assert tally.verdict().lost == 1
+    assert not tally.verdict().ok
+
+
+def test_a_record_past_the_end_of_what_was_read_is_lost() -> None:
+    assert tally_of(*acks(range(11)), *READ_BY_ALL).verdict().lost == 3
+
+
+def test_a_record_that_was_not_acknowledged_may_be_missing_or_there() -> None:
+    assert tally_of(*acks([0, 1, 2, 9]), *READ_BY_ALL).verdict().ok
+    assert tally_of(*acks([0]), *(f"c {w} 0 0 0 1" for w in ("plain", "group", "readback"))).verdict().ok
+
+
+def test_doubled_is_a_fault_but_for_the_group() -> None:
+    again = tally_of(*acks(range(10)), *READ_BY_ALL, "c plain 0 3 4 6000", "c group 0 0 9 6000")
+    assert (again.verdict().doubled, again.verdict().redelivered) == (2, 10)
+    assert not again.verdict().ok
+    assert tally_of(*acks(range(10)), *READ_BY_ALL, "c group 0 5 9 6000").verdict().ok
+
+
+def test_a_number_that_comes_after_a_higher_one_is_out_of_order() -> None:
+    turned = ["c plain 0 0 3 1", "c plain 0 5 9 1", "c plain 0 4 4 1"]
+    tally = tally_of(*acks(range(10)), *READ_BY_ALL[1:], *turned)
+    assert tally.verdict() == Verdict(10, 0, 0, 1, 0, ())
+
+
+def test_errors_and_noise_are_told_apart() -> None:
+    tally = tally_of("e producer 0 77 org.x.Error: it failed", "Exception in thread main", *READ_BY_ALL)
+    assert tally.verdict().errors == ("producer: org.x.Error: it failed",)
+    assert (tally.errors[0].partition, tally.errors[0].at_us) == (0, 77)
+    assert tally.noise == ["Exception in thread main"]
+
+
+@pytest.mark.parametrize(
+    "kind, verdict, kept",
+    [
+        ("java", Verdict(9, 0, 0, 0, 3, ("an error",)), True),
+        ("java", Verdict(9, 1, 0, 0, 0, ()), False),
+        ("java", Verdict(9, 0, 1, 0, 0, ()), False),
+        ("java", Verdict(9, 0, 0, 1, 0, ()), False),
+        ("librdkafka", Verdict(9, 0, 1, 0, 0, ()), True),
+        ("librdkafka", Verdict(9, 1, 1, 0, 0, ()), False),
+    ],
+)
+def test_a_cluster_keeps_its_word(kind: str, verdict: Verdict, kept: bool) -> None:
+    """What librdkafka sends twice under two producer epochs is its own doing."""
+    assert kept_its_word({"java": Verdict(1, 0, 0, 0, 0, ()), kind: verdict}) == kept
+
+
+def test_acknowledged_since_asks_when_the_record_was_sent() -> None:
+    """One that was under way when it happened says nothing about afterwards."""
+    tally = tally_of("a 0 0 100 900", "a 1 0 600 700", partitions=3)
+    assert tally.acknowledged_since(500) == {1}
+
+
+def test_a_gap_that_begins_before_the_stretch_counts_whole() -> None:
+    tally = tally_of("a 0 0 0 1000", "a 0 1 0 2000", "a 0 2 0 9000", "a 0 3 0 9500")
+    assert tally.longest_gap_us(0, 3000, 9600) == 7000
+    assert tally.longest_gap_us(0, 9100, 9600) == 500
+
+
+def test_a_gap_that_has_not_ended_counts_up_to_the_end() -> None:
+    tally = tally_of("a 0 0 0 1000", partitions=2)
+    assert tally.longest_gap_us(0, 500, 8000) == 7000
+    assert tally.longest_gap_us(0, 2000, 8000) == 7000
+    assert tally.longest_gap_us(1, 2000, 8000) == 6000  # nothing at all was acknowledged

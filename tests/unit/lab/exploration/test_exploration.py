@@ -1,0 +1,130 @@
+"""The exploration of the specification: exhausted without a violation, and able to find one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner
+
+from aiocontroller.cli.root import root
+from aiocontroller.lab.exploration.canonical import canonical
+from aiocontroller.lab.exploration.exploration import explore
+from aiocontroller.lab.exploration.invariants import violated
+from aiocontroller.lab.exploration.planted import PLANTED
+from aiocontroller.lab.exploration.specification import Bounds, Label, Specification, State, ZNode, elections, fetch
+from aiocontroller.lab.simulation.zoo_bugs import BUGS
+
+SMALL = Bounds(replicas=2, controllers=1, records=1)
+
+
+def test_every_state_within_small_bounds_is_visited_and_none_is_wrong() -> None:
+    explored = explore(Specification(SMALL))
+    assert explored.exhausted
+    assert explored.violations == ()
+    assert explored.progress.states > 1_000
+
+
+def test_one_controller_and_no_fault_change_nothing_but_the_isr() -> None:
+    explored = explore(Specification(Bounds(controllers=1, replicas=2, records=0, faults=0)))
+    assert explored.exhausted
+    assert explored.progress.depth > 1
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_every_planted_bug_is_found(name: str) -> None:
+    explored = explore(PLANTED[name](Bounds(records=1, elections=2)), most_states=50_000)
+    assert explored.violations, explored.progress
+    assert len(explored.trace) == explored.progress.depth + 1
+
+
+def test_planted_bugs_are_bugs_of_the_zoo() -> None:
+    assert set(PLANTED) <= {bug.name for bug in BUGS if not bug.harmless}
+
+
+class Forgetful(Specification):
+    """A follower may join the ISR as soon as it has fetched once."""
+
+    def leads(self, s: State, b: int) -> Iterator[tuple[Label, State]]:
+        me = s.replicas[b]
+        s = s._replace(replicas=tuple(r._replace(hw=0, start=0) if r is me else r for r in s.replicas))
+        yield from super().leads(s, b)
+
+
+def test_lost_records_are_found_where_the_controller_is_right() -> None:
+    explored = explore(Forgetful(Bounds(replicas=2, records=1, faults=0)), most_states=20_000)
+    assert any(violation.startswith("I15") for violation in explored.violations), explored
+
+
+def test_an_invariant_that_is_too_strong_is_noticed() -> None:
+    def nobody_is_elected(before: State, label: Label, after: State) -> Iterator[str]:
+        yield from violated(before, label, after)
+        if after.znode.epoch > before.znode.epoch:
+            yield "the first leader must lead for ever"
+
+    explored = explore(Specification(SMALL), invariants=nobody_is_elected)
+    assert explored.violations == ("the first leader must lead for ever",)
+    assert "elects" in explored.trace[-1]
+
+
+def test_invariants_refuse_what_must_not_be() -> None:
+    first = Specification().first()
+    won = first._replace(owner=0, epoch=1, controllers=(first.controllers[0]._replace(epoch=1), first.controllers[1]))
+    wrong = {
+        "I1": (1, ZNode(1, 1, 6, 1)),
+        "I2": (0, ZNode(1, 1, 6, 3)),
+        "I3": (0, ZNode(1, 1, 5, 1)),
+        "one leader": (0, ZNode(1, 0, 6, 1)),
+    }
+    assert not list(violated(won, ("elects", (0,)), won._replace(znode=ZNode(1, 1, 6, 1))))
+    for name, (controller, znode) in wrong.items():
+        found = list(violated(won, ("elects", (controller,)), won._replace(znode=znode)))
+        assert any(violation.startswith(name) for violation in found), (name, found)
+    alone = won._replace(znode=ZNode(0, 0, 1, 0))
+    assert any(v.startswith("I4") for v in violated(alone, ("elects", (0,)), alone._replace(znode=ZNode(2, 1, 4, 1))))
+    lost = first._replace(acknowledged=(0,))
+    assert any(v.startswith("I15") for v in violated(first, ("dies", (0,)), lost))
+    leader = first.replicas[0]._replace(log=(1,), hw=1)
+    diverged = lost._replace(replicas=(leader, *first.replicas[1:]))
+    assert any(v.startswith("I16") for v in violated(first, ("dies", (0,)), diverged))
+    assert any(v.startswith("I6") for v in violated(first, ("dies", (0,)), first._replace(owner=1)))
+
+
+def test_elections_keep_the_last_member_of_an_isr() -> None:
+    seen = ZNode(0, 4, 0b001, 7)
+    assert list(elections(seen, 0b110)) == [ZNode(-1, 5, 0b001, 8)]
+    assert list(elections(seen, 0b111, suspected=0b001)) == []
+    assert list(elections(ZNode(0, 4, 0b111, 7), 0b110)) == [ZNode(1, 5, 0b110, 8), ZNode(2, 5, 0b110, 8)]
+    assert list(elections(ZNode(0, 4, 0b011, 7), 0b101)) == [ZNode(0, 5, 0b001, 8)]
+
+
+def test_a_follower_cuts_off_what_its_leader_does_not_have() -> None:
+    first = Specification().first()
+    leader = first.replicas[0]._replace(epoch=2, log=(0, 2))
+    follower = first.replicas[1]._replace(epoch=2, log=(0, 1, 1))
+    after = fetch(first._replace(replicas=(leader, follower, first.replicas[2])), 1, 0)
+    assert after.replicas[1].log == (0, 2)
+    assert after.replicas[0].ends == (-1, 1, -1)
+
+
+def test_states_that_differ_by_names_are_one() -> None:
+    specification = Specification()
+    first = specification.first()
+    dead = [
+        next(after for label, after in specification.steps(first) if label == ("dies", (broker,))) for broker in (1, 2)
+    ]
+    assert dead[0] != dead[1]
+    assert canonical(specification, dead[0]) == canonical(specification, dead[1])
+
+
+def test_the_command_prints_the_shortest_trace() -> None:
+    result = CliRunner().invoke(root, ["explore", "--bug", "an election does not raise the leader epoch"])
+    assert result.exit_code == 1
+    assert "one leader" in result.stdout
+    listed = CliRunner().invoke(root, ["explore", "--bugs"])
+    assert listed.stdout.splitlines() == list(PLANTED)
+    unknown = CliRunner().invoke(root, ["explore", "--bug", "none"])
+    assert unknown.exit_code != 0
+    exhausted = CliRunner().invoke(root, ["explore", "--records", "0", "--elections", "0", "--faults", "0", "--json"])
+    assert exhausted.exit_code == 0
+    assert '"exhausted":true' in exhausted.stdout

@@ -1,0 +1,97 @@
+"""Journals are paths of the specification; damaged ones are not."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from aiocontroller.journal.records import Record
+from aiocontroller.lab.exploration.journals import first_stray
+from aiocontroller.lab.scenarios.plan import draw
+from aiocontroller.lab.simulation import simulation
+from aiocontroller.lab.simulation.zoo import injected
+from aiocontroller.lab.simulation.zoo_bugs import BUGS
+
+SEEDS = (6, 8, 9)
+
+
+def _journals(monkeypatch: pytest.MonkeyPatch, seed: int) -> list[list[Record]]:
+    """The journals of a seed's controllers."""
+    seen: list[simulation.Simulation] = []
+    report = simulation.Simulation._report
+
+    def reporting(self: simulation.Simulation, taken: dict[str, int]) -> simulation.Report:
+        seen.append(self)
+        return report(self, taken)
+
+    monkeypatch.setattr(simulation.Simulation, "_report", reporting)
+    simulation.simulate_plan(draw(seed))
+    return [journal.records for journal in seen[0].journals]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_journals_of_a_seed_are_a_path(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    journals = _journals(monkeypatch, seed)
+    assert any(record.leader is not None for records in journals for record in records), "nothing to compare"
+    assert first_stray(journals) is None
+
+
+def test_the_journals_of_a_planted_bug_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    bug = next(bug for bug in BUGS if bug.name == "an election does not raise the leader epoch")
+    found = []
+    for seed in SEEDS:
+        with injected(bug), monkeypatch.context() as patch:
+            found.append(first_stray(_journals(patch, seed)))
+    assert any(found)
+
+
+def _record(seq: int, leader: int, leader_epoch: int, isr: list[int], version: int, kind: str = "partition") -> Record:
+    return Record(
+        1, seq, 1, 1, 0, kind, topic="t", partition=0, leader=leader, leader_epoch=leader_epoch, isr=isr,
+        replicas=[1, 2, 3], controller_epoch=1, partition_epoch=version,
+    )  # fmt: skip
+
+
+FIRST = _record(1, 1, 0, [1, 2, 3], 0)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        _record(2, 2, 1, [2, 3], 1),
+        _record(2, 1, 1, [1, 3], 1),
+        _record(2, 1, 0, [1, 3], 1, "isr"),
+        _record(2, 3, 1, [1, 2, 3], 1),
+        _record(2, -1, 1, [1, 2, 3], 1),
+        _record(2, 2, 2, [2], 2),
+        msgspec.structs.replace(FIRST, seq=2),
+    ],
+)
+def test_steps_are_accepted(after: Record) -> None:
+    assert first_stray([[FIRST, after]]) is None
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        _record(2, 2, 0, [2, 3], 1),
+        _record(2, 1, 2, [1, 3], 1),
+        _record(2, 4, 1, [4], 1),
+        _record(2, 2, 1, [1, 3], 1),
+        _record(2, 2, 1, [], 1),
+        _record(2, 2, 1, [2, 3, 4], 1),
+        _record(2, 2, 0, [1, 2, 3], 0),
+        _record(2, 1, 0, [2, 3], 1, "isr"),
+    ],
+)
+def test_what_is_no_step_is_named(after: Record) -> None:
+    stray = first_stray([[FIRST, after]])
+    assert stray is not None
+    assert stray.record is after
+    assert stray.before is FIRST
+
+
+def test_two_controllers_of_one_epoch_are_named() -> None:
+    elected = [Record(1, 1, 3, node, 0, "elected", controller_epoch=3) for node in (1, 2)]
+    assert first_stray([[elected[0]], [elected[0]]]) is None
+    assert first_stray([[elected[0]], [elected[1]]]) is not None
