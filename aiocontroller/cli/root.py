@@ -5,6 +5,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from copy import copy
+from importlib.util import find_spec
+from typing import NoReturn
 
 import click
 
@@ -40,6 +43,16 @@ COMMANDS = {
     "cluster": ("aiocontroller.cli.cluster:cluster", "Kill, stop and start processes of the cluster that 'up' runs."),
 }
 """Name -> location (imported only when used) and line in the help."""
+LABORATORY = {"up", "simulate", "explore", "storm", "cluster"}
+"""Commands that import ``aiocontroller.lab``, which the plain install leaves out."""
+
+
+class LaboratoryMissingError(AioControllerError):
+    """The command needs what is not installed."""
+
+
+def _refuse(**_: object) -> NoReturn:
+    raise LaboratoryMissingError('this command needs the laboratory: pip install "aiocontroller[lab]"')
 
 
 class LazyGroup(click.Group):
@@ -52,6 +65,9 @@ class LazyGroup(click.Group):
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
+        if cmd_name in LABORATORY and find_spec("aiocontroller.lab") is None:
+            command = copy(command)
+            command.callback = _refuse
         return command
 
     def resolve_command(

@@ -7,7 +7,6 @@ import shutil
 import sys
 import tempfile
 import time
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,8 +64,6 @@ def storm(
     from aiocontroller.lab.processes.storm import Storm
     from aiocontroller.lab.scenarios.scenario import read_scenario
 
-    if report is not None and find_spec("jinja2") is None:  # before the storm and not after it
-        raise BadInputError("--report: Jinja is missing: pip install 'aiocontroller[pipeline]'")
     if data is not None and data.exists() and any(data.iterdir()):
         raise BadInputError(f"--data: found {data} with something in it, expected a new folder")
     plan = read_scenario(scenario) if scenario is not None else None
