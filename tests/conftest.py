@@ -17,7 +17,7 @@ from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from aiocontroller.net.ports import World
 from aiocontroller.net.real import real_world
 
-pytest_plugins = ["pytester"]
+pytest_plugins = ["pytester", "aiocontroller.lab.pytest_plugin"]
 
 os.environ.setdefault("AIOCONTROLLER_DEBUG", "1")  # of the processes that tests start, too
 

@@ -26,7 +26,13 @@ def _java() -> None:
 
 def run(pytester: pytest.Pytester, source: str, *options: str) -> pytest.RunResult:
     pytester.makepyfile(source)
-    return pytester.runpytest_subprocess("-p", "no:cacheprovider", *options)
+    plugin = (
+        "-p",
+        "no:aiocontroller",
+        "-p",
+        "aiocontroller.lab.pytest_plugin",
+    )  # the checkout's own
+    return pytester.runpytest_subprocess("-p", "no:cacheprovider", *plugin, *options)
 
 
 @pytest.mark.kafka

@@ -1,0 +1,18 @@
+"""What pyproject.toml cannot say of aiocontroller-lab: its version and its controller are those of the checkout."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+_CONTROLLER = Path(__file__).resolve().parents[2] / "pyproject.toml"
+_VERSION = tomllib.loads(_CONTROLLER.read_text(encoding="utf-8"))["project"]["version"]
+
+setup(
+    script_name="setup.py",  # which is left out of the wheel
+    version=_VERSION,
+    install_requires=[f"aiocontroller=={_VERSION}", "jinja2>=3.1", "rich>=13.7"],
+    packages=["aiocontroller.lab", *(f"aiocontroller.lab.{name}" for name in find_packages())],
+)
