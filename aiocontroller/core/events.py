@@ -47,11 +47,8 @@ class ControllerState(IntEnum):
         """Name of the timer in ``kafka.controller:type=ControllerStats``; None where Kafka has none."""
         if self in (ControllerState.Idle, ControllerState.UpdateMetadataResponseReceived):
             return None
-        named = {
-            ControllerState.BrokerChange: "LeaderElection",
-            ControllerState.AlterPartitionReassignment: "PartitionReassignment",
-        }
-        return f"{named.get(self, self.name)}RateAndTimeMs"
+        named = {"BrokerChange": "LeaderElection", "AlterPartitionReassignment": "PartitionReassignment"}
+        return f"{named.get(self.name, self.name)}RateAndTimeMs"
 
 
 class Reply:
