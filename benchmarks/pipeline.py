@@ -1,6 +1,6 @@
 """The data pipeline's speed beside what one would write by hand, on the same files, to the same figures.
 
-    scripts/bench pipeline [--inputs twelve,1M,10M] [--subjects …] [--runs 5] [--json FILE]
+    scripts/bench pipeline [--inputs logs,long-logs,twelve,1M,10M] [--subjects …] [--runs 5] [--json FILE]
 
 | subject | what it is |
 | --- | --- |
@@ -10,12 +10,16 @@
 | `python` | one process that decodes each record by msgspec and keeps the figures in dicts |
 
 Each run is a process of its own, its start included.  The subjects take turns, so that what else the machine does
-meets all of them; load averages are printed.  All must find the same figures: records, closed windows without a leader,
-changes of leaders, requests, and the sum over APIs and brokers of the 99th percentile of their times.
+meets all of them; load averages are printed.  All must find the same figures: of journals, records, closed windows
+without a leader, changes of leaders, requests, and the sum over APIs and brokers of the 99th percentile of their times;
+of logs, records, windows without a leader, requests, and the sum of the times that controllers' failovers took.
 
 The last table gives for clock and processor seconds the median, the spread (least to most) and the noise: the median
 distance of a run from the median, in percent of it.  A difference between two subjects that is not well above their
 noise says nothing.  GB is the most memory of all processes of a run.
+
+`logs` are twelve logs of three real brokers as they were recorded, 3,303 lines; `long-logs` are 141,000 lines, 23 MB,
+made of the same (`_broker_logs.py`).
 
 `twelve` are twelve journals, of twelve terms, from 500 to 40,000 records and from 40 to 20,000 partitions; a third of
 them is packed.
@@ -40,6 +44,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
+
+from benchmarks import _broker_logs
 
 START_US = 1_700_000_000_000_000
 BROKERS = 60
@@ -145,6 +151,8 @@ def write_twelve(folder: Path) -> int:
 
 
 INPUTS: Final[dict[str, Callable[[Path], int]]] = {
+    "logs": lambda folder: _broker_logs.write_logs(folder, 1),
+    "long-logs": lambda folder: _broker_logs.write_logs(folder, 24),
     "twelve": write_twelve,
     "1M": lambda folder: write_journal(folder, 1_000_000, 100_000),
     "10M": lambda folder: write_journal(folder, 10_000_000, 100_000),
@@ -155,8 +163,14 @@ INPUTS: Final[dict[str, Callable[[Path], int]]] = {
 FIGURES: Final = ("records", "windows", "leader_changes", "requests", "p99_us")
 
 
+def _has_journals(folder: Path) -> bool:
+    return any(folder.glob("journal-*"))
+
+
 def by_python(folder: Path) -> dict[str, int]:
     """Record by record, in dicts."""
+    if not _has_journals(folder):
+        return _broker_logs.by_python(folder)
     import msgspec
 
     decode = msgspec.json.Decoder().decode
@@ -215,31 +229,36 @@ QUERY: Final = """
 def by_query(folder: Path) -> dict[str, int]:
     import duckdb
 
-    row = duckdb.connect(config={"threads": os.cpu_count() or 1}).execute(QUERY.format(folder=folder)).fetchone()
+    query, figures = (QUERY, FIGURES) if _has_journals(folder) else (_broker_logs.QUERY, _broker_logs.FIGURES)
+    row = duckdb.connect(config={"threads": os.cpu_count() or 1}).execute(query.format(folder=folder)).fetchone()
     assert row is not None
-    return dict(zip(FIGURES, map(int, row), strict=True))
+    return dict(zip(figures, map(int, row), strict=True))
 
 
 def by_analyze(folder: Path, **how: Any) -> dict[str, int]:
     from aiocontroller.analytics.job import Job, perform
 
     with tempfile.TemporaryDirectory(prefix="aiocontroller-bench-out-") as out:
-        summary = perform(Job((str(folder),), out, **how), lambda words: None)
-        return {"records": summary["records"], **_figures_of(Path(out, "gold"))}
+        perform(Job((str(folder),), out, **how), lambda words: None)
+        found = _figures_of(Path(out))
+    return {name: found[name] for name in (FIGURES if _has_journals(folder) else _broker_logs.FIGURES)}
 
 
-def _figures_of(gold: Path) -> dict[str, int]:
+def _figures_of(out: Path) -> dict[str, int]:
     import duckdb
 
-    def one(what: str, table: str, condition: str) -> int:
-        found = duckdb.execute(f"SELECT {what} FROM '{gold}/{table}/*.parquet' WHERE {condition}").fetchone()
+    def one(what: str, table: str, condition: str = "true") -> int:
+        found = duckdb.execute(f"SELECT {what} FROM '{out}/{table}' WHERE {condition}").fetchone()
         return int(found[0] or 0) if found else 0
 
+    without_leader = "kind <> 'under_replicated' AND cause NOT IN ('creation', 'deletion') AND end_us IS NOT NULL"
     return {
-        "windows": one("count(*)", "windows", "kind <> 'under_replicated' AND end_us IS NOT NULL"),
-        "leader_changes": one("sum(leader_changes)", "churn", "true"),
-        "requests": one("sum(count)", "requests", "true"),
-        "p99_us": one("sum(p99_us)", "latencies", "what = 'request' AND broker IS NOT NULL"),
+        "records": one("count(*)", "runs/*/bronze/events/**/*.parquet"),
+        "windows": one("count(*)", "gold/windows/*.parquet", without_leader),
+        "leader_changes": one("sum(leader_changes)", "gold/churn/*.parquet"),
+        "requests": one("sum(count)", "gold/requests/*.parquet"),
+        "p99_us": one("sum(p99_us)", "gold/latencies/*.parquet", "what = 'request' AND broker IS NOT NULL"),
+        "failovers_ms": one("sum(duration_us) // 1000", "gold/failovers/*.parquet"),
     }
 
 
@@ -328,7 +347,8 @@ def in_words(values: list[float]) -> str:
 
 def compared(name: str, folder: Path, subjects: list[str], runs: int, processors: Processors) -> dict[str, Any]:
     size = INPUTS[name](folder)
-    say(f"{name}: {len(list(folder.iterdir()))} files, {size / 1e6:,.0f} MB; {os.cpu_count()} processors")
+    files = sum(path.is_file() for path in folder.rglob("*"))
+    say(f"{name}: {files} files, {size / 1e6:,.0f} MB; {os.cpu_count()} processors")
     of: dict[str, list[dict[str, Any]]] = {subject: [] for subject in subjects}
     for number in range(runs):
         for subject in subjects:

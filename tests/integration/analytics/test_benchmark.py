@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import pipeline
+from benchmarks import _broker_logs, pipeline
 
 
 def test_subjects_find_the_same_figures(
@@ -22,6 +22,26 @@ def test_subjects_find_the_same_figures(
     table = capsys.readouterr().out.rpartition("all found")[2]
     for subject in found["runs"]:
         assert re.search(rf"^ +{subject} +[\d.]+ \([\d.]+–[\d.]+\) ± *\d+% +[\d.]+ \(", table, re.MULTILINE), table
+
+
+@pytest.mark.parametrize("rounds, lines", [(1, 3_303), (2, 11_750)])
+def test_twelve_logs_of_real_brokers_are_read_alike(
+    rounds: int, lines: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(pipeline.INPUTS, "few logs", lambda folder: _broker_logs.write_logs(folder, rounds))
+    found = pipeline.compared("few logs", tmp_path, ["duckdb", "query", "python"], 1, pipeline.Processors())
+    files = sorted(path.name for path in tmp_path.rglob("*") if path.is_file())
+    assert len(files) == 12
+    assert sum(name.endswith(".gz") for name in files) == 2
+    # Twenty-nine partitions lost their leader while it was recorded.
+    assert found["figures"] | {"requests": 0, "failovers_ms": 0} == {
+        "records": lines, "windows": 29 * rounds, "requests": 0, "failovers_ms": 0
+    }  # fmt: skip
+    assert found["figures"]["requests"] == 712 * rounds
+    assert found["figures"]["failovers_ms"] > 5_000 * rounds
+    again = tmp_path / "again"
+    again.mkdir()
+    assert _broker_logs.write_logs(again, rounds) == found["bytes"]
 
 
 def test_subjects_that_differ_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
