@@ -234,7 +234,7 @@ EVIDENCE: Final = (
     _p("session", "Session establishment complete", r"negotiated timeout = (?<durationMs>\d+)", "0.10",
        detail="ESTABLISHED"),
     _p("cluster_id", "Cluster ID = ", r"Cluster ID = (?<detail>[\w-]+)", "0.10"),
-    _p("broker", "kafka.Log4jController MBean", r"Registered .?kafka:type=kafka\.Log4jController.? MBean", "1.1",
+    _p("broker", "Controller MBean", r"Registered .?kafka:type=kafka\.Log4jController.? MBean", "1.1",
        detail="starting", broker=SELF),
     _p("group_rebalance", "reparing to re", r"Preparing to re(?:balance|stabilize) group (?<detail>.+?) "
        r"(?:in state \w+ )?with old generation \d+", "0.10", broker=SELF),

@@ -74,8 +74,8 @@ class Signs:
         lost = [
             row
             for row in self._of("peer_lost", broker)
-            if not self._leaves(row)
-            and max(earliest_us, alive_us - row["ts_error_us"] - own_error_us) <= row["ts_us"] <= noticed_us + error_us
+            if max(earliest_us, alive_us - row["ts_error_us"] - own_error_us) <= row["ts_us"] <= noticed_us + error_us
+            and not self._leaves(row)
         ]
         if hung is not None:
             how = "hung"

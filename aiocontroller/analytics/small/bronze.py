@@ -189,21 +189,27 @@ def _reject(rejected: Rejected, origin: dict[str, Any], text: str, reason: str) 
 
 
 def _write_rows(rows: Sequence[dict[str, Any]], events: str, name: str) -> None:
-    by_day: dict[int | None, list[dict[str, Any]]] = {}
+    by_day: dict[int | None, dict[str, list[dict[str, Any]]]] = {}
     for row in rows:
-        by_day.setdefault(None if row["ts"] is None else row["ts"] // DAY_US, []).append(row)
-    fields = arrow_schema(schema.EVENTS_BRONZE)
-    for day, same in by_day.items():
+        kinds = by_day.setdefault(None if row["ts"] is None else row["ts"] // DAY_US, {})
+        kinds.setdefault(row["kind"], []).append(row)
+    for day, kinds in by_day.items():
         folder = f"{events}/day={'__HIVE_DEFAULT_PARTITION__' if day is None else np.datetime64(day, 'D')}"
         os.makedirs(folder, exist_ok=True)
-        filled = set().union(*same)
-        columns = [
-            pa.array([row.get(field.name) for row in same], field.type)
-            if field.name in filled
-            else pa.nulls(len(same), field.type)
-            for field in fields
-        ]
-        table = pa.Table.from_arrays(columns, schema=fields)
+        table = pa.Table.from_batches(list(map(_batch, kinds.values())))
         draft = f"{folder}/_{name}.parquet"
         pq.write_table(table, draft, compression="zstd", store_schema=False)
         os.replace(draft, f"{folder}/{name}.parquet")
+
+
+def _batch(same: Sequence[dict[str, Any]]) -> pa.RecordBatch:
+    """Return rows of one kind: they leave the same columns empty."""
+    fields = arrow_schema(schema.EVENTS_BRONZE)
+    filled = set().union(*same)
+    columns = [
+        pa.array([row.get(field.name) for row in same], field.type)
+        if field.name in filled
+        else pa.nulls(len(same), field.type)
+        for field in fields
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=fields)

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 from aiocontroller.analytics import schema
-from aiocontroller.analytics.kafka_logs import HEADER_SLOTS, PATTERNS, SELF, Pattern, as_python, slot_of
+from aiocontroller.analytics.kafka_logs import PATTERNS, SELF, Pattern, as_python, slot_of
 from aiocontroller.analytics.log_reader import API_NAMES, CONTINUATION, EVENT_NAMES, MOST_DETAIL
 from aiocontroller.analytics.source_files import SourceFile
 
@@ -48,6 +48,11 @@ def _compiled(pattern: Pattern) -> _Compiled:
 
 
 _PATTERNS: Final = tuple(map(_compiled, PATTERNS))
+_ANY_DIGIT: Final = bytes.maketrans(b"123456789", b"0" * 9)
+assert not any(re.search(r"\d", pattern.needle) for pattern in PATTERNS), "``_pattern_of`` sees no digits"
+_HEADER_GROUPS: Final = (
+    "date", "time", "fraction", "zone", "rest", "epochA", "epochD", "nodeA", "nodeB", "nodeC", "nodeD"
+)  # fmt: skip
 
 
 class LogParser:
@@ -58,7 +63,6 @@ class LogParser:
         self._file = file
         self._framing = file.framing
         self._header = re.compile(as_python(file.framing.header), re.ASCII)
-        self._header_slots = [each for each in _slots(file.framing.header) if each[0] in HEADER_SLOTS]
         self._origin = {
             "source": file.source, "cluster": file.cluster, "process": file.process, "start_us": file.start_us,
             "file": file.name, "joined": False,
@@ -73,22 +77,25 @@ class LogParser:
 
     def _record(self, position: int, text: str) -> tuple[dict[str, Any], str, str | None]:
         found = self._header.match(text)
-        head = {} if found is None else _filled(found, self._header_slots)
-        rest = head.get("rest")
-        row = {} if rest is None else _row(self._first_line(rest))
-        speaker = _int(head.get("node"))
-        speaker = self._file.node if speaker is None else speaker
-        day = f"20{head['date']}" if "date" in head else self._file.date
-        when = None
-        if found is not None and day is not None:
-            when = f"{day} {head['time']}" + (f".{head['fraction']}" if "fraction" in head else "")
-        utc = None if when is None else _utc(when, head.get("zone"), self._file.time_zone)
-        made = self._origin | {"seq": position, "node": speaker, "ts": utc, "epoch": _int(head.get("epoch"))}
+        when = utc = epoch = rest = None
+        speaker = self._file.node
+        row: dict[str, str] = {}
+        if found is not None:
+            date, time, fraction, zone, rest, epoch_a, epoch_d, *nodes = found.group(*_HEADER_GROUPS)
+            row = _row(self._first_line(rest)) if rest else {}
+            epoch = _int(epoch_a or epoch_d)
+            node = _int(next(filter(None, nodes), None))
+            speaker = speaker if node is None else node
+            day = f"20{date}" if date else self._file.date
+            if day is not None:
+                when = f"{day} {time}.{fraction}" if fraction else f"{day} {time}"
+                utc = _utc(day, time, fraction or "", zone or self._file.time_zone)
+        made = self._origin | {"seq": position, "node": speaker, "ts": utc, "epoch": epoch}
         if when is not None:
             made["reference"] = f"{self._file.name}:{when.replace('.', ',')}"
         self._say(made, row, speaker, found is not None)
         if made.get("detail") is None and row.get("kind") in (None, "failed"):
-            made["detail"] = (text if rest is None else rest)[:MOST_DETAIL]
+            made["detail"] = (rest or text)[:MOST_DETAIL]
         return made, text, self._why_rejected(found is not None, when, utc)
 
     def _say(self, made: dict[str, Any], row: dict[str, str], speaker: int | None, has_header: bool) -> None:
@@ -125,11 +132,6 @@ class LogParser:
         return "its time is none" if utc is None else None
 
 
-def _filled(found: re.Match[str], slots: Sequence[tuple[str, tuple[str, ...]]]) -> dict[str, str]:
-    """Return the slots that are not empty."""
-    return {slot: text for slot, names in slots if (text := _joined(found, names))}
-
-
 def _joined(found: re.Match[str], names: Sequence[str]) -> str:
     if len(names) == 1:
         return found[names[0]] or ""
@@ -138,16 +140,23 @@ def _joined(found: re.Match[str], names: Sequence[str]) -> str:
 
 def _row(message: str) -> dict[str, str]:
     """Return the row of the first pattern whose needle is in the message; empty if it does not match."""
-    for pattern in _PATTERNS:
-        if pattern.needle in message:
-            found = pattern.search(message)
-            if found is None:
-                return {}
-            row = dict(pattern.always)
-            for slot, names in pattern.groups:
-                row[slot] = row.get(slot, "") + _joined(found, names)
-            return {slot: text for slot, text in row.items() if text}
-    return {}
+    pattern = _pattern_of(message.encode().translate(_ANY_DIGIT))
+    found = None if pattern is None else pattern.search(message)
+    if pattern is None or found is None:
+        return {}
+    row = dict(pattern.always)
+    for slot, names in pattern.groups:
+        if text := _joined(found, names):
+            row[slot] = row.get(slot, "") + text
+    return row
+
+
+@lru_cache(maxsize=10_000)
+def _pattern_of(shape: bytes) -> _Compiled | None:
+    """Return the pattern for a message whose digits all became 0: most messages differ from an earlier one by these
+    alone."""
+    message = shape.decode()
+    return next((pattern for pattern in _PATTERNS if pattern.needle in message), None)
 
 
 def _int(text: str | None, bits: int = 31) -> int | None:
@@ -183,17 +192,22 @@ def _turn_of(field: schema.Field) -> Callable[[str], Any]:
 _TURNS: Final = {field.name: _turn_of(field) for field in schema.JOURNAL if field.name not in ("kind", "duration_us")}
 
 
-@lru_cache(maxsize=4096)
-def _utc(when: str, zone: str | None, zone_of_file: str) -> int | None:
+def _utc(day: str, time: str, fraction: str, zone: str) -> int | None:
     """Return microseconds since 1970; for an ambiguous local time, the earlier one."""
-    day, _, time = when.partition(" ")
-    clock, _, fraction = time.partition(".")
+    minute_us, second = _minute_us(day, time[:5], zone), int(time[6:])
+    if minute_us is None or second > 59:
+        return None
+    return minute_us + second * 1_000_000 + int(fraction[:6].ljust(6, "0"))
+
+
+@lru_cache(maxsize=4096)
+def _minute_us(day: str, time: str, zone: str) -> int | None:
     try:
         year, month, date = map(int, day.split("-"))
-        hour, minute, second = map(int, clock.split(":"))
-        local = datetime(year, month, date, hour, minute, second, int(fraction[:6].ljust(6, "0")))  # noqa: DTZ001
+        hour, minute = map(int, time.split(":"))
+        local = datetime(year, month, date, hour, minute)  # noqa: DTZ001
         # A skipped hour is interpreted by the offset before it, as in Java.
-        return (local.replace(tzinfo=_zone(zone or zone_of_file)) - _EPOCH) // _MICROSECOND
+        return (local.replace(tzinfo=_zone(zone)) - _EPOCH) // _MICROSECOND
     except (ValueError, OverflowError):
         return None
 
