@@ -19,7 +19,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import cache, partial, reduce
-from operator import attrgetter, or_
+from operator import or_
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -245,13 +245,14 @@ def _batches(records: Sequence[Any]) -> Iterator[pa.RecordBatch]:
     """Yield a batch of ``schema.JOURNAL`` for each kind."""
     arrow = arrow_schema(schema.JOURNAL)
     for kind, same in _by_kind(records):
-        has = set(same[0].__struct_fields__)
+        values = zip(*map(msgspec.structs.astuple, same), strict=True)
+        filled = dict(zip(same[0].__struct_fields__, values, strict=True))
         columns = []
         for field in arrow:
             if field.name == "kind":
                 columns.append(pa.repeat(pa.scalar(kind, field.type), len(same)))
-            elif field.name in has:
-                columns.append(pa.array(list(map(attrgetter(field.name), same)), field.type))
+            elif field.name in filled:
+                columns.append(pa.array(filled[field.name], field.type))
             else:
                 columns.append(pa.nulls(len(same), field.type))
         yield pa.RecordBatch.from_arrays(columns, schema=arrow)

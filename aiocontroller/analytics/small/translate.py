@@ -35,6 +35,7 @@ MACROS: Final = (
 )
 """Nulls in arrays are dropped where Spark keeps one; no transformation has any there."""
 
+_SPARK, _DUCKDB = (sqlglot.Dialect.get_or_raise(name) for name in ("spark", "duckdb"))
 _TEXT: Final = re.compile(r"'(?:[^'\\]|\\.|'')*'", re.DOTALL)
 _OURS: Final = frozenset(
     {"pmod", "array_union", "array_except_in_order", "sorted_list", "percentile_of", "struct_insert", "arg_max_null",
@@ -55,7 +56,8 @@ def translated(text: str, functions: frozenset[str]) -> tuple[str, str]:
     try:
         # A doubled quote is a quote in Spark, but the end of a text in sqlglot.
         plain = _TEXT.sub(lambda found: "'" + found[0][1:-1].replace("''", "\\'") + "'", text)
-        tree = sqlglot.parse_one(f"SELECT {plain}", read="spark").expressions[0]
+        select: Any = _SPARK.parse(f"SELECT {plain}")[0]
+        tree = select.expressions[0]
     except sqlglot.errors.SqlglotError as error:
         raise NotCarriedError(f"the DuckDB engine cannot read this expression: {text}: {error}") from None
     name = tree.alias_or_name
@@ -70,7 +72,7 @@ def translated(text: str, functions: frozenset[str]) -> tuple[str, str]:
             raise NotCarriedError(
                 f"the DuckDB engine has no function {wanted} (docs/pipeline.md says what it has): {text}"
             )
-    return str(tree.sql(dialect="duckdb")), name if name != "*" else ""
+    return _DUCKDB.generate(tree, copy=False), name if name != "*" else ""
 
 
 def _turned(tree: Any) -> Any:
