@@ -6,6 +6,8 @@ import gc
 import itertools
 import os
 import re
+import subprocess
+import sys
 import weakref
 import zlib
 from pathlib import Path
@@ -113,6 +115,18 @@ def test_a_log_without_line_ends_is_looked_at_once(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(bronze, "_LINES", Ends())
     assert list(bronze._texts(str(tmp_path / "log"), None)) == ["\0" * 5000]
     assert sum(looked_at) == 5000
+
+
+def test_pandas_is_not_imported_before_somebody_needs_it() -> None:
+    program = """if True:
+        import sys
+        import pyarrow as pa
+        from aiocontroller.analytics.small import bronze
+        bronze._leave_pandas_out()
+        table = pa.table({"a": [1]})
+        assert "pandas" not in sys.modules
+        assert table.to_pandas()["a"][0] == 1"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_a_session_ends_with_its_last_user() -> None:
