@@ -158,6 +158,11 @@ class OursHere(Ours):
         if self._running is not None:
             self._running.cancel()
 
+    async def ended(self) -> None:
+        """After ``stop``: a connection that is open when the loop closes is an error, blamed on a later test."""
+        if self._running is not None:
+            await asyncio.wait([self._running])
+
     def address(self, controller: int) -> tuple[str, int]:
         assert controller in self.ids
         (endpoint,) = self._service.endpoints

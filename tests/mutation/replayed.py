@@ -23,11 +23,13 @@ KEPT = load(Path(os.environ["KAFKAS_MOMENTS"])) if "KAFKAS_MOMENTS" in os.enviro
 
 @pytest.mark.parametrize("scenario", [s for s in scenarios() if s.name in KEPT], ids=lambda scenario: scenario.name)
 async def test_scenario_as_kafka_played_it(world: World, zk_connect: str, scenario: Scenario) -> None:
-    stage = Stage(world, zk_connect, OursHere(zk_connect, world, scenario.variant))
+    subject = OursHere(zk_connect, world, scenario.variant)
+    stage = Stage(world, zk_connect, subject)
     try:
         await stage.start()
         found = disagreements(KEPT[scenario.name], await stage.play(scenario, 1), Ledger())
     finally:
         await stage.stop()
+        await subject.ended()
     if found:
         pytest.fail(side_by_side(scenario, found), pytrace=False)
