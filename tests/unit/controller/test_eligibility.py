@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -31,6 +31,7 @@ from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.metrics import Metrics
 from aiocontroller.security import ACL_AUTHORIZERS, Credentials, ListenerSecurity, authorizer_of
 from aiocontroller.wire.apis import VersionRange
+from aiocontroller.zookeeper.znode_json import BadZNode
 from tests.unit.authorizer.test_principals import CN, ORGANIZATION, attribute, certificate, name
 
 ROOT = Path(__file__).parents[3]
@@ -135,3 +136,12 @@ def test_the_only_broker_is_not_deposed_if_it_cannot_be_reached() -> None:
     answer = Answer(1, 7, False, VersionRange(0, 7), {}, Told(), None, "10.0.0.1")
     assert reasons_not_to_depose(alone, Known({1: answer}, {})) == []
     assert reasons_not_to_depose(Cluster(), Known({}, {})) == []
+
+
+def test_the_id_of_a_broker_whose_registration_is_damaged_is_taken() -> None:
+    config = Config()
+    us = Us(3, config, [], cast(Any, None), authorizer_of(config), ClusterSettings(config, Metrics()))
+    damaged = Cluster(bad=[BadZNode("/brokers/ids/3", "{", "JSON")])
+    assert [reason.kind for reason in eligibility._id_of_a_broker(us, damaged, Known({}, {}))] == [Kind.ID]
+    other = Cluster(bad=[BadZNode("/brokers/ids/4", "{", "JSON")])
+    assert list(eligibility._id_of_a_broker(us, other, Known({}, {}))) == []
