@@ -1,7 +1,9 @@
-"""What ``scripts/_env`` does before it makes an environment: which Python, when anew, and what it says."""
+"""What ``scripts/_env`` does before it makes an environment: which Python, when anew, and what it says; and how
+``scripts/compare-seeds`` names the first difference of two runs."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -110,3 +112,21 @@ def test_checkout_that_cannot_be_written_to_is_named(checkout: Path, script: str
     assert done.stderr == (
         f"The environment cannot be made: {checkout}/.venv: {why}. The checkout {checkout} must be writable.\n"
     )
+
+
+@pytest.mark.parametrize(
+    "before, after, said",
+    [
+        (b"1\n2\n3\n", b"1\n2\n4\n", ["both:   2", "before: 3", "after:  4"]),
+        (b"1\n", b"1\n2\n", ["both:   1", "before: (no record)", "after:  2"]),
+        (b"1\n2\n", b"", ["both:   ", "before: 1", "after:  (no record)"]),
+        (b"1\n", b"1\n", ["the journals are the same: only writes to znodes differ"]),
+    ],
+)
+def test_first_difference_of_two_journals(before: bytes, after: bytes, said: list[str]) -> None:
+    spec = importlib.util.spec_from_file_location("compare_seeds", ROOT / "scripts" / "_compare_seeds.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert [line[4:] for line in module.first_difference(before, after)] == said
