@@ -1,30 +1,41 @@
 """Metrics under the names that Kafka operators already use on their dashboards.
 
 A metric is registered as Kafka registers its MBean (group, type, name, tags: ``kafka.controller``, ``KafkaController``,
-``ActiveControllerCount``) and rendered as the Prometheus JMX exporter renders that MBean with its published example
+``ActiveControllerCount``) and exposed as the Prometheus JMX exporter exposes that MBean with its published example
 rules for Kafka (``kafka-2_0_0.yml``, lower-cased):
 
-    gauge              kafka_controller_kafkacontroller_activecontrollercount 1
-    meter "…PerSec"    kafka_controller_controllerstats_uncleanleaderelections_total 0
+    gauge              kafka_controller_kafkacontroller_activecontrollercount 1.0
+    meter "…PerSec"    kafka_controller_controllerstats_uncleanleaderelections_total 0.0
     timer, histogram   kafka_controller_controllerstats_leaderelectionrateandtimems{quantile="0.99"} 12.5
-                       kafka_controller_controllerstats_leaderelectionrateandtimems_count 7
-    tags               …_queuesize{broker_id="2"} 0
+                       kafka_controller_controllerstats_leaderelectionrateandtimems_count 7.0
+    tags               …_queuesize{broker_id="2"} 0.0
 
-``_sum``, ``_min``, ``_max`` and ``_mean`` of timers and histograms are additions.  Quantiles, minimum and maximum are
-exact over the latest 1024 observations (Kafka's are sampled over about the last five minutes); count and sum are over
-the life of the metric.
+Timers and histograms add ``_sum`` to the summary, and the gauges ``_min``, ``_max`` and ``_mean``.  Quantiles,
+minimum and maximum are exact over the latest 1024 observations (Kafka's are sampled over about the last five minutes);
+count and sum are over the life of the metric.
 
-Observing costs a tenth of a microsecond; sorting happens on demand.  All use is in the loop's thread.
+Counters and timers are our own: those of ``prometheus_client`` take seven times as long for each increment, and its
+Summary has no quantiles.  The registry is one of its collectors, and the library does the rest: the text format,
+OpenMetrics, the choice between them, and the metrics of the process.
+
+An observation costs a tenth of a microsecond; sorting happens on demand.  All use is in the loop's thread.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 import logging
 import math
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
+
+from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR, CollectorRegistry, generate_latest
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
 
 from aiocontroller.metric_meanings import MEANINGS
 
@@ -35,12 +46,16 @@ QUANTILES = (("0.50", 0.5), ("0.75", 0.75), ("0.95", 0.95), ("0.98", 0.98), ("0.
 LATEST_OBSERVATIONS = 1024
 
 Tags = Mapping[str, str]
-Sample = tuple[str, str, float]
-"""(suffix of the name, further labels, value)"""
+Labels = dict[str, str]
+Sample = tuple[str, Labels, float]
+"""(suffix of the name, labels besides the tags, value)"""
+
+_GAUGES_OF_SUMMARIES = ("_min", "_max", "_mean")
+"""OpenMetrics allows them in no summary, so each is a gauge of its own."""
 
 
 class Counter:
-    """Only rises.  Rendered with the suffix ``_total``."""
+    """Only rises.  Exposed with the suffix ``_total``."""
 
     prometheus_type = "counter"
 
@@ -50,8 +65,8 @@ class Counter:
     def inc(self, n: int = 1) -> None:
         self.value += n
 
-    def samples(self) -> Iterator[Sample]:
-        yield "_total", "", self.value
+    def samples(self) -> Iterable[Sample]:
+        return (("_total", {}, self.value),)
 
 
 class Meter(Counter):
@@ -83,8 +98,8 @@ class Gauge:
     def replace(self, source: Callable[[], float] | float) -> None:
         self._source = source
 
-    def samples(self) -> Iterator[Sample]:
-        yield "", "", self.value
+    def samples(self) -> Iterable[Sample]:
+        return (("", {}, self.value),)
 
 
 class Histogram:
@@ -113,18 +128,18 @@ class Histogram:
     def mean(self) -> float:
         return self.sum / self.count if self.count else 0.0
 
-    def samples(self) -> Iterator[Sample]:
+    def samples(self) -> Iterable[Sample]:
         for (label, _), value in zip(QUANTILES, self.quantiles(*(q for _, q in QUANTILES)), strict=True):
-            yield "", f'quantile="{label}"', value
-        yield "_sum", "", self.sum
-        yield "_count", "", self.count
-        yield "_min", "", min(self._latest, default=0.0)
-        yield "_max", "", max(self._latest, default=0.0)
-        yield "_mean", "", self.mean
+            yield "", {"quantile": label}, value
+        yield "_sum", {}, self.sum
+        yield "_count", {}, self.count
+        yield "_min", {}, min(self._latest, default=0.0)
+        yield "_max", {}, max(self._latest, default=0.0)
+        yield "_mean", {}, self.mean
 
 
 class Timer(Histogram):
-    """Durations; observed in seconds, kept and rendered in milliseconds as the names say (``…TimeMs``)."""
+    """Durations; observed in seconds, kept and exposed in milliseconds as the names say (``…TimeMs``)."""
 
     def observe(self, value: float) -> None:
         value *= 1e3
@@ -135,10 +150,12 @@ class Timer(Histogram):
 
 Metric = Counter | Gauge | Histogram
 M = TypeVar("M", bound=Metric)
+_Name = tuple[str, str, str]
+"""Group, type, name."""
 _Key = tuple[str, str, str, tuple[tuple[str, str], ...]]
 
 
-class Metrics:
+class Metrics(Collector):
     """The registry.  Asking twice for a metric gives the same one; asking for it as another kind is a ValueError."""
 
     def __init__(self) -> None:
@@ -188,36 +205,31 @@ class Metrics:
         """Group, type and name of every metric that is registered now."""
         return {key[:3] for key in self._metrics}
 
+    def collect(self) -> Iterator[Family]:
+        """What ``prometheus_client`` exposes: a family for each name, sorted by group, type, name and tags; for a timer
+        or histogram a summary and three gauges."""
+        for name, members in itertools.groupby(sorted(self._metrics.items(), key=_by_key), key=_by_name):
+            yield from self._families(name, members)
+
+    def exposition(self, accept: str = "") -> tuple[bytes, str]:
+        """The page for a scraper that sends the header ``Accept``, and its Content-Type: OpenMetrics if the scraper
+        accepts it, otherwise Prometheus's text format.  Includes those of the process, ``process_…`` and
+        ``python_…``."""
+        registry = CollectorRegistry()
+        for collector in (self, PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR):
+            registry.register(collector)
+        encode, content_type = _encoder(accept)
+        return encode(registry), content_type
+
     def render(self) -> str:
-        """Prometheus's text format 0.0.4, sorted by name and tags."""
-        lines: list[str] = []
-        described = ""
-        for key, metric in sorted(self._metrics.items(), key=lambda item: item[0]):
-            group, type_, name, tags = key
-            base = rendered_name(group, type_, name, meter=isinstance(metric, Meter))
-            described_name = f"{base}_total" if isinstance(metric, Counter) else base
-            if described_name != described:
-                described = described_name
-                said = MEANINGS.get((group, type_, name))
-                meaning = f": {said.text} ({said.unit})" if said else ""
-                lines.append(f"# HELP {described_name} {group}:type={type_},name={name}{meaning}")
-                lines.append(f"# TYPE {described_name} {metric.prometheus_type}")
-            labels = ",".join(f'{_label_name(k)}="{_escaped(v)}"' for k, v in tags)
-            for suffix, further, value in self._samples(key, metric):
-                both = ",".join(filter(None, (labels, further)))
-                lines.append(
-                    f"{base}{suffix}{{{both}}} {_number(value)}" if both else f"{base}{suffix} {_number(value)}"
-                )
-        return "".join(f"{line}\n" for line in lines)
+        """The registered metrics alone, in Prometheus's text format 0.0.4."""
+        return generate_latest(self).decode()
 
     def snapshot(self) -> dict[str, float]:
-        """The same samples as a dict: rendered name with labels -> value."""
-        values = {}
-        for line in self.render().splitlines():
-            if not line.startswith("#"):
-                name, _, value = line.rpartition(" ")
-                values[name] = float(value)
-        return values
+        """The registered metrics alone: exposed name with labels -> value."""
+        return {
+            sample.name + _labels(sample.labels): sample.value for family in self.collect() for sample in family.samples
+        }
 
     def _get(self, kind: type[M], group: str, type_: str, name: str, tags: Tags | None) -> M:
         key = _key(group, type_, name, tags)
@@ -229,21 +241,46 @@ class Metrics:
             raise ValueError(f"metric {group}:type={type_},name={name}: found a {found}, expected a {expected}")
         return metric
 
+    def _families(self, name: _Name, members: Iterable[tuple[_Key, Metric]]) -> Iterable[Family]:
+        said = MEANINGS.get(name)
+        group, type_, short = name
+        text = f"{group}:type={type_},name={short}" + (f": {said.text} ({said.unit})" if said else "")
+        families: dict[str, Family] = {}
+        for key, metric in members:
+            exposed = rendered_name(group, type_, short, meter=isinstance(metric, Meter))
+            tags = {_label_name(tag): value for tag, value in key[3]}
+            for suffix, labels, value in self._samples(key, metric):
+                own = suffix if suffix in _GAUGES_OF_SUMMARIES else ""
+                if own not in families:
+                    kind = "gauge" if own else metric.prometheus_type
+                    families[own] = Family(exposed + own, text, kind)
+                families[own].add_sample(exposed + suffix, tags | labels, value)
+        return families.values()
+
     def _samples(self, key: _Key, metric: Metric) -> list[Sample]:
         """The metric's samples; a gauge whose function fails must not break the whole page."""
         try:
-            return list(metric.samples())
+            return [(suffix, labels, float(value)) for suffix, labels, value in metric.samples()]
         except Exception:
             if key not in self._complained:
                 self._complained.add(key)
                 log.exception("metric %s:type=%s,name=%s cannot be read", *key[:3])
-            return [("", "", math.nan)]
+            return [("", {}, math.nan)]
+
+
+def _by_key(item: tuple[_Key, Metric]) -> _Key:
+    return item[0]
+
+
+def _by_name(item: tuple[_Key, Metric]) -> _Name:
+    return item[0][:3]
 
 
 def _key(group: str, type_: str, name: str, tags: Tags | None) -> _Key:
     return group, type_, name, tuple(tags.items()) if tags else ()
 
 
+@functools.lru_cache(maxsize=1024)
 def rendered_name(group: str, type_: str, name: str, *, meter: bool) -> str:
     """Without the suffixes of counters and timers."""
     if meter:
@@ -251,19 +288,20 @@ def rendered_name(group: str, type_: str, name: str, *, meter: bool) -> str:
     return re.sub(r"[^a-z0-9_]", "_", f"{group}_{type_}_{name}".lower())
 
 
+@functools.lru_cache(maxsize=1024)
 def _label_name(tag: str) -> str:
     return re.sub(r"[^A-Za-z0-9_]", "_", tag)
 
 
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def _labels(labels: Labels) -> str:
+    return "{" + ",".join(f'{name}="{value}"' for name, value in sorted(labels.items())) + "}" if labels else ""
 
 
-def _number(value: float) -> str:
-    if isinstance(value, int):
-        return str(int(value))  # True and False too
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    return repr(value) if abs(value) < 1 << 53 and not value.is_integer() else str(int(value))
+def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
+    """The library's choice.  It fails at a version that is no number, and repeats the version in the Content-Type, so
+    that a header which is no ASCII would fail there."""
+    try:
+        encode, content_type = choose_encoder(accept)
+    except (TypeError, ValueError):
+        return choose_encoder("")
+    return (encode, content_type) if content_type.isascii() and content_type.isprintable() else choose_encoder("")

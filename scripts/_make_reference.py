@@ -61,10 +61,14 @@ METRICS_HEAD = """\
 
 Generated from `aiocontroller/metric_meanings.py` by `scripts/make-reference`; do not edit.
 
-Names are those under which Kafka registers its MBeans where Kafka has them, rendered as the Prometheus JMX exporter's
-example rules for Kafka render them. Counters and `…PerSec` end in `_total`; timers and histograms have quantiles,
-`_count`, `_sum`, `_min`, `_max` and `_mean`. Metrics that are there only in office, such as those of a broker, are gone
-with the term. *Alert when* is a suggestion to begin with.
+A metric has the name under which Kafka registers its MBean, if Kafka has it, and Prometheus sees it as the JMX
+exporter's example rules for Kafka expose that MBean. Counters and `…PerSec` end in `_total`; timers and histograms have
+quantiles, `_count`, `_sum`, `_min`, `_max` and `_mean`. The controller registers some metrics, such as those of a
+broker, when it is elected, and removes them when it resigns. *Alert when* is a suggestion to begin with.
+
+`GET /metrics` answers in Prometheus's text format, or in OpenMetrics if the scraper accepts it, and adds the metrics of
+the process: `process_cpu_seconds_total`, `process_resident_memory_bytes`, `process_open_fds`, `process_max_fds`,
+`process_start_time_seconds`, `process_virtual_memory_bytes`, `python_gc_…_total` and `python_info`.
 """
 
 CLI_HEAD = """\

@@ -166,8 +166,8 @@ def _index(debug: Mapping[str, DebugHandler]) -> _Handler:
 
 def _metrics(metrics: Metrics) -> _Handler:
     async def handle(request: web.Request) -> web.Response:
-        headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-        return web.Response(body=metrics.render().encode(), headers=headers)
+        page, content_type = metrics.exposition(",".join(request.headers.getall("Accept", [])))
+        return web.Response(body=page, headers={"Content-Type": content_type})
 
     return handle
 

@@ -62,7 +62,24 @@ async def test_metrics(service: Service, http: aiohttp.ClientSession) -> None:
     service.metrics.gauge("kafka.controller", "KafkaController", "ActiveControllerCount", 1)
     async with http.get("/metrics") as answer:
         assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
-        assert "kafka_controller_kafkacontroller_activecontrollercount 1\n" in await answer.text()
+        assert "kafka_controller_kafkacontroller_activecontrollercount 1.0\n" in await answer.text()
+
+
+@pytest.mark.parametrize(
+    "accept, content_type",
+    [
+        ("application/openmetrics-text; version=1.0.0", "application/openmetrics-text"),
+        ("text/html, application/openmetrics-text", "application/openmetrics-text"),
+        ("application/openmetrics-text; version=one", "text/plain"),
+        ("application/openmetrics-text; version=1.0.0.é", "text/plain"),
+    ],
+)
+async def test_metrics_in_the_format_that_the_scraper_accepts(
+    service: Service, http: aiohttp.ClientSession, accept: str, content_type: str
+) -> None:
+    async with http.get("/metrics", headers={"Accept": accept}) as answer:
+        assert (answer.status, answer.content_type) == (200, content_type)
+        assert (await answer.text()).endswith("# EOF\n") is (content_type != "text/plain")
 
 
 async def test_liveness(service: Service, http: aiohttp.ClientSession) -> None:
