@@ -16,7 +16,7 @@ write carried the fence.
  * one leader for each (partition, leader epoch).
  * I8: a partition's state is deleted only if the topic's deletion was requested and brokers allow it; so is its topic,
    and no topic loses a partition.
- * I13: no broker deletes a replica that is in sync, unless its topic is to be deleted.
+ * deleted: no broker deletes a replica that is in sync, unless its topic is to be deleted.
 
 Requests to brokers and answers to them are compared with the same history (``told``, ``acknowledged``).
 """
@@ -204,7 +204,7 @@ class ZNodeHistory:
         state = self.states.get(partition)
         asked_for = not self.deletion_forbidden and self._exists(paths.delete_topics_topic(partition[0]))
         if state is not None and broker in state.isr and broker in self.assigned.get(partition, ()) and not asked_for:
-            self.complain("I13", partition, f"broker {broker} has deleted a replica in sync: {state}")
+            self.complain("deleted", partition, f"broker {broker} has deleted a replica in sync: {state}")
 
     def may_not_know_of_end(self, topic: str, broker: int) -> bool:
         """Return whether a broker may still know a deleted topic, or an earlier topic of the same name.

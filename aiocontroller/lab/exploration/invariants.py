@@ -1,6 +1,6 @@
 """What must hold in every state of the specification, and at every step.
 
-The names are those of docs/chaos.md.  I15 and I16 are about data, which the simulation does not have.
+The names are those of docs/chaos.md.  I13 and I14 are about data.
 
  * I1: only the controller in office writes.
  * I2: versions grow by one, and leader epochs never go back.
@@ -10,8 +10,8 @@ The names are those of docs/chaos.md.  I15 and I16 are about data, which the sim
  * one leader: for each leader epoch, in ZooKeeper and among the replicas.
  * I5: what brokers are told of a partition is in ZooKeeper when it is sent.
  * I6: the controller that ``/controller`` names knows that it is in office.
- * I15: no acknowledged record is lost: every member of the ISR, which may lead at any time, has all of them.
- * I16: replicas do not diverge below the high watermark of a leader.
+ * I13: no acknowledged record is lost: every member of the ISR, which may lead at any time, has all of them.
+ * I14: replicas do not diverge below the high watermark of a leader.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ def _data(s: State) -> Iterator[str]:
     for b in members(s.znode.isr):
         log = s.replicas[b].log
         if log[: len(safe)] != safe:
-            yield f"I15: broker {b} is in sync and has not every acknowledged record: {log}, acknowledged {safe}"
+            yield f"I13: broker {b} is in sync and has not every acknowledged record: {log}, acknowledged {safe}"
     leaders = [replica for replica in s.replicas if replica.role == LEADER]
     for replica in leaders:
         if replica.log[: replica.hw] != safe[: replica.hw]:
-            yield f"I16: a leader of epoch {replica.epoch} diverges below its high watermark: {replica.log}, {safe}"
+            yield f"I14: a leader of epoch {replica.epoch} diverges below its high watermark: {replica.log}, {safe}"
     if len({replica.epoch for replica in leaders}) < len(leaders):
         yield "one leader: two replicas lead in one epoch"
 

@@ -439,7 +439,9 @@ class Simulation:
         """A controller that is told what no broker has takes no role, unless it knew no broker when it was elected."""
         number = next(number for number, each in self._services if each is service)
         for told in self.settings.forbidden(number) if service.shell.settings.brokers else ():
-            self.problems.append(f"I14: controller {number} has taken the role, told {told}, which no broker has had")
+            self.problems.append(
+                f"settings: controller {number} has taken the role, told {told}, which no broker has had"
+            )
 
     def faults(self) -> list[str]:
         """Return the names of the faults that are in force."""

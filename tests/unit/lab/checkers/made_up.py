@@ -643,7 +643,7 @@ def a_topic_is_deleted_and_brokers_may_not_know(s: Story) -> None:
     assert s.history.may_not_know_of_end("t", 2)
 
 
-@case("I13")
+@case("deleted")
 def a_replica_in_sync_is_deleted(s: Story) -> None:
     s.history.replica_deleted(2, ("t", 0))
 
@@ -666,7 +666,7 @@ def a_replica_of_a_topic_to_be_deleted(s: Story) -> None:
     s.history.replica_deleted(1, ("t", 0))
 
 
-@case("I13")
+@case("deleted")
 def a_replica_of_a_topic_that_must_not_be_deleted(s: Story) -> None:
     s.there |= {paths.delete_topics_topic("t")}
     s.history.deletion_forbidden = True

@@ -1,0 +1,246 @@
+"""The logs of simulated brokers' replicas, as runs of records, and the disks that keep them.  Pure.
+
+A log is a list of runs; each has the leader epoch of its records, the leader that appended them, and the offset after
+its last record.  The leader belongs to a record's identity: where a bug lets two brokers lead in one epoch, offset and
+epoch do not tell their records apart.  A run may be empty: as in Kafka, a leader that begins an epoch notes it in its
+log (Kafka's ``LeaderEpochFileCache``), and so does no follower.
+
+Nothing is ever removed from the beginning of a log, so its first offset is 0.
+
+A ``Disk`` outlives its broker's process.  A killed process loses nothing, since the operating system has what it wrote;
+``power_cut`` also loses what was not flushed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+NO_EPOCH = -1
+NO_OFFSET = -1
+
+
+class Run(NamedTuple):
+    epoch: int
+    leader: int
+    end: int
+
+
+class EpochEnd(NamedTuple):
+    """Kafka's answer to OffsetsForLeaderEpoch; (-1, -1) for an epoch that the log cannot know."""
+
+    epoch: int
+    end: int
+
+
+UNKNOWN_END = EpochEnd(NO_EPOCH, NO_OFFSET)
+
+
+class Log:
+    """One replica's records.
+
+    ``hw`` is the high watermark; ``checkpoint`` is the one that a new process begins with, and ``flushed`` the end of
+    what survives a loss of power.
+    """
+
+    __slots__ = ("checkpoint", "flushed", "hw", "runs")
+
+    def __init__(self, runs: Iterable[Run] = ()) -> None:
+        self.runs = list(runs)
+        self.hw = 0
+        self.flushed = 0
+        self.checkpoint = 0
+
+    def __repr__(self) -> str:
+        return f"<{shown(self.runs)}, hw {self.hw}>"
+
+    @property
+    def end(self) -> int:
+        return self.runs[-1].end if self.runs else 0
+
+    @property
+    def epoch(self) -> int:
+        """The last epoch that it knows; -1 for none."""
+        return self.runs[-1].epoch if self.runs else NO_EPOCH
+
+    def begin(self, epoch: int, leader: int) -> None:
+        """Note that a leader begins its epoch here.  An epoch that is not newer than the last one changes nothing."""
+        if epoch > self.epoch:
+            self.runs.append(Run(epoch, leader, self.end))
+
+    def append(self, epoch: int, leader: int, count: int) -> int:
+        """Append records; returns the first one's offset.  ValueError for an epoch below the last one."""
+        if epoch < self.epoch:
+            raise ValueError(f"append: found epoch {epoch}, expected at least {self.epoch}")
+        base = self.end
+        self._extend(Run(epoch, leader, base + count))
+        return base
+
+    def _extend(self, run: Run) -> None:
+        if self.runs and self.runs[-1][:2] == run[:2]:
+            self.runs[-1] = run
+        else:
+            self.runs.append(run)
+
+    def between(self, start: int, end: int) -> list[Run]:
+        """The records from offset ``start`` up to ``end``, exclusive, without empty runs."""
+        return between(self.runs, start, end)
+
+    def copy_from(self, start: int, runs: Sequence[Run]) -> None:
+        """Append a leader's records, of which the first has offset ``start``; ValueError where that is not our end."""
+        if start != self.end:
+            raise ValueError(f"copied records: found offset {start}, expected {self.end}")
+        for run in runs:
+            self._extend(run)
+
+    def end_for(self, epoch: int) -> EpochEnd:
+        """The largest known epoch that is at most this one, and the offset after it; as Kafka's ``endOffsetFor``."""
+        if epoch == NO_EPOCH or epoch > self.epoch:
+            return UNKNOWN_END
+        if epoch == self.epoch:
+            return EpochEnd(epoch, self.end)
+        found = EpochEnd(epoch, 0)  # older than all that is here: it ends where the first one begins
+        for run in self.runs:
+            if run.epoch > epoch:
+                break
+            found = EpochEnd(run.epoch, run.end)
+        return found
+
+    def truncate(self, offset: int) -> None:
+        """Remove the records from this offset on, and the epochs that begin there or later."""
+        kept: list[Run] = []
+        start = 0
+        for run in self.runs:
+            if start >= offset:
+                break
+            kept.append(run._replace(end=min(run.end, offset)))
+            start = run.end
+        self.runs = kept
+        self.hw, self.flushed = min(self.hw, self.end), min(self.flushed, self.end)
+        self.checkpoint = min(self.checkpoint, self.end)
+
+    def truncation(self, diverging: EpochEnd) -> tuple[int, bool]:
+        """Where a follower truncates that got this answer, and whether it then knows that it agrees with its leader.
+
+        After Kafka's ``getOffsetTruncationState`` (KIP-279).
+        """
+        if diverging.end == NO_OFFSET:
+            return self.hw, True
+        if diverging.epoch == NO_EPOCH:
+            return min(diverging.end, self.end), True
+        ours = self.end_for(diverging.epoch)
+        if ours == UNKNOWN_END:
+            return min(diverging.end, self.end), True
+        if ours.epoch != diverging.epoch:
+            return min(ours.end, self.end), False
+        return min(ours.end, diverging.end, self.end), True
+
+    def diverges_at(self, other: Log) -> int | None:
+        """The first offset at which both have a record, and not the same; None where one continues the other."""
+        return diverges_at(self.runs, other.runs)
+
+    # -- what a disk does ------------------------------------------------------------------------------------------
+
+    def write_checkpoint(self) -> None:
+        self.checkpoint = self.hw
+
+    def flush(self) -> None:
+        self.flushed = self.end
+
+    def reopened(self) -> Log:
+        """The log as a new process finds it; the dead one keeps its own."""
+        found = Log(self.runs)
+        found.hw = found.checkpoint = min(self.checkpoint, self.end)
+        found.flushed = self.flushed
+        return found
+
+
+LogName = tuple[str, int]
+"""(topic, partition)"""
+
+
+class StoredLog:
+    """A log in its folder; ``topic_id`` is the id in its file of partition metadata, zero where there is none."""
+
+    __slots__ = ("log", "topic_id")
+
+    def __init__(self, log: Log, topic_id: bytes) -> None:
+        self.log = log
+        self.topic_id = topic_id
+
+
+class Disk:
+    """The log directories of one broker."""
+
+    def __init__(self) -> None:
+        self.logs: dict[LogName, StoredLog] = {}
+
+    def find(self, name: LogName) -> StoredLog | None:
+        return self.logs.get(name)
+
+    def create(self, name: LogName, topic_id: bytes) -> StoredLog:
+        stored = self.logs[name] = StoredLog(Log(), topic_id)
+        return stored
+
+    def delete(self, name: LogName) -> None:
+        self.logs.pop(name, None)
+
+    def reopen(self) -> Disk:
+        """The disk of the next process; what the one before still writes goes nowhere."""
+        disk = Disk()
+        disk.logs = {name: StoredLog(stored.log.reopened(), stored.topic_id) for name, stored in self.logs.items()}
+        return disk
+
+    def power_cut(self) -> dict[LogName, tuple[int, int]]:
+        """Lose what was not flushed; returns the logs that lost records, with their ends after and before."""
+        lost: dict[LogName, tuple[int, int]] = {}
+        for name, stored in self.logs.items():
+            before = stored.log.end
+            stored.log.truncate(stored.log.flushed)
+            if stored.log.end < before:
+                lost[name] = (stored.log.end, before)
+        return lost
+
+
+# -- sequences of runs -------------------------------------------------------------------------------------------------
+
+
+def between(runs: Iterable[Run], start: int, end: int) -> list[Run]:
+    """The part from offset ``start`` up to ``end``, exclusive, without empty runs."""
+    found: list[Run] = []
+    begins = 0
+    for run in runs:
+        if max(begins, start) >= end:
+            break
+        if run.end > max(begins, start):
+            found.append(run._replace(end=min(run.end, end)))
+        begins = run.end
+    return found
+
+
+def spans(runs: Iterable[Run]) -> Iterator[tuple[int, Run]]:
+    """Each run that is not empty, with its first offset."""
+    begins = 0
+    for run in runs:
+        if run.end > begins:
+            yield begins, run
+        begins = run.end
+
+
+def diverges_at(ours: Iterable[Run], theirs: Iterable[Run]) -> int | None:
+    """The first offset at which both have a record, and not the same; None where one continues the other."""
+    left, right = list(spans(ours)), list(spans(theirs))
+    i = j = 0
+    while i < len(left) and j < len(right):
+        (start, run), (start_there, run_there) = left[i], right[j]
+        if run[:2] != run_there[:2]:
+            return max(start, start_there)
+        i += run.end <= run_there.end
+        j += run_there.end <= run.end
+    return None
+
+
+def shown(runs: Iterable[Run]) -> str:
+    """``0-4 of epoch 2 by broker 1, 5-5 of epoch 3 by broker 2``."""
+    parts = [f"{start}-{run.end - 1} of epoch {run.epoch} by broker {run.leader}" for start, run in spans(runs)]
+    return ", ".join(parts) or "nothing"

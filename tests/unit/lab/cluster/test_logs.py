@@ -1,0 +1,192 @@
+"""The logs of simulated brokers, compared with a log that is a plain list of records."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiocontroller.lab.cluster.logs import UNKNOWN_END, Disk, EpochEnd, Log, Run, between, shown
+
+Record = tuple[int, int]
+"""(epoch, leader)"""
+
+
+class Step(NamedTuple):
+    kind: str
+    epoch: int
+    leader: int
+    number: int
+
+
+STEPS = st.lists(
+    st.builds(
+        Step,
+        st.sampled_from(["append", "begin", "truncate"]),
+        st.integers(0, 2),
+        st.integers(1, 3),
+        st.integers(0, 4),
+    ),
+    max_size=12,
+)
+
+
+class Plain:
+    """A list of records, and where each epoch began."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.began: list[tuple[int, int]] = []
+
+    def take(self, log: Log, step: Step) -> None:
+        epoch = max((e for e, _ in self.began), default=0) + step.epoch
+        if step.kind == "truncate":
+            log.truncate(max(log.end - step.number, 0))
+            del self.records[max(len(self.records) - step.number, 0) :]
+            self.began = [(e, at) for e, at in self.began if at < len(self.records)]
+            return
+        if all(e < epoch for e, _ in self.began) and (step.kind == "begin" or step.number):
+            self.began.append((epoch, len(self.records)))
+        if step.kind == "begin":
+            log.begin(epoch, step.leader)
+        elif step.number:
+            assert log.append(epoch, step.leader, step.number) == len(self.records)
+            self.records += [(epoch, step.leader)] * step.number
+
+    def end_for(self, epoch: int) -> EpochEnd:
+        if not self.began or epoch > self.began[-1][0]:
+            return UNKNOWN_END
+        later = [at for e, at in self.began if e > epoch]
+        known = [e for e, _ in self.began if e <= epoch]
+        return EpochEnd(known[-1] if known else epoch, later[0] if later else len(self.records))
+
+
+def records(log: Log) -> list[Record]:
+    found: list[Record] = []
+    for run in log.runs:
+        found += [run[:2]] * (run.end - len(found))
+    return found
+
+
+def played(steps: list[Step]) -> tuple[Log, Plain]:
+    log, plain = Log(), Plain()
+    for step in steps:
+        plain.take(log, step)
+    return log, plain
+
+
+@given(STEPS)
+def test_it_holds_what_a_list_would(steps: list[Step]) -> None:
+    log, plain = played(steps)
+    assert records(log) == plain.records
+    assert log.end == len(plain.records)
+    assert log.epoch == (plain.began[-1][0] if plain.began else -1)
+    assert [log.end_for(epoch) for epoch in range(12)] == [plain.end_for(epoch) for epoch in range(12)]
+
+
+@given(STEPS, STEPS)
+def test_where_two_logs_diverge(ours: list[Step], theirs: list[Step]) -> None:
+    one, other = played(ours)[0], played(theirs)[0]
+    pairs = enumerate(zip(records(one), records(other), strict=False))
+    expected = next((offset for offset, (left, right) in pairs if left != right), None)
+    assert one.diverges_at(other) == other.diverges_at(one) == expected
+
+
+@given(STEPS, st.integers(0, 20), st.integers(0, 20))
+def test_a_part_of_a_log(steps: list[Step], start: int, end: int) -> None:
+    log, plain = played(steps)
+    copy = Log(log.between(0, start))
+    assert records(copy) == plain.records[:start]
+    if copy.end == start:
+        copy.copy_from(start, log.between(start, end))
+        assert records(copy) == plain.records[: max(start, end)]
+    assert all(run.end > start for run in between(log.runs, start, end))
+
+
+TAILS = st.tuples(st.integers(0, 4), st.lists(st.integers(0, 3), max_size=3))
+"""How much of the common part is missing, and the records of each later epoch."""
+
+
+def continued(common: list[Step], tail: tuple[int, list[int]], first_epoch: int) -> Log:
+    """A log whose later epochs are every second one from ``first_epoch`` on."""
+    log = played(common)[0]
+    log.truncate(max(log.end - tail[0], 0))
+    for number, count in enumerate(tail[1]):
+        log.begin(first_epoch + 2 * number, first_epoch)
+        log.append(first_epoch + 2 * number, first_epoch, count)
+    return log
+
+
+@given(STEPS, TAILS, TAILS)
+def test_a_follower_that_truncates_as_told_agrees_with_its_leader(
+    common: list[Step], ours: tuple[int, list[int]], theirs: tuple[int, list[int]]
+) -> None:
+    follower, leader = continued(common, ours, 100), continued(common, theirs, 101)
+    agreed = follower.diverges_at(leader)
+    agreed = min(follower.end, leader.end) if agreed is None else agreed
+    leader.begin(200, 101)
+    for _ in range(40):
+        told = leader.end_for(follower.epoch)
+        if follower.epoch == -1 or (told.epoch == follower.epoch and told.end >= follower.end):
+            break
+        follower.truncate(follower.truncation(told)[0])
+    else:
+        raise AssertionError("it never ends")
+    assert follower.diverges_at(leader) is None
+    assert follower.end == agreed or told == UNKNOWN_END
+
+
+def test_an_epoch_without_records_ends_where_the_next_begins() -> None:
+    log = Log()
+    log.begin(0, 1)
+    log.append(0, 1, 5)
+    log.begin(3, 2)
+    assert log.end_for(3) == (3, 5)
+    log.begin(4, 1)
+    log.append(4, 1, 1)
+    assert log.end_for(3) == (3, 5)
+    assert log.end_for(2) == (0, 5)
+    assert log.end_for(4) == (4, 6)
+    assert log.end_for(5) == UNKNOWN_END
+
+
+def test_an_unknown_epoch_truncates_to_the_high_watermark() -> None:
+    log = Log([Run(7, 1, 9)])
+    log.hw = 4
+    assert log.truncation(UNKNOWN_END) == (4, True)
+
+
+def test_wrong_appends_are_refused() -> None:
+    log = Log([Run(3, 1, 2)])
+    with pytest.raises(ValueError, match="found epoch 2, expected at least 3"):
+        log.append(2, 1, 1)
+    with pytest.raises(ValueError, match="found offset 5, expected 2"):
+        log.copy_from(5, [Run(3, 1, 6)])
+
+
+def test_what_a_kill_and_what_a_loss_of_power_leaves() -> None:
+    disk = Disk()
+    log = disk.create(("t", 0), b"T" * 16).log
+    log.append(0, 1, 4)
+    log.flush()
+    log.hw = 3
+    log.write_checkpoint()
+    log.append(0, 1, 4)
+    log.hw = 7
+    killed = disk.reopen()
+    again = killed.logs["t", 0].log
+    assert (again.end, again.hw, again.flushed) == (8, 3, 4)
+    log.append(0, 1, 1)  # the dead process
+    assert again.end == 8
+    assert killed.power_cut() == {("t", 0): (4, 8)}
+    assert killed.power_cut() == {}
+    assert (again.end, again.hw) == (4, 3)
+    killed.delete(("t", 0))
+    assert killed.find(("t", 0)) is None
+
+
+def test_shown() -> None:
+    assert shown([Run(0, 1, 2), Run(1, 2, 2), Run(2, 1, 3)]) == "0-1 of epoch 0 by broker 1, 2-2 of epoch 2 by broker 1"
+    assert repr(Log()) == "<nothing, hw 0>"
