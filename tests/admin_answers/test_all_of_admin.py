@@ -91,4 +91,7 @@ async def test_admin_gets_the_same(stage: Stage) -> None:
     if lines:
         pytest.fail("\n".join(lines), pytrace=False)
     assert len(kafka) > 90
+    for what in ("numPartitions", "replicationFactor", "topicId", "config"):
+        for topic in "ab":
+            assert not ours[f"createTopics.{what} {topic}"].startswith("!"), "created, and described in the answer"
     assert sum(text.startswith("!") for text in kafka.values()) < len(kafka) / 2

@@ -131,7 +131,13 @@ def without_leadership(told: Sequel) -> Sequel:
         one
         if one.request == "StopReplica"
         else msgspec.structs.replace(
-            one, leader=-2 if one.leader == -2 else 0, leader_epoch=0, partition_epoch=0, controller_epoch=0, isr=()
+            one,
+            leader=-2 if one.leader == -2 else 0,
+            leads_at="",
+            leader_epoch=0,
+            partition_epoch=0,
+            controller_epoch=0,
+            isr=(),
         )
         for one in told
     )

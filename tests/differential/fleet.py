@@ -20,7 +20,8 @@ from tests.recording_broker import SERVED, SURVEYED, Received, RecordingBroker
 
 MARK = "mark"
 """The topic whose state tells brokers that all before it has reached them (see ``stage``)."""
-
+SECOND = "CLIENTS"
+"""The name of the second listener."""
 
 _REQUESTS = {ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA, ApiKey.STOP_REPLICA}
 
@@ -59,7 +60,7 @@ class Listener(RecordingBroker):
     @property
     def info(self) -> BrokerInfo:
         first = super().info
-        second = Endpoint("CLIENTS", f"{self.host}-{self.id}", 9092)
+        second = Endpoint(SECOND, f"{self.host}-{self.id}", 9092)
         broker = msgspec.structs.replace(first.broker, endpoints=(*first.broker.endpoints, second))
         return msgspec.structs.replace(first, broker=broker, version=self.protocol.registration_version)
 
@@ -77,10 +78,19 @@ class Listener(RecordingBroker):
 
 
 class Fleet:
-    def __init__(self, world: World, client: ZooKeeperClient, zookeeper: str, ids: Iterable[int]) -> None:
+    def __init__(
+        self,
+        world: World,
+        client: ZooKeeperClient,
+        zookeeper: str,
+        ids: Iterable[int],
+        settings: Mapping[str, str | None] | None = None,
+    ) -> None:
         self.client = client
-        self.all = {n: Listener(world, zookeeper, n, rack=f"rack {n % 2}") for n in ids}
+        self.all = {n: Listener(world, zookeeper, n, rack=f"rack {n % 2}", settings=dict(settings or {})) for n in ids}
         self.live: set[int] = set()
+        self.ports: dict[int, int] = {}
+        """broker -> port of its first listener, also of those that are down."""
         self.hung: set[int] = set()
         """Take requests and do not answer them: they hear of no mark."""
 
@@ -102,6 +112,7 @@ class Fleet:
         for n in ids:
             assert n not in self.live, f"broker {n} is up"
             await self.all[n].listen()
+            self.ports[n] = self.all[n].port
         await self._register(ids, [])
 
     async def die(self, *ids: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiocontroller.lab.cluster.generations import GENERATIONS
 from aiocontroller.lab.scenarios.fleet import Version, knows
 from tests.differential.stage import BROKERS, Scenario
-from tests.differential.subjects import OLD_PROTOCOL, OLDER_PROTOCOLS, RESTLESS, protocol_of
+from tests.differential.subjects import CONTROL_PLANE, OLD_PROTOCOL, OLDER_PROTOCOLS, RESTLESS, protocol_of
 from tests.differential.vocabulary import (
     allow_unclean_elections,
     allow_unclean_elections_by_default,
@@ -266,6 +266,11 @@ NAMED = [
     Scenario(
         "a broker changes its second listener",
         [create("a", SPREAD), modify(2, host="moved"), modify(2, host="again", rack="other"), fail_over(), bounce(2)],
+    ),
+    Scenario(
+        "followers fetch from another listener than the controller's",
+        [create("a", SPREAD), modify(2, host="moved"), die(3), start(3), reassign({"a-1": [4, 2]}), fail_over()],
+        CONTROL_PLANE,
     ),
     Scenario(
         "producer ids over a failover",

@@ -104,7 +104,7 @@ class Stage:
         self.subject = subject
         self.client = ZooKeeperClient(zookeeper, world=world, session_timeout_s=30)
         self.zk = KafkaZkClient(self.client)
-        self.fleet = Fleet(world, self.client, zookeeper, (*BROKERS, WITNESS))
+        self.fleet = Fleet(world, self.client, zookeeper, (*BROKERS, WITNESS), subject.listeners)
         self.vacant = False
         self._prefix = ""
         self._first_term = 0
@@ -191,7 +191,7 @@ class Stage:
         told: dict[tuple[int, str], tuple[Told, ...]] = {}
         for n, received in heard.items():
             epoch = self.fleet.all[n].epoch
-            receiver = Receiver(epoch, self._first_term, self.subject.ids, self._topic_ids)
+            receiver = Receiver(epoch, self._first_term, self.subject.ids, self._topic_ids, self.fleet.ports)
             for request in received:
                 for partition, content in told_by(request, receiver):
                     if partition.topic == MARK:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from aiocontroller.config import load_config
@@ -14,6 +15,7 @@ from aiocontroller.lab.cluster.real_kafka import RealKafkaBroker
 from aiocontroller.lab.scenarios.fleet import PROTOCOLS
 from aiocontroller.net.ports import World
 from aiocontroller.service import Service
+from tests.differential.fleet import SECOND
 
 START_TIMEOUT_S = 120.0
 _SETTINGS = {
@@ -23,7 +25,7 @@ _SETTINGS = {
 
 _PROTOCOL = "inter.broker.protocol.version"
 OLDER_PROTOCOLS = {f"protocol {name}": name for name in PROTOCOLS if Protocol.of(name)[:2] < Protocol.of(NEWEST)[:2]}
-OLD_PROTOCOL, RESTLESS = "protocol 2.6", "restless"
+OLD_PROTOCOL, RESTLESS, CONTROL_PLANE = "protocol 2.6", "restless", "control plane"
 """Of the old protocol leaders write ISRs themselves, and topics have no ids."""
 VARIANTS: dict[str, dict[str, str]] = {
     "": {},
@@ -34,6 +36,11 @@ VARIANTS: dict[str, dict[str, str]] = {
         "leader.imbalance.per.broker.percentage": "0",
         "delete.topic.enable": "false",
     },
+    CONTROL_PLANE: {
+        "control.plane.listener.name": "PLAINTEXT",
+        "inter.broker.listener.name": SECOND,
+        "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,{SECOND}:PLAINTEXT",
+    },
 }
 """Settings of both subjects, by the name that scenarios give them."""
 
@@ -43,12 +50,19 @@ def protocol_of(variant: str) -> str:
     return VARIANTS[variant].get(_PROTOCOL, NEWEST)
 
 
+def listeners_of(variant: str) -> dict[str, str | None]:
+    """The settings of listeners that controllers and brokers must have in common."""
+    return {name: value for name, value in VARIANTS[variant].items() if name.endswith("listener.name")}
+
+
 class Subject:
     """Something that can be the controller of the cluster in ``zookeeper`` (``host:port/chroot``)."""
 
     name: str
     protocol = NEWEST
     """inter.broker.protocol.version."""
+    listeners: Mapping[str, str | None]
+    """What the brokers must say of theirs, or it would not serve them."""
     registered: frozenset[int]
     """Ids under which it registers as brokers."""
 
@@ -68,6 +82,12 @@ class Subject:
         raise NotImplementedError
 
 
+class _OnTwoListeners(RealKafkaBroker):
+    def properties(self) -> dict[str, str]:
+        found = super().properties()
+        return found | {"listeners": f"{found['listeners']},{SECOND}://127.0.0.1:0"}
+
+
 class KafkasOwn(Subject):
     """Two, so that one can take over from the other."""
 
@@ -85,8 +105,10 @@ class KafkasOwn(Subject):
             "zookeeper.connection.timeout.ms": "60000",
         }
         self.protocol = protocol_of(variant)
+        self.listeners = listeners_of(variant)
+        kind = _OnTwoListeners if variant == CONTROL_PLANE else RealKafkaBroker
         self._brokers = {
-            n: RealKafkaBroker(n, zookeeper, folder / f"kafka-{n}", overrides=settings, heap_mb=384)
+            n: kind(n, zookeeper, folder / f"kafka-{n}", overrides=settings, heap_mb=384)
             for n in sorted(self.registered)
         }
 
@@ -113,6 +135,7 @@ class Ours(Subject):
     def __init__(self, zookeeper: str, folder: Path, variant: str = "") -> None:
         self._zookeeper = zookeeper
         self.protocol = protocol_of(variant)
+        self.listeners = listeners_of(variant)
         self._settings = _SETTINGS | VARIANTS[variant]
         self._folder = folder / "ours"
         self._child: Child | None = None
@@ -144,6 +167,7 @@ class OursHere(Ours):
         (identity,) = self.ids
         settings = {"zookeeper.connect": zookeeper, "aiocontroller.id": str(identity), **_SETTINGS}
         self.protocol = protocol_of(variant)
+        self.listeners = listeners_of(variant)
         settings |= VARIANTS[variant]
         config, _ = load_config(overrides=settings)
         self._service = Service(config, world, with_http=False)

@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from aiocontroller.wire import cold
+from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper import paths
 from tests.differential.agreement import Disagreement, Ledger, disagreements
 from tests.differential.allowances import DEPARTURES, GONE, deletes
@@ -14,7 +16,8 @@ from tests.differential.random_scenarios import random_scenario
 from tests.differential.report import of_a_run, side_by_side
 from tests.differential.scenarios import NAMED
 from tests.differential.stage import WITNESS, Moment, Scenario, Step
-from tests.differential.told import NO_EPOCH, Told
+from tests.differential.told import NO_EPOCH, Receiver, Told, told_by
+from tests.recording_broker import Received
 from tests.unit.test_departures import rows
 
 ISR = Told("LeaderAndIsr", 1, 2, (2, 3), 1, 0, (1, 2, 3))
@@ -45,6 +48,7 @@ def changed(told: Told, **changes: Any) -> Told:
     "change",
     [
         {"leader": 3},
+        {"leads_at": "127.0.0.1:9092"},
         {"leader_epoch": 2},
         {"isr": (3, 2)},
         {"partition_epoch": 2},
@@ -62,6 +66,37 @@ def test_every_field_counts(change: dict[str, Any]) -> None:
     found, fired = compare(moment(ISR, METADATA), moment(changed(ISR, **change), METADATA))
     assert [d.where for d in found] == ["broker 1, partition a-0"]
     assert fired == []
+
+
+def hears(*live_leaders: tuple[int, str, int]) -> Told:
+    """What broker 1 hears of a-0, led by 2, whose first listener is at port 5002."""
+    state = {"partition_index": 0, "leader": 2, "leader_epoch": 1, "isr": [2, 3], "replicas": [1, 2, 3]}
+    request = cold.request(
+        ApiKey.LEADER_AND_ISR,
+        7,
+        controller_id=9,
+        broker_epoch=4,
+        topic_states=[{"topic_name": "a", "partition_states": [state]}],
+        live_leaders=[{"broker_id": n, "host_name": host, "port": port} for n, host, port in live_leaders],
+    )
+    receiver = Receiver(4, 0, frozenset((9,)), {}, {2: 5002, 3: 5003})
+    ((_, told),) = told_by(Received(ApiKey.LEADER_AND_ISR, 7, request), receiver)
+    return told
+
+
+def test_live_leaders_count() -> None:
+    right = hears((2, "h", 5002))
+    assert (right.leads_at, right.wrong) == ("h:0", "")
+    planted = {
+        "another port": [(2, "h", 9092)],
+        "the port of another broker": [(2, "h", 5003)],
+        "another host": [(2, "g", 5002)],
+        "none": [],
+        "a leader of nothing": [(2, "h", 5002), (3, "h", 5003)],
+        "twice": [(2, "h", 5002), (2, "h", 5002)],
+    }
+    for what, leaders in planted.items():
+        assert compare(moment(right), moment(hears(*leaders)))[0], what
 
 
 def test_a_request_too_few_too_many_or_in_another_order_counts() -> None:

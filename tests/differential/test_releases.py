@@ -106,11 +106,11 @@ def test_what_a_stop_replica_of_any_version_says(version: int) -> None:
     for body in bodies:
         request: Any = cold.decode_request(ApiKey.STOP_REPLICA, version, body)
         received = Received(ApiKey.STOP_REPLICA, version, request)
-        found |= told_by(received, Receiver(9, 0, frozenset((7,)), {}))
+        found |= told_by(received, Receiver(9, 0, frozenset((7,)), {}, {}))
     epochs = (5, 6) if version >= 3 else (NO_EPOCH, NO_EPOCH)
     assert found == {
         TopicPartition("t", number): Told("StopReplica", epochs[number], delete=bool(number), version=version)
         for number in (0, 1)
     }
     wrong = Received(ApiKey.STOP_REPLICA, version, cold.decode_request(ApiKey.STOP_REPLICA, version, bodies[0]))
-    assert all(told.wrong for _, told in told_by(wrong, Receiver(8, 0, frozenset((7,)), {})))
+    assert all(told.wrong for _, told in told_by(wrong, Receiver(8, 0, frozenset((7,)), {}, {})))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -22,7 +23,8 @@ class Told(msgspec.Struct, frozen=True):
     """One partition of one request; None for what its kind of request does not carry.
 
     ``controller_epoch`` counts from the beginning of the scenario.  ``wrong`` names what fits no scenario: an id that
-    is not the topic's, a broker epoch that is not the receiver's, a controller that is not in office.
+    is not the topic's, a broker epoch that is not the receiver's, a controller that is not in office, a live leader
+    that leads no partition of its request.
     """
 
     request: str
@@ -42,6 +44,8 @@ class Told(msgspec.Struct, frozen=True):
     wrong: str = ""
     version: int = -1
     """Of the request."""
+    leads_at: str = ""
+    """The leader's ``host:port`` by the live leaders of LeaderAndIsr, port 0 as in ``stage.Live``; empty: none."""
 
     def __str__(self) -> str:
         flags = [name for name in ("is_new", "recovering", "delete") if getattr(self, name)]
@@ -50,7 +54,8 @@ class Told(msgspec.Struct, frozen=True):
         request = f"{self.request} {self.version}" if self.version >= 0 else self.request
         if self.request == "StopReplica":
             return " ".join([request, f"epoch {self.leader_epoch}", *flags, *wrong])
-        state = f"leader {self.leader} epoch {self.leader_epoch} isr {_ids(self.isr)} v{self.partition_epoch}"
+        at = f" at {self.leads_at}" if self.leads_at else ""
+        state = f"leader {self.leader}{at} epoch {self.leader_epoch} isr {_ids(self.isr)} v{self.partition_epoch}"
         tail = [f"of {_ids(self.replicas)}", *lists, *flags, f"term {self.controller_epoch}", *wrong]
         return " ".join([request, state, *tail])
 
@@ -66,6 +71,8 @@ class Receiver(msgspec.Struct):
     first_term: int
     controllers: frozenset[int]
     topic_ids: dict[str, bytes]
+    ports: Mapping[int, int]
+    """broker -> port of its first listener, which is another on each stage."""
 
 
 def told_by(received: Received, receiver: Receiver) -> Iterator[tuple[TopicPartition, Told]]:
@@ -75,12 +82,13 @@ def told_by(received: Received, receiver: Receiver) -> Iterator[tuple[TopicParti
     if received.api is ApiKey.STOP_REPLICA and received.version < FIRST_WITH_STATES:
         yield from _stopped(received, ", ".join(wrong))
         return
+    leaders = _live_leaders(received, receiver)
     for topic in request.topic_states:
         in_topic = [*wrong, *_wrong_id(topic, receiver)]
         for partition in topic.partition_states:
             yield (
                 TopicPartition(str(topic.topic_name), int(partition.partition_index)),
-                _told(received, partition, receiver.first_term, ", ".join(in_topic)),
+                _told(received, partition, receiver.first_term, leaders, ", ".join(in_topic)),
             )
 
 
@@ -98,6 +106,26 @@ def _wrong(request: Any, receiver: Receiver) -> Iterator[str]:
         yield "the epoch of another incarnation of this broker"
     if request.controller_id not in receiver.controllers:
         yield f"controller {request.controller_id}"
+    yield from _wrong_leaders(request)
+
+
+def _wrong_leaders(request: Any) -> Iterator[str]:
+    """Live leaders that lead nothing in their request, or stand there twice."""
+    listed = [int(leader.broker_id) for leader in getattr(request, "live_leaders", ())]
+    if listed:
+        leading = {int(partition.leader) for topic in request.topic_states for partition in topic.partition_states}
+        for broker, times in sorted(Counter(listed).items()):
+            if times > 1 or broker not in leading:
+                yield f"live leader {broker}, {times} times"
+
+
+def _live_leaders(received: Received, receiver: Receiver) -> dict[int, str]:
+    """broker -> ``host:port``, of LeaderAndIsr."""
+    found = {}
+    for leader in getattr(received.request, "live_leaders", ()):
+        broker, port = int(leader.broker_id), int(leader.port)
+        found[broker] = f"{leader.host_name}:{0 if port == receiver.ports.get(broker) else port}"
+    return found
 
 
 def _wrong_id(topic: Any, receiver: Receiver) -> Iterator[str]:
@@ -107,7 +135,7 @@ def _wrong_id(topic: Any, receiver: Receiver) -> Iterator[str]:
         yield f"topic id {given}"
 
 
-def _told(received: Received, partition: Any, first_term: int, wrong: str) -> Told:
+def _told(received: Received, partition: Any, first_term: int, leaders: Mapping[int, str], wrong: str) -> Told:
     api, _, _ = received
     common: dict[str, Any] = {"wrong": wrong, "version": received.version}
     if api is ApiKey.STOP_REPLICA:
@@ -124,6 +152,7 @@ def _told(received: Received, partition: Any, first_term: int, wrong: str) -> To
         return Told("UpdateMetadata", partition_epoch=int(partition.zk_version), offline=offline, **common)
     return Told(
         "LeaderAndIsr",
+        leads_at=leaders.get(int(partition.leader), ""),
         partition_epoch=int(partition.partition_epoch),
         adding=ids(getattr(partition, "adding_replicas", ())),  # from version 3 on
         removing=ids(getattr(partition, "removing_replicas", ())),

@@ -132,7 +132,7 @@ public class AllOfAdmin {
         if (value instanceof Config config) {
             Map<String, String> found = new TreeMap<>();
             for (ConfigEntry entry : config.entries()) {
-                found.put(entry.name(), entry.value() + " " + entry.source() + " " + entry.isReadOnly() + " " + entry.type()
+                found.put(entry.name(), entry.value() + " " + entry.isSensitive() + " " + entry.source() + " " + entry.isReadOnly() + " " + entry.type()
                     + " " + entry.synonyms().stream().map(each -> each.name() + "=" + each.value() + " " + each.source()).toList());
             }
             return found.toString();
