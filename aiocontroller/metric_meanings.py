@@ -22,9 +22,11 @@ _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
         ),
         "OfflinePartitionsCount": Meaning("partitions", "Partitions without a leader.", "above 0 for a minute"),
         "PreferredReplicaImbalanceCount": Meaning(
-            "partitions", "Partitions that their preferred replica does not lead."
+            "partitions", "Partitions that their preferred replica does not lead.", "above 0 for hours"
         ),
-        "ControllerState": Meaning("Kafka's number", "What the controller is busy with; 0 is idle."),
+        "ControllerState": Meaning(
+            "Kafka's number", "What the controller is busy with; 0 is idle.", "the same number but 0 for minutes"
+        ),
         "GlobalTopicCount": Meaning("topics", "Topics of the cluster."),
         "GlobalPartitionCount": Meaning("partitions", "Partitions that have had a leader."),
         "TopicsToDeleteCount": Meaning("topics", "Topics that are being deleted."),
@@ -32,7 +34,9 @@ _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
         "TopicsIneligibleToDeleteCount": Meaning(
             "topics", "Topics whose deletion cannot go on now.", "above 0 for an hour"
         ),
-        "ReplicasIneligibleToDeleteCount": Meaning("replicas", "Replicas whose deletion cannot go on now."),
+        "ReplicasIneligibleToDeleteCount": Meaning(
+            "replicas", "Replicas whose deletion cannot go on now.", "above 0 for an hour"
+        ),
         "ZkMigrationState": Meaning("Kafka's number", "Always 4: no migration to KRaft has begun."),
         "ActiveBrokerCount": Meaning("brokers", "Registered brokers.", "below the size of the cluster"),
         "FencedBrokerCount": Meaning("brokers", "Always 0: only KRaft fences brokers."),
@@ -51,7 +55,9 @@ _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
             "requests", "Requests that wait to be sent, to all brokers.", "stays above 0 for minutes"
         ),
         "QueueSize": Meaning("requests", "Requests that wait to be sent to the broker.", "stays above 0 for minutes"),
-        "RequestRateAndQueueTimeMs": Meaning("ms", "How long requests to the broker waited before they were sent."),
+        "RequestRateAndQueueTimeMs": Meaning(
+            "ms", "How long requests to the broker waited before they were sent.", "p99 above 1 s"
+        ),
     },
     ("kafka.server", "ControllerMutation"): {
         "ThrottledRequestsPerSec": Meaning("requests", "Requests refused or delayed by a controller mutation quota."),
@@ -63,7 +69,7 @@ _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
         "ZooKeeperAuthFailuresPerSec": Meaning("logins", "Logins that ZooKeeper refused.", "rises"),
         "ZooKeeperSaslAuthenticationsPerSec": Meaning("logins", "Logins to ZooKeeper by SASL."),
         "ZooKeeperReadOnlyConnectsPerSec": Meaning(
-            "connections", "Connections to a ZooKeeper server that cannot write."
+            "connections", "Connections to a ZooKeeper server that cannot write.", "rises"
         ),
         "ZooKeeperExpiresPerSec": Meaning("sessions", "Expired sessions; each costs the role.", "rises"),
     },
@@ -71,7 +77,9 @@ _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
         "ZooKeeperRequestLatencyMs": Meaning("ms", "Time from a request to ZooKeeper to its answer.", "p99 above 1 s"),
         "InFlight": Meaning("requests", "Requests to ZooKeeper without an answer yet."),
         "BytesInFlight": Meaning("bytes", "The size of these requests."),
-        "Waiting": Meaning("requests", "Requests that wait for a connection to ZooKeeper, or for room in it."),
+        "Waiting": Meaning(
+            "requests", "Requests that wait for a connection to ZooKeeper, or for room in it.", "above 0 for a minute"
+        ),
         "BytesSent": Meaning("bytes", "Sent to ZooKeeper in all."),
         "BytesReceived": Meaning("bytes", "Received from ZooKeeper in all."),
         "FailedAttempts": Meaning("attempts", "Attempts to connect that failed, in all.", "rises"),
@@ -97,11 +105,15 @@ _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
     ("aiocontroller", "SocketServer"): {
         "RefusedConnections": Meaning("connections", "Refused because a limit was reached.", "rises"),
         "EvictedConnections": Meaning("connections", "Closed to make room for others.", "rises"),
-        "LoginMemoryUsed": Meaning("bytes", "Held by requests of connections that have not logged in."),
-        "UnreadResponseBytes": Meaning("bytes", "Answers that clients have not read."),
+        "LoginMemoryUsed": Meaning(
+            "bytes", "Held by requests of connections that have not logged in.", "near `aiocontroller.login.max.bytes`"
+        ),
+        "UnreadResponseBytes": Meaning(
+            "bytes", "Answers that clients have not read.", "near `aiocontroller.queued.max.response.bytes`"
+        ),
         "UnreadConnections": Meaning("connections", "Connections with such answers."),
         "ConnectionsWaitingForMemory": Meaning(
-            "connections", "Not read from, since requests hold all memory they may."
+            "connections", "Not read from, since requests hold all memory they may.", "above 0 for a minute"
         ),
         "ConnectionsWaitingForTheirTurn": Meaning("connections", "With a request that waits for its turn of the loop."),
     },
@@ -111,19 +123,23 @@ _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
         "RefusedClientRequests": Meaning("requests", "Clients' requests that the full queue refused.", "rises"),
     },
     ("aiocontroller", "RequestAdmission"): {
-        "WaitingRequests": Meaning("requests", "Clients' requests that wait before the event queue."),
+        "WaitingRequests": Meaning(
+            "requests", "Clients' requests that wait before the event queue.", "above 0 for a minute"
+        ),
         "DeferredRequests": Meaning("requests", "Clients' requests whose answer comes later."),
     },
     ("aiocontroller", "HttpServer"): {
-        "Connections": Meaning("connections", "Connections to the HTTP server."),
+        "Connections": Meaning(
+            "connections", "Connections to the HTTP server.", "near `aiocontroller.http.max.connections`"
+        ),
         "EvictedConnections": Meaning("connections", "Closed to make room for others.", "rises"),
     },
     ("aiocontroller", "Authorizer"): {
         "BrokersRefused": Meaning("brokers", "Brokers whose requests are refused for their principal.", "above 0"),
-        "RequestsRefused": Meaning("requests", "Requests refused by the authorizer, by API."),
+        "RequestsRefused": Meaning("requests", "Requests refused by the authorizer, by API.", "rises steadily"),
     },
     ("aiocontroller", "Guard"): {
-        "Reasons": Meaning("reasons", "What speaks against this process being the controller, by kind.", "above 0"),
+        "Reasons": Meaning("reasons", "Reasons why this process must not be the controller, by kind.", "above 0"),
         "Refusals": Meaning("elections", "Elections that this process stayed out of, by kind of reason."),
         "BrokersUnanswered": Meaning(
             "brokers", "Registered brokers that have not said what they are.", "above 0 for minutes"
@@ -135,7 +151,7 @@ _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
     },
     ("aiocontroller", "Events"): {
         "Failed": Meaning("events", "Events whose handler failed: a bug.", "rises"),
-        "Reloads": Meaning("reloads", "How often the cluster was read again after such a failure."),
+        "Reloads": Meaning("reloads", "How often the cluster was read again after such a failure.", "rises"),
         "Refused": Meaning("requests", "Requests refused because the same kind keeps failing.", "rises"),
         "SetAside": Meaning("events", "Kinds of events that failed and wait to be tried again.", "above 0"),
     },
@@ -147,7 +163,7 @@ _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
     ("aiocontroller", "Audit"): {
         "Findings": Meaning("findings", "Differences between memory and ZooKeeper, by kind.", "rises"),
         "Passes": Meaning("passes", "Complete audits."),
-        "SliceTimeMs": Meaning("ms", "Time for one slice of an audit."),
+        "SliceTimeMs": Meaning("ms", "Time for one slice of an audit.", "p99 above 100 ms"),
         "LastPassTimestampMs": Meaning("ms since 1970", "When the last complete audit ended.", "hours ago"),
         "LastPassDurationMs": Meaning("ms", "How long it took."),
         "Coverage": Meaning("0 to 1", "How far the present audit has got."),
@@ -156,7 +172,7 @@ _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
     ("aiocontroller", "EarlyDetection"): {
         "Suspicions": Meaning("suspicions", "Peers that seemed to be dead, by kind."),
         "Held": Meaning("suspicions", "Suspicions that a limit held back, by kind of peer.", "rises"),
-        "Alarms": Meaning("brokers", "Brokers whose leaders were moved before their session expired."),
+        "Alarms": Meaning("brokers", "Brokers whose leaders were moved before their session expired.", "rises"),
         "FalseAlarms": Meaning("brokers", "Of these, brokers that were alive.", "rises"),
     },
     ("aiocontroller", "ZooKeeper"): {
@@ -169,7 +185,7 @@ _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
         "Appended": Meaning("records", "Records handed to the journal."),
         "Written": Meaning("records", "Records written to its files."),
         "Dropped": Meaning("records", "Records lost because the disk was too slow or full.", "rises"),
-        "Pending": Meaning("records", "Records that wait to be written."),
+        "Pending": Meaning("records", "Records that wait to be written.", "above 10000"),
         "WrittenBytes": Meaning("bytes", "Written in all."),
         "Failures": Meaning("attempts", "Writes that the operating system refused.", "rises"),
         "Segments": Meaning("files", "Files begun."),

@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 import click
 
@@ -20,9 +20,13 @@ from aiocontroller.controller.event_handlers import GATHERED, HANDLERS, SIGNALS,
 from aiocontroller.controller.kafka_controller import ELECTION_HANDLERS, RELOADS  # noqa: E402
 from aiocontroller.core import events as ev  # noqa: E402
 from aiocontroller.core.ids import Endpoint  # noqa: E402
+from aiocontroller.journal.kinds import ALWAYS, KINDS  # noqa: E402
+from aiocontroller.journal.records import Record  # noqa: E402
+from aiocontroller.lab import pytest_plugin  # noqa: E402
 from aiocontroller.lab.testing import Faults, KafkaCluster  # noqa: E402  # the path comes first
 from aiocontroller.metric_meanings import MEANINGS  # noqa: E402
 from aiocontroller.metrics import rendered_name  # noqa: E402
+from tests.journal_calls import calls  # noqa: E402
 
 TARGET = ROOT / "docs" / "reference"
 
@@ -32,9 +36,10 @@ PROPERTIES_HEAD = """\
 Generated from `aiocontroller/config.py` by `scripts/make-reference`; do not edit.
 
 The names are Kafka's, so a broker's `server.properties` can be handed over as it is; ours begin with `aiocontroller.`.
-All are read at the start of the process. *From brokers*: while the property is unset here, the value that most brokers
-of the cluster have counts, and follows them as it changes; while it is set here, it has to agree with theirs
-([operating.md](../operating.md), "Settings"). Every property that has no such mark counts as it is set here.
+The process reads them once, when it starts, so most change *at a restart*. A property that changes *with the brokers*
+is reloadable: while it is unset here, the controller uses the value that most brokers have, and follows it as they
+change it, without a restart; if it is set here, it has to agree with theirs
+([operating.md](../operating.md), "Settings").
 
 `listener.name.<listener>.<property>` sets a property for one listener: those that begin with `ssl.`,
 `sasl.enabled.mechanisms`, `sasl.jaas.config`, `connections.max.reauth.ms`, `max.connections` and
@@ -80,30 +85,45 @@ Generated from `aiocontroller/cli` by `scripts/make-reference`; do not edit.
 was asked, 1 when it could not (one line on standard error says why), and 2 for arguments that it does not understand.
 """
 
+JOURNAL_HEAD = """\
+# Journal records
+
+Generated from `aiocontroller/journal` by `scripts/make-reference`; do not edit. [The journal](../journal.md) describes
+its files and the order of records.
+
+## Fields
+
+Fields that do not apply are absent. All integers fit 64 bits. Fields are added, never renamed.
+
+| field | type | meaning |
+|---|---|---|
+"""
+
 TESTING_HEAD = """\
 # aiocontroller.lab.testing
 
-Generated from `aiocontroller/lab/testing.py` by `scripts/make-reference`; do not edit.
+Generated from `aiocontroller/lab/testing.py` and `pytest_plugin.py` by `scripts/make-reference`; do not edit.
 [Testing your own code](../testing-with-chaos.md) shows how these classes are used, with and without pytest.
 """
 
 
 def properties_page() -> str:
-    meanings = _meanings()
+    meanings = _field_docstrings("config.py", "Config")
     lines = [PROPERTIES_HEAD]
     for title, ours in (("Ours", True), ("Kafka's", False)):
-        lines += [f"\n## {title}\n", "| property | default | takes | meaning |", "|---|---|---|---|"]
+        lines += [f"\n## {title}\n", "| property | default | takes | changes | meaning |", "|---|---|---|---|---|"]
         for name, property_ in PROPERTIES.items():
             if name.startswith(OWN_PREFIX) is ours:
                 default, takes = _default(property_), _cell(property_.kind.expected)
-                lines.append(f"| `{name}` | {default} | {takes} | {_meaning(name, property_, meanings)} |")
+                meaning = _meaning(name, property_, meanings)
+                lines.append(f"| `{name}` | {default} | {takes} | {_changes(property_)} | {meaning} |")
     return "\n".join(lines) + "\n"
 
 
-def _meanings() -> dict[str, str]:
-    """The docstring of each field of ``Config``."""
-    tree = ast.parse((ROOT / "aiocontroller" / "config.py").read_text(encoding="utf-8"))
-    config = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Config")
+def _field_docstrings(module: str, class_: str) -> dict[str, str]:
+    """The docstring of each field of a class."""
+    tree = ast.parse((ROOT / "aiocontroller" / module).read_text(encoding="utf-8"))
+    config = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_)
     found = {}
     for field, after in zip(config.body, config.body[1:], strict=False):
         documents = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
@@ -118,10 +138,13 @@ def _meaning(name: str, property_: Property, meanings: dict[str, str]) -> str:
         raise SystemExit(
             f"aiocontroller/config.py: {property_.field} has no docstring, and no other documentation either"
         )
-    said = [_cell(meanings.get(property_.field, "As Kafka documents it."))]
-    if property_.from_brokers is not None:
-        said.append("*From brokers.*" if property_.from_brokers.adopted else "*Has to be as brokers have it.*")
-    return " ".join(said)
+    return _cell(meanings.get(property_.field, "As Kafka documents it."))
+
+
+def _changes(property_: Property) -> str:
+    if property_.from_brokers is None:
+        return "at a restart"
+    return "with the brokers" if property_.from_brokers.adopted else "at a restart; must equal the brokers'"
 
 
 def _default(property_: Property) -> str:
@@ -188,6 +211,35 @@ def metrics_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def journal_page() -> str:
+    meanings = _field_docstrings("journal/records.py", "Record")
+    carried = {*ALWAYS, *(field for kind in KINDS.values() for field in kind.fields)}
+    lines = [JOURNAL_HEAD.rstrip()]
+    for name, type_ in get_type_hints(Record).items():
+        unused = "" if name in carried else " No record of this release carries it."
+        lines.append(f"| `{name}` | {_type(type_)} | {_cell(meanings[name])}{unused} |")
+    lines += ["\n## Kinds\n", f"Every record has {', '.join(f'`{name}`' for name in ALWAYS)}.\n"]
+    lines += ["| kind | when | carries | written by |", "|---|---|---|---|"]
+    writers: dict[str, list[str]] = {}
+    for call in calls(ROOT / "aiocontroller"):
+        for kind in call.kinds:
+            writers.setdefault(kind, []).append(call.module)
+    for name, kind in KINDS.items():
+        fields = [f"`{field}`" + (f": {text}" if text else "") for field, text in kind.fields.items()]
+        modules = [f"`{module}`" for module in dict.fromkeys(writers.get(name, ["journal/records.py"]))]
+        lines.append(f"| `{name}` | {_cell(kind.when)} | {_cell('; '.join(fields))} | {', '.join(modules)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _type(type_: Any) -> str:
+    name = getattr(type_, "__name__", str(type_)) if get_origin(type_) is None else str(type_)
+    known = {"int": "integer", "str": "text", "Any": "any"}
+    (first, *_) = [str(each) for each in get_args(type_)] or [name]
+    if "Sequence" in name:
+        return "integers"
+    return known[first.removeprefix("<class '").removesuffix("'>").removeprefix("typing.")]
+
+
 def cli_page() -> str:
     lines = [CLI_HEAD, "| command | |", "|---|---|"]
     commands = list(_commands(root, "aiocontroller"))
@@ -252,6 +304,7 @@ def testing_page() -> str:
         for name, member in vars(class_).items():
             if not name.startswith("_"):
                 lines.append(f"| `{name}{_signature(member)}` | {_documented(class_, name)} |")
+    lines += ["\n## With pytest\n", inspect.getdoc(pytest_plugin) or ""]
     return "\n".join(lines).replace("``", "`") + "\n"
 
 
@@ -286,6 +339,7 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield TARGET / "events.md", events_page()
     yield TARGET / "metrics.md", metrics_page()
     yield TARGET / "commands.md", cli_page()
+    yield TARGET / "journal.md", journal_page()
     yield TARGET / "testing.md", testing_page()
 
 

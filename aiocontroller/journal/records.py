@@ -2,7 +2,7 @@
 
 Rules: ``v`` changes only when a field changes its meaning; fields are added, never renamed or reused; integers are
 64 bits wide for every reader; a field that does not apply is absent, so a reader sees null (``omit_defaults``).
-``docs/journal.md`` describes each kind.
+``kinds`` describes each kind, ``docs/journal.md`` the files.
 """
 
 from __future__ import annotations
@@ -17,48 +17,80 @@ FORMAT_VERSION: Final = 1
 
 
 class Record(msgspec.Struct, omit_defaults=True, gc=False):
-    """``seq`` counts a process's records from 1, so that a gap shows missing ones; ``ts`` is µs since 1970.
-
-    Order of one node's history: (epoch, seq).  ``epoch`` is the controller epoch under which the record was made, 0
-    before the first.  Fields ending in ``_us`` are microseconds, ``bytes`` bytes, ``partitions`` and ``count`` numbers.
-    """
+    """Each process's records are in the order of (epoch, seq).  ``kinds`` says which kinds carry which fields."""
 
     v: int
+    """Version of the format, 1."""
     seq: int
+    """Number of the record in its process, from 1; a gap shows that records are missing."""
     epoch: int
+    """Controller epoch under which the record was made; 0 before the first election."""
     node: int
+    """The controller's id."""
     ts: int
+    """Wall-clock time in microseconds since 1970; for people, never for ordering."""
     kind: str
+    """The kind of record."""
     event: str | None = None
+    """The class of an event, or what happened."""
     state: str | None = None
+    """Kafka's ``ControllerState`` while the event was handled."""
     topic: str | None = None
+    """Name of the topic."""
     partition: int | None = None
+    """Number of the partition within its topic."""
     from_state: str | None = None
+    """State of the partition's or replica's state machine before."""
     to_state: str | None = None
+    """The state after."""
     replica: int | None = None
+    """Broker id of a replica."""
     leader: int | None = None
+    """Broker id of the leader; -1: none."""
     leader_epoch: int | None = None
+    """Rises with each change of leadership."""
     isr: Sequence[int] | None = None
+    """Broker ids of the in-sync replicas."""
     replicas: Sequence[int] | None = None
+    """Broker ids of the assigned replicas, the preferred one first."""
     controller_epoch: int | None = None
+    """Controller epoch in the state znode, or of the election."""
     partition_epoch: int | None = None
+    """Version of the state znode."""
     recovery_state: int | None = None
+    """Leader recovery state (KIP-704): 0 recovered, 1 recovering after an unclean election."""
     broker: int | None = None
+    """Id of a broker."""
     broker_epoch: int | None = None
+    """The broker's incarnation: czxid of its registration."""
     brokers: Sequence[int] | None = None
+    """Ids of several brokers."""
     api: str | None = None
+    """Kafka's name of a request."""
     api_version: int | None = None
+    """Version of the request."""
     correlation_id: int | None = None
+    """Number of the request on its connection."""
     path: str | None = None
+    """Path of a znode."""
     partitions: int | None = None
+    """Number of partitions."""
     count: int | None = None
+    """Number of other things."""
     conflicts: int | None = None
+    """Number of version conflicts."""
     bytes: int | None = None
+    """Size in bytes."""
     code: int | None = None
+    """Kafka's error code."""
     queue_us: int | None = None
+    """Microseconds in the queue."""
     processing_us: int | None = None
+    """Microseconds in the handler."""
     duration_us: int | None = None
+    """Microseconds in all."""
     detail: Any = None
+    """Anything else, in words or as an object; not meant to be parsed."""
 
 
 class PartitionColumns(NamedTuple):

@@ -10,6 +10,8 @@ from aiocontroller.config import PROPERTIES
 from aiocontroller.controller.event_handlers import event_types
 from aiocontroller.core.events import ControllerState
 from aiocontroller.journal.journal import JournalStatistics
+from aiocontroller.journal.kinds import KINDS
+from aiocontroller.journal.records import Record
 from aiocontroller.lab.testing import Faults, KafkaCluster
 from aiocontroller.metric_meanings import MEANINGS
 from tests.unit.controller.virtual_cluster import is_active, stage
@@ -41,6 +43,12 @@ def test_every_command_and_every_method_of_a_test_cluster_is_there() -> None:
     for class_ in (KafkaCluster, Faults):
         for name in vars(class_):
             assert name.startswith("_") or f"\n| `{name}" in testing
+
+
+def test_every_field_and_kind_of_journal_records_is_there() -> None:
+    journal = (REFERENCE / "journal.md").read_text(encoding="utf-8")
+    for name in (*Record.__struct_fields__, *KINDS):
+        assert f"\n| `{name}` |" in journal
 
 
 def test_unknown_arguments_are_refused() -> None:
