@@ -229,8 +229,9 @@ def _replay(seed: int, as_json: bool) -> bool:
 
 
 def _scenario(file: Path, as_json: bool) -> bool:
-    from aiocontroller.lab.scenarios.scenario import play, read_scenario
+    from aiocontroller.lab.scenarios.scenario import read_scenario
     from aiocontroller.lab.simulation.campaign import quiet
+    from aiocontroller.lab.simulation.playing import play
 
     quiet()
     report, told = play(read_scenario(file))

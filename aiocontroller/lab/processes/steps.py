@@ -14,9 +14,12 @@ import resource
 import signal
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
 
+from aiocontroller.core.events import ElectionType
 from aiocontroller.core.ids import TopicPartition
+from aiocontroller.lab.cluster.asking import ask
 from aiocontroller.lab.processes.cluster import Actor, ProcessCluster
 from aiocontroller.lab.processes.recovery_checks import process_facts
 from aiocontroller.lab.scenarios.arguments import (
@@ -24,20 +27,24 @@ from aiocontroller.lab.scenarios.arguments import (
     StepArgumentError,
     assignment,
     known_number,
+    move_target,
     naming,
     partition,
-    replicas,
     seconds,
 )
 from aiocontroller.lab.scenarios.background import ADMIN_TIMEOUT_S, PATIENCE_S, BackgroundTasks
+from aiocontroller.lab.scenarios.catching_up import CATCH_UP_WITHIN_S, still_behind
 from aiocontroller.lab.scenarios.facts import EXPECT_WITHIN_S, judge
 from aiocontroller.lab.scenarios.plan import Step
 from aiocontroller.lab.zookeeper.fault_proxy import Do
 from aiocontroller.lab.zookeeper.zookeeper_model import MULTI
+from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.znodes import encode_partitions, encode_reassignment
 
 log = logging.getLogger(__name__)
+
+REQUEST_TIMEOUT_MS = 15_000
 
 
 class ProcessSteps(BackgroundTasks):
@@ -61,7 +68,7 @@ class ProcessSteps(BackgroundTasks):
         self._arguments = step.arguments
         method = getattr(self, f"step_{step.kind}", None)
         if method is None:
-            raise StepArgumentError(f"{step.kind}: found a step that exists in simulations only")
+            raise StepArgumentError(f"{step}: found a verb that storms do not play (docs/scenarios.md)")
         self.taken[step.kind] += 1
         log.info("%s", step)
         with naming(step):
@@ -139,14 +146,17 @@ class ProcessSteps(BackgroundTasks):
         if found.found and 0 in found.found[0].partitions:
             present = found.found[0].partitions
             ids = sorted(self.cluster.brokers)
-            target = self.chance.sample(ids, min(len(ids), len(present[0].replicas)))
-            self.topics[name] = len(present) + 1
-            await self._administer(self.cluster.admin.add_partitions(name, {len(present): target}))
+            placed = list(assignment(self._arguments[1:]).values())
+            added = placed or [self.chance.sample(ids, min(len(ids), len(present[0].replicas)))]
+            self.topics[name] = len(present) + len(added)
+            new = {len(present) + n: on for n, on in enumerate(added)}
+            await self._administer(self.cluster.admin.add_partitions(name, new))
 
     async def step_allow_unclean(self) -> None:
         name = self._topic()
         if name is not None:
-            change = {"unclean.leader.election.enable": self.chance.choice(("true", "true", "false"))}
+            value = (*self._arguments[1:], self.chance.choice(("true", "true", "false")))[0]
+            change = {"unclean.leader.election.enable": value}
             await self._administer(self.cluster.admin.change_topic_configs(name, change))
 
     async def step_notify_isr_change(self) -> None:
@@ -154,22 +164,57 @@ class ProcessSteps(BackgroundTasks):
             await self._administer(self.cluster.zk.propagate_isr_changes(partitions))
 
     async def step_elect_preferred(self) -> None:
-        if partitions := [partition(word) for word in self._arguments] or self._partitions(3):
+        await self._elect(ElectionType.PREFERRED)
+
+    async def step_elect_unclean(self) -> None:
+        await self._elect(ElectionType.UNCLEAN)
+
+    async def _elect(self, kind: ElectionType) -> None:
+        if partitions := self._partitions(3):
+            topics = [
+                {"topic": topic, "partitions": tuple(numbers)} for topic, numbers in _by_topic(partitions).items()
+            ]
+            wanted = {"election_type": int(kind), "topic_partitions": topics, "timeout": REQUEST_TIMEOUT_MS}
+            await self._administer(self._ask(ApiKey.ELECT_LEADERS, 2, **wanted))
+
+    async def step_elect_by_znode(self) -> None:
+        if partitions := self._partitions(3):
             data = encode_partitions(partitions)
             await self._administer(self.cluster.client.create(paths.PREFERRED_REPLICA_ELECTION, data))
 
-    step_elect_by_znode = step_elect_preferred
+    def _targets(self) -> dict[TopicPartition, tuple[int, ...] | None]:
+        pairs = zip(self._arguments[::2], self._arguments[1::2], strict=True)
+        ids = sorted(self.cluster.brokers)
+        return {partition(name): move_target(to) for name, to in pairs} or {
+            tp: tuple(self.chance.sample(ids, self.chance.randint(1, len(ids)))) for tp in self._partitions(3)
+        }
 
     async def step_reassign(self) -> None:
-        ids = sorted(self.cluster.brokers)
-        targets = {
-            partition(name): replicas(to) for name, to in zip(self._arguments[::2], self._arguments[1::2], strict=True)
-        } or {tp: tuple(self.chance.sample(ids, self.chance.randint(1, len(ids)))) for tp in self._partitions(3)}
+        await self._reassign(self._targets())
+
+    async def step_cancel_reassignment(self) -> None:
+        await self._reassign(dict.fromkeys(self._partitions(2)))
+
+    async def _reassign(self, targets: Mapping[TopicPartition, tuple[int, ...] | None]) -> None:
         if targets:
+            topics = [
+                {"name": topic, "partitions": [_move(n, targets[TopicPartition(topic, n)]) for n in numbers]}
+                for topic, numbers in _by_topic(targets).items()
+            ]
+            asked = self._ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, timeout=REQUEST_TIMEOUT_MS, topics=topics)
+            await self._administer(asked)
+
+    async def step_reassign_by_znode(self) -> None:
+        if targets := {tp: target for tp, target in self._targets().items() if target}:
             data = encode_reassignment(targets)
             await self._administer(self.cluster.client.create(paths.REASSIGN_PARTITIONS, data))
 
-    step_reassign_by_znode = step_reassign
+    async def _ask(self, api: ApiKey, version: int, **fields: Any) -> None:
+        """Send a request to the active controller, through its proxy."""
+        actor = await self._active()
+        if actor is not None:
+            host, port = actor.front.address.rsplit(":", 1)
+            log.info("%s: %s", api.name, await ask(self.cluster.world.network, host, int(port), api, version, **fields))
 
     def _topic(self) -> str | None:
         if self._arguments:
@@ -177,23 +222,36 @@ class ProcessSteps(BackgroundTasks):
         return self.chance.choice(sorted(self.topics)) if self.topics else None
 
     def _partitions(self, most: int) -> list[TopicPartition]:
+        if self._arguments:
+            return [partition(word) for word in self._arguments]
         known = [TopicPartition(name, n) for name in sorted(self.topics) for n in range(self.topics[name])]
         return self.chance.sample(known, min(self.chance.randint(1, most), len(known)))
 
     # -- brokers -----------------------------------------------------------------------------------------------
 
+    def _each_broker(self, *, running: bool = True) -> list[Actor]:
+        """Return the brokers that the arguments name, otherwise one that is drawn, if there is any."""
+        if self._arguments:
+            return [self.cluster.brokers[known_number(word, self.cluster.brokers)] for word in self._arguments]
+        drawn = self._named(self.cluster.brokers, running=running)
+        return [] if drawn is None else [drawn]
+
     def step_kill_broker(self) -> None:
-        if (actor := self._named(self.cluster.brokers)) is not None:
+        for actor in self._each_broker():
             actor.kill()
 
     async def step_stop_broker(self) -> None:
-        if (actor := self._named(self.cluster.brokers)) is not None:
+        for actor in self._each_broker():
             await self._administer(actor.stop(ADMIN_TIMEOUT_S))
 
     async def step_bounce_broker(self) -> None:
+        for actor in self._each_broker():
+            await self._bounce(actor)
+
+    async def _bounce(self, actor: Actor) -> None:
         """Restart a broker with a new epoch before the controller notices."""
-        actor, active = self._named(self.cluster.brokers), await self._active()
-        if actor is None or not actor.running:
+        active = await self._active()
+        if not actor.running:
             return
         if active is not None:
             active.send(signal.SIGSTOP)
@@ -225,9 +283,9 @@ class ProcessSteps(BackgroundTasks):
             _cut(actor)
 
     def step_start_broker(self) -> None:
-        actor = self._named(self.cluster.brokers, running=False)
-        if actor is not None and not actor.running:
-            self._begin(self._start(self.cluster.start_broker, actor.id))
+        for actor in self._each_broker(running=False):
+            if not actor.running:
+                self._begin(self._start(self.cluster.start_broker, actor.id))
 
     async def _start(self, start: Callable[[int], Awaitable[None]], number: int) -> None:
         try:
@@ -396,6 +454,17 @@ class ProcessSteps(BackgroundTasks):
         server.suspend()
         self._later(self._seconds(0, 0.5, 2.0, 6.0), server.resume)
 
+    async def step_catch_up(self) -> None:
+        until_s = time.monotonic() + CATCH_UP_WITHIN_S
+        while (missing := await self._still_behind()) is not None:
+            if time.monotonic() > until_s:
+                self.problems.append(missing)
+                return
+            await asyncio.sleep(0.2)
+
+    async def _still_behind(self) -> str | None:
+        return await still_behind(self.cluster.zk, self._arguments, await process_facts(self.cluster))
+
     async def step_expect(self) -> None:
         """Wait until the expectation holds, for EXPECT_WITHIN_S at most."""
         until_s = time.monotonic() + EXPECT_WITHIN_S
@@ -427,6 +496,17 @@ class ProcessSteps(BackgroundTasks):
                 proxy.cut_all()
 
         self._later(1.5 * self.cluster.shape.session_timeout_ms / 1000, let_in)
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        found.setdefault(topic, []).append(number)
+    return found
+
+
+def _move(number: int, replicas: tuple[int, ...] | None) -> dict[str, Any]:
+    return {"partition_index": number, "replicas": replicas}
 
 
 def _cut(actor: Actor) -> None:

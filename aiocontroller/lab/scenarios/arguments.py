@@ -49,8 +49,11 @@ def seconds(word: str) -> float:
 
 
 def replicas(word: str) -> tuple[int, ...]:
+    """Return broker ids; ``-`` is an empty list.  Negative ids are for requests that must be refused."""
+    if word == "-":
+        return ()
     parts = word.split(",")
-    if not all(part.isdecimal() for part in parts):
+    if not all(part.removeprefix("-").isdecimal() for part in parts):
         raise StepArgumentError(f"found {word!r}, expected broker ids such as 1,2,3")
     return tuple(map(int, parts))
 
@@ -58,6 +61,18 @@ def replicas(word: str) -> tuple[int, ...]:
 def assignment(arguments: Sequence[str]) -> dict[int, Sequence[int]]:
     """Return the list of replicas for each partition."""
     return {number: list(replicas(word)) for number, word in enumerate(arguments)}
+
+
+def move_target(word: str) -> tuple[int, ...] | None:
+    """Return the replicas to which a partition is to move; None for ``cancel``."""
+    return None if word == "cancel" else replicas(word)
+
+
+def given_epoch(word: str | None, true: int) -> int:
+    """Return the epoch that an option gives: ``7``, or ``+1`` and ``-1`` relative to the true one."""
+    if word is None:
+        return true
+    return true + int(word) if word[:1] in "+-" else int(word)
 
 
 def partition(word: str) -> TopicPartition:

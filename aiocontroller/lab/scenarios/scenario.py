@@ -8,27 +8,22 @@
     kill-controller active then=5
     pause-broker seed=77 then=0.05
 
-A line consists of a step's kind (one of ``plan.KINDS``, ``expect``, or one of a few kinds that are never drawn), its
-arguments, and optionally ``seed=`` (for drawing the arguments that the line does not give) and ``then=`` (seconds until
-the next step; 1 by default).  After the last step the simulation heals everything, and the cluster must become whole.
+A line consists of a verb (``verbs``), its words, and optionally ``seed=`` (for drawing the words that the line does not
+give) and ``then=`` (seconds until the next step; 1 by default).  After the last step the simulation heals everything,
+and the cluster must become whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from aiocontroller.core.errors import BadInputError
-from aiocontroller.lab.scenarios.facts import NOTHING, changes
-from aiocontroller.lab.scenarios.plan import BY_HAND, DETECTION_FAULTS, KINDS, ROLLS, SETTING_CHANGES, Plan, Step
-from aiocontroller.lab.simulation.simulation import Report, Simulation
-from aiocontroller.net.simulated import run
+from aiocontroller.lab.scenarios.plan import Plan, Step
+from aiocontroller.lab.scenarios.verbs import VERBS
 
-ONLY_WRITTEN = ("expect", "kraft_rollback", "fill_disk", "free_disk")
-"""Steps that are never drawn for a simulation."""
 THEN_S = 1.0
 ALWAYS_SHOWN = ("brokers", "controllers", "seed")
 BEGINNING = Plan(seed=1, brokers=3, controllers=2, shared_id=False, takeover=False, steps=())
@@ -81,9 +76,9 @@ def _option(word: str) -> tuple[str, object]:
 
 
 def _step(words: Sequence[str], line: int) -> Step:
+    if words[0] not in VERBS:
+        raise ValueError(f"found {words[0]!r}, expected a verb (docs/scenarios.md lists them)")
     kind = words[0].replace("-", "_")
-    if kind not in (*KINDS, *DETECTION_FAULTS, *BY_HAND, *ROLLS, *SETTING_CHANGES, *ONLY_WRITTEN):
-        raise ValueError(f"found {words[0]!r}, expected a step (docs/scenarios.md lists them)")
     options = dict(word.split("=", 1) for word in words[1:] if word.startswith(("seed=", "then=")))
     arguments = tuple(word for word in words[1:] if not word.startswith(("seed=", "then=")))
     then_s = 0.0 if kind == "expect" else THEN_S
@@ -103,21 +98,3 @@ def format_scenario(plan: Plan, remarks: Sequence[str] = ()) -> str:
                 value = ",".join(f"{name}:{text}" for name, text in value)
             cluster.append(key if value is True else f"{key}={value}")
     return "\n".join([*(f"# {remark}" for remark in remarks), " ".join(cluster), *map(str, plan.steps)]) + "\n"
-
-
-def play(plan: Plan) -> tuple[Report, list[str]]:
-    """Run a scenario in the simulation; return the report, and a narration with one line for each step and change."""
-    narration: list[str] = []
-    shown: Any = NOTHING
-
-    def narrate(step: Step | None, at_s: float) -> None:
-        nonlocal shown
-        now = simulation.facts()
-        what = "whole" if step is None else " ".join((step.kind.replace("_", "-"), *step.arguments))
-        narration.append(f"{at_s:7.1f} s  {what}")
-        narration.extend(f"           {change}" for change in changes(shown, now))
-        shown = now
-
-    simulation = Simulation(plan, on_step=narrate)
-    report = run(simulation.run())
-    return report, narration

@@ -6,7 +6,7 @@ from typing import Any
 
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import CreatePartitions, CreateTopics, DeleteTopics, NewPartitions, NewTopic, Reply
-from aiocontroller.lab.scenarios.arguments import NAMES
+from aiocontroller.lab.scenarios.arguments import NAMES, assignment
 from aiocontroller.lab.scenarios.plan import DELETION
 from aiocontroller.lab.simulation.steps.operator import OperatorSteps
 from aiocontroller.zookeeper import paths
@@ -22,10 +22,14 @@ class AdminSteps(OperatorSteps):
         """Ask for one topic to three; some exist, some ask for too many replicas, some are only to be checked."""
         simulation, chance = self.simulation, self.chance
         answers, asked_s = simulation.history.answers, simulation.clock.monotonic()
-        names = chance.sample(NAMES, chance.randint(1, 3))
-        only_check = chance.random() < 0.2
+        words = self._rest()
+        names = words[:1] or chance.sample(NAMES, chance.randint(1, 3))
+        only_check = not words and chance.random() < 0.2
         existed = {name: paths.topic(name) in simulation.model.tree.nodes for name in names}
         topics = [NewTopic(name, chance.randint(1, 6), chance.choice((1, 1, 2, BAD_FACTOR)), {}, {}) for name in names]
+        if words:
+            placed = {number: tuple(on) for number, on in assignment(words[1:]).items()}
+            topics = [NewTopic(words[0], -1, -1, placed, {})]
 
         def answered(results: Any) -> None:
             if isinstance(results, KafkaErrorCode):
@@ -40,7 +44,7 @@ class AdminSteps(OperatorSteps):
         if not only_check:
             for topic in topics:
                 if not existed[topic.name] and topic.replication_factor != BAD_FACTOR:
-                    self.topics.setdefault(topic.name, topic.partitions)
+                    self.topics.setdefault(topic.name, len(topic.assignment) or topic.partitions)
         timeout_ms = chance.choice(TIMEOUTS_MS)
         reply = Reply(answered)
         self._ask(CreateTopics(topics=tuple(topics), timeout_ms=timeout_ms, validate_only=only_check, reply=reply))
@@ -50,7 +54,8 @@ class AdminSteps(OperatorSteps):
         simulation, name = self.simulation, self._topic()
         if name is None:
             return
-        count = max(self.topics.get(name, 1) + self.chance.choice((-1, 0, 1, 2)), 1)
+        placed = tuple(tuple(on) for on in assignment(self._rest()).values())
+        count = max(self.topics.get(name, 1) + (len(placed) or self.chance.choice((-1, 0, 1, 2))), 1)
         asked_s = simulation.clock.monotonic()
 
         def answered(results: Any) -> None:
@@ -59,7 +64,7 @@ class AdminSteps(OperatorSteps):
                 simulation.history.probe(f"CreatePartitions answered with {results[name].error_code}")
 
         self.topics[name] = max(count, self.topics.get(name, 1))
-        wanted = NewPartitions(name, count, None)
+        wanted = NewPartitions(name, count, placed or None)
         timeout_ms = self.chance.choice(TIMEOUTS_MS)
         request = CreatePartitions(topics=(wanted,), timeout_ms=timeout_ms, validate_only=False, reply=Reply(answered))
         self._ask(request)

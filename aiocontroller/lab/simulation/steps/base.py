@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import random
 from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from aiocontroller.core.ids import TopicPartition
@@ -45,7 +46,7 @@ class StepTaker(BackgroundTasks):
         log.info("%.3f %s", self.simulation.clock.monotonic(), step.kind)
         step_method = getattr(self, f"step_{step.kind}", None)
         if step_method is None:
-            raise StepArgumentError(f"{step.kind}: found a step that exists in storms of real processes only")
+            raise StepArgumentError(f"{step}: found a verb that simulations do not play (docs/scenarios.md)")
         with naming(step):
             result = step_method()
             if result is not None:
@@ -63,6 +64,16 @@ class StepTaker(BackgroundTasks):
             number = known_number(self._arguments.popleft(), range(1, self.simulation.plan.brokers + 1))
             return number if number in group else None
         return self.chance.choice(sorted(group)) if group else None
+
+    def _each(self, group: dict[int, Any]) -> Iterator[int]:
+        """Yield the members of the group that the arguments name, otherwise one that is drawn, if there is any."""
+        first = self._one(group)
+        if first is not None:
+            yield first
+        while self._arguments:
+            another = self._one(group)
+            if another is not None:
+                yield another
 
     def _controller(self, word: str) -> int | None:
         """Return the controller for ``active``, ``standby`` or a number; None if it does not exist."""

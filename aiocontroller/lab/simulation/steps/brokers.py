@@ -16,22 +16,19 @@ class BrokerSteps(StepTaker):
     """Steps for one broker or for all brokers."""
 
     def step_kill_broker(self) -> None:
-        broker = self._one(self.simulation.brokers)
-        if broker is not None:
+        for broker in self._each(self.simulation.brokers):
             self.simulation.kill(self.simulation.brokers.pop(broker)[1])
 
     def step_bounce_broker(self) -> None:
         """Restart a broker before the controller notices; the step ends its session."""
-        broker = self._one(self.simulation.brokers)
-        if broker is not None:
+        for broker in self._each(self.simulation.brokers):
             process, actor = self.simulation.brokers.pop(broker)
             self.simulation.kill(actor)
             self._end_session(process.session_id)
             self.simulation.start_broker(broker)
 
     def step_stop_broker(self) -> None:
-        broker = self._one(self.simulation.brokers)
-        if broker is not None:
+        for broker in self._each(self.simulation.brokers):
             self.simulation.brokers.pop(broker)[0].stop()
 
     async def step_fail_log_dir(self) -> None:
@@ -133,6 +130,5 @@ class BrokerSteps(StepTaker):
         missing: dict[int, None] = {
             b: None for b in range(1, simulation.plan.brokers + 1) if b not in simulation.brokers
         }
-        broker = self._one(missing)
-        if broker is not None:
+        for broker in self._each(missing):
             simulation.start_broker(broker)

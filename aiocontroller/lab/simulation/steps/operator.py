@@ -17,7 +17,8 @@ from aiocontroller.core.events import (
 )
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.lab.checkers.history import MOST_BROKERS
-from aiocontroller.lab.scenarios.arguments import NAMES, assignment, partition, replicas
+from aiocontroller.lab.scenarios.arguments import NAMES, assignment, move_target, partition
+from aiocontroller.lab.scenarios.catching_up import CATCH_UP_WITHIN_S, still_behind
 from aiocontroller.lab.scenarios.facts import EXPECT_WITHIN_S, judge
 from aiocontroller.lab.simulation.steps.base import StepTaker, Targets
 from aiocontroller.zookeeper import paths
@@ -109,6 +110,15 @@ class OperatorSteps(StepTaker):
             change = {"unclean.leader.election.enable": value}
             await self._administer(self.simulation.admin.change_topic_configs(name, change))
 
+    async def step_catch_up(self) -> None:
+        arguments, simulation = self._rest(), self.simulation
+        until_s = simulation.clock.monotonic() + CATCH_UP_WITHIN_S
+        while (missing := await still_behind(simulation.zk, arguments, simulation.facts())) is not None:
+            if simulation.clock.monotonic() > until_s:
+                simulation.problems.append(missing)
+                return
+            await simulation.clock.sleep(0.1)
+
     async def step_expect(self) -> None:
         """Wait until the expectation holds, for EXPECT_WITHIN_S at most."""
         arguments, simulation = self._rest(), self.simulation
@@ -149,7 +159,7 @@ class OperatorSteps(StepTaker):
 
     def _targets(self) -> Targets:
         if arguments := self._rest():
-            return {partition(name): replicas(to) for name, to in zip(arguments[::2], arguments[1::2], strict=True)}
+            return {partition(name): move_target(to) for name, to in zip(arguments[::2], arguments[1::2], strict=True)}
         ids = sorted(self.simulation.brokers)
         if not ids:
             return {}
@@ -257,10 +267,16 @@ class OperatorSteps(StepTaker):
             del known[tp]
 
     def step_elect_preferred(self) -> None:
+        """Ask for preferred leaders; drawn, the step now and then asks for an unclean election."""
+        named = bool(self._arguments)
         partitions = tuple(self._partitions(3))
-        kind = self.chance.choice((ElectionType.PREFERRED, ElectionType.PREFERRED, ElectionType.UNCLEAN))
+        drawn = self.chance.choice((ElectionType.PREFERRED, ElectionType.PREFERRED, ElectionType.UNCLEAN))
         if partitions:
-            self._elect(kind, partitions)
+            self._elect(ElectionType.PREFERRED if named else drawn, partitions)
+
+    def step_elect_unclean(self) -> None:
+        if partitions := tuple(self._partitions(3)):
+            self._elect(ElectionType.UNCLEAN, partitions)
 
     def step_elect_everywhere(self) -> None:
         """Ask for elections in the whole cluster, as kafka-leader-election --all-topic-partitions does."""
