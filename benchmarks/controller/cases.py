@@ -104,7 +104,7 @@ class Bench:
     async def heal(self) -> None:
         """All replicas catch up."""
         started = time.monotonic()
-        found = await self.brokers.ask_async(f"heal {await self.address()}")
+        found = await self.brokers.ask_async(f"catch_up_everywhere {await self.address()}")
         if found["refused"]:
             raise IncompleteError(f"{found['refused']} of {found['asked']} ISRs did not grow")
         if found["asked"]:
@@ -168,14 +168,14 @@ def _everything_was_said(bench: Bench, heard: Heard) -> None:
 async def broker_failure(bench: Bench) -> Seconds:
     """A broker's registration goes; first and last LeaderAndIsr.  Then it registers; its last UpdateMetadata."""
     victim = next(bench.victims)
-    started: float = await bench.brokers.ask_async(f"kill {victim}")
+    started: float = await bench.brokers.ask_async(f"kill-broker {victim}")
     await bench.brokers.quiet(started, bench.whole_quiet_s)
     heard = await bench.heard()
     informed = [report for report in heard.values() if "LEADER_AND_ISR" in report["last"]]
     last = max(report["last"]["LEADER_AND_ISR"] for report in informed)
     first = min(report["first"]["LEADER_AND_ISR"] for report in informed)
     await bench.check()
-    back: float = await bench.brokers.ask_async(f"start {victim}")
+    back: float = await bench.brokers.ask_async(f"start-broker {victim}")
     await bench.brokers.quiet(back, bench.whole_quiet_s)
     report = (await bench.heard())[str(victim)]
     return {
@@ -199,7 +199,7 @@ async def _preferred(bench: Bench, broker: int) -> Seconds:
 async def bounce(bench: Bench) -> Seconds:
     """A broker's registration is replaced by a new one in one transaction; the last request to it."""
     victim = next(bench.victims)
-    started: float = await bench.brokers.ask_async(f"bounce {victim}")
+    started: float = await bench.brokers.ask_async(f"bounce-broker {victim}")
     await bench.brokers.quiet(started, bench.whole_quiet_s)
     report = (await bench.heard())[str(victim)]
     await bench.restore(victim)
@@ -210,7 +210,7 @@ async def controlled_shutdown(bench: Bench) -> Seconds:
     """Until the broker that asks is answered."""
     victim = next(bench.victims)
     started = time.monotonic()
-    seconds: float = await bench.brokers.ask_async(f"shutdown {victim} {await bench.address()}")
+    seconds: float = await bench.brokers.ask_async(f"controlled-shutdown {victim} {await bench.address()}")
     await bench.brokers.quiet(started, bench.whole_quiet_s)
     await _restart(bench, victim, bench.whole_quiet_s)
     await bench.restore(victim)
@@ -218,9 +218,9 @@ async def controlled_shutdown(bench: Bench) -> Seconds:
 
 
 async def _restart(bench: Bench, broker: int, quiet_s: float) -> None:
-    gone: float = await bench.brokers.ask_async(f"kill {broker}")
+    gone: float = await bench.brokers.ask_async(f"kill-broker {broker}")
     await asyncio.sleep(0.5)
-    back: float = await bench.brokers.ask_async(f"start {broker}")
+    back: float = await bench.brokers.ask_async(f"start-broker {broker}")
     assert back > gone
     await bench.brokers.quiet(back, quiet_s)
 
@@ -229,9 +229,9 @@ async def rolling_restart(bench: Bench) -> Seconds:
     """Every broker in turn: controlled shutdown, gone, back; until all is said."""
     started = time.monotonic()
     for broker in range(1, BROKERS + 1):
-        await bench.brokers.ask_async(f"shutdown {broker} {await bench.address()}")
-        await bench.brokers.ask_async(f"kill {broker}")
-        await bench.brokers.ask_async(f"start {broker}")
+        await bench.brokers.ask_async(f"controlled-shutdown {broker} {await bench.address()}")
+        await bench.brokers.ask_async(f"kill-broker {broker}")
+        await bench.brokers.ask_async(f"start-broker {broker}")
     ended = await bench.brokers.quiet(time.monotonic() - 0.1, bench.whole_quiet_s)
     for broker in range(1, BROKERS + 1):
         await bench.restore(broker)

@@ -64,7 +64,7 @@ def schedule(seed: int, failovers: int, *, ensemble: bool) -> list[Episode]:
     return episodes
 
 
-async def depose(bench: Bench) -> None:
+async def delete_controller_znode(bench: Bench) -> None:
     try:
         await bench.zk.client.delete(paths.CONTROLLER)
     except exc.NoNode:
@@ -75,12 +75,12 @@ async def kill_controller(bench: Bench) -> int:
     """SIGKILL, and its registration goes at once; who it was."""
     active = await bench.subject.active(bench.zk)
     bench.subject.kill_one(active)
-    await depose(bench)
+    await delete_controller_znode(bench)
     return active
 
 
 async def alone(bench: Bench, episode: Episode) -> None:
-    await depose(bench)
+    await delete_controller_znode(bench)
 
 
 async def controller_killed(bench: Bench, episode: Episode) -> None:
@@ -88,30 +88,30 @@ async def controller_killed(bench: Bench, episode: Episode) -> None:
 
 
 async def brokers_die_inside(bench: Bench, episode: Episode) -> None:
-    await depose(bench)
+    await delete_controller_znode(bench)
     for broker, pause in zip(episode.brokers, episode.pauses, strict=False):
         await asyncio.sleep(pause)
-        await bench.brokers.ask_async(f"kill {broker}")
+        await bench.brokers.ask_async(f"kill-broker {broker}")
 
 
 async def controller_dies_inside(bench: Bench, episode: Episode) -> None:
     for broker in episode.brokers:
-        await bench.brokers.ask_async(f"kill {broker}")
+        await bench.brokers.ask_async(f"kill-broker {broker}")
     await asyncio.sleep(episode.pauses[0])
     await kill_controller(bench)
 
 
 async def brokers_flap(bench: Bench, episode: Episode) -> None:
-    await depose(bench)
+    await delete_controller_znode(bench)
     for broker in episode.brokers:
         for pause in episode.pauses[:2]:
-            await bench.brokers.ask_async(f"kill {broker}")
+            await bench.brokers.ask_async(f"kill-broker {broker}")
             await asyncio.sleep(pause)
-            await bench.brokers.ask_async(f"start {broker}")
+            await bench.brokers.ask_async(f"start-broker {broker}")
 
 
 async def zookeepers_leader_dies_inside(bench: Bench, episode: Episode) -> None:
-    await depose(bench)
+    await delete_controller_znode(bench)
     await asyncio.sleep(episode.pauses[0])
     leader = next(server for server in bench.stage.servers if server.mode() == "leader")
     leader.kill()
@@ -142,7 +142,7 @@ async def play(bench: Bench, episode: Episode) -> float:
 
 async def heal(bench: Bench) -> None:
     for number in await bench.brokers.ask_async("dead"):
-        back: float = await bench.brokers.ask_async(f"start {number}")
+        back: float = await bench.brokers.ask_async(f"start-broker {number}")
         await bench.brokers.quiet(back, bench.whole_quiet_s)
     for number in bench.subject.ids:
         if not bench.subject.running(number):

@@ -21,6 +21,7 @@ import uvloop
 
 from aiocontroller.core.ids import LeaderAndIsr, TopicAssignment
 from aiocontroller.lab.cluster.replica_manager import IsrChange
+from aiocontroller.lab.scenarios.verbs import method_of, played_by
 from aiocontroller.net.real import real_world
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
@@ -110,7 +111,7 @@ class Fleet:
     async def dead(self) -> list[int]:
         return [number for number, broker in self.brokers.items() if not broker.alive]
 
-    async def kill(self, n: str) -> float:
+    async def step_kill_broker(self, n: str) -> float:
         """The registration goes at once; the time just before."""
         at = time.monotonic()
         await self.brokers[int(n)].kill()
@@ -118,18 +119,18 @@ class Fleet:
         self.views.forget(int(n))
         return at
 
-    async def start(self, n: str) -> float:
+    async def step_start_broker(self, n: str) -> float:
         at = time.monotonic()
         await self.brokers[int(n)].start()
         return at
 
-    async def bounce(self, n: str) -> float:
+    async def step_bounce_broker(self, n: str) -> float:
         """A new incarnation at once; the time just before."""
         at = time.monotonic()
         await self.brokers[int(n)].bounce()
         return at
 
-    async def shutdown(self, n: str, host: str, port: str) -> float:
+    async def step_controlled_shutdown(self, n: str, host: str, port: str) -> float:
         """Ask for a controlled shutdown; the seconds that it took."""
         return await self.brokers[int(n)].shut_down(host, int(port))
 
@@ -177,7 +178,7 @@ class Fleet:
             waves.append({"seconds": time.monotonic() - started, "asked": asker.asked, "refused": asker.refused})
         return waves
 
-    async def heal(self, host: str, port: str) -> dict[str, int]:
+    async def catch_up_everywhere(self, host: str, port: str) -> dict[str, int]:
         """All replicas catch up: the leaders ask for full ISRs."""
         asker = IsrAsker(host, int(port))
         await self._ask(asker, await self._isr_changes(whole=True))
@@ -211,10 +212,12 @@ class Fleet:
 COMMANDS: dict[str, Callable[..., Awaitable[Any]]] = {
     name: getattr(Fleet, name)
     for name in (
-        *("mark", "latest", "heard", "check", "dead", "kill", "start", "bounce", "shutdown"),
-        *("follow", "unfollow", "alter_one_by_one", "alter_at_once", "heal"),
+        *("mark", "latest", "heard", "check", "dead"),
+        *("follow", "unfollow", "alter_one_by_one", "alter_at_once", "catch_up_everywhere"),
     )
 }
+COMMANDS |= {verb: getattr(Fleet, method_of(verb)) for verb in played_by(Fleet)}
+"""What the benchmarks ask, and the verbs of scenarios that these brokers play (``lab.scenarios.verbs``)."""
 
 
 async def serve(zookeeper: str, count: int) -> None:

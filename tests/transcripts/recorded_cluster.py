@@ -1,34 +1,17 @@
-"""A whole cluster on virtual time that obeys written commands and tells in words what came of each.
+"""A whole cluster on virtual time that plays the lines of a scenario and tells in words what came of each.
 
 The controllers are the real program; ZooKeeper and the network are those in memory, the brokers record what they are
-told.  After every command the world runs on for a while; then the stage says, in this order: what the command itself
-answered, what brokers were told (brokers that were told the same stand in one line), and what changed in ZooKeeper.
+told.  After every line the world runs on for a while; then the cluster says, in this order: what was answered, what
+brokers were told (brokers that were told the same stand in one line), and what changed in ZooKeeper.
 
-Commands; brokers are numbers, partitions ``t-0``, lists ``1,2,3``:
-    brokers 1 2 3 [rack=r]            register; a second time under the same id is another incarnation
-    stop-broker 2                     gone at once, with its registration
-    bounce-broker 2                   gone and back before the controller has looked
-    fail-log-dir 2 t-0                from now on broker 2 answers KAFKA_STORAGE_ERROR for it, and says so in ZooKeeper
-    controller [kafka.property=value]
-    stop-controller                   the active one hands over
-    expire-session                    the active one's
-    usurp                             another process raises /controller_epoch
-    topic t 1,2,3 2,3,1               one replica list for each partition; partitions to add if the topic exists
-    delete-topic t
-    topic-config t key=value
-    alter-partition 1 t-0 isr=1,2 [leader-epoch=…] [partition-epoch=…] [broker-epoch=…] [recovery=1]
-    controlled-shutdown 2 [broker-epoch=…]
-    reassign t-0 4,5                  by /admin/reassign_partitions
-    prefer t-0                        by /admin/preferred_replica_election
-    damage t-0 text                   writes the text into its state znode
-    wait 10                           seconds
-    status                            of the active controller
+Verbs are those of ``lab.scenarios.verbs``, here the methods ``step_VERB``.  ``start-broker`` takes ``rack=``, and
+``start-controller`` settings of Kafka, as ``kafka.property=value``.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -37,50 +20,42 @@ import msgspec
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
 from aiocontroller.core.invariants import violations
+from aiocontroller.lab.cluster.asking import ask
+from aiocontroller.lab.scenarios.arguments import (
+    StepArgumentError,
+    assignment,
+    given_epoch,
+    move_target,
+    partition,
+    replicas,
+)
+from aiocontroller.lab.scenarios.facts import Facts, judge
+from aiocontroller.lab.scenarios.verbs import Line, method_of, parse_line
 from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
 from aiocontroller.net.simulated import SimulatedNetwork, simulated_world
 from aiocontroller.service import Service
-from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
-from aiocontroller.wire.frames import FrameReader, decode_response_header, request_frame
+from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
-from aiocontroller.zookeeper.errors import ZooKeeperError
 from tests.integration.controller.harness import Cluster
 from tests.recording_broker import Received
 
 SETTLE_S = 1.0
-ANSWER_WITHIN_S = 30.0
-
-
-def listed(word: str) -> list[int]:
-    return [int(part) for part in word.split(",")] if word not in ("", "-") else []
-
-
-def named(word: str) -> TopicPartition:
-    topic, _, partition = word.rpartition("-")
-    return TopicPartition(topic, int(partition))
+REQUEST_TIMEOUT_MS = 15_000
 
 
 def ids(values: Any) -> str:
     return ",".join(map(str, values)) or "-"
 
 
-def split(words: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Plain words, and those of the form key=value."""
-    return [w for w in words if "=" not in w], dict(w.split("=", 1) for w in words if "=" in w)
-
-
-class Stage:
+class RecordedCluster:
     def __init__(self) -> None:
         world = simulated_world(SimulatedNetwork(), seed=1)
         self._server = ZooKeeperServer(world)
         self._world = world
         self._shown: dict[str, str] = {}
-        self._commands: dict[str, Callable[[list[str]], Awaitable[list[str]]]] = {
-            name.removeprefix("do_").replace("_", "-"): getattr(self, name) for name in dir(self) if name[:3] == "do_"
-        }
 
-    async def __aenter__(self) -> Stage:
+    async def __aenter__(self) -> RecordedCluster:
         await self._server.start()
         self.cluster = Cluster(self._world, self._server.address)
         await self.cluster.start()
@@ -91,10 +66,13 @@ class Stage:
         await self.cluster.close()
         self._server.stop()
 
-    async def obey(self, command: str) -> list[str]:
-        """Carry out one command; returns what there is to tell."""
-        name, *words = command.split()
-        told = await self._commands[name](words)
+    async def play(self, text: str) -> list[str]:
+        """Play one line; returns what there is to tell."""
+        line = parse_line(text)
+        method = getattr(self, method_of(line.verb), None)
+        if method is None:
+            raise StepArgumentError(f"{text}: found a verb that transcripts do not play (docs/scenarios.md)")
+        told: list[str] = await method(line) or []
         await asyncio.sleep(SETTLE_S)
         return [*told, *self._heard(), *await self._changes(), *self._violations()]
 
@@ -105,124 +83,167 @@ class Stage:
 
     # -- brokers and controllers -----------------------------------------------------------------------------------
 
-    async def do_brokers(self, words: list[str]) -> list[str]:
-        names, options = split(words)
-        for name in names:
-            await self.cluster.add_broker(int(name), **options)
-        return []
+    async def step_start_broker(self, line: Line) -> None:
+        for name in line.words:
+            await self.cluster.add_broker(int(name), **line.options)
 
-    async def do_stop_broker(self, words: list[str]) -> list[str]:
-        for name in words:
+    async def step_kill_broker(self, line: Line) -> None:
+        for name in line.words:
             await self.cluster.stop_broker(int(name))
-        return []
 
-    async def do_bounce_broker(self, words: list[str]) -> list[str]:
-        await self.do_stop_broker(words)
-        return await self.do_brokers(words)
+    async def step_stop_broker(self, line: Line) -> list[str]:
+        told = await self.step_controlled_shutdown(line)
+        await self.step_kill_broker(line)
+        return told
 
-    async def do_fail_log_dir(self, words: list[str]) -> list[str]:
-        broker = int(words[0])
-        for name in words[1:]:
-            self.cluster.brokers[broker].errors[named(name)] = KafkaErrorCode.KAFKA_STORAGE_ERROR
-        await self.cluster.zk.propagate_log_dir_event(broker)
-        return []
+    async def step_bounce_broker(self, line: Line) -> None:
+        await self.step_kill_broker(line)
+        await self.step_start_broker(line)
 
-    async def do_controller(self, words: list[str]) -> list[str]:
-        _, options = split(words)
+    async def step_fail_log_dir(self, line: Line) -> None:
+        broker, *names = line.words
+        for name in names:
+            self.cluster.brokers[int(broker)].errors[partition(name)] = KafkaErrorCode.KAFKA_STORAGE_ERROR
+        await self.cluster.zk.propagate_log_dir_event(int(broker))
+
+    async def step_start_controller(self, line: Line) -> None:
         changes: dict[str, Any] = {"auto_leader_rebalance_enable": False}
-        for key, value in options.items():
+        for key, value in line.options.items():
             changes[key.replace(".", "_")] = value == "true" if value in ("true", "false") else _number_or_text(value)
         await self.cluster.add_controller(**changes)
-        return []
 
     def _active(self) -> Service:
         return next(s for s in self.cluster.services if s.controller.election.active)
 
-    async def do_stop_controller(self, words: list[str]) -> list[str]:
+    async def step_stop_controller(self, line: Line) -> None:
         active = self._active()
         await self.cluster.stop_controller(active)
         self.cluster.services.remove(active)
-        return []
 
-    async def do_expire_session(self, words: list[str]) -> list[str]:
+    async def step_expire_controller(self, line: Line) -> None:
         await self._active().client.expire_session_for_test()
-        return []
 
-    async def do_usurp(self, words: list[str]) -> list[str]:
+    async def step_delete_controller_znode(self, line: Line) -> None:
+        await self.cluster.client.delete(paths.CONTROLLER)
+
+    async def step_rewrite_controller_epoch(self, line: Line) -> None:
         epoch = await self.cluster.zk.get_controller_epoch()
         assert epoch is not None
-        await self.cluster.client.set("/controller_epoch", str(epoch[0] + 1).encode(), epoch[1])
-        return []
+        value = int(line.words[0]) if line.words else epoch[0] + 1
+        await self.cluster.client.set(paths.CONTROLLER_EPOCH, str(value).encode(), epoch[1])
 
-    async def do_status(self, words: list[str]) -> list[str]:
+    async def step_status(self, line: Line) -> list[str]:
         status = self._active().controller.status()
         shown = ("live_brokers", "topics", "partitions", "offline_partitions", "preferred_replica_imbalance")
         return [f"{key}: {status[key]}" for key in shown]
 
-    async def do_wait(self, words: list[str]) -> list[str]:
-        await asyncio.sleep(float(words[0]) - SETTLE_S)
-        return []
+    async def step_wait(self, line: Line) -> None:
+        await asyncio.sleep(float(line.words[0]) - SETTLE_S)
+
+    async def step_expect(self, line: Line) -> list[str]:
+        """The world has settled, so the fact holds now or not at all."""
+        wrong = judge(line.words, await self._facts())
+        return [] if wrong is None else [f"VIOLATION {wrong}"]
 
     # -- topics ----------------------------------------------------------------------------------------------------
 
-    async def do_topic(self, words: list[str]) -> list[str]:
-        name, *lists = words
-        present = (await self.cluster.zk.get_topic_assignments([name], watch=False)).found
-        if present:
-            first = len(present[0].partitions)
-            await self.admin.add_partitions(name, {first + n: listed(word) for n, word in enumerate(lists)})
-        else:
-            await self.admin.create_topic(name, {n: listed(word) for n, word in enumerate(lists)})
-        return []
+    async def step_create_topic(self, line: Line) -> None:
+        name, *lists = line.words
+        await self.admin.create_topic(name, assignment(lists))
 
-    async def do_delete_topic(self, words: list[str]) -> list[str]:
-        await self.admin.delete_topic(words[0])
-        return []
+    async def step_add_partitions(self, line: Line) -> None:
+        name, *lists = line.words
+        (present,) = (await self.cluster.zk.get_topic_assignments([name], watch=False)).found
+        first = len(present.partitions)
+        await self.admin.add_partitions(name, {first + n: placed for n, placed in assignment(lists).items()})
 
-    async def do_topic_config(self, words: list[str]) -> list[str]:
-        (name,), configs = split(words)
-        await self.admin.change_topic_configs(name, configs)
-        return []
+    async def step_delete_topic(self, line: Line) -> None:
+        await self.admin.delete_topic(line.words[0])
 
-    async def do_reassign(self, words: list[str]) -> list[str]:
-        moves = {named(name): listed(target) for name, target in zip(words[::2], words[1::2], strict=True)}
+    async def step_allow_unclean(self, line: Line) -> None:
+        name, value = (*line.words, "true")[:2]
+        await self.admin.change_topic_configs(name, {"unclean.leader.election.enable": value})
+
+    async def step_alter_topic_configs(self, line: Line) -> None:
+        name, *configs = line.words
+        await self.admin.change_topic_configs(name, dict(config.split(":", 1) for config in configs))
+
+    async def step_reassign(self, line: Line) -> list[str]:
+        return await self._reassign({partition(n): move_target(to) for n, to in _pairs(line.words)})
+
+    async def step_cancel_reassignment(self, line: Line) -> list[str]:
+        return await self._reassign(dict.fromkeys(map(partition, line.words)))
+
+    async def _reassign(self, targets: Mapping[TopicPartition, tuple[int, ...] | None]) -> list[str]:
+        topics = [
+            {"name": tp.topic, "partitions": [{"partition_index": tp.partition, "replicas": to}]}
+            for tp, to in targets.items()
+        ]
+        asked = {"timeout": REQUEST_TIMEOUT_MS, "topics": topics}
+        answer = await self._ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, **asked)
+        codes = ((f"{t.name}-{p.partition_index}", p.error_code) for t in answer.responses for p in t.partitions)
+        return _refusals(answer.error_code, codes)
+
+    async def step_reassign_by_znode(self, line: Line) -> None:
+        moves = {partition(name): replicas(to) for name, to in _pairs(line.words)}
         entries = [{"topic": tp.topic, "partition": tp.partition, "replicas": r} for tp, r in moves.items()]
         await self._create("/admin/reassign_partitions", {"version": 1, "partitions": entries})
-        return []
 
-    async def do_prefer(self, words: list[str]) -> list[str]:
-        entries = [named(name)._asdict() for name in words]
+    async def step_elect_preferred(self, line: Line) -> list[str]:
+        return await self._elect(0, line)
+
+    async def step_elect_unclean(self, line: Line) -> list[str]:
+        return await self._elect(1, line)
+
+    async def _elect(self, kind: int, line: Line) -> list[str]:
+        topics = [{"topic": tp.topic, "partitions": (tp.partition,)} for tp in map(partition, line.words)]
+        asked = {"election_type": kind, "topic_partitions": topics, "timeout": REQUEST_TIMEOUT_MS}
+        answer = await self._ask(ApiKey.ELECT_LEADERS, 2, **asked)
+        results = answer.replica_election_results
+        codes = ((f"{t.topic}-{p.partition_id}", p.error_code) for t in results for p in t.partition_result)
+        return _refusals(answer.error_code, codes)
+
+    async def step_elect_by_znode(self, line: Line) -> None:
+        entries = [partition(name)._asdict() for name in line.words]
         await self._create("/admin/preferred_replica_election", {"version": 1, "partitions": entries})
-        return []
 
-    async def do_damage(self, words: list[str]) -> list[str]:
-        tp = named(words[0])
-        await self.cluster.client.set(_state_path(tp), " ".join(words[1:]).encode(), -1)
-        return []
+    async def step_damage_state(self, line: Line) -> None:
+        name, *text = line.words
+        await self.cluster.client.set(_state_path(partition(name)), " ".join(text).encode(), -1)
 
     async def _create(self, path: str, content: object) -> None:
         await self.cluster.client.create(path, data=msgspec.json.encode(content))
 
-    # -- requests --------------------------------------------------------------------------------------------------
+    # -- requests of brokers ---------------------------------------------------------------------------------------
 
-    async def do_alter_partition(self, words: list[str]) -> list[str]:
-        (broker, name), options = split(words)
-        tp = named(name)
+    async def step_catch_up(self, line: Line) -> list[str]:
+        """The leader asks for an ISR of all live replicas."""
+        name = line.words[0]
+        if "until-leader" in line.options:
+            raise StepArgumentError(f"{line.text}: found until-leader=, which transcripts do not wait for")
+        return await self.step_alter_partition(Line(line.verb, ("leader", name), {"isr": "live"}))
+
+    async def step_alter_partition(self, line: Line) -> list[str]:
+        (by, name), options = line.words, line.options
+        tp = partition(name)
         (now,) = await self.cluster.zk.get_topic_partition_states([tp.topic], [tp.partition])
         assert isinstance(now, LeaderAndIsr)
         topic = (await self.cluster.zk.get_topic_assignments([tp.topic], watch=False)).found[0]
+        broker = now.leader if by == "leader" else int(by)
+        live = [number for number in topic.partitions[tp.partition].replicas if number in self.cluster.brokers]
+        isr = {"live": live, "leader": [now.leader]}.get(options["isr"]) or replicas(options["isr"])
         asked = {
             "partition_index": tp.partition,
-            "leader_epoch": int(options.get("leader-epoch", now.leader_epoch)),
-            "new_isr_with_epochs": [{"broker_id": b, "broker_epoch": -1} for b in listed(options["isr"])],
+            "leader_epoch": given_epoch(options.get("leader-epoch"), now.leader_epoch),
+            "new_isr_with_epochs": [{"broker_id": b, "broker_epoch": -1} for b in isr],
             "leader_recovery_state": int(options.get("recovery", 0)),
-            "partition_epoch": int(options.get("partition-epoch", now.partition_epoch)),
+            "partition_epoch": given_epoch(options.get("partition-epoch"), now.partition_epoch),
         }
         answer = await self._ask(
             ApiKey.ALTER_PARTITION,
             3,
-            broker_id=int(broker),
-            broker_epoch=self._broker_epoch(int(broker), options),
+            broker_id=broker,
+            broker_epoch=self._broker_epoch(broker, options),
             topics=[{"topic_id": UUID(bytes=topic.topic_id), "partitions": [asked]}],
         )
         if answer.error_code:
@@ -235,32 +256,23 @@ class Stage:
             f"version {result.partition_epoch}"
         ]
 
-    async def do_controlled_shutdown(self, words: list[str]) -> list[str]:
-        (broker,), options = split(words)
-        epoch = self._broker_epoch(int(broker), options)
-        answer = await self._ask(ApiKey.CONTROLLED_SHUTDOWN, 3, broker_id=int(broker), broker_epoch=epoch)
+    async def step_controlled_shutdown(self, line: Line) -> list[str]:
+        (broker,) = map(int, line.words)
+        epoch = self._broker_epoch(broker, line.options)
+        answer = await self._ask(ApiKey.CONTROLLED_SHUTDOWN, 3, broker_id=broker, broker_epoch=epoch)
         if answer.error_code:
             return [f"answer: {KafkaErrorCode(answer.error_code).name}"]
         remaining = [f"{p.topic_name}-{p.partition_index}" for p in answer.remaining_partitions]
         return [f"answer: still leads {' '.join(remaining) or 'nothing'}"]
 
-    def _broker_epoch(self, broker: int, options: dict[str, str]) -> int:
+    def _broker_epoch(self, broker: int, options: Mapping[str, str]) -> int:
         known = self.cluster.brokers.get(broker)
-        return int(options.get("broker-epoch", known.epoch if known is not None else 0))
+        return given_epoch(options.get("broker-epoch"), known.epoch if known is not None else 0)
 
     async def _ask(self, api: ApiKey, version: int, **fields: Any) -> Any:
         """One request to the active controller's listener, and its answer."""
-        answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         endpoint = self._active().endpoints[0]
-        transport, _ = await self._world.network.connect(
-            lambda: _Asking(answered), endpoint.host, endpoint.port, timeout_s=ANSWER_WITHIN_S
-        )
-        body = cold.encode_request(api, version, cold.request(api, version, **fields))
-        transport.writelines(request_frame(api, version, 1, "stage", body))
-        frame = await asyncio.wait_for(answered, ANSWER_WITHIN_S)
-        transport.close()
-        _, answer = decode_response_header(api, version, frame)
-        return cold.decode_response(api, version, answer)
+        return await ask(self._world.network, endpoint.host, endpoint.port, api, version, **fields)
 
     # -- what came of it -------------------------------------------------------------------------------------------
 
@@ -278,6 +290,23 @@ class Stage:
         self._shown = now
         return changed + gone
 
+    async def _facts(self) -> Facts:
+        zk = self.cluster.zk
+        names = await zk.get_all_topics_in_cluster(watch=False)
+        topics = (await zk.get_topic_assignments(names, watch=False)).found
+        keys = [(topic.topic, number) for topic in topics for number in sorted(topic.partitions)]
+        states = await zk.get_topic_partition_states([name for name, _ in keys], [number for _, number in keys])
+        numbers = [n for n, s in enumerate(self.cluster.services, 1) if s.controller.election.active]
+        return Facts(
+            controller=numbers[0] if numbers else None,
+            controller_runs=bool(numbers),
+            epoch=(await zk.get_controller_epoch() or (0, 0))[0],
+            brokers=frozenset(broker.id for broker in (await zk.get_all_brokers_in_cluster(watch=False))[0]),
+            states={key: s for key, s in zip(keys, states, strict=True) if isinstance(s, LeaderAndIsr)},
+            topics=frozenset(names),
+            believed={},
+        )
+
     async def _zookeeper(self) -> dict[str, str]:
         found: dict[str, str] = {}
         zk, read = self.cluster.zk, self.cluster.client.get_many
@@ -291,27 +320,22 @@ class Stage:
         for topic in await zk.get_topic_deletions(watch=False):
             found[f"/admin/delete_topics/{topic}"] = "queued"
         for a in (await zk.get_topic_assignments(await zk.get_all_topics_in_cluster(watch=False), watch=False)).found:
-            for number, replicas in sorted(a.partitions.items()):
+            for number, placed in sorted(a.partitions.items()):
                 (state,) = await zk.get_topic_partition_states([a.topic], [number])
-                moving = f" adding {ids(replicas.adding)} removing {ids(replicas.removing)}"
+                moving = f" adding {ids(placed.adding)} removing {ids(placed.removing)}"
                 found[f"{a.topic}-{number}"] = (
-                    f"replicas {ids(replicas.replicas)}{moving if replicas.being_reassigned else ''}, {_state(state)}"
+                    f"replicas {ids(placed.replicas)}{moving if placed.being_reassigned else ''}, {_state(state)}"
                 )
         return found
 
 
-class _Asking(asyncio.Protocol):
-    def __init__(self, answered: asyncio.Future[bytes]) -> None:
-        self._answered = answered
-        self._reader = FrameReader()
+def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    return zip(words[::2], words[1::2], strict=True)
 
-    def data_received(self, data: bytes) -> None:
-        for frame in self._reader.feed(data):
-            self._answered.set_result(frame)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self._answered.done():
-            self._answered.set_exception(ZooKeeperError("the controller closed the connection"))
+def _refusals(code: int, found: Iterable[tuple[str, int]]) -> list[str]:
+    refused = [f"answer: {name} {KafkaErrorCode(each).name}" for name, each in found if each]
+    return [f"answer: {KafkaErrorCode(code).name}"] if code else refused
 
 
 def _number_or_text(value: str) -> int | str:

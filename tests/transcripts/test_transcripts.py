@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from aiocontroller.net import simulated
-from tests.transcripts.stage import Stage
+from tests.transcripts.recorded_cluster import RecordedCluster
 
 pytestmark = pytest.mark.timeout(60, method="thread")  # a signal would be lost in the loop's callbacks
 
@@ -42,8 +42,8 @@ def show(steps: list[Step]) -> str:
 
 
 async def play(steps: list[Step]) -> list[Step]:
-    async with Stage() as stage:
-        return [s._replace(told=await stage.obey(s.command)) if s.command else s for s in steps]
+    async with RecordedCluster() as cluster:
+        return [s._replace(told=await cluster.play(s.command)) if s.command else s for s in steps]
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
