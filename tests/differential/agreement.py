@@ -24,8 +24,8 @@ from tests.differential.allowances import (
     without_leadership,
     without_topics,
 )
+from tests.differential.observed_cluster import WITNESS, Moment, split
 from tests.differential.sequels import FELL_BEHIND, TERM_OF_THE_WRITE, Sequel, Terms, explained, last_states
-from tests.differential.stage import WITNESS, Moment, split
 from tests.differential.told import Told
 
 NOTHING = "(nothing)"

@@ -17,15 +17,15 @@ from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
 from tests.conftest import DIFFERENTIAL_LEDGER, create_znode
 from tests.differential.agreement import Ledger
+from tests.differential.observed_cluster import ObservedCluster
 from tests.differential.random_scenarios import variant_of
 from tests.differential.report import of_a_run
-from tests.differential.stage import Stage
 from tests.differential.subjects import KafkasOwn, Ours
 from tests.recording_broker import SERVED
 
 
 class Pairs:
-    """The two stages of one variant at a time, and a number for each scenario that is played on them."""
+    """The two clusters of one variant at a time, and a number for each scenario that is played on them."""
 
     def __init__(self, zookeeper: EmbeddedZooKeeper, folder: Path, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -33,9 +33,9 @@ class Pairs:
         self._zookeeper = zookeeper
         self._folder = folder
         self._variant: str | None = None
-        self._stages: list[Stage] = []
+        self._clusters: list[ObservedCluster] = []
 
-    async def of(self, variant: str) -> tuple[Stage, Stage]:
+    async def of(self, variant: str) -> tuple[ObservedCluster, ObservedCluster]:
         """Kafka's and ours, with these settings; those that were up with others are stopped."""
         if variant != self._variant:
             await self.stop()
@@ -43,16 +43,18 @@ class Pairs:
             for kind in (KafkasOwn, Ours):
                 create_znode(self._zookeeper.port, f"/{kind.name}-{name}")
                 connect = f"{self._zookeeper.address}/{kind.name}-{name}"
-                self._stages.append(Stage(real_world(), connect, kind(connect, self._folder / name, variant)))
-            await asyncio.gather(*(stage.start() for stage in self._stages))
+                self._clusters.append(
+                    ObservedCluster(real_world(), connect, kind(connect, self._folder / name, variant))
+                )
+            await asyncio.gather(*(cluster.start() for cluster in self._clusters))
             self._variant = variant
-        kafka, ours = self._stages
+        kafka, ours = self._clusters
         return kafka, ours
 
     async def stop(self) -> None:
-        stages, self._stages, self._variant = self._stages, [], None
-        for stage in stages:
-            await stage.stop()
+        clusters, self._clusters, self._variant = self._clusters, [], None
+        for cluster in clusters:
+            await cluster.stop()
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ from aiocontroller.zookeeper.znodes import BrokerInfo
 from tests.recording_broker import SERVED, SURVEYED, Received, RecordingBroker
 
 MARK = "mark"
-"""The topic whose state tells brokers that all before it has reached them (see ``stage``)."""
+"""The topic whose state tells brokers that all before it has reached them (see ``observed_cluster``)."""
 SECOND = "CLIENTS"
 """The name of the second listener."""
 

@@ -29,12 +29,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from aiocontroller.core.ids import NO_TOPIC_ID, LeaderAndIsr, ReplicaAssignment, TopicAssignment, TopicPartition
+from aiocontroller.lab.cluster.asking import ask
 from aiocontroller.lab.cluster.generations import NEWEST
+from aiocontroller.lab.scenarios.facts import Facts, judge
 from aiocontroller.lab.scenarios.fleet import Version
 from aiocontroller.net.ports import World
-from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
-from aiocontroller.wire.frames import decode_response_header, request_frame
 from aiocontroller.zookeeper import paths, znodes
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.codec import Create, Delete, Op, SetData
@@ -60,7 +60,8 @@ class Step(NamedTuple):
     """``play`` returns what was answered, in plain values; ``dies`` are the brokers that it takes away."""
 
     text: str
-    play: Callable[[Stage], Awaitable[Any]]
+    """The line of the scenario."""
+    play: Callable[[ObservedCluster], Awaitable[Any]]
     dies: tuple[int, ...] = ()
     wakes: tuple[int, ...] = ()
     """Brokers that hung until then."""
@@ -81,7 +82,7 @@ class Scenario(NamedTuple):
 
 Live = tuple[int, str | None, tuple[tuple[str, str, int, int], ...]]
 """A live broker as another is told of it: id, rack, (listener, host, port, security protocol); port 0 of the listener
-that recording brokers take, which is another on each stage."""
+that recording brokers take, which is another in each cluster."""
 
 
 class Moment(msgspec.Struct):
@@ -99,13 +100,14 @@ class Moment(msgspec.Struct):
     """path -> content, without what the time or chance decides."""
 
 
-class Stage:
+class ObservedCluster:
     def __init__(self, world: World, zookeeper: str, subject: Subject) -> None:
         self.subject = subject
         self.client = ZooKeeperClient(zookeeper, world=world, session_timeout_s=30)
         self.zk = KafkaZkClient(self.client)
         self.fleet = Fleet(world, self.client, zookeeper, (*BROKERS, WITNESS), subject.listeners)
         self.vacant = False
+        self._network = world.network
         self._prefix = ""
         self._first_term = 0
         self._live: dict[int, tuple[Live, ...]] = {}
@@ -298,7 +300,7 @@ class Stage:
     # -- for steps -----------------------------------------------------------------------------------------------------
 
     def named(self, topic: str) -> str:
-        """The topic's name on this stage: names are not used twice."""
+        """The topic's name in this cluster: names are not used twice."""
         return self._prefix + topic
 
     def plain(self, topic: str) -> str:
@@ -306,17 +308,8 @@ class Stage:
 
     async def ask(self, api: ApiKey, version: int, **fields: Any) -> Any:
         """One request to the controller in office, on a connection of its own; the answer as kio's entity."""
-        body = cold.encode_request(api, version, cold.request(api, version, **fields))
-        reader, writer = await asyncio.open_connection(*self.subject.address(await self.controller()))
-        try:
-            writer.writelines(request_frame(api, version, 1, "differential", body))
-            async with asyncio.timeout(WITHIN_S):
-                size = int.from_bytes(await reader.readexactly(4), "big")
-                frame = await reader.readexactly(size)
-        finally:
-            writer.close()
-        _, answer = decode_response_header(api, version, frame)
-        return cold.decode_response(api, version, answer)
+        host, port = self.subject.address(await self.controller())
+        return await ask(self._network, host, port, api, version, **fields)
 
     async def assignment(self, topic: str) -> TopicAssignment:
         (found,) = (await self.zk.get_topic_assignments([self.named(topic)], watch=False)).found
@@ -334,6 +327,30 @@ class Stage:
             return found is not None and found.leader == leader
 
         await self._until(leads, f"broker {leader} to lead {partition}")
+
+    async def until_fact(self, words: Sequence[str], within_s: float) -> None:
+        """Wait until ``expect WORDS`` holds; AssertionError with the difference if it does not."""
+        deadline = time.monotonic() + within_s
+        while (wrong := judge(words, await self._facts())) is not None:
+            assert time.monotonic() < deadline, f"{self.subject.name}: {wrong}"
+            await asyncio.sleep(0.05)
+
+    async def _facts(self) -> Facts:
+        """Of this scenario: its topics by their plain names, terms counted from its beginning."""
+        found = await self._assignments()
+        keys = [(t.topic, number) for t in found for number in sorted(t.partitions)]
+        states = await self.zk.get_topic_partition_states([t for t, _ in keys], [n for _, n in keys])
+        return Facts(
+            controller=None if self.vacant else 1,
+            controller_runs=not self.vacant,
+            epoch=await self._term() - self._first_term + 1,
+            brokers=frozenset(self.fleet.live - {WITNESS}),
+            states={
+                (self.plain(t), n): s for (t, n), s in zip(keys, states, strict=True) if isinstance(s, LeaderAndIsr)
+            },
+            topics=frozenset(self.plain(t.topic) for t in found),
+            believed={},
+        )
 
     async def _assignments(self) -> list[TopicAssignment]:
         names = [t for t in await self.zk.get_all_topics_in_cluster(watch=False) if t.startswith(self._prefix)]

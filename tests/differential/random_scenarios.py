@@ -10,16 +10,18 @@ topics.  Leaders and ISRs it need not know: steps find them when they are played
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 from aiocontroller.lab.cluster.generations import GENERATIONS, NEWEST, Protocol
 from aiocontroller.lab.scenarios.fleet import PROTOCOLS, Version, knows
-from tests.differential import vocabulary as say
-from tests.differential.stage import BROKERS, Scenario, Step
+from tests.differential.observed_cluster import BROKERS, Scenario, Step
+from tests.differential.steps import step
 from tests.differential.subjects import OLDER_PROTOCOLS, protocol_of
 
 STEPS = 8
 TOPICS = "abc"
+Way = Literal["znode", "api"]
 
 
 class _Dice:
@@ -86,13 +88,16 @@ class _Dice:
 
     # -- steps; None where there is nothing to do it to ----------------------------------------------------------------
 
-    def create(self, way: say.Way | None = None) -> Step | None:
+    def create(self, way: Way | None = None) -> Step | None:
         name = next(self.names, None)
         if name is None:
             return None
         factor = self.chance.choice((1, 2, 2, 3, 3))
         self.topics[name] = [self.replicas(factor) for _ in range(self.chance.choice((1, 1, 2, 3)))]
-        return say.create(name, list(self.topics[name]), way or self.way(), timeout_ms=5000)
+        lists = " ".join(map(_ids, self.topics[name]))
+        if (way or self.way()) == "znode":
+            return step(f"create-topic {name} {lists}")
+        return step(f"request-topics {name} {lists} timeout-ms=5000")
 
     def expand(self) -> Step | None:
         topic = self.topic()
@@ -100,14 +105,14 @@ class _Dice:
             return None
         added = [self.replicas(len(self.topics[topic][0]))]
         self.topics[topic] += added
-        return say.expand(topic, added)
+        return step(f"add-partitions {topic} {_ids(added[0])}")
 
     def delete(self) -> Step | None:
         topic = self.topic()
         if topic is None:
             return None
         del self.topics[topic]
-        return say.delete(topic)
+        return step(f"delete-topic {topic}")
 
     def die(self) -> Step | None:
         if len(self.up) < 3:
@@ -115,7 +120,7 @@ class _Dice:
         broker = self.chance.choice(sorted(self.up))
         self.up.discard(broker)
         self.shutting_down.discard(broker)
-        return say.die(broker)
+        return step(f"kill-broker {broker}")
 
     def start(self) -> Step | None:
         down = sorted(set(BROKERS) - self.up)
@@ -123,12 +128,12 @@ class _Dice:
             return None
         broker = self.chance.choice(down)
         self.up.add(broker)
-        return say.start(broker, version=self.rolled(broker))
+        return step(f"start-broker {broker}{_as(self.rolled(broker))}")
 
     def bounce(self) -> Step | None:
         broker = self.chance.choice(sorted(self.up))
         self.shutting_down.discard(broker)
-        return say.bounce(broker, version=self.rolled(broker))
+        return step(f"bounce-broker {broker}{_as(self.rolled(broker))}")
 
     def shut_down(self) -> Step | None:
         rest = sorted(self.up - self.shutting_down)
@@ -136,31 +141,31 @@ class _Dice:
             return None
         broker = self.chance.choice(rest)
         self.shutting_down.add(broker)
-        return say.shut_down(broker)
+        return step(f"controlled-shutdown {broker}")
 
     def fail_over(self) -> Step | None:
-        return say.fail_over()
+        return step("delete-controller-znode")
 
     def vacancy(self) -> list[Step]:
         """What a controller finds changed that was not in office; one broker at most may have gone."""
         kinds = [lambda: self.create("znode"), self.expand, self.delete, self.notify, self.start, self.bounce]
         kinds.append(self.die)
         met = [kind() for kind in self.chance.sample(kinds, 2)]
-        return [say.end_term(), *(step for step in met if step is not None), say.begin_term()]
+        return [step("end-term"), *(each for each in met if each is not None), step("begin-term")]
 
     def notify(self) -> Step | None:
         partition = self.partition()
-        return None if partition is None else say.notify_of_isr(partition, "the leader")
+        return None if partition is None else step(f"write-isr {partition} isr=leader")
 
     def alter(self) -> Step | None:
         partition = self.partition()
-        return None if partition is None else say.alter_partition(partition, "all live")
+        return None if partition is None else step(f"alter-partition leader {partition} isr=live")
 
     def shrink(self) -> Step | None:
         partition = self.partition()
         if partition is None:
             return None
-        return say.alter_partition(partition, "the leader")
+        return step(f"alter-partition leader {partition} isr=leader")
 
     def reassign(self) -> Step | None:
         partition = self.partition()
@@ -172,19 +177,21 @@ class _Dice:
             return None
         self.moved.add(partition)
         self.topics[topic][int(number)] = target
-        return say.reassign({partition: target})
+        return step(f"reassign {partition} {_ids(target)}")
 
     def cancel(self) -> Step | None:
         partition = self.partition()
-        return None if partition is None else say.reassign({partition: None})
+        return None if partition is None else step(f"cancel-reassignment {partition}")
 
     def prefer(self) -> Step | None:
         partition = self.partition()
-        return None if partition is None else say.elect("preferred", partition, by=self.way())
+        if partition is None:
+            return None
+        return step(f"elect-by-znode {partition}" if self.way() == "znode" else f"elect-preferred {partition}")
 
     def unclean(self) -> Step | None:
         partition = self.partition()
-        return None if partition is None else say.elect("unclean", partition)
+        return None if partition is None else step(f"elect-unclean {partition}")
 
     def log_dir(self) -> Step | None:
         partition = self.partition()
@@ -197,25 +204,28 @@ class _Dice:
             return None
         broker = self.chance.choice(others)
         self.lost.setdefault(partition, set()).add(broker)
-        return say.log_dir_fails(broker, partition)
+        return step(f"fail-log-dir {broker} {partition}")
 
     def modify(self) -> Step | None:
         broker = self.chance.choice(sorted(self.up))
-        return say.modify(broker, host=self.chance.choice(("here", "there", "elsewhere")))
+        return step(f"modify-broker {broker} host={self.chance.choice(('here', 'there', 'elsewhere'))}")
 
     def producer_ids(self) -> Step | None:
-        return say.take_producer_ids(
-            self.chance.choice(sorted(self.up)), broker_epoch=self.chance.choice((0, 0, 0, -1))
-        )
+        broker, epoch = self.chance.choice(sorted(self.up)), self.chance.choice(("", "", "", " broker-epoch=-1"))
+        return step(f"allocate-producer-ids {broker}{epoch}")
 
     def hang(self) -> list[Step]:
         """A broker that hangs for some steps in which no broker comes or goes."""
         broker = self.chance.choice(sorted(self.up))
         kinds = [lambda: self.create("znode"), self.expand, self.alter, self.shrink, self.reassign, self.fail_over]
         met = [kind() for kind in self.chance.sample(kinds, 2)]
-        return [say.hang(broker), *(step for step in met if step is not None), say.wake(broker)]
+        return [
+            step(f"hang-broker {broker}"),
+            *(each for each in met if each is not None),
+            step(f"wake-broker {broker}"),
+        ]
 
-    def way(self) -> say.Way:
+    def way(self) -> Way:
         return self.chance.choice(("znode", "api"))
 
 
@@ -244,6 +254,14 @@ _KINDS: dict[Callable[[_Dice], Step | list[Step] | None], int] = {
 """How often each comes, relative to the others."""
 
 
+def _ids(replicas: Sequence[int]) -> str:
+    return ",".join(map(str, replicas))
+
+
+def _as(version: Version | None) -> str:
+    return "" if version is None else f" release={version.release} protocol={version.protocol}"
+
+
 def variant_of(seed: int) -> str:
     """Eight seeds: four of one older protocol, four of the newest.  So a few seeds need few variants, and the first
     of them one below 2.7 and one above."""
@@ -255,7 +273,7 @@ def variant_of(seed: int) -> str:
 def random_scenario(seed: int) -> Scenario:
     dice = _Dice(seed)
     versions = tuple(dice.versions[n] for n in BROKERS)
-    steps = [step for step in (dice.create(), dice.create()) if step is not None]
+    steps = [each for each in (dice.create(), dice.create()) if each is not None]
     while len(steps) < STEPS:
         (kind,) = dice.chance.choices(list(_KINDS), list(_KINDS.values()))
         met = kind(dice)

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from tests.differential.agreement import Disagreement, Ledger
 from tests.differential.allowances import DEPARTURES
-from tests.differential.stage import Scenario
+from tests.differential.observed_cluster import Scenario
 
 WIDTH = 200
 SHOWN = 12

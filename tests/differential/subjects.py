@@ -45,6 +45,17 @@ VARIANTS: dict[str, dict[str, str]] = {
 """Settings of both subjects, by the name that scenarios give them."""
 
 
+def variant_with(settings: Mapping[str, str], protocol: str) -> str:
+    """The name of the one variant that has these settings, or this protocol; ValueError if there is no such one."""
+    wanted = dict(settings) or ({_PROTOCOL: protocol} if protocol else {})
+    if not wanted:
+        return ""
+    found = [name for name, its in VARIANTS.items() if wanted.items() <= its.items()]
+    if len(found) != 1:
+        raise ValueError(f"settings: found {wanted}, expected those of one of {', '.join(filter(None, VARIANTS))}")
+    return found[0]
+
+
 def protocol_of(variant: str) -> str:
     """Which ``inter.broker.protocol.version`` the subjects have."""
     return VARIANTS[variant].get(_PROTOCOL, NEWEST)

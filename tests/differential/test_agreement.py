@@ -12,10 +12,10 @@ from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper import paths
 from tests.differential.agreement import Disagreement, Ledger, disagreements
 from tests.differential.allowances import DEPARTURES, GONE, deletes
+from tests.differential.observed_cluster import WITNESS, Moment, Scenario, Step
 from tests.differential.random_scenarios import random_scenario
 from tests.differential.report import of_a_run, side_by_side
 from tests.differential.scenarios import NAMED
-from tests.differential.stage import WITNESS, Moment, Scenario, Step
 from tests.differential.told import NO_EPOCH, Receiver, Told, told_by
 from tests.recording_broker import Received
 from tests.unit.test_departures import rows

@@ -13,10 +13,10 @@ import pytest
 
 from tests.differential.agreement import disagreements
 from tests.differential.conftest import Pairs
+from tests.differential.observed_cluster import Scenario
 from tests.differential.random_scenarios import random_scenario
 from tests.differential.report import side_by_side
 from tests.differential.scenarios import IN_ALL_RELEASES, NAMED
-from tests.differential.stage import Scenario
 
 pytestmark = [
     pytest.mark.differential,
@@ -27,11 +27,11 @@ pytestmark = [
 
 
 async def check(pairs: Pairs, scenario: Scenario) -> None:
-    stages = await pairs.of(scenario.variant)
+    clusters = await pairs.of(scenario.variant)
     pairs.played += 1
     # Both to the end, also where one fails: the next scenario must find no handler at work.
     kafka, ours = await asyncio.gather(
-        *(stage.play(scenario, pairs.played) for stage in stages), return_exceptions=True
+        *(cluster.play(scenario, pairs.played) for cluster in clusters), return_exceptions=True
     )
     for name, played in (("Kafka's own controller", kafka), ("aiocontroller", ours)):
         if isinstance(played, BaseException):

@@ -15,6 +15,7 @@ from aiocontroller.lab.cluster.controller_requests import alter_partition_versio
 from aiocontroller.lab.cluster.generations import GENERATIONS, Protocol, generation, protocol_of
 from aiocontroller.lab.cluster.replica_manager import IsrChange, Partition
 from aiocontroller.lab.scenarios.fleet import PROTOCOLS, Version, knows
+from aiocontroller.lab.scenarios.verbs import parse_line
 from aiocontroller.net.ports import World
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
@@ -22,9 +23,9 @@ from aiocontroller.wire.messages import decode_api_versions_response
 from aiocontroller.wire.protocol_versions import control_request_versions
 from aiocontroller.wire.stop_replica import StopReplicaPartition, encode_stop_replica
 from tests.differential.fleet import Listener
+from tests.differential.observed_cluster import BROKERS
 from tests.differential.random_scenarios import random_scenario
 from tests.differential.scenarios import IN_ALL_RELEASES
-from tests.differential.stage import BROKERS
 from tests.differential.subjects import OLDER_PROTOCOLS
 from tests.differential.subjects import protocol_of as subjects_protocol
 from tests.differential.told import NO_EPOCH, Receiver, Told, told_by
@@ -75,7 +76,7 @@ def test_seeds_draw_all_releases_and_protocols_mixed_and_rolled() -> None:
     for kind in (
         lambda s: len({version.release for version in s.versions}) > 1,
         lambda s: len({version.protocol for version in s.versions}) > 1,
-        lambda s: any(" with release " in step.text for step in s.steps),
+        lambda s: any(" release=" in step.text for step in s.steps),
     ):
         assert sum(map(kind, drawn)) > len(drawn) / 20
 
@@ -85,10 +86,10 @@ def test_a_roll_never_goes_back_and_leaves_no_broker_behind_a_protocol() -> None
         scenario = random_scenario(seed)
         now = dict(zip(BROKERS, scenario.versions, strict=True))
         for step in scenario.steps:
-            head, found, tail = step.text.partition(" with release ")
-            if not found:
+            _, words, options = parse_line(step.text)
+            if "release" not in options:
                 continue
-            broker, (release, protocol) = int(head.split()[1]), tail.split(" and protocol ")
+            broker, release, protocol = int(words[0]), options["release"], options["protocol"]
             releases = list(GENERATIONS)
             assert releases.index(release) >= releases.index(now[broker].release), step.text
             assert Protocol.of(protocol) >= Protocol.of(now[broker].protocol), step.text

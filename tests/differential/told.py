@@ -45,7 +45,7 @@ class Told(msgspec.Struct, frozen=True):
     version: int = -1
     """Of the request."""
     leads_at: str = ""
-    """The leader's ``host:port`` by the live leaders of LeaderAndIsr, port 0 as in ``stage.Live``; empty: none."""
+    """The leader's ``host:port`` by the live leaders of LeaderAndIsr, port 0 as in ``observed_cluster.Live``; empty: none."""
 
     def __str__(self) -> str:
         flags = [name for name in ("is_new", "recovering", "delete") if getattr(self, name)]
@@ -72,7 +72,7 @@ class Receiver(msgspec.Struct):
     controllers: frozenset[int]
     topic_ids: dict[str, bytes]
     ports: Mapping[int, int]
-    """broker -> port of its first listener, which is another on each stage."""
+    """broker -> port of its first listener, which is another in each cluster."""
 
 
 def told_by(received: Received, receiver: Receiver) -> Iterator[tuple[TopicPartition, Told]]:

@@ -22,9 +22,9 @@ from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
 from tests import differential
 from tests.conftest import create_znode
+from tests.differential.observed_cluster import Moment, ObservedCluster, Scenario
 from tests.differential.random_scenarios import random_scenario
 from tests.differential.scenarios import NAMED
-from tests.differential.stage import Moment, Scenario, Stage
 from tests.differential.subjects import VARIANTS, KafkasOwn
 from tests.recording_broker import SERVED
 
@@ -38,7 +38,8 @@ def scenarios() -> list[Scenario]:
 def edition() -> str:
     """Of the scenarios and of how they are played; what was kept of another is of no use."""
     folder = Path(differential.__file__).parent
-    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))).hexdigest()
+    files = sorted((*folder.glob("*.py"), *folder.glob("*.txt")))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
 def load(path: Path) -> dict[str, list[Moment]]:
@@ -74,7 +75,7 @@ async def record(path: Path) -> None:
 
 
 async def _of_variant(variant: str, connect: str, folder: Path) -> dict[str, list[dict[str, Any]]]:
-    stage = Stage(real_world(), connect, KafkasOwn(connect, folder, variant))
+    stage = ObservedCluster(real_world(), connect, KafkasOwn(connect, folder, variant))
     try:
         await stage.start()
         wanted = [scenario for scenario in scenarios() if scenario.variant == variant]

@@ -13,8 +13,8 @@ import pytest
 
 from aiocontroller.net.ports import World
 from tests.differential.agreement import Ledger, disagreements
+from tests.differential.observed_cluster import ObservedCluster, Scenario
 from tests.differential.report import side_by_side
-from tests.differential.stage import Scenario, Stage
 from tests.differential.subjects import OursHere
 from tests.mutation.kafkas_moments import load, scenarios
 
@@ -24,7 +24,7 @@ KEPT = load(Path(os.environ["KAFKAS_MOMENTS"])) if "KAFKAS_MOMENTS" in os.enviro
 @pytest.mark.parametrize("scenario", [s for s in scenarios() if s.name in KEPT], ids=lambda scenario: scenario.name)
 async def test_scenario_as_kafka_played_it(world: World, zk_connect: str, scenario: Scenario) -> None:
     subject = OursHere(zk_connect, world, scenario.variant)
-    stage = Stage(world, zk_connect, subject)
+    stage = ObservedCluster(world, zk_connect, subject)
     try:
         await stage.start()
         found = disagreements(KEPT[scenario.name], await stage.play(scenario, 1), Ledger())
