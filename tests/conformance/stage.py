@@ -54,8 +54,15 @@ class Stage(Cluster):
         await until(lambda: broker_id in broker.metadata.alive, f"broker {broker_id} hears that it is alive")
         return broker
 
-    async def stop_broker(self, broker_id: int, *, controlled: bool = True) -> None:
-        """Gone, and the controller knows."""
+    async def stop_broker(self, broker_id: int) -> None:
+        """A controlled shutdown; gone, and the controller knows."""
+        await self._end(broker_id, controlled=True)
+
+    async def kill_broker(self, broker_id: int) -> None:
+        """Gone at once, and the controller knows."""
+        await self._end(broker_id, controlled=False)
+
+    async def _end(self, broker_id: int, *, controlled: bool) -> None:
         self.simulated.pop(broker_id).stop(controlled=controlled)
         await asyncio.wait_for(self._lives.pop(broker_id), WITHIN_S)
         if self._running:

@@ -74,10 +74,10 @@ async def led(stage: Stage, tp: TopicPartition, leader: int) -> None:
 
 async def gone_in_turn(stage: Stage, first: int, then: int, *partitions: TopicPartition) -> None:
     """``first`` leaves the ISRs that it is in, then no replica in them is left."""
-    await stage.stop_broker(first, controlled=False)
+    await stage.kill_broker(first)
     for tp in partitions:
         await stage.until_isr(tp.topic, {then}, tp.partition)
-    await stage.stop_broker(then, controlled=False)
+    await stage.kill_broker(then)
     for tp in partitions:
         await led(stage, tp, -1)
 
@@ -126,7 +126,7 @@ async def test_elect_preferred_leaders(on: Setting) -> None:
         await leaders(2, 2)
 
         await prefer(1, 2, 0)
-        await stage.stop_broker(1, controlled=False)
+        await stage.kill_broker(1)
         for tp in (tp1, tp2):
             await stage.until_isr(tp.topic, {0, 2})
         assert await elected(tp1) == {tp1: E.PREFERRED_LEADER_NOT_AVAILABLE}
@@ -160,9 +160,9 @@ async def test_elect_unclean_leaders_for_many_partitions(on: Setting) -> None:
 async def test_elect_unclean_leaders_for_all_partitions(on: Setting) -> None:
     async with on(3) as stage, admin_of(stage.service) as admin:
         await made(stage, admin, P0.topic, [1, 2], [1, 0])
-        await stage.stop_broker(2, controlled=False)
+        await stage.kill_broker(2)
         await stage.until_isr(P0.topic, {1})
-        await stage.stop_broker(1, controlled=False)
+        await stage.kill_broker(1)
         await led(stage, P0, -1)
         await led(stage, P1, 0)
         await stage.start_broker(2)
@@ -192,7 +192,7 @@ async def test_elect_unclean_leaders_when_no_live_brokers(on: Setting) -> None:
 async def test_elect_unclean_leaders_noop(on: Setting) -> None:
     async with on(3) as stage, admin_of(stage.service) as admin:
         await made(stage, admin, P0.topic, [1, 2])
-        await stage.stop_broker(1, controlled=False)
+        await stage.kill_broker(1)
         await led(stage, P0, 2)
         await stage.start_broker(1)
         ((code, _),) = (await elect(admin, UNCLEAN, P0)).values()
@@ -202,9 +202,9 @@ async def test_elect_unclean_leaders_noop(on: Setting) -> None:
 async def test_elect_unclean_leaders_and_noop(on: Setting) -> None:
     async with on(3) as stage, admin_of(stage.service) as admin:
         await made(stage, admin, P0.topic, [1, 2], [1, 0])
-        await stage.stop_broker(2, controlled=False)
+        await stage.kill_broker(2)
         await stage.until_isr(P0.topic, {1})
-        await stage.stop_broker(1, controlled=False)
+        await stage.kill_broker(1)
         await led(stage, P0, -1)
         await led(stage, P1, 0)
         await stage.start_broker(2)

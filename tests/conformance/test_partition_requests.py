@@ -114,7 +114,7 @@ async def test_replica_placement_partial_servers(on: Setting) -> None:
 
 async def test_placement_begins_at_the_next_broker_where_the_first_leader_is_gone(on: Setting) -> None:
     async with four_brokers(on) as (stage, admin):
-        await stage.stop_broker(1, controlled=False)
+        await stage.kill_broker(1)
         assert (await increase(admin, "new-topic2", 3)).error_code == E.NONE
         found = await stage.topic("new-topic2")
         assert found is not None

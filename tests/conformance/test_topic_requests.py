@@ -193,7 +193,7 @@ async def test_topic_deletion_cluster_has_offline_partitions(on: Setting) -> Non
     async with on(2) as stage, admin_of(stage.service) as admin:
         given = {"offline": {0: [0]}, "online": {0: [1]}}
         await admin.create_topics(*(topic_req(name, assignment=where) for name, where in given.items()))
-        await stage.stop_broker(0, controlled=False)
+        await stage.kill_broker(0)
         await stage.until_cached("offline", 0, leader=-1)
         assert errors_of(await admin.delete_topics("online")) == {"online": E.NONE}
         assert errors_of(await admin.delete_topics("offline")) == {"offline": E.NONE}

@@ -89,7 +89,7 @@ class RecordedCluster:
 
     async def step_kill_broker(self, line: Line) -> None:
         for name in line.words:
-            await self.cluster.stop_broker(int(name))
+            await self.cluster.kill_broker(int(name))
 
     async def step_stop_broker(self, line: Line) -> list[str]:
         told = await self.step_controlled_shutdown(line)

@@ -117,7 +117,7 @@ async def test_elections(cluster: Cluster) -> None:
     await idle(service)
     said = await command(cluster, "elect", "--preferred", "--topic", "t", "--partition", "0", code=1)
     assert "PREFERRED_LEADER_NOT_AVAILABLE" in said
-    await cluster.stop_broker(2)
+    await cluster.kill_broker(2)
     await cluster.until_state("t", -1, (2,), 0)
     said = await command(cluster, "elect", "--unclean", "--topic", "t", "--json")
     errors = [row["error"] for row in json.loads(said)["elections"]]

@@ -70,7 +70,7 @@ class Cluster:
         await broker.start()
         return broker
 
-    async def stop_broker(self, broker_id: int) -> None:
+    async def kill_broker(self, broker_id: int) -> None:
         await self.brokers.pop(broker_id).stop()
 
     async def create_topic(self, name: str, assignment: dict[int, list[int]]) -> None:

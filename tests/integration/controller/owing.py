@@ -81,7 +81,7 @@ async def without_broker_2(cluster: Cluster) -> Service:
     service = await cluster.active()
     await cluster.create_topic("u", {0: [1, 2], 1: [2, 1]})
     await cluster.until_state("u", 2, (2, 1), partition=1)
-    await cluster.stop_broker(2)
+    await cluster.kill_broker(2)
     await cluster.until_state("u", 1, (1,), partition=1)
     await idle(service)
     return service

@@ -68,12 +68,12 @@ class Story:
 
     # -- what may happen -------------------------------------------------------------------------------------------
 
-    async def stop_broker(self) -> None:
+    async def kill_broker(self) -> None:
         broker = self.one_of(self.cluster.brokers)
         if broker is not None and len(self.cluster.brokers) > 1:
             self.told.append(f"stop {broker}")
             self.deaf.pop(broker, None)
-            await self.cluster.stop_broker(broker)
+            await self.cluster.kill_broker(broker)
 
     async def start_broker(self) -> None:
         broker = self.one_of([b for b in BROKERS if b not in self.cluster.brokers])
@@ -88,7 +88,7 @@ class Story:
                 self.all_brokers.append(await self.cluster.add_broker(broker))
                 return
             except BrokerIdInUseError:
-                await self.cluster.stop_broker(broker)
+                await self.cluster.kill_broker(broker)
                 await asyncio.sleep(1)
 
     async def bounce_broker(self) -> None:
@@ -156,7 +156,7 @@ class Story:
             await until(lambda: answers)
             if self.below(2):
                 self.deaf.pop(broker, None)
-                await self.cluster.stop_broker(broker)
+                await self.cluster.kill_broker(broker)
 
     async def alter_partition(self) -> None:
         topic = self.one_of(self.sizes)
@@ -281,7 +281,7 @@ class Story:
             self.all_brokers.append(await self.cluster.add_broker(broker))
         await self.controller()
         await self.controller()
-        often = {self.start_broker: 4, self.create_topic: 4, self.alter_partition: 4, self.stop_broker: 3, self.wait: 3}
+        often = {self.start_broker: 4, self.create_topic: 4, self.alter_partition: 4, self.kill_broker: 3, self.wait: 3}
         now_and_then = (
             *(self.bounce_broker, self.add_partition, self.reassign, self.cut_zookeeper, self.expire_session),
             *(self.bounce_broker, self.add_partition, self.reassign, self.cut_zookeeper, self.expire_session),

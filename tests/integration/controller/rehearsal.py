@@ -27,7 +27,7 @@ async def story(cluster: Cluster) -> None:
         await cluster.create_topic(topic, {p: [(p + i + k) % 5 + 1 for k in range(3)] for p in range(7)})
     await asyncio.sleep(5)
     second = await cluster.add_controller(aiocontroller_id=102)
-    await cluster.stop_broker(2)
+    await cluster.kill_broker(2)
     await asyncio.sleep(10)
     await cluster.bounce_broker(4)
     await cluster.add_broker(2)
@@ -37,7 +37,7 @@ async def story(cluster: Cluster) -> None:
     await asyncio.sleep(10)
     await first.client.expire_session_for_test()
     await asyncio.sleep(400)
-    await cluster.stop_broker(5)
+    await cluster.kill_broker(5)
     await asyncio.sleep(10)
     await idle(second)
 

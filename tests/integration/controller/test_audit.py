@@ -142,7 +142,7 @@ async def test_foreign_write_that_an_election_has_met_is_a_finding(cluster: Clus
     service = await auditing(cluster, aiocontroller_audit_interval_ms=0)
     before = await cluster.state("t")
     await write(cluster, msgspec.structs.replace(before, leader_epoch=0, controller_epoch=0))
-    await cluster.stop_broker(1)
+    await cluster.kill_broker(1)
     await cluster.until_state("t", 2, (2,))
     await until_found(service, Kind.STATE, "t-0")
 
@@ -183,7 +183,7 @@ async def test_controller_epoch_that_none_can_outrank_is_written_over(cluster: C
     service = await cluster.add_controller()
     await cluster.active()
     assert service.shell.context.epoch == 2
-    await cluster.stop_broker(1)
+    await cluster.kill_broker(1)
     assert (await cluster.until_state("t", 2, (2,))).controller_epoch == 2
     assert service.shell.faults.failed_events.value == 0
 
@@ -193,7 +193,7 @@ async def test_leader_epoch_that_has_no_next_one_is_left_alone(cluster: Cluster)
     service = await auditing(cluster)
     damaged = msgspec.structs.replace(await cluster.state("t"), leader_epoch=2**31 - 1)
     await write(cluster, damaged)
-    await cluster.stop_broker(1)
+    await cluster.kill_broker(1)
     await until(lambda: service.metrics.counter("aiocontroller", "ZooKeeper", "BadZNodes").value > 0)
     await idle(service)
     (found,) = await cluster.zk.get_topic_partition_states(["t"], [0])
@@ -299,7 +299,7 @@ async def test_topic_that_was_deleted_and_made_again_is_another_topic(
 async def test_broker_that_was_away_deletes_the_old_topic_before_it_hears_of_the_new(cluster: Cluster) -> None:
     service = await auditing(cluster)
     old = (await topic(cluster)).topic_id
-    await cluster.stop_broker(2)
+    await cluster.kill_broker(2)
     await cluster.until_state("t", 1, (1,))
     await made_again(cluster, bytes(range(16)))
     await cluster.until_state("t", 3, (3,))
@@ -332,7 +332,7 @@ async def test_what_no_watch_has_told_is_found_by_the_next_pass(cluster: Cluster
     service = await auditing(cluster)
     context = service.shell.context
     blind(service)
-    await cluster.stop_broker(2)
+    await cluster.kill_broker(2)
     await cluster.until_state("t", 1, (1,))
     await cluster.add_broker(2)
     await until(lambda: 2 in context.live)
@@ -390,7 +390,7 @@ async def test_what_the_cluster_does_itself_is_no_finding(cluster: Cluster) -> N
         await cluster.until_leaders(name, [1, 2])
         data = msgspec.json.encode({"version": 1, "partitions": [{"topic": name, "partition": 0, "replicas": [2, 1]}]})
         await cluster.client.create("/admin/reassign_partitions", data=data)
-        await cluster.stop_broker(3)
+        await cluster.kill_broker(3)
         await cluster.until_state(name, 2, (2,), 1)
         await cluster.add_broker(3)
         await until(lambda: 3 in service.shell.context.live)

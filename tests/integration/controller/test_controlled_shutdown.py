@@ -80,7 +80,7 @@ async def test_partition_without_other_replicas_does_not_hold_it(cluster: Cluste
         answer = await broker2.controlled_shutdown(2, cluster.brokers[2].epoch)
     assert answer.remaining == ()
     assert await cluster.leaders("single", 1) == [2]
-    await cluster.stop_broker(2)
+    await cluster.kill_broker(2)
     state = await cluster.until_state("single", -1, (2,))
     assert state.leader_epoch == 1
 
@@ -140,7 +140,7 @@ async def test_broker_that_comes_back_may_lead_again(cluster: Cluster) -> None:
     service = await active_controller(cluster)
     async with asking(service) as broker2:
         await broker2.controlled_shutdown(2, cluster.brokers[2].epoch)
-    await cluster.stop_broker(2)
+    await cluster.kill_broker(2)
     await until(lambda: 2 not in service.shell.context.brokers)
     await cluster.add_broker(2)
     await until(lambda: 2 in service.shell.context.live)
@@ -150,5 +150,5 @@ async def test_broker_that_comes_back_may_lead_again(cluster: Cluster) -> None:
     async with asking(service) as broker1:
         answer = await broker1.alter_partition(3, 1, cluster.brokers[1].epoch, change(topic_id, 0, state, (1, 3, 2)))
         assert [r.error_code for r in answer.results] == [0]
-    await cluster.stop_broker(1)
+    await cluster.kill_broker(1)
     await cluster.until_state("t", 2, (3, 2), 0)

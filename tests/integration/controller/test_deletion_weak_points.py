@@ -41,9 +41,9 @@ async def test_broker_that_dies_after_its_replica_was_deleted(
     await delete(cluster, "t")
     table = service.shell.context.table
     await until(lambda: table.replica_state(0, 1) is ReplicaState.ReplicaDeletionSuccessful)
-    await cluster.stop_broker(1)
+    await cluster.kill_broker(1)
     await until(lambda: 1 not in service.shell.context.brokers)
-    await cluster.stop_broker(2)
+    await cluster.kill_broker(2)
     await gone(cluster, "t")  # what broker 2 has is a debt
     await cluster.add_broker(2)
     await until(lambda: not service.shell.context.debts)
@@ -58,7 +58,7 @@ async def test_broker_that_dies_before_the_deletion_begins(cluster: Cluster, cap
     await delete(cluster, "t")
     await until(lambda: "t" in service.shell.context.topics_ineligible_for_deletion)
     await idle(service)
-    await cluster.stop_broker(2)
+    await cluster.kill_broker(2)
     await until(lambda: 2 not in service.shell.context.brokers)
     await idle(service)
     assert table.replica_state(0, 2) is not ReplicaState.OnlineReplica
@@ -73,7 +73,7 @@ async def test_reassignment_that_a_deletion_waits_for_can_be_cancelled(cluster: 
     """Its target has died, so it would not end; Kafka, which deletes without waiting, refuses to cancel it."""
     service = await cluster.active()
     await reassign(service, {T0: (1, 3)})
-    await cluster.stop_broker(3)
+    await cluster.kill_broker(3)
     await until(lambda: 3 not in service.shell.context.brokers)
     await delete(cluster, "t")
     await until(lambda: "t" in service.shell.context.topics_ineligible_for_deletion)

@@ -194,7 +194,7 @@ async def test_the_last_in_sync_stays_and_no_outsider_is_elected() -> None:
         await asyncio.sleep(QUICKLY_S)
         assert service.controller.status()["suspected"] == [2]
         assert await it.now() == alone
-        await it.stop_broker(3)
+        await it.kill_broker(3)
         await asyncio.sleep(QUICKLY_S)
         assert service.controller.status()["offline_partitions"] == 0, "t-1 is led, as far as is known"
         (one, two, three) = await it.now()

@@ -289,7 +289,7 @@ async def test_election_over_a_foreign_write_is_decided_anew(cluster: Cluster) -
     service = await active_controller(cluster)
     state = await cluster.state("t")
     await cluster.write_state("t", msgspec.structs.replace(state, isr=(1, 3)))
-    await cluster.stop_broker(1)
+    await cluster.kill_broker(1)
     after = await cluster.until_state("t", 3, (3,))
     assert after.leader_epoch == state.leader_epoch + 1
     await idle(service)
@@ -312,7 +312,7 @@ async def test_state_is_read_only_where_the_write_was_refused(
 
     monkeypatch.setattr(service.shell.zk, "get_topic_partition_states", recorded)
     await cluster.write_state("u", msgspec.structs.replace(await cluster.state("u"), isr=(1, 3)))
-    await cluster.stop_broker(1)
+    await cluster.kill_broker(1)
     await cluster.until_state("t", 2, (2, 3))
     await cluster.until_state("u", 3, (3,))
     await idle(service)
@@ -324,7 +324,7 @@ async def test_state_of_a_later_controller_ends_the_term(cluster: Cluster) -> No
     service = await active_controller(cluster)
     state = await cluster.state("t")
     await cluster.write_state("t", msgspec.structs.replace(state, controller_epoch=99, isr=(1, 2)))
-    await cluster.stop_broker(1)
+    await cluster.kill_broker(1)
     after = await cluster.until_state("t", 2, (2,))
     assert after.controller_epoch == service.shell.context.epoch == 100
     epochs = [r.controller_epoch for r in journal_of(service).of_kind("partition") if r.leader == 2]
@@ -363,7 +363,7 @@ async def test_state_znode_that_is_removed_under_a_leader(cluster: Cluster) -> N
     await cluster.create_topic("u", {0: [1, 2]})
     await cluster.until_leaders("u", [1])
     await cluster.client.delete("/brokers/topics/t/partitions/0/state")
-    await cluster.stop_broker(1)
+    await cluster.kill_broker(1)
     await cluster.until_state("u", 2, (2,))
     await idle(service)
     assert service.controller.election.active

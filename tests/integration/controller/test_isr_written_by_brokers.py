@@ -31,7 +31,7 @@ async def expanded_unnoticed(cluster: Cluster) -> Service:
     service = await cluster.add_controller(inter_broker_protocol_version="2.6")
     await cluster.create_topic("t", {0: [1, 2]})
     await cluster.until_leaders("t", [1])
-    await cluster.stop_broker(2)
+    await cluster.kill_broker(2)
     await cluster.until_state("t", 1, (1,))
     await cluster.add_broker(2)
     await until(lambda: 2 in service.shell.context.live)
@@ -52,7 +52,7 @@ async def notify_of_isr(cluster: Cluster) -> None:
 
 async def test_live_replica_that_only_zookeeper_knows_to_be_in_sync_leads(cluster: Cluster) -> None:
     await expanded_unnoticed(cluster)
-    await cluster.stop_broker(1)
+    await cluster.kill_broker(1)
     await cluster.until_state("t", 2, (2,))
 
 
@@ -64,12 +64,12 @@ async def test_isr_that_grows_while_the_election_goes_on_is_swept_up(
     service = await cluster.add_controller(inter_broker_protocol_version="2.6")
     await cluster.create_topic("t", {0: [1, 2]})
     await cluster.until_leaders("t", [1])
-    await cluster.stop_broker(2)
+    await cluster.kill_broker(2)
     await cluster.until_state("t", 1, (1,))
     await cluster.add_broker(2)
     await until(lambda: 2 in service.shell.context.live)
     await idle(service)
-    await cluster.stop_broker(1)
+    await cluster.kill_broker(1)
     state = await cluster.until_state("t", -1, (1,))
     await cluster.write_state("t", msgspec.structs.replace(state, isr=(1, 2)))
     await cluster.until_state("t", 2, (2,))
@@ -82,7 +82,7 @@ async def test_notification_of_an_offline_partition_elects(cluster: Cluster, mon
     await cluster.write_state("t", msgspec.structs.replace(state, isr=(1,)))
     entered, release = held(monkeypatch, BrokerChange)
     release.set()
-    await cluster.stop_broker(1)
+    await cluster.kill_broker(1)
     state = await cluster.until_state("t", -1, (1,))
     assert entered.is_set()
     await idle(service)
@@ -97,7 +97,7 @@ async def test_dead_leader_that_only_zookeeper_knew_of_is_replaced_when_another_
     await cluster.add_broker(3)
     await cluster.create_topic("t", {0: [1, 2]})
     await cluster.until_leaders("t", [1])
-    await cluster.stop_broker(1)
+    await cluster.kill_broker(1)
     state = await cluster.until_state("t", 2, (2,))
     await idle(service)
     await cluster.write_state("t", msgspec.structs.replace(state, leader=1, isr=(1, 2)))
@@ -105,7 +105,7 @@ async def test_dead_leader_that_only_zookeeper_knew_of_is_replaced_when_another_
     await until(lambda: service.shell.context.table.leader[0] == 1)
     await idle(service)
     assert (await cluster.state("t")).leader == 1
-    await cluster.stop_broker(3)
+    await cluster.kill_broker(3)
     await cluster.until_state("t", 2, (2,))
 
 
@@ -138,7 +138,7 @@ async def test_move_under_way_is_followed_by_the_next_controller(cluster: Cluste
 async def test_dead_follower_that_only_zookeeper_knows_to_be_in_sync_leaves_the_isr(cluster: Cluster) -> None:
     """Its leader does not throw it out: it had read everything."""
     await expanded_unnoticed(cluster)
-    await cluster.stop_broker(2)
+    await cluster.kill_broker(2)
     state = await cluster.until_state("t", 1, (1,))
 
     def told() -> bool:
@@ -177,7 +177,7 @@ async def test_broker_that_its_leader_took_in_late_and_that_is_no_replica_is_dro
         await cluster.until_state("t", 1, (1, 2))
     else:
         await cluster.write_state("t", msgspec.structs.replace(await cluster.state("t"), isr=(1, 2, 3)))
-        await cluster.stop_broker(1)
+        await cluster.kill_broker(1)
         await cluster.until_state("t", 2, (2,))
     await idle(service)
     assert service.shell.context.table.isr(0) == (await cluster.state("t")).isr

@@ -42,7 +42,7 @@ async def test_epoch_that_partitions_have_overtaken_is_raised_above_them(cluster
     found = await cluster.zk.get_controller_epoch()
     assert found is not None
     assert found[0] == 101
-    await cluster.stop_broker(1)
+    await cluster.kill_broker(1)
     assert (await cluster.until_state("t", 2, (2,))).controller_epoch == 101
     listened = cluster.brokers[2].of(ApiKey.LEADER_AND_ISR)
     assert {request.controller_epoch for request in listened} == {101}
@@ -104,7 +104,7 @@ async def test_reassignment_whose_target_is_down_at_failover_goes_on(cluster: Cl
     await cluster.until_leaders("t", [1])
     await request_by_znode(cluster, {T0: [2]})
     await until(lambda: first.shell.context.table.leader_epoch[0] >= 1, str(journal_of(first).records[-30:]))
-    await cluster.stop_broker(2)
+    await cluster.kill_broker(2)
     await cluster.stop_controller(first)
     cluster.services.remove(first)
     second = await cluster.add_controller()
@@ -198,10 +198,10 @@ async def test_last_in_sync_replica_stays_whatever_the_order_of_deaths(
     await cluster.until_leaders("t", [1])
     alive = [1, 2, 3]
     for lost in order[:2]:
-        await cluster.stop_broker(lost)
+        await cluster.kill_broker(lost)
         alive.remove(lost)
         await cluster.until_state("t", alive[0], tuple(alive))
-    await cluster.stop_broker(order[2])
+    await cluster.kill_broker(order[2])
     await cluster.until_state("t", -1, (order[2],))
     for first in order[:2]:
         await cluster.add_broker(first)

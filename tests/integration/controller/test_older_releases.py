@@ -79,7 +79,7 @@ async def test_topics_have_those_of_the_newest_release_when_the_last_broker_has_
         await cluster.add_broker(1, defaults={PROTOCOL: "2.8-IV1"})
         service = await cluster.add_controller()
         await until(lambda: service.shell.is_active and service.shell.settings.release == (2, 8))
-        await cluster.stop_broker(1)
+        await cluster.kill_broker(1)
         await cluster.add_broker(1, defaults={PROTOCOL: "3.9-IV0"})
         await until(lambda: service.shell.settings.release == (3, 9), within_s=60)
         async with asking(service) as client:

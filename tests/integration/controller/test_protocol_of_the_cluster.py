@@ -50,7 +50,7 @@ async def test_lowest_protocol_counts_until_the_last_broker_has_come_to_the_new_
     await cluster.create_topic("t", {0: [1, 2]})
     service = await cluster.add_controller()
     await cluster.until_leaders("t", [1])
-    await cluster.stop_broker(1)
+    await cluster.kill_broker(1)
     await cluster.until_state("t", 2, (2,))
     await add_broker(cluster, 1, "3.9-IV0")
     await until(lambda: service.shell.settings.told(1, PROTOCOL) == "3.9-IV0")
@@ -60,7 +60,7 @@ async def test_lowest_protocol_counts_until_the_last_broker_has_come_to_the_new_
     assert {r.version for r in cluster.brokers[1].received if r.api == ApiKey.LEADER_AND_ISR} == {4}
     await idle(service)
     await cluster.write_state("t", msgspec.structs.replace(await cluster.state("t"), isr=(2, 1)))
-    await cluster.stop_broker(2)
+    await cluster.kill_broker(2)
     await cluster.until_state("t", 1, (1,))
     await add_broker(cluster, 2, "3.9-IV0")
 

@@ -136,7 +136,7 @@ async def test_reassignment_by_znode(cluster: Cluster) -> None:
 
 async def test_reassignment_to_a_dead_broker_waits_and_resumes_at_epoch_4(cluster: Cluster) -> None:
     service = await started(cluster, [1])
-    await cluster.stop_broker(2)
+    await cluster.kill_broker(2)
     await until(lambda: 2 not in service.shell.context.brokers)
     await request_by_znode(cluster, {T0: [2]})
     await until(lambda: service.shell.context.partitions_being_reassigned)
@@ -202,7 +202,7 @@ async def test_dropped_replica_is_stopped_under_a_higher_epoch_without_a_leader(
     """No phase raises the epoch of a partition whose replicas in sync are away; it is raised all the same."""
     service = await started(cluster, [1])
     await reassign(service, {T0: (1, 2)})
-    await cluster.stop_broker(1)
+    await cluster.kill_broker(1)
     await cluster.until_state("t", -1, (1,))
     await idle(service)
     await reassign(service, {T0: None})

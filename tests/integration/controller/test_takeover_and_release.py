@@ -149,7 +149,7 @@ async def test_broker_that_has_not_answered_keeps_a_controller_without_authorize
 async def test_broker_that_registers_before_it_listens_is_waited_for(cluster: Cluster) -> None:
     await make_broker_controller(cluster)
     for broker in (2, 3):
-        await cluster.stop_broker(broker)
+        await cluster.kill_broker(broker)
     port = cluster.brokers[1].port
     cluster.brokers[1].deafen()
     service = await cluster.add_controller(aiocontroller_takeover_policy="takeover")

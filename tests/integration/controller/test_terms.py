@@ -117,7 +117,7 @@ async def test_leaders_go_home_after_a_restart(cluster: Cluster, monkeypatch: py
     service = await cluster.add_controller(leader_imbalance_check_interval_seconds=1)
     await cluster.create_topic("t", {0: [1, 2], 1: [2, 1]})
     await cluster.until_leaders("t", [1, 2])
-    await cluster.stop_broker(1)
+    await cluster.kill_broker(1)
     away = await cluster.until_state("t", 2, (2,), 0)
     back = await cluster.add_broker(1)
     await until(lambda: 1 in service.shell.context.live)
@@ -280,7 +280,7 @@ async def test_session_that_ends_under_a_handler_which_is_then_refused(
     release.set()
     await cluster.until_leaders("t", [1])
     await until(lambda: service.controller.election.active and not service.queue)
-    await cluster.stop_broker(1)
+    await cluster.kill_broker(1)
     await cluster.until_state("t", -1, (1,))
 
 
@@ -294,7 +294,7 @@ async def test_handler_at_work_at_the_end_of_a_session_writes_nothing(
     await idle(service)
     real = HANDLERS[ev.BrokerChange]
     entered, release = held(monkeypatch, ev.BrokerChange)
-    await cluster.stop_broker(1)
+    await cluster.kill_broker(1)
     await entered.wait()
     standby = await cluster.add_controller(aiocontroller_id=105)
     monkeypatch.setitem(HANDLERS, ev.BrokerChange, real)
@@ -315,7 +315,7 @@ async def test_fence_is_good_for_no_other_session(cluster: Cluster, monkeypatch:
     await cluster.until_leaders("t", [1])
     await idle(service)
     entered, release = held(monkeypatch, ev.BrokerChange)
-    await cluster.stop_broker(1)
+    await cluster.kill_broker(1)
     await entered.wait()
     epoch = service.client.session_epoch
     await service.client.expire_session_for_test()
@@ -335,7 +335,7 @@ async def test_broken_connection_does_not_cost_the_role(world: World, zk_connect
         await cluster.create_topic("t", {p: [1 + p % 3, 1 + (p + 1) % 3] for p in range(30)})
         await cluster.until_leaders("t", [1 + p % 3 for p in range(30)])
         for lost in (1, 2):
-            await cluster.stop_broker(lost)
+            await cluster.kill_broker(lost)
             await until(lambda: service.controller.state is not ev.ControllerState.Idle or not service.queue)
             proxy.cut_all()
             await until(lambda lost=lost: lost not in service.shell.context.live)
@@ -376,7 +376,7 @@ async def test_lost_answer_to_an_elections_write_elects_once(world: World, zk_co
         await cluster.until_leaders("t", [1] * 10)
         await idle(service)
         proxy.on_request = on_request
-        await cluster.stop_broker(1)
+        await cluster.kill_broker(1)
         await cluster.until_leaders("t", [2] * 10)
         await idle(service)
         assert faults
@@ -444,7 +444,7 @@ async def test_journal_tells_the_story_of_a_term(cluster: Cluster) -> None:
     service = await active_controller(cluster)
     await cluster.create_topic("t", {0: [1, 2]})
     await cluster.until_leaders("t", [1])
-    await cluster.stop_broker(1)
+    await cluster.kill_broker(1)
     await cluster.until_state("t", 2, (2,))
     await idle(service)
     await cluster.stop_controller(service)
@@ -484,7 +484,7 @@ async def test_takeover_deposes_a_broker_but_not_another_aiocontroller(cluster: 
     assert first.shell.context.epoch == 8
     await cluster.create_topic("t", {0: [1, 2]})
     await cluster.until_leaders("t", [1])
-    await cluster.stop_broker(1)
+    await cluster.kill_broker(1)
     await cluster.until_state("t", 2, (2,))
     second = await cluster.add_controller(aiocontroller_takeover_policy="takeover")
     await until(lambda: second.controller.election.holder)

@@ -34,7 +34,7 @@ def forget(cluster: Cluster) -> None:
 
 
 async def without_broker(cluster: Cluster, service: Service, broker: int) -> None:
-    await cluster.stop_broker(broker)
+    await cluster.kill_broker(broker)
     await until(lambda: broker not in service.shell.context.brokers)
     await idle(service)
     forget(cluster)

@@ -193,7 +193,7 @@ async def test_known_topic_whose_znode_becomes_unreadable_goes_on(cluster: Clust
     await cluster.until_leaders("t", [1])
     await cluster.client.set_data("/brokers/topics/t", b"[]")
     await until(lambda: service.shell.bad_znodes.value == 1)
-    await cluster.stop_broker(1)
+    await cluster.kill_broker(1)
     await cluster.until_state("t", 2, (2,))
 
 
@@ -215,7 +215,7 @@ async def test_unreadable_state_is_left_out_and_heals(cluster: Cluster, caplog: 
     assert successor.shell.bad_znodes.value >= 1
     assert await cluster.client.get_data(path) == b"not json", "no data is overwritten"
     await cluster.client.set_data(path, good)
-    await cluster.stop_broker(1)
+    await cluster.kill_broker(1)
     state = await cluster.until_state("t", 2, (2,), 0)
     assert state.leader_epoch > states[0].leader_epoch
     await cluster.until_state("t", 2, (2,), 1)
@@ -230,7 +230,7 @@ async def test_topic_deleted_before_the_controller_has_read_it(
     await cluster.until_leaders("first", [1])
     await idle(service)
     entered, release = held(monkeypatch, ev.BrokerChange)
-    await cluster.stop_broker(3)
+    await cluster.kill_broker(3)
     await entered.wait()
     await cluster.client.create("/admin/delete_topics/first")
     await until(lambda: len(service.queue) == 1)
