@@ -45,7 +45,7 @@ class Told(msgspec.Struct, frozen=True):
     version: int = -1
     """Of the request."""
     leads_at: str = ""
-    """The leader's ``host:port`` by the live leaders of LeaderAndIsr, port 0 as in ``observed_cluster.Live``; empty: none."""
+    """The leader's ``host:port`` by the live leaders of LeaderAndIsr, port 0 as in ``Live``; empty: none."""
 
     def __str__(self) -> str:
         flags = [name for name in ("is_new", "recovering", "delete") if getattr(self, name)]
