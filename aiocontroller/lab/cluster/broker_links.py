@@ -24,6 +24,7 @@ from aiocontroller.lab.cluster.controller_requests import (
 )
 from aiocontroller.lab.cluster.metadata_cache import MetadataCache
 from aiocontroller.lab.cluster.replica_manager import Fetcher, IsrChange, Partition, ReplicaManager, ReportVerdict
+from aiocontroller.lab.cluster.replication import FetchAnswer
 from aiocontroller.net.ports import World
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.errors import FrameError
@@ -51,13 +52,20 @@ PRIVATE_HEADER = Struct(">hhi")
 
 
 class ReplicaReport(msgspec.Struct, array_like=True):
-    """Answered with [(topic, partition, verdict)] of the rejected reports."""
+    """Each report has a partition and its leader epoch, and with a disk the end of the log and its last epoch."""
 
     broker: int
     first: bool
     """First report on this connection: it is complete, and older reports do not count."""
-    reports: list[tuple[str, list[tuple[int, int]]]]
+    reports: list[tuple[str, list[tuple[int, ...]]]]
     stopped: list[tuple[str, int]]
+
+
+class ReportAnswer(msgspec.Struct, array_like=True):
+    refused: list[tuple[str, int, int]]
+    """(topic, partition, verdict) of the rejected reports"""
+    fetched: list[FetchAnswer]
+    """Of the partitions with something new."""
 
 
 class Signal:
@@ -275,9 +283,9 @@ SentReports = dict[tuple[str, int], tuple[Partition, int]]
 class FetcherLink:
     """Reports to one leader which partitions this broker follows there; see ``replica_manager``."""
 
-    def __init__(self, world: World, broker_id: int, fetcher: Fetcher, metadata: MetadataCache) -> None:
+    def __init__(self, world: World, replicas: ReplicaManager, fetcher: Fetcher, metadata: MetadataCache) -> None:
         self._world = world
-        self._broker_id = broker_id
+        self._replicas = replicas
         self._fetcher = fetcher
         self._metadata = metadata
         self._wanted = Signal()
@@ -310,8 +318,9 @@ class FetcherLink:
                 first = False
                 frame = PRIVATE_HEADER.pack(REPLICA_REPORT, 0, 0) + msgspec.msgpack.encode(report)
                 answer = await connection.request([frame])
-                refused = msgspec.msgpack.decode(answer[INT32.size :], type=list[tuple[str, int, int]])
-                if self._take_back(refused, sent):
+                told = msgspec.msgpack.decode(answer[INT32.size :], type=ReportAnswer)
+                self._replicas.take_fetched(fetcher, told.fetched)
+                if self._take_back(told.refused, sent):
                     await self._world.clock.sleep(FETCH_BACKOFF_S)
                 elif not fetcher.unreported:
                     await self._wanted.wait(HEARTBEAT_S)
@@ -320,15 +329,16 @@ class FetcherLink:
 
     def _next_report(self, first: bool) -> tuple[ReplicaReport, SentReports]:
         fetcher = self._fetcher
-        by_topic: dict[str, list[tuple[int, int]]] = {}
+        by_topic: dict[str, list[tuple[int, ...]]] = {}
         sent: SentReports = {}
         for partition in list(islice(fetcher.unreported, MAX_REPORTS)):
             del fetcher.unreported[partition]
-            by_topic.setdefault(partition.topic, []).append((partition.partition, partition.leader_epoch))
+            entry = (partition.partition, partition.leader_epoch, *self._replicas.fetch_of(partition))
+            by_topic.setdefault(partition.topic, []).append(entry)
             sent[partition.topic, partition.partition] = (partition, partition.leader_epoch)
         stopped = list(fetcher.stopped)
         fetcher.stopped.clear()
-        return ReplicaReport(self._broker_id, first, list(by_topic.items()), stopped), sent
+        return ReplicaReport(self._replicas.broker_id, first, list(by_topic.items()), stopped), sent
 
     def _take_back(self, refused: list[tuple[str, int, int]], sent: SentReports) -> bool:
         """Queue reports again that came before the leader's own LeaderAndIsr; returns whether there were any."""

@@ -27,6 +27,7 @@ from aiocontroller.lab.cluster.broker_links import (
     PRIVATE_HEADER,
     REPLICA_REPORT,
     ReplicaReport,
+    ReportAnswer,
 )
 from aiocontroller.lab.cluster.broker_requests import (
     IntArrays,
@@ -43,6 +44,7 @@ from aiocontroller.lab.cluster.broker_responses import (
     encode_stop_replica_response,
     encode_update_metadata_response,
 )
+from aiocontroller.lab.cluster.client_requests import PRODUCE, READ, ClientRequests
 from aiocontroller.lab.cluster.metadata_cache import MetadataCache
 from aiocontroller.lab.cluster.replica_manager import Follower, ReplicaManager
 from aiocontroller.lab.cluster.simulated_settings import Settings
@@ -127,6 +129,7 @@ class BrokerServer:
         self._changed = changed
         self._arrays = IntArrays()
         self._one_at_a_time = asyncio.Lock()
+        self._clients = ClientRequests(world, replicas)
 
     def connection(self) -> ServedConnection:
         return ServedConnection(self)
@@ -141,6 +144,9 @@ class BrokerServer:
         key = INT16.unpack_from(frame)[0] if len(frame) >= PRIVATE_HEADER.size else -1
         if key in (REPLICA_REPORT, BROKER_STATUS):
             return self._answer_private(key, frame, connection)
+        if key in (PRODUCE, READ):
+            _, _, correlation_id = PRIVATE_HEADER.unpack_from(frame)
+            return [INT32.pack(correlation_id), await self._clients.answer(key, frame[PRIVATE_HEADER.size :])]
         header, view = decode_request_header(frame)
         api, version = ApiKey(header.api_key), header.api_version
         self.requests[api.name] = self.requests.get(api.name, 0) + 1
@@ -251,8 +257,9 @@ class BrokerServer:
         if follower is None or self._replicas.followers.get(report.broker) is not follower:
             raise FrameError(f"replica report of broker {report.broker}: found an outdated connection")
         refused = self._replicas.follower_reports(follower, report.reports, report.stopped, now_ms)
+        fetched = self._replicas.fetches(follower) if self._replicas.disk is not None else []
         self._changed()
-        return [header, msgspec.msgpack.encode(refused)]
+        return [header, msgspec.msgpack.encode(ReportAnswer(refused, fetched))]
 
     def status(self, *, with_metadata: bool = False) -> BrokerStatus:
         replicas = self._replicas

@@ -77,6 +77,8 @@ class Generation(NamedTuple):
     """Default of ``principal.builder.class``."""
     principal_mapping_rules: str
     """Default of ``ssl.principal.mapping.rules``."""
+    hw_needs_min_isr: bool = False
+    """The high watermark stands still while the ISR is smaller than ``min.insync.replicas`` (KAFKA-15583)."""
 
 
 class Protocol(NamedTuple):
@@ -100,6 +102,11 @@ class Protocol(NamedTuple):
     def isr_by_alter_partition(self) -> bool:
         """ISRs change by request; before, leaders write state znodes and notify the controller there."""
         return self >= (2, 7, 2)
+
+    @property
+    def truncates_on_fetch(self) -> bool:
+        """Followers send their last epoch with each fetch (KIP-595); before, they ask for its end when they begin."""
+        return self >= (2, 7, 1)
 
     @property
     def topic_ids(self) -> bool:
@@ -204,6 +211,7 @@ _V3_7 = _V3_3._replace(
     offered=_offered(12, 7, 4, 8, 3, 4),
     alter_partition=3,
     stops_at_equal_epoch=True,
+    hw_needs_min_isr=True,
 )
 _V3_9 = _V3_7._replace(
     release="3.9", version="3.9.1", protocol="3.9-IV0", offered={api: SUPPORTED[api] for api in _V3_7.offered}

@@ -141,11 +141,9 @@ class Log:
 
     # -- what a disk does ------------------------------------------------------------------------------------------
 
-    def write_checkpoint(self) -> None:
-        self.checkpoint = self.hw
-
     def flush(self) -> None:
-        self.flushed = self.end
+        """Flush the records, and checkpoint the high watermark."""
+        self.flushed, self.checkpoint = self.end, self.hw
 
     def reopened(self) -> Log:
         """The log as a new process finds it; the dead one keeps its own."""
@@ -184,6 +182,10 @@ class Disk:
 
     def delete(self, name: LogName) -> None:
         self.logs.pop(name, None)
+
+    def flush(self) -> None:
+        for stored in self.logs.values():
+            stored.log.flush()
 
     def reopen(self) -> Disk:
         """The disk of the next process; what the one before still writes goes nowhere."""

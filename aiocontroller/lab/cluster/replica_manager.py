@@ -1,7 +1,7 @@
 """The replicas on one simulated broker: their roles, and when an ISR should change.
 
 Pure: no sockets and no clock; time is passed in as milliseconds.  After Kafka's ``ReplicaManager`` and ``Partition``;
-``generations`` has the differences between releases.  There is no data and no log.  Fetching is replaced by this:
+``generations`` has the differences between releases.  Without a disk there is no log, and fetching is replaced by this:
 
  * A follower tells its leader, over a connection between the two brokers, which partitions it follows and at which
    leader epoch.  Such a report counts as "caught up": there is nothing to copy.
@@ -12,11 +12,13 @@ Pure: no sockets and no clock; time is passed in as milliseconds.  After Kafka's
    ISR until it is answered; a higher leader epoch cancels the request.
  * As in Kafka, a follower whose leader is not alive in the metadata cache at that moment ignores the request without an
    error: it keeps its role and its leader epoch until the next one.
+
+With a disk, replicas have logs (``logs``), reports are fetches (``replication``), and they decide who is in sync.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -30,10 +32,10 @@ from aiocontroller.lab.cluster.broker_requests import (
     StopReplicaRequest,
     TopicStates,
 )
-from aiocontroller.lab.cluster.generations import GENERATIONS, NEWEST, Generation, TopicIds
+from aiocontroller.lab.cluster.generations import GENERATIONS, NEWEST, Generation, Protocol, TopicIds
+from aiocontroller.lab.cluster.logs import NO_OFFSET, Disk, StoredLog
 from aiocontroller.lab.cluster.metadata_cache import MetadataCache
-
-NEVER_MS = -(1 << 60)
+from aiocontroller.lab.cluster.replication import NEVER_MS, FetchAnswer, Leading, take_answer
 
 
 class ReportVerdict(IntEnum):
@@ -60,18 +62,27 @@ class Partition:
         "leader",
         "leader_epoch",
         "leader_since_ms",
+        "leading",
         "partition",
         "partition_epoch",
         "pending_isr",
         "replicas",
+        "stored",
         "topic",
         "topic_id",
+        "truncating",
     )
 
     def __init__(self, topic: str, partition: int) -> None:
         self.topic = topic
         self.partition = partition
         self.topic_id = NO_TOPIC_ID
+        self.stored: StoredLog | None = None
+        """Its log; None without a disk."""
+        self.leading: Leading | None = None
+        """Its log and those of its followers, while it leads."""
+        self.truncating = False
+        """Before 2.7: the follower asks for the end of its last epoch before it fetches."""
         self.controller_epoch = 0
         self.leader = -1
         self.leader_epoch = -1
@@ -134,7 +145,16 @@ class ReplicaManager:
         *,
         replica_lag_time_max_ms: int,
         generation: Generation = GENERATIONS[NEWEST],
+        protocol: Protocol | None = None,
+        min_insync_replicas: int = 1,
+        disk: Disk | None = None,
     ) -> None:
+        self.protocol = protocol or Protocol.of(generation.protocol)
+        self.min_insync_replicas = min_insync_replicas
+        self.disk = disk
+        self.progressed: Callable[[Partition], None] = lambda _: None
+        """Called when a leader's high watermark has risen, or a replica has left its role."""
+        self._now_ms = 0
         self.broker_id = broker_id
         self.generation = generation
         self.metadata = metadata
@@ -199,15 +219,19 @@ class ReplicaManager:
         """Their log directory has failed: they are neither led nor followed here, and their requests are refused."""
         for topic, index in partitions:
             self.failed[topic, index] = None
+            if self.disk is not None:
+                self.disk.delete((topic, index))
             partition = self.partition(topic, index)
             if partition is not None:
                 self._leave_role(partition)
 
-    def _offline(self, topic: str, index: int) -> bool:
+    def offline(self, topic: str, index: int) -> bool:
+        """Whether the replica is on a failed directory, or treated as such."""
         return (topic, index) in self.failed or (topic, index) in self.strangers
 
     def _become(self, topic: TopicStates, state: PartitionState, now_ms: int) -> int:
-        if self._offline(topic.topic, state.partition):
+        self._now_ms = now_ms
+        if self.offline(topic.topic, state.partition):
             return KafkaErrorCode.KAFKA_STORAGE_ERROR
         partition = self.partition(topic.topic, state.partition)
         if partition is not None:
@@ -220,19 +244,21 @@ class ReplicaManager:
             return KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         takes_id = self.generation.topic_ids >= TopicIds.CHECKED
         if partition is None:
-            if self.failed and not state.is_new:
+            stored = None if self.disk is None else self.disk.find((topic.topic, state.partition))
+            if stored is not None and stored.topic_id != NO_TOPIC_ID != topic.topic_id != stored.topic_id:
+                return KafkaErrorCode.INCONSISTENT_TOPIC_ID  # the log of an earlier topic of this name
+            if self.failed and not state.is_new and stored is None:
                 return KafkaErrorCode.KAFKA_STORAGE_ERROR  # its log may be in the directory that has failed
-            partition = Partition(topic.topic, state.partition)
-            self.hosted.setdefault(topic.topic, {})[state.partition] = partition
-            if takes_id:
-                partition.topic_id = topic.topic_id
+            partition = self._host(topic.topic, state.partition, stored)
+            if takes_id and partition.topic_id == NO_TOPIC_ID:
+                self._take_id(partition, topic.topic_id)
         if state.leader != self.broker_id and state.leader not in self.metadata.alive:
             return KafkaErrorCode.NONE
         if self.generation.skips_older_partition_epoch and state.partition_epoch < partition.partition_epoch:
             return KafkaErrorCode.NONE
         self._leave_role(partition)
         if takes_id and partition.topic_id == NO_TOPIC_ID:
-            partition.topic_id = topic.topic_id
+            self._take_id(partition, topic.topic_id)
         partition.controller_epoch = state.controller_epoch
         partition.leader, partition.leader_epoch = state.leader, state.leader_epoch
         partition.isr, partition.partition_epoch = state.isr, state.partition_epoch
@@ -243,18 +269,34 @@ class ReplicaManager:
             self._make_follower(partition)
         return KafkaErrorCode.NONE
 
+    def _host(self, topic: str, index: int, stored: StoredLog | None) -> Partition:
+        partition = Partition(topic, index)
+        self.hosted.setdefault(topic, {})[index] = partition
+        if stored is not None:
+            partition.topic_id = stored.topic_id
+        elif self.disk is not None:
+            stored = self.disk.create((topic, index), NO_TOPIC_ID)
+        partition.stored = stored
+        return partition
+
+    @staticmethod
+    def _take_id(partition: Partition, topic_id: bytes) -> None:
+        partition.topic_id = topic_id
+        if partition.stored is not None:
+            partition.stored.topic_id = topic_id
+
     def _compare(self, partition: Partition, given: bytes, state: PartitionState) -> KafkaErrorCode | None:
         """The error code if the topic id or leader epoch decides it; None where the state is newer."""
         rule, known = self.generation.topic_ids, partition.topic_id
         if given != NO_TOPIC_ID and known not in (NO_TOPIC_ID, given):
             return KafkaErrorCode.INCONSISTENT_TOPIC_ID
         if rule is TopicIds.IN_PASSING and known == NO_TOPIC_ID:
-            partition.topic_id = given
+            self._take_id(partition, given)
         if state.leader_epoch > partition.leader_epoch:
             return None
         if state.leader_epoch == partition.leader_epoch and rule >= TopicIds.CHECKED:
             if known == NO_TOPIC_ID != given:
-                partition.topic_id = given  # only the id is new; it is never removed
+                self._take_id(partition, given)  # only the id is new; it is never removed
                 return KafkaErrorCode.NONE
             if rule is TopicIds.MAY_GO and known != NO_TOPIC_ID == given and state.leader != self.broker_id:
                 return KafkaErrorCode.NONE
@@ -264,6 +306,16 @@ class ReplicaManager:
         partition.is_leader = True
         partition.leader_since_ms = now_ms
         self.led[partition] = None
+        if partition.stored is not None:
+            partition.leading = Leading(
+                partition.stored.log,
+                partition.leader_epoch,
+                self.broker_id,
+                partition.isr,
+                now_ms,
+                self.replica_lag_time_max_ms,
+            )
+            self.raise_hw(partition)
 
     def _make_follower(self, partition: Partition) -> None:
         fetcher = self.fetchers.get(partition.leader)
@@ -271,10 +323,14 @@ class ReplicaManager:
             fetcher = self.fetchers[partition.leader] = Fetcher(partition.leader)
         fetcher.followed[partition] = fetcher.unreported[partition] = None
         fetcher.stopped.pop((partition.topic, partition.partition), None)
+        known = partition.stored is not None and partition.stored.log.epoch != NO_EPOCH
+        partition.truncating = known and not self.protocol.truncates_on_fetch
 
     def _leave_role(self, partition: Partition) -> None:
         if partition.is_leader:
             partition.is_leader = False
+            partition.leading = None
+            self.progressed(partition)
             del self.led[partition]
             for follower in self.followers.values():
                 follower.reported.pop(partition, None)
@@ -288,10 +344,12 @@ class ReplicaManager:
             fetcher.stopped[partition.topic, partition.partition] = None
 
     def _stop(self, topic: str, index: int, leader_epoch: int, delete: bool) -> KafkaErrorCode:
-        if self._offline(topic, index):
+        if self.offline(topic, index):
             return KafkaErrorCode.KAFKA_STORAGE_ERROR
         partition = self.partition(topic, index)
         if partition is None:
+            if delete and self.disk is not None:
+                self.disk.delete((topic, index))
             return KafkaErrorCode.NONE
         lowest = partition.leader_epoch + (not self.generation.stops_at_equal_epoch)
         if leader_epoch < lowest and leader_epoch not in (EPOCH_DURING_DELETE, NO_EPOCH):
@@ -302,6 +360,8 @@ class ReplicaManager:
             del hosted[index]
             if not hosted:
                 del self.hosted[topic]
+            if self.disk is not None:
+                self.disk.delete((topic, index))
         return KafkaErrorCode.NONE
 
     # -- followers' reports ----------------------------------------------------------------------------------------
@@ -315,12 +375,15 @@ class ReplicaManager:
     def follower_reports(
         self,
         follower: Follower,
-        reports: Sequence[tuple[str, Sequence[tuple[int, int]]]],
+        reports: Sequence[tuple[str, Sequence[tuple[int, ...]]]],
         stopped: Sequence[tuple[str, int]],
         now_ms: int,
     ) -> list[tuple[str, int, int]]:
-        """A heartbeat with (topic, [(partition, leader epoch)]); returns (topic, partition, verdict) of rejections."""
-        follower.last_seen_ms = now_ms
+        """A heartbeat with (topic, [(partition, leader epoch)]); returns (topic, partition, verdict) of rejections.
+
+        With a disk, the log's end and its last epoch follow each leader epoch.
+        """
+        follower.last_seen_ms = self._now_ms = now_ms
         for topic, index in stopped:
             partition = self.partition(topic, index)
             if partition is not None:
@@ -329,22 +392,95 @@ class ReplicaManager:
         refused: list[tuple[str, int, int]] = []
         for topic, entries in reports:
             hosted = self.hosted.get(topic, {})
-            for index, leader_epoch in entries:
+            for index, leader_epoch, *fetch in entries:
                 partition = hosted.get(index)
-                verdict = _judge(partition, leader_epoch)
+                verdict = judge(partition, leader_epoch)
                 if partition is None or verdict is not ReportVerdict.OK:
                     refused.append((topic, index, verdict))
                     continue
                 follower.reported[partition] = leader_epoch
+                if partition.leading is not None and len(fetch) == 2:
+                    partition.leading.reported(follower.id, *fetch)
                 if follower.id not in partition.isr:
                     follower.candidates[partition] = None
-        self._expand(follower)
+        if self.disk is None:
+            self._expand(follower)
         return refused
+
+    def fetches(self, follower: Follower) -> list[FetchAnswer]:
+        """What is new for a follower in the logs that it has reported; it may then join ISRs."""
+        answers = []
+        for partition in follower.reported:
+            if partition.leading is not None:
+                found = partition.leading.fetched(follower.id, self._now_ms, partition.topic, partition.partition)
+                if found is not None:
+                    answers.append(found)
+                self.raise_hw(partition)
+        self._expand(follower)
+        return answers
+
+    def fetch_of(self, partition: Partition) -> tuple[int, ...]:
+        """What this broker, as a follower, reports of its log: its end and its last epoch; empty without a disk.
+
+        Releases that do not truncate on fetch first ask for the end of an epoch, and then fetch without one.
+        """
+        if partition.stored is None:
+            return ()
+        log = partition.stored.log
+        if self.protocol.truncates_on_fetch:
+            return (log.end, log.epoch)
+        return (NO_OFFSET, log.epoch) if partition.truncating else (log.end, NO_EPOCH)
+
+    def take_fetched(self, fetcher: Fetcher, answers: Iterable[FetchAnswer]) -> bool:
+        """Bring a leader's answers into the logs; returns whether any has changed and must be reported again."""
+        changed = False
+        for answer in answers:
+            partition = self.partition(answer.topic, answer.partition)
+            if partition is None or partition not in fetcher.followed or partition.stored is None:
+                continue
+            if partition.leader_epoch == answer.leader_epoch:
+                changed |= self._take(fetcher, partition, answer)
+        return changed
+
+    def _take(self, fetcher: Fetcher, partition: Partition, answer: FetchAnswer) -> bool:
+        assert partition.stored is not None
+        changed, asks_again = take_answer(partition.stored.log, answer)
+        if answer.diverging is not None:
+            partition.truncating = asks_again
+        if changed:
+            fetcher.unreported[partition] = None
+        return changed
+
+    # -- the high watermark ----------------------------------------------------------------------------------------
+
+    def under_min_isr(self, partition: Partition) -> bool:
+        """Whether the ISR is smaller than ``min.insync.replicas``."""
+        return len(partition.isr) < min(self.min_insync_replicas, len(partition.replicas))
+
+    def holds_lock(self, partition: Partition) -> bool:
+        """Whether the leader waits for ZooKeeper, as before 2.7, and serves nothing of the partition meanwhile."""
+        return partition.pending_isr is not None and not self.protocol.isr_by_alter_partition
+
+    def raise_hw(self, partition: Partition) -> None:
+        """Raise the partition's high watermark as far as its ISR and their ends allow."""
+        leading = partition.leading
+        if leading is None or self.holds_lock(partition):
+            return
+        if self.generation.hw_needs_min_isr and self.under_min_isr(partition):
+            return
+        maximal = dict.fromkeys((*partition.isr, *(partition.pending_isr or ())))
+        if leading.raise_hw(maximal, lambda follower: self._eligible(partition, follower), self._now_ms):
+            self.progressed(partition)
+
+    def _eligible(self, partition: Partition, follower: int) -> bool:
+        alive = follower in self.metadata.alive or not self.generation.adds_live_followers_only
+        return follower in partition.replicas and alive
 
     # -- the ISR ---------------------------------------------------------------------------------------------------
 
     def shrink_isrs(self, now_ms: int) -> int:
         """Request to remove followers that are out of sync; returns the number of partitions concerned."""
+        self._now_ms = now_ms
         latest = now_ms - self.replica_lag_time_max_ms
         asked = 0
         for partition in self.led:
@@ -357,6 +493,8 @@ class ReplicaManager:
         return asked
 
     def _in_sync(self, replica: int, partition: Partition, latest_ms: int) -> bool:
+        if partition.leading is not None:
+            return partition.leading.in_sync(replica, self._now_ms)
         follower = self.followers.get(replica)
         if follower is not None and follower.reported.get(partition) == partition.leader_epoch:
             return follower.last_seen_ms > latest_ms
@@ -370,8 +508,8 @@ class ReplicaManager:
             elif (
                 partition.pending_isr is None
                 and follower.reported.get(partition) == partition.leader_epoch
-                and follower.id in partition.replicas
-                and (follower.id in self.metadata.alive or not self.generation.adds_live_followers_only)
+                and self._eligible(partition, follower.id)
+                and (partition.leading is None or partition.leading.may_join(follower.id))
             ):
                 self._ask(partition, (*partition.isr, follower.id))
         for partition in joined:
@@ -404,6 +542,7 @@ class ReplicaManager:
         if leader_epoch != partition.leader_epoch or partition_epoch < partition.partition_epoch:
             return False  # a newer leadership is on its way
         partition.isr, partition.partition_epoch, partition.pending_isr = isr, partition_epoch, None
+        self.raise_hw(partition)
         self._note_candidates(partition)
         return False
 
@@ -431,7 +570,7 @@ _WAIT_FOR_LEADER_AND_ISR = (
 )
 
 
-def _judge(partition: Partition | None, leader_epoch: int) -> ReportVerdict:
+def judge(partition: Partition | None, leader_epoch: int) -> ReportVerdict:
     if partition is None:
         return ReportVerdict.NOT_LEADER
     if leader_epoch < partition.leader_epoch:

@@ -2,7 +2,8 @@
 
 It registers in ZooKeeper like a Kafka broker, serves Kafka's protocol on loopback with a broker's checks
 (``broker_server``), leads and follows (``replica_manager``), requests ISR changes and its own shutdown
-(``broker_links``, ``zk_isr_manager``).  It stores no messages and serves neither Produce nor Fetch.
+(``broker_links``, ``zk_isr_manager``).  It stores no messages and serves neither Produce nor Fetch.  With a disk
+(``mount``) it keeps the lengths and epochs of logs, and serves clients of its own kind (``client_requests``).
 
 It behaves as a broker of one release with one inter.broker.protocol.version (``generations``).
 
@@ -41,6 +42,7 @@ from aiocontroller.lab.cluster.broker_links import (
 )
 from aiocontroller.lab.cluster.broker_server import BrokerServer, BrokerStatus
 from aiocontroller.lab.cluster.generations import GENERATIONS, NEWEST, TopicIds, generation, protocol_of
+from aiocontroller.lab.cluster.logs import Disk
 from aiocontroller.lab.cluster.metadata_cache import MetadataCache
 from aiocontroller.lab.cluster.replica_manager import ReplicaManager
 from aiocontroller.lab.cluster.simulated_settings import Settings
@@ -58,6 +60,8 @@ log = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
 REGISTER_RETRY_S = 0.2
+FLUSH_INTERVAL_S = 5.0
+"""How often logs are flushed, as an operating system does, and high watermarks are checkpointed, as Kafka does."""
 
 
 class BrokerConfig(msgspec.Struct, frozen=True):
@@ -119,6 +123,8 @@ class SimulatedBroker:
             self._metadata,
             replica_lag_time_max_ms=config.replica_lag_time_max_ms,
             generation=self.generation,
+            protocol=self.protocol,
+            min_insync_replicas=int(config.settings.get("min.insync.replicas", "1")),
         )
         self._server = BrokerServer(
             world,
@@ -180,6 +186,10 @@ class SimulatedBroker:
         """Its replicas."""
         return self._replicas
 
+    def mount(self, disk: Disk) -> None:
+        """Give the broker its logs, before it runs."""
+        self._replicas.disk = disk
+
     @property
     def session_id(self) -> int:
         """The id of the broker's ZooKeeper session; 0 while there is none."""
@@ -204,6 +214,8 @@ class SimulatedBroker:
                 running = [tasks.create_task(task) for task in (self._isr_manager.run(), self._watch_isrs())]
                 if isinstance(self._isr_manager, ZkIsrManager):
                     running.append(tasks.create_task(self._isr_manager.propagate()))
+                if self._replicas.disk is not None:
+                    running.append(tasks.create_task(self._flush(self._replicas.disk)))
                 joining = tasks.create_task(self._join_cluster())
                 await self._stop.wait()
                 if joining.done() and self._controlled:
@@ -212,6 +224,8 @@ class SimulatedBroker:
                 joining.cancel()
                 for task in (*running, *self._running):
                     task.cancel()
+            if self._replicas.disk is not None:
+                self._replicas.disk.flush()
         finally:
             self._tasks = None
             listener.close()
@@ -304,7 +318,7 @@ class SimulatedBroker:
         for leader, fetcher in self._replicas.fetchers.items():
             link = self._links.get(leader)
             if link is None:
-                link = self._links[leader] = FetcherLink(self._world, self.config.id, fetcher, self._metadata)
+                link = self._links[leader] = FetcherLink(self._world, self._replicas, fetcher, self._metadata)
                 self._spawn(link.run())
             link.wake()
 
@@ -315,6 +329,11 @@ class SimulatedBroker:
             if asked:
                 log.info("%d partitions have followers out of sync", asked)
                 self._isr_manager.wake()
+
+    async def _flush(self, disk: Disk) -> None:
+        while True:
+            await self._world.clock.sleep(FLUSH_INTERVAL_S)
+            disk.flush()
 
 
 async def read_status(world: World, host: str, port: int, *, with_metadata: bool = False) -> BrokerStatus:

@@ -170,9 +170,8 @@ def test_what_a_kill_and_what_a_loss_of_power_leaves() -> None:
     disk = Disk()
     log = disk.create(("t", 0), b"T" * 16).log
     log.append(0, 1, 4)
-    log.flush()
     log.hw = 3
-    log.write_checkpoint()
+    disk.flush()
     log.append(0, 1, 4)
     log.hw = 7
     killed = disk.reopen()
