@@ -144,7 +144,7 @@ class RawSocket:
         self._take(1)
 
     def close(self) -> None:
-        self._socket.sendall(struct.pack(">iii", 8, 1, codec.CLOSE_SESSION))
+        self._socket.sendall(struct.pack(">iii", 8, 1, -11))  # closeSession
         self._take(1)
         self._socket.close()
 

@@ -28,6 +28,7 @@ from aiocontroller.zookeeper.connection import Connection, Counters, Progress
 from aiocontroller.zookeeper.errors import Code, SessionExpiredError, ZooKeeperError, response_error
 from aiocontroller.zookeeper.from_aiozk import (
     UNRESTRICTED_ACCESS,
+    CloseRequest,
     Create2Request,
     DeleteRequest,
     ExistsRequest,
@@ -36,6 +37,7 @@ from aiocontroller.zookeeper.from_aiozk import (
     GetDataRequest,
     SetDataRequest,
     Stat,
+    SyncRequest,
     exc,
 )
 from aiocontroller.zookeeper.reads import BulkReader, Children, Exists, Reads
@@ -286,7 +288,7 @@ class ZooKeeperClient:
 
     async def sync(self, path: str = "/") -> None:
         """Wait until the connected server has caught up with the leader."""
-        await self._ask(codec.pack_int(codec.SYNC) + codec.ustring(self._full(path)))
+        await self.session.send(SyncRequest(path=self._full(path)))
 
     async def ephemerals(self, prefix: str = "") -> list[str]:
         """Paths of this session's ephemeral znodes that begin with ``prefix``, sorted."""
@@ -481,7 +483,7 @@ class ZooKeeperClient:
         )
         try:
             answer = conn.shake_hands(codec.connect_frame(0, round(session.timeout * 1000), session_id, password))
-            closed = conn.submit([codec.pack_int(codec.CLOSE_SESSION)])  # in one write with the handshake
+            closed = conn.submit([CloseRequest().serialize()])  # in one write with the handshake
             results = await asyncio.gather(answer, closed, return_exceptions=True)
             handshake = results[0]
             return isinstance(handshake, bytes) and codec.decode_connect_reply(handshake)[1] == 0

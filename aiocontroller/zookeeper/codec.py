@@ -21,12 +21,11 @@ from typing import Any
 import msgspec
 
 from aiocontroller.zookeeper.errors import BadReplyError, Code
-from aiocontroller.zookeeper.from_aiozk import Stat
+from aiocontroller.zookeeper.from_aiozk import ConnectRequest, ConnectResponse, Stat
 
 CREATE, DELETE, EXISTS, GET_DATA, SET_DATA = 1, 2, 3, 4, 5
 GET_ACL, GET_CHILDREN, SYNC, PING, GET_CHILDREN2, CHECK, MULTI, CREATE2 = 6, 8, 9, 11, 12, 13, 14, 15
-MULTI_READ, AUTH, SET_WATCHES, GET_EPHEMERALS, GET_ALL_CHILDREN_NUMBER, CLOSE_SESSION = 22, 100, 101, 103, 104, -11
-SASL = 102
+MULTI_READ, SET_WATCHES, SASL, GET_EPHEMERALS, GET_ALL_CHILDREN_NUMBER = 22, 101, 102, 103, 104
 READ_OPCODES = frozenset(
     (
         EXISTS,
@@ -43,7 +42,6 @@ READ_OPCODES = frozenset(
 )
 """Operations that may be sent again after a lost connection."""
 
-WATCH_XID, PING_XID, AUTH_XID = -1, -2, -4
 EPHEMERAL, SEQUENTIAL = 1, 2
 
 MAX_DATA_BYTES = 1_040_000
@@ -60,8 +58,6 @@ _RESULT = Struct(">i?i")
 _STAT = Struct(">qqqqiiiqiiq")
 _STAT_NAMES = tuple(name for name, _ in Stat.parts)
 _END_OF_MULTI = _RESULT.pack(-1, True, -1)
-_CONNECT = Struct(">iqiqi")
-_CONNECT_REPLY = Struct(">iiqi")
 
 pack_int = _INT.pack
 unpack_int = _INT.unpack_from
@@ -128,6 +124,11 @@ def buffer(data: bytes | None) -> bytes:
     return pack_int(-1) if data is None else pack_int(len(data)) + data
 
 
+def framed(message: bytes) -> bytes:
+    """A message (xid, opcode and payload; of the handshake the payload alone) behind its length."""
+    return pack_int(len(message)) + message
+
+
 def text(raw: bytes) -> str:
     """Decode a name from the server; never raises for invalid UTF-8 (which servers do not accept)."""
     return raw.decode("utf-8", "replace")
@@ -151,17 +152,23 @@ def encode_acl(acl: Sequence[Any]) -> bytes:
 
 def connect_frame(seen_zxid: int, timeout_ms: int, session_id: int, password: bytes) -> bytes:
     """The first frame of a connection, length included."""
-    body = _CONNECT.pack(0, seen_zxid, timeout_ms, session_id, len(password)) + password + b"\0"
-    return pack_int(len(body)) + body
+    return framed(
+        ConnectRequest(
+            protocol_version=0,
+            last_seen_zxid=seen_zxid,
+            timeout=timeout_ms,
+            session_id=session_id,
+            password=password,
+            read_only=False,
+        ).serialize()
+    )
 
 
 def decode_connect_reply(payload: bytes) -> tuple[int, int, bytes]:
     """(session timeout in ms, session id, password); id 0 means that the requested session is gone."""
-    try:
-        _, timeout_ms, session_id, length = _CONNECT_REPLY.unpack_from(payload, 0)
-    except Exception as error:
-        raise BadReplyError(f"the answer to the handshake has {len(payload)} bytes, expected at least 20") from error
-    return timeout_ms, session_id, payload[20 : 20 + max(length, 0)]
+    with reading("the answer to the handshake", payload):
+        reply = ConnectResponse.deserialize(payload)
+        return reply.timeout, reply.session_id, reply.password or b""
 
 
 def path_and_watch(opcode: int, path: str, watch: bool) -> bytes:

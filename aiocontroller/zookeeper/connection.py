@@ -22,6 +22,7 @@ from typing import cast
 from aiocontroller.net.ports import Clock
 from aiocontroller.zookeeper import codec
 from aiocontroller.zookeeper.errors import MaybeAppliedError, NotSentError, ZooKeeperError
+from aiocontroller.zookeeper.from_aiozk import AUTH_XID, PING_XID, WATCH_XID, PingRequest
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +30,7 @@ MAX_REPLY_BYTES = 256 << 20
 """A longer frame is treated as damage."""
 WRITE_BUFFER_BYTES = 1 << 20
 
+_PING = codec.framed(PingRequest().serialize(PING_XID))
 _FRAME_HEAD = Struct(">ii")
 _REPLY_HEAD = Struct(">iqi")
 _EVENT_HEAD = Struct(">iii")
@@ -152,13 +154,13 @@ class Connection(asyncio.Protocol):
             self._enqueue(body, None, hook)
 
     def ping(self) -> None:
-        self._queue(_FRAME_HEAD.pack(8, codec.PING_XID) + codec.pack_int(codec.PING))
+        self._queue(_PING)
 
     def authenticate(self, body: bytes, *, wait: bool) -> asyncio.Future[int] | None:
         """Send an auth request; its reply (a code) may overtake others."""
         future: asyncio.Future[int] | None = self._loop.create_future() if wait else None
         self._auth.append(future)
-        self._queue(_FRAME_HEAD.pack(len(body) + 4, codec.AUTH_XID) + body)
+        self._queue(_FRAME_HEAD.pack(len(body) + 4, AUTH_XID) + body)
         return future
 
     def _enqueue(self, body: bytes, batch: Batch | None, hook: Hook | None) -> None:
@@ -286,19 +288,19 @@ class Connection(asyncio.Protocol):
         xid, zxid, code = _REPLY_HEAD.unpack_from(data, at)
         if xid >= 0:
             self._reply(xid, zxid, code, data[at + 16 : stop])
-        elif xid == codec.WATCH_XID:
+        elif xid == WATCH_XID:
             kind, state, length = _EVENT_HEAD.unpack_from(data, at + 16)
             path = codec.text(data[at + 28 : at + 28 + max(length, 0)])
             self._counters.events += 1
             self._progress.saw(zxid)
             self._on_event(kind, state, path)
-        elif xid == codec.AUTH_XID:
+        elif xid == AUTH_XID:
             waiter = self._auth.popleft() if self._auth else None
             if waiter is not None and not waiter.done():
                 waiter.set_result(code)
             elif code != codec.OK:
                 log.error("ZooKeeper refused credentials that it had accepted before (code %d)", code)
-        elif xid != codec.PING_XID:
+        elif xid != PING_XID:
             raise ZooKeeperError(f"a reply has the xid {xid}, which no request had")
 
     def _reply(self, xid: int, zxid: int, code: int, payload: bytes) -> None:

@@ -43,7 +43,7 @@ from aiocontroller.zookeeper.errors import (
     ZooKeeperError,
     response_error,
 )
-from aiocontroller.zookeeper.from_aiozk import response_xref
+from aiocontroller.zookeeper.from_aiozk import AuthRequest, CloseRequest, response_xref
 from aiocontroller.zookeeper.heartbeat import Heartbeat
 from aiocontroller.zookeeper.sasl import DigestMd5
 from aiocontroller.zookeeper.session_events import SessionEvent, SessionHandler
@@ -182,7 +182,7 @@ class ZooKeeperSession:
         return self.conn if self.conn is not None and self.conn.alive else None
 
     async def _say_goodbye(self, conn: Connection, within_s: float) -> None:
-        future = conn.submit([codec.pack_int(codec.CLOSE_SESSION)])
+        future = conn.submit([CloseRequest().serialize()])
         await self._bounded(future, within_s)
         if future.done() and not future.cancelled():
             future.exception()  # an EOF instead of the answer is fine
@@ -548,7 +548,7 @@ class ZooKeeperSession:
         if self._running is None and not self._closed:
             self.add_early_credentials(scheme, credential)
             return
-        body = codec.pack_int(codec.AUTH) + codec.pack_int(0) + codec.ustring(scheme) + codec.buffer(credential)
+        body = AuthRequest(type=0, scheme=scheme, auth=credential).serialize()
         for _ in range(MAX_AUTH_ATTEMPTS):
             conn = await self._turn(1, len(body), self._generation)
             future = conn.authenticate(body, wait=True)

@@ -45,6 +45,7 @@ from aiocontroller.zookeeper.errors import (
     RequestTooLargeError,
     response_error,
 )
+from aiocontroller.zookeeper.from_aiozk import SyncRequest
 from aiocontroller.zookeeper.overlap import in_window
 from aiocontroller.zookeeper.reads import BulkReader, Reads
 from aiocontroller.zookeeper.session import ZooKeeperSession
@@ -360,9 +361,7 @@ class BulkWriter:
             raise MaybeAppliedError(
                 f"the answer to a batch of {len(batch.open)} writes was lost {batch.lost} times in a row"
             )
-        await self._session.exchange(
-            [codec.pack_int(codec.SYNC) + codec.ustring("/")], retry=True, generation=generation
-        )
+        await self._session.exchange([SyncRequest(path="/").serialize()], retry=True, generation=generation)
         reads = await self._read(batch, batch.open, generation)
         still_open = []
         for position, i in enumerate(batch.open):

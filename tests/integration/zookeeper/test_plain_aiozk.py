@@ -1,68 +1,32 @@
 """What plain aiozk 0.32.0 does under the same faults: the reason for our own session.
 
 Each test states the defect as a fact; should a later aiozk cure it, the test fails and the cure may be looked at.
+``test_patched_aiozk.py`` plays the same faults on aiozk with the patches in ``docs/aiozk-patches``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from aiozk import ZKClient, exc
+from aiozk import ZKClient, exc, protocol
 
 from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from aiocontroller.lab.zookeeper.fault_proxy import Do, FaultProxy
 from aiocontroller.zookeeper import codec
-
-MakePlain = Callable[[], Awaitable[ZKClient]]
+from tests.integration.zookeeper.aiozk_clients import CONNECT, MakeAiozk, cut_first, started_clients
 
 
 @pytest.fixture
-async def plain(zk_connect: str, proxy: FaultProxy) -> AsyncIterator[MakePlain]:
-    """A started aiozk client through the proxy; taken apart by hand, since its close() may never end."""
-    clients: list[ZKClient] = []
-    logging.getLogger("aiozk").setLevel(logging.CRITICAL)
-
-    async def make() -> ZKClient:
-        client = ZKClient(proxy.address, chroot=zk_connect[zk_connect.index("/") :], session_timeout=2)
-        clients.append(client)
-        await client.start()
-        return client
-
-    before = asyncio.all_tasks()
-    yield make
-    for client in clients:
-        session = client.session
-        session.closing = True
-        if session.heartbeat_handle:
-            session.heartbeat_handle.cancel()
-        if session.conn and session.conn.writer:
-            session.conn.writer.close()
-    for task in asyncio.all_tasks() - before - {asyncio.current_task()}:
-        if "aiozk" in getattr(task.get_coro(), "cr_code", None).co_filename:  # type: ignore[union-attr]
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await task
+async def plain(zk_connect: str, proxy: FaultProxy) -> AsyncIterator[MakeAiozk]:
+    async with started_clients(ZKClient, proxy.address, zk_connect[zk_connect.index("/") :]) as make:
+        yield make
 
 
-def cut_first(opcode: int) -> Callable[[int, int, int, bytes], Do]:
-    cut = False
-
-    def decide(_link: int, _xid: int, found: int, _frame: bytes) -> Do:
-        nonlocal cut
-        if found != opcode or cut:
-            return Do.PASS
-        cut = True
-        return Do.CUT_AFTER
-
-    return decide
-
-
-async def test_writes_twice_when_an_answer_is_lost(plain: MakePlain, proxy: FaultProxy) -> None:
+async def test_writes_twice_when_an_answer_is_lost(plain: MakeAiozk, proxy: FaultProxy) -> None:
     """Defect 8."""
     client = await plain()
     await client.create("/a", b"")
@@ -75,18 +39,11 @@ async def test_writes_twice_when_an_answer_is_lost(plain: MakePlain, proxy: Faul
     assert await client.get_data("/a") == b"x", "applied, and reported as a failure"
 
 
-async def test_throws_a_live_session_away(plain: MakePlain, proxy: FaultProxy) -> None:
+async def test_throws_a_live_session_away(plain: MakeAiozk, proxy: FaultProxy) -> None:
     """Defects 3 and 6: only a ping notices the end, and a failed handshake costs the session."""
     client = await plain()
     session_id = client.session.session_id
-    handshakes = 0
-
-    def disturb(_link: int, _xid: int, opcode: int, _frame: bytes) -> Do:
-        nonlocal handshakes
-        handshakes += opcode == 0
-        return Do.CUT if opcode == 0 and handshakes == 1 else Do.PASS
-
-    proxy.on_request = disturb
+    proxy.on_request = cut_first(CONNECT, Do.CUT)
     proxy.cut_all(reset=False)
     with contextlib.suppress(exc.ZKError):
         await asyncio.wait_for(client.exists("/"), 15)
@@ -94,7 +51,7 @@ async def test_throws_a_live_session_away(plain: MakePlain, proxy: FaultProxy) -
     assert client.session.session_id != session_id
 
 
-async def test_fires_watches_without_a_change(plain: MakePlain, proxy: FaultProxy) -> None:
+async def test_fires_watches_without_a_change(plain: MakeAiozk, proxy: FaultProxy) -> None:
     """Defect 10: SetWatches goes out relative to zxid 0."""
     client = await plain()
     await client.create("/a", b"")
@@ -111,3 +68,8 @@ async def test_does_not_understand_a_chroot_in_the_connect_string(
     client = ZKClient(f"{proxy.address}/chroot")
     with pytest.raises(ValueError, match="invalid literal"):
         await client.session.make_connection(*client.session.hosts[0])
+
+
+def test_cannot_encode_sasl() -> None:
+    with pytest.raises(TypeError, match="not subscriptable"):
+        protocol.SASLRequest(token=b"x").serialize()

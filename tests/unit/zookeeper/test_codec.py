@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -130,7 +131,7 @@ WHOLE = [
     (lambda payload: codec.parse_stat(payload, 0), STAT),
     (codec.parse_multi, MULTI_REPLY),
     (codec.parse_strings, STRINGS),
-    (codec.decode_connect_reply, codec._CONNECT_REPLY.pack(0, 1000, 7, 0)),
+    (codec.decode_connect_reply, struct.pack(">iiqi", 0, 1000, 7, 3) + b"abc"),
 ]
 
 
@@ -147,6 +148,16 @@ def test_whatever_is_cut_short_is_a_bad_reply(parse: Callable[[bytes], object], 
 def test_rubbish_is_a_bad_reply_or_something(parse: Callable[[bytes], object], payload: bytes) -> None:
     with suppress(BadReplyError):
         parse(payload)
+
+
+@given(st.binary(max_size=60))
+def test_any_answer_to_a_handshake_is_one_or_a_bad_reply(payload: bytes) -> None:
+    try:
+        timeout_ms, session_id, password = codec.decode_connect_reply(payload)
+    except BadReplyError:
+        return
+    assert struct.unpack_from(">iq", payload, 4) == (timeout_ms, session_id)
+    assert payload[20:].startswith(password)
 
 
 def test_strings_of_negative_length_end_where_the_bytes_do() -> None:

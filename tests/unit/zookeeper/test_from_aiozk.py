@@ -12,6 +12,15 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 USED = {
     "ACL": "of a znode",
+    "AUTH_XID": "of credentials",
+    "AuthRequest": "message",
+    "CloseRequest": "message",
+    "ConnectRequest": "message, of the handshake",
+    "ConnectResponse": "message, of the handshake",
+    "PING_XID": "of pings",
+    "PingRequest": "message",
+    "SyncRequest": "message",
+    "WATCH_XID": "of watch events",
     "UNRESTRICTED_ACCESS": "the ACL of znodes by default",
     "Create2Request": "message",
     "DeleteRequest": "message",
