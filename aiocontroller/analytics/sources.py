@@ -109,7 +109,12 @@ def _told_apart(files: Sequence[SourceFile]) -> list[SourceFile]:
     for file in files:
         paths.setdefault(file.name, set()).add(file.path)
     above = {name: posixpath.commonpath(same) for name, same in paths.items() if len(same) > 1}
-    return [replace(f, name=f.path[len(above[f.name]) + 1 :]) if f.name in above else f for f in files]
+    return [replace(f, name=_readable(f.path[len(above[f.name]) + 1 :])) if f.name in above else f for f in files]
+
+
+def _readable(name: str) -> str:
+    """Return the name with ``\\xff`` for bytes that are not UTF-8, which no table and no page can hold."""
+    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def _nothing_found(
@@ -196,7 +201,7 @@ def _list(spark: SparkSession, path: str) -> Iterator[SourceFile]:
         for file in sorted(one.rglob("*")) if one.is_dir() else [one]:
             if file.is_file():
                 found = file.stat()
-                name = str(file.relative_to(one)) if one.is_dir() else file.name
+                name = _readable(str(file.relative_to(one)) if one.is_dir() else file.name)
                 yield SourceFile(f"{_FILE}{file.absolute()}", name, found.st_size, found.st_mtime_ns // 1000)
 
 

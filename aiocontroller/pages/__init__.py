@@ -6,6 +6,7 @@ of the same name if it needs more style.  Values are escaped, and an unknown nam
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -14,6 +15,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 _HERE: Final = Path(__file__).parent
+_UNSEEN: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
+"""Characters that have no place in HTML, or that hide or reorder the text around them."""
 
 
 class Column(NamedTuple):
@@ -36,7 +41,11 @@ def columns(*headings: str) -> list[Column]:
 
 
 def render(template: Path, **values: Any) -> str:
-    """The document that the template makes of the values; it needs ``headline``."""
+    """The document that the template makes of the values; it needs ``headline``.
+
+    Of text from outside, characters that cannot be seen stand as ``\\u202e``: a name must not change how the text after
+    it reads.
+    """
     environment = Environment(
         loader=FileSystemLoader([template.parent, _HERE]),
         autoescape=True,
@@ -46,4 +55,5 @@ def render(template: Path, **values: Any) -> str:
     )
     sheets = [_HERE / "base.css", template.with_suffix(".css")]
     css = "".join(sheet.read_text(encoding="utf-8") for sheet in sheets if sheet.is_file())
-    return environment.get_template(template.name).render(css=Markup(css), **values)
+    document = environment.get_template(template.name).render(css=Markup(css), **values)
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", document)

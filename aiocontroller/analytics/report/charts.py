@@ -289,14 +289,14 @@ def _time_axis(x: Scale, from_us: int, to_us: int, y: float, since_us: int | Non
     parts = [_tag("line", x1=_LEFT, x2=WIDTH - _RIGHT, y1=y, y2=y, class_="axis")]
     for us in ticks:
         parts.append(_tag("line", x1=x(us), x2=x(us), y1=y, y2=y + 4, class_="axis"))
-        label = (
-            _clock(us, step_s)
-            if since_us is None
-            else f"{'+' if us >= since_us else '-'}{duration(abs(us - since_us))}"
-        )
+        label = _clock(us, step_s) if since_us is None else _since(us - since_us)
         if x(us) < WIDTH - 40:  # or it would not fit
             parts.append(_text(label, x(us), y + 18))
     return parts
+
+
+def _since(us: int) -> str:
+    return f"{'+' if us > 0 else '-'}{duration(abs(us))}" if us else "onset"
 
 
 def _clock(us: int, step_s: float) -> str:

@@ -61,8 +61,9 @@ def page(content: Content) -> str:
         story=words.story,
         onset_words=words.ONSET,
         certainty_words=words.CERTAINTY,
+        watched=words.watched,
         moment=moment,
-        evidence=evidence,
+        evidence=_evidence,
     )
 
 
@@ -150,11 +151,17 @@ def _number(name: str) -> Cell:
 
 
 def _long(name: str) -> Cell:
-    return lambda row: duration(row[name])
+    return lambda row: "–" if row[name] is None else duration(row[name])
 
 
 def _when(name: str) -> Cell:
     return lambda row: moment(row[name])
+
+
+def _while(row: Row) -> str:
+    if row["to_us"] == row["from_us"]:
+        return moment(row["from_us"])
+    return Markup("{}<br>to {}").format(moment(row["from_us"]), moment(row["to_us"]))
 
 
 def _partition(row: Row) -> str:
@@ -167,7 +174,11 @@ def _leaders(row: Row) -> str:
 
 
 def _evidence(row: Row) -> str:
-    return Markup("<code>{}</code>").format(evidence(row["evidence"]))
+    """Return each reference as a piece that breaks only if a whole line is too short for it."""
+    told = evidence(row["evidence"]).split(", ")
+    return Markup(" ").join(
+        Markup("<code>{}</code>").format(each) for each in [*(f"{e}," for e in told[:-1]), told[-1]]
+    )
 
 
 def _file(row: Row) -> str:
@@ -185,7 +196,7 @@ def _incident_columns(section: str) -> list[Column]:
     return [
         Column("what", link, "short"), Column("onset (UTC)", words.onset, "time"), Column("lasted", words.lasted, "n"),
         Column("partitions", _number("partitions"), "n"), Column("longest", _long("longest_us"), "n"),
-        Column("cause", _text("cause")), Column("certainty", _text("certainty")),
+        Column("cause", _text("cause"), "kind"), Column("certainty", _text("certainty")),
     ]  # fmt: skip
 
 
@@ -194,22 +205,22 @@ COMPLETENESS: Final = (
     Column("there", lambda row: "yes" if row["known"] else "no"), Column("meaning", _text("words"), "words"),
 )  # fmt: skip
 CAUSES: Final = (
-    Column("what", _text("kind")), Column("cause", _text("cause")), Column("broker", _text("broker")),
+    Column("what", _text("kind"), "kind"), Column("cause", _text("cause"), "kind"), Column("broker", _text("broker")),
     Column("times", _number("windows"), "n"), Column("partitions", _number("partitions"), "n"),
     Column("in all", _long("total_us"), "n"), Column("longest", _long("longest_us"), "n"),
     Column("still open", _number("still_open"), "n"),
 )  # fmt: skip
 WINDOWS: Final = (
     Column("partition", _partition, "short"), Column("from (UTC)", _when("start_us"), "time"),
-    Column("for", _long("duration_us"), "n"), Column("what", _text("kind")), Column("cause", _text("cause")),
-    Column("broker", _text("broker")), Column("leader", _leaders, "time"),
-    Column("give or take", _long("error_us"), "n"), Column("evidence", _evidence, "words"),
+    Column("for", _long("duration_us"), "n"), Column("what", _text("kind"), "kind"),
+    Column("cause", _text("cause"), "kind"), Column("broker", _text("broker")), Column("leader", _leaders, "time"),
+    Column("±", _long("error_us"), "n"), Column("evidence", _evidence, "words"),
 )  # fmt: skip
 LIFE: Final = (
-    Column("at (UTC)", _when("ts_us"), "time"), Column("broker", _text("broker")), Column("what", _text("event")),
-    Column("broker epoch", _text("broker_epoch"), "n"), Column("led", _number("partitions_led"), "n"),
-    Column("handled in", _long("processing_us"), "n"), Column("without a leader", _number("windows"), "n"),
-    Column("longest", _long("longest_window_us"), "n"),
+    Column("at (UTC)", _when("ts_us"), "time"), Column("broker", _text("broker")),
+    Column("what", _text("event"), "kind"), Column("broker epoch", _text("broker_epoch"), "n"),
+    Column("led", _number("partitions_led"), "n"), Column("handled in", _long("processing_us"), "n"),
+    Column("without a leader", _number("windows"), "n"), Column("longest", _long("longest_window_us"), "n"),
 )  # fmt: skip
 FAILOVERS: Final = (
     Column("elected (UTC)", _when("elected_us"), "time"), Column("controller", _text("node")),
@@ -222,8 +233,8 @@ VIOLATIONS: Final = (
     Column("what", _text("words"), "words"), Column("evidence", _evidence, "words"),
 )  # fmt: skip
 PROBLEMS: Final = (
-    Column("problem", _text("problem"), "short"), Column("from (UTC)", _when("from_us"), "time"),
-    Column("to (UTC)", _when("to_us"), "time"), Column("what", _text("words"), "words"),
+    Column("problem", _text("problem"), "kind"), Column("when (UTC)", _while, "time"),
+    Column("what", _text("words"), "words"),
     Column("advice", _text("advice"), "words"), Column("evidence", _evidence, "words"),
 )  # fmt: skip
 REQUESTS: Final = (

@@ -166,15 +166,20 @@ def story(cluster: Cluster) -> list[str]:
     return told
 
 
-def _availability(cluster: Cluster) -> str:
+def watched(cluster: Cluster) -> str:
+    """Return the time and the partitions that the records cover."""
     long = duration(cluster.to_us - cluster.from_us)
-    watched = (
+    return (
         f"From {moment(cluster.from_us)} to {moment(cluster.to_us)} UTC ({long}), "
         f"{count(cluster.partitions, 'partition')} in {count(cluster.topics_seen, 'topic')}"
     )
+
+
+def _availability(cluster: Cluster) -> str:
+    seen = watched(cluster)
     if cluster.availability is None:
-        return f"{watched}: how available they were is unknown. {missing(cluster)}"
-    told = f"{watched} were available {percent(cluster.availability)} of the time, as the controller saw it"
+        return f"{seen}: how available they were is unknown. {missing(cluster)}"
+    told = f"{seen} were available {percent(cluster.availability)} of the time, as the controller saw it"
     if cluster.onset_availability is not None and cluster.onset_unavailable_us != cluster.unavailable_us:
         told += f"; counted from when brokers failed, {percent(cluster.onset_availability)}"
     if not cluster.unavailable_us:

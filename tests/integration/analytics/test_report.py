@@ -1,11 +1,8 @@
-"""The report of a whole run: journal, tables, page, and the page in a real browser."""
+"""The report of a whole run: journal, tables, page.  ``test_page.py`` looks at pages in a browser."""
 
 from __future__ import annotations
 
 import re
-import shutil
-import struct
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +15,6 @@ from tests.integration.analytics.gold.build import Controller, lines
 from tests.integration.analytics.gold.test_tables import quiet_life
 
 pytestmark = pytest.mark.timeout(300)
-
-BROWSER = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
 
 
 def journal(folder: Path, controller: Controller) -> None:
@@ -69,16 +62,10 @@ def test_the_page_names_the_broker_its_gaps_and_the_torn_line(made: Path) -> Non
     )
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium on PATH")
-def test_a_real_browser_draws_it(made: Path, tmp_path: Path) -> None:
-    picture = tmp_path / "page.png"
-    command = [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
-    command += ["--enable-logging=stderr", "--virtual-time-budget=15000", "--window-size=1200,3000"]
-    page = (made / "sub" / "report.html").as_uri()
-    run = subprocess.run([*command, "--dump-dom", page], capture_output=True, text=True, timeout=90, check=True)
-    assert run.stdout.count("<svg ") >= 5
-    assert "Uncaught" not in run.stderr
-    subprocess.run([*command, f"--screenshot={picture}", page], capture_output=True, timeout=90, check=True)
-    data = picture.read_bytes()
-    assert struct.unpack(">II", data[16:24]) == (1200, 3000)
-    assert len(data) > 60_000  # a blank page of this size takes a few thousand
+def test_a_folder_whose_name_is_not_utf_8_is_read_and_shown(spark: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "in" / b"\xff".decode(errors="surrogateescape")
+    folder.parent.mkdir()
+    journal(folder, quiet_life())
+    batch.run(spark, [str(tmp_path / "in")], str(tmp_path / "out"))
+    write_report(spark, str(tmp_path / "out"), tmp_path / "report.html")
+    assert "\\xff/readme.txt" in (tmp_path / "report.html").read_text()

@@ -192,3 +192,17 @@ def test_files_read_by_two_processes_give_the_same_records(tmp_path: Path, monke
         told[where] = duckdb.execute(f"SELECT * {read} ORDER BY file, seq").fetchall()
     assert len(told["one"]) == 5_000
     assert told["one"] == told["two"]
+
+
+def test_rows_of_python_become_tables_at_once() -> None:
+    """One statement for each row took a minute for ten thousand of them."""
+    session = SmallSession()
+    columns = "a int, b long, c string, d double, e boolean, f array<int>, g array<string>"
+    rows = [(1, 2**62, "x", 0.5, True, [1, None], ["y", None]), (None,) * 7]
+    assert [tuple(row.asDict().values()) for row in session.createDataFrame(rows, columns).collect()] == rows
+    assert session.createDataFrame([], columns).columns == ["a", "b", "c", "d", "e", "f", "g"]
+    statements: list[str] = []
+    run = session.run
+    session.run = lambda sql: statements.append(sql) or run(sql)  # type: ignore[method-assign,func-returns-value]
+    assert session.createDataFrame([(n,) for n in range(100_000)], "n long").count() == 100_000
+    assert len(statements) == 3
