@@ -36,11 +36,11 @@ WATCHED_S = 10.0
 
 
 @asynccontextmanager
-async def brokers(zk_connect: str, folder: Path, **more: str) -> AsyncIterator[RealKafkaCluster]:
-    missing = kafka_missing()
+async def brokers(zk_connect: str, folder: Path, version: str) -> AsyncIterator[RealKafkaCluster]:
+    missing = kafka_missing(version)
     if missing:
         pytest.skip(missing)
-    cluster = RealKafkaCluster(3, zk_connect, folder, overrides=POLICY | more)
+    cluster = RealKafkaCluster(3, zk_connect, folder, version=version, overrides=POLICY)
     try:
         await cluster.start_async()
         yield cluster
@@ -74,12 +74,14 @@ async def led_by(cluster: Cluster, topic: str, leader: int, isr: set[int]) -> No
     await until(reached, f"{topic} is led by {leader} with ISR {isr}", 60)
 
 
-async def test_cluster_goes_on_as_its_brokers_are_configured(world: World, zk_connect: str, tmp_path: Path) -> None:
+async def test_cluster_goes_on_as_its_brokers_are_configured(
+    world: World, zk_connect: str, tmp_path: Path, kafka_version: str
+) -> None:
     """Finding 7: leaders were moved, what could not be deleted became deletable, and a partition stayed offline until
     the role was given back."""
     ours, other = tmp_path / "ours", tmp_path / "other"
     here, there = ("--data", str(ours)), ("--data", str(other))
-    async with running(world, zk_connect) as cluster, brokers(zk_connect, tmp_path) as kafka:
+    async with running(world, zk_connect) as cluster, brokers(zk_connect, tmp_path, kafka_version) as kafka:
         await cluster.create_topic("precious", {0: [1, 2]})
         await cluster.create_topic("spread", {0: [2, 3]})
         await led_by(cluster, "spread", 2, {2, 3})
