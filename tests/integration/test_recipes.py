@@ -1,0 +1,126 @@
+"""The recipes of docs/extending.md, performed on a copy of the checkout: each step works, and each check that the page
+names notices the step that is left out."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+IMPORT = ("-c", "import aiocontroller.service")
+CHECK_REFERENCE = ("scripts/_make_reference.py", "--check")
+
+
+class Checkout:
+    """A copy of what the recipes touch."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        for name in ("aiocontroller", "scripts", "tests", "docs"):
+            shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", "node_modules"))
+        for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "pyproject.toml"):
+            shutil.copy(ROOT / name, root / name)
+
+    def append(self, path: str, text: str) -> None:
+        with open(self.root / path, "a", encoding="utf-8") as file:
+            file.write(text)
+
+    def replace(self, path: str, pattern: str, by: str) -> None:
+        """Replace the one match of a regular expression."""
+        file = self.root / path
+        changed, count = re.subn(pattern, by, file.read_text(encoding="utf-8"), flags=re.M)
+        assert count == 1, f"{path}: found {count} matches of {pattern!r}, expected one"
+        file.write_text(changed, encoding="utf-8")
+
+    def run(self, *arguments: str) -> tuple[int, str]:
+        """Exit code and output of Python in the copy."""
+        environment = {**os.environ, "PYTHONPATH": str(self.root)}
+        command = [sys.executable, *arguments]
+        done = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    def test(self, *names: str) -> tuple[int, str]:
+        return self.run("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *names)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path / "checkout")
+
+
+@pytest.mark.timeout(240)
+def test_add_an_event(checkout: Checkout) -> None:
+    checkout.append(
+        "aiocontroller/core/events.py",
+        "\n\nclass QuorumChange(Signal, frozen=True, gc=False):\n"
+        '    """The exercise\'s event."""\n\n    state = ControllerState.BrokerChange\n',
+    )
+    assert "event type QuorumChange lacks one handler (it has 0)" in checkout.run(*IMPORT)[1]
+    checkout.append(
+        "aiocontroller/controller/brokers.py",
+        '\n\nasync def quorum_change(shell: ControllerShell, event: object) -> None:\n    """Read nothing yet."""\n',
+    )
+    checkout.replace(
+        "aiocontroller/controller/event_handlers.py",
+        r"^    ev\.BrokerChange: brokers\.broker_change,$",
+        r"\g<0>\n    ev.QuorumChange: brokers.quorum_change,",
+    )
+    assert checkout.run(*IMPORT) == (0, "")
+    assert "events.md is not current: run scripts/make-reference" in checkout.run(*CHECK_REFERENCE)[1]
+    assert checkout.run("scripts/_make_reference.py")[0] == 0
+    assert checkout.run(*CHECK_REFERENCE)[0] == 0
+    assert "\n| `QuorumChange` | signal |" in (checkout.root / "docs/reference/events.md").read_text(encoding="utf-8")
+    checkout.replace("aiocontroller/core/events.py", r'^    """The exercise\'s event\."""$', "")
+    assert "event type QuorumChange lacks a docstring" in checkout.run(*IMPORT)[1]
+
+
+@pytest.mark.timeout(240)
+def test_add_a_metric(checkout: Checkout) -> None:
+    checkout.replace(
+        "aiocontroller/controller/shell.py",
+        r'^( +)self\.alarms = metrics\.counter\("aiocontroller", "EarlyDetection", "Alarms"\)$',
+        r'\g<0>\n\1self.exercises = metrics.counter("aiocontroller", "EarlyDetection", "Exercises")',
+    )
+    running = "tests/unit/test_reference.py::test_every_metric_of_a_running_controller_has_a_meaning"
+    code, output = checkout.test(running)
+    assert code == 1, output
+    assert "Exercises" in output
+    checkout.replace(
+        "aiocontroller/metric_meanings.py",
+        r'^    \("aiocontroller", "EarlyDetection"\): \{$',
+        r'\g<0>\n        "Exercises": Meaning("exercises", "Of newcomers."),',
+    )
+    assert "metrics.md is not current" in checkout.run(*CHECK_REFERENCE)[1]
+    assert checkout.run("scripts/_make_reference.py")[0] == 0
+    code, output = checkout.test(running, "tests/unit/test_reference.py::test_the_pages_are_current")
+    assert code == 0, output
+
+
+@pytest.mark.timeout(240)
+def test_add_a_version_of_leader_and_isr(checkout: Checkout) -> None:
+    """Version 7 is taken away, and comes back step by step."""
+    encoders = "tests/unit/wire/test_control_encoders.py::test_leader_and_isr_as_kio_writes_it"
+    protocols = "tests/unit/wire/test_protocol_versions.py"
+    highest = r"^    ApiKey\.LEADER_AND_ISR: \((\d), 4\),$"
+    sent = r"^    ApiKey\.LEADER_AND_ISR: \(\(\(3, 4, 0\), 7\), "
+    checkout.replace("aiocontroller/wire/apis.py", highest, "    ApiKey.LEADER_AND_ISR: (6, 4),")
+    checkout.replace("aiocontroller/wire/leader_and_isr.py", r"if version >= 7$", "if version >= 8")
+    checkout.replace("aiocontroller/wire/protocol_versions.py", sent, "    ApiKey.LEADER_AND_ISR: (")
+    assert checkout.test(encoders)[0] == 0
+    checkout.replace("aiocontroller/wire/apis.py", highest, "    ApiKey.LEADER_AND_ISR: (7, 4),")
+    code, output = checkout.test(encoders)
+    assert code == 1, output
+    assert "test_leader_and_isr_as_kio_writes_it[7]" in output
+    checkout.replace("aiocontroller/wire/leader_and_isr.py", r"if version >= 8$", "if version >= 7")
+    assert checkout.test(encoders)[0] == 0
+    code, output = checkout.test(protocols)
+    assert code == 1, output
+    back = r"^    ApiKey\.LEADER_AND_ISR: \("
+    checkout.replace("aiocontroller/wire/protocol_versions.py", back + r"(?=\(\(3)", r"\g<0>((3, 4, 0), 7), ")
+    assert checkout.test(protocols)[0] == 0
