@@ -1,12 +1,12 @@
 """Configuration by Kafka's property names, so that a broker's ``server.properties`` can be handed over as it is.
 
-Sources, the later wins: defaults (Kafka's own where the property is Kafka's), a properties file, the environment
-(``AIOCONTROLLER_ZOOKEEPER_CONNECT`` for ``zookeeper.connect``, ``AIOCONTROLLER_HTTP_PORT`` for
+Of its sources a later one takes precedence: defaults (Kafka's own where the property is Kafka's), a properties file,
+the environment (``AIOCONTROLLER_ZOOKEEPER_CONNECT`` for ``zookeeper.connect``, ``AIOCONTROLLER_HTTP_PORT`` for
 ``aiocontroller.http.port``), overrides from the command line.
 
 A bad value is an error that names property, value and what was expected; all errors are reported at once.  Kafka's
-properties that we do not use are ignored with one warning for all; an unknown property gets its own warning, with the
-name that was probably meant; an unknown one with our prefix is an error, because it must be a typing error.
+properties that the controller does not use are ignored, with one warning for all of them.  An unknown property gets its
+own warning, with the name that was probably meant; with our prefix it is an error, because it must be a typing error.
 """
 
 from __future__ import annotations
@@ -123,7 +123,8 @@ class Config(msgspec.Struct, frozen=True):
     advertised_listeners: Listeners | None = None
     """The addresses announced to brokers; None: ``listeners``, with the actual port."""
     listener_security_protocol_map: ProtocolMap = {}
-    """Protocol by listener name; a listener that is not in it, and named as no protocol is, is PLAINTEXT."""
+    """Security protocol of each listener name.  A listener that it lacks has the protocol of its name, or PLAINTEXT if
+    its name is not that of a protocol."""
     security_inter_broker_protocol: SecurityProtocol | None = None
     """The inter-broker listener by its protocol; ``inter.broker.listener.name`` says the same by its name."""
     inter_broker_listener_name: ListenerName = "PLAINTEXT"
@@ -141,28 +142,28 @@ class Config(msgspec.Struct, frozen=True):
     sasl_mechanism_inter_broker_protocol: str = "GSSAPI"
     sasl_jaas_config: Secret | None = None
     authorizer_class_name: ClassName = None
-    """That brokers have an authorizer; see ``security.authorizer_of``."""
+    """The brokers' authorizer; see ``security.authorizer_of`` for the classes that the controller replaces."""
     authorizer_zookeeper_url: str | None = None
     """The ZooKeeper with the ACLs, if not the brokers'."""
     allow_everyone_if_no_acl_found: bool = False
     ssl_principal_mapping_rules: MappingRules = "DEFAULT"
     principal_builder_class: ClassName = None
     super_users: Principals = ()
-    """``Type:name`` each; allowed everything."""
+    """Principals (``Type:name``) that are allowed everything."""
     socket_request_max_bytes: PositiveBytes = 100 * 1024 * 1024
-    """A request's size; what is answered here may be less (``server.request_sizes``)."""
+    """Largest request; some APIs have a lower limit (``server.request_sizes``)."""
     socket_listen_backlog_size: PositiveInt = 50
     max_connections: NonNegativeInt = MAX_INT
     """Connections of brokers and clients; also limited by the operating system's descriptors."""
     max_connections_per_ip: NonNegativeInt = MAX_INT
     max_connections_per_ip_overrides: ConnectionCounts = {}
-    """By IP address or host name."""
+    """Number of connections by IP address or host name."""
     connections_max_idle_ms: PositiveMilliseconds = 600_000
     connections_max_reauth_ms: Annotated[int, whole(-(2**63), 2**63 - 1, unit="milliseconds")] = 0
-    """How long a SASL login lasts (KIP-368); for ever unless positive."""
+    """How long a SASL login lasts (KIP-368); without a limit unless positive."""
     connection_failed_authentication_delay_ms: Milliseconds = 100
     sasl_server_max_receive_size: PositiveBytes = 512 * 1024
-    """A request's size before its sender has logged in."""
+    """Largest request of a client that has not logged in."""
     queued_max_request_bytes: Annotated[int, Kind("a whole number of bytes, or -1", whole(-1).parse)] = -1
     """Total size of requests being received or answered; -1 is no limit in Kafka, and 256 MiB here."""
     aiocontroller_queued_max_response_bytes: PositiveBytes = 256 * 1024 * 1024
@@ -170,13 +171,13 @@ class Config(msgspec.Struct, frozen=True):
     aiocontroller_queued_max_client_requests: PositiveInt = 4
     """Requests in the event queue; see ``server.admission``."""
     aiocontroller_login_timeout_ms: PositiveMilliseconds = 10_000
-    """For TLS handshake and login together."""
+    """How long a client may take for the TLS handshake and the login together."""
     aiocontroller_login_max_bytes: PositiveBytes = 16 * 1024 * 1024
     """Total size of requests from clients that have not logged in."""
     aiocontroller_request_receive_timeout_ms: PositiveMilliseconds = 30_000
-    """From a request's first byte to its last."""
+    """How long a client may take to send a request, from its first byte to its last."""
     aiocontroller_response_send_timeout_ms: PositiveMilliseconds = 30_000
-    """How long answers may wait to be read."""
+    """How long a client may take to read an answer."""
     inter_broker_protocol_version: Annotated[ProtocolVersion, FromBrokers(min)] = "3.9"
     """The protocol that all brokers can read."""
     controller_socket_timeout_ms: Annotated[PositiveMilliseconds, FromBrokers(max)] = 30_000
@@ -202,7 +203,7 @@ class Config(msgspec.Struct, frozen=True):
     transaction_state_log_segment_bytes: Annotated[PositiveBytes, FromBrokers(min)] = 100 * 1024 * 1024
     transaction_state_log_min_isr: Annotated[PositiveInt, FromBrokers(max)] = 2
     create_topic_policy_class_name: Annotated[ClassName, FromBrokers(what_is_set)] = None
-    """The brokers'; see ``controller.cluster_settings``: no Java class runs here."""
+    """The brokers' policy.  No Java class runs here; ``controller.cluster_settings`` says what the controller does."""
     alter_config_policy_class_name: Annotated[ClassName, FromBrokers(what_is_set)] = None
     delegation_token_secret_key: Secret | None = None
     """The brokers' own, with which the secrets of delegation tokens are made; None: no tokens are made here."""
@@ -218,17 +219,17 @@ class Config(msgspec.Struct, frozen=True):
     aiocontroller_http_host: str = "127.0.0.1"
     """The address of the HTTP server for metrics, health and commands."""
     aiocontroller_http_port: Annotated[int, whole(0, 65535)] = 0
-    """Its port; 0 takes a free one."""
+    """The port of the HTTP server; 0 takes a free one."""
     aiocontroller_http_max_connections: PositiveInt = 64
     """HTTP connections at once; one more takes the place of the one that has been idle longest."""
     aiocontroller_http_max_request_bytes: PositiveBytes = 1024 * 1024
-    """A command's body."""
+    """Largest body of a command."""
     aiocontroller_http_timeout_ms: PositiveMilliseconds = 10_000
     """For each of a request's header, its body and the reading of its answer, and how long a connection may idle."""
     aiocontroller_journal_dir: str | None = None
     """The folder for the journal's files (docs/journal.md); ``run --data`` sets it."""
     aiocontroller_release_linger_ms: Milliseconds = 30_000
-    """How long a process that ends after a release still answers clients that do not know of it yet."""
+    """After a release, how long the ending process still answers clients that have not found the new controller."""
     aiocontroller_takeover_policy: Literal["wait", "takeover", "observe"] = "wait"
     """What to do while a broker is the controller: ``wait`` for a vacancy, ``takeover`` at once, or ``observe`` and
     never stand."""
@@ -241,7 +242,7 @@ class Config(msgspec.Struct, frozen=True):
     aiocontroller_early_controller_detection: Detection = "off"
     """Whether a standby controller takes over as soon as the active one seems dead."""
     aiocontroller_early_detection_heartbeat_interval_ms: PositiveMilliseconds = 200
-    """How often each peer is asked."""
+    """How often each peer gets a heartbeat request."""
     aiocontroller_early_detection_silence_ms: PositiveMilliseconds = 1_500
     """In mode ``full``, a peer that has not answered for so long is suspected."""
     aiocontroller_early_detection_trust_ms: PositiveMilliseconds = 1_000
@@ -298,7 +299,7 @@ class Config(msgspec.Struct, frozen=True):
 
 
 class Property(NamedTuple):
-    """What a field of ``Config`` declares."""
+    """A property as a field of ``Config`` declares it."""
 
     field: str
     kind: Kind
@@ -419,9 +420,9 @@ def _contradictions(fields: Mapping[str, Any], errors: Mapping[str, str]) -> Ite
             if given(have) and not given(lack):
                 yield lack, f"{lack}: found nothing, expected a value, because {have} is set"
     for key in ("advertised.listeners", "listeners"):
-        told = fields.get(key.replace(".", "_"))
-        if told:
-            everywhere = [e.host for e in told if e.host in ("0.0.0.0", "::")]
+        endpoints = fields.get(key.replace(".", "_"))
+        if endpoints:
+            everywhere = [e.host for e in endpoints if e.host in ("0.0.0.0", "::")]
             if everywhere:
                 yield (
                     "advertised.listeners",

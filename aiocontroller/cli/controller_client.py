@@ -70,7 +70,7 @@ async def ask_controller(
     decode: Callable[[int, bytes], T],
     refused: Callable[[T], bool],
 ) -> T:
-    """The controller's answer; ``refused`` tells whether an answer came from a node that is not the controller.
+    """The controller's answer; ``refused`` says whether an answer came from a node that is not the controller.
 
     ControllerNotFoundError when there is no answer in time.
     """

@@ -1,4 +1,4 @@
-"""Common start and end of commands that run until they are told to stop.
+"""Common start and end of commands that run until they are stopped.
 
 They receive signals whatever hangs, do not wait for a reader of their output, and create files for their owner only.
 """

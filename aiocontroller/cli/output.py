@@ -1,6 +1,6 @@
 """Output of commands: one JSON object, or a table and sentences.
 
-A command that runs until it is told to stop prints ``in_background``, without waiting for its reader.
+A command that runs until it is stopped prints ``in_background``, without waiting for its reader.
 """
 
 from __future__ import annotations

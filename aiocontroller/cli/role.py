@@ -46,9 +46,9 @@ class RefusedError(OfficeError):
 def takeover(data: Path | None, keep_ours: tuple[str, ...], as_json: bool) -> None:
     """Make a running controller take the role from the brokers.
 
-    It refuses, and says why, if the cluster is being migrated to KRaft, if another aiocontroller is in office, if a
-    broker has the same id, if brokers are too old, or if its settings contradict the brokers'. --keep-ours makes it
-    obey its own setting until the process ends.
+    It refuses, and says why, if the cluster is being migrated to KRaft, if another aiocontroller is active, if a broker
+    has the same id, if brokers are too old, or if its settings contradict the brokers'. --keep-ours makes it obey its
+    own setting until the process ends.
     """
     ready = find_controller(data)
     try:
@@ -63,7 +63,7 @@ def takeover(data: Path | None, keep_ours: tuple[str, ...], as_json: bool) -> No
         print_json(answer)
         return
     if answer["was_active"]:
-        say(f"Controller {answer['id']} was in office already, epoch {answer['epoch']}.")
+        say(f"Controller {answer['id']} was already active, epoch {answer['epoch']}.")
     else:
         before = "there was no controller" if answer["before"] is None else f"before: {answer['before']}"
         say(f"Controller {answer['id']} has taken the role ({before}), epoch {answer['epoch']}.")
@@ -160,7 +160,7 @@ def release(data: Path | None, exit_: bool, linger: float | None, as_json: bool)
     if answer["epoch"]:
         say(f"Controller {answer['id']} has given the role back after epoch {answer['epoch']}.")
     else:
-        say(f"Controller {answer['id']} was not in office; it takes the role only when asked to.")
+        say(f"Controller {answer['id']} was not active; it takes the role only when asked to.")
     if answer["left"]:
         say(f"{plural(len(answer['left']), 'partition')} still with a replica on it: {', '.join(answer['left'])}")
     for owed in answer["owed"]:

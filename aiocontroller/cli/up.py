@@ -185,7 +185,7 @@ async def _up(options: ClusterOptions, view: View, minutes: float | None, seed: 
 async def _storm(
     supervisor: ClusterSupervisor, seed: int | None, say: Callable[[str], None], stop: asyncio.Event
 ) -> AsyncIterator[None]:
-    """Run strikes during the block if there is a seed; healed at the end, unless the command is told to stop."""
+    """Run strikes during the block if there is a seed; healed at the end, unless the command is being stopped."""
     if seed is None:
         yield
         return
@@ -206,7 +206,7 @@ async def _storm(
 
 
 async def _started(supervisor: ClusterSupervisor, stop: asyncio.Event) -> bool:
-    """Start the cluster; False when told to stop before everything ran, and then nothing is left running."""
+    """Start the cluster; False if stopped before everything ran, and then nothing is left running."""
     starting = asyncio.ensure_future(supervisor.start())
     stopping = asyncio.ensure_future(stop.wait())
     try:

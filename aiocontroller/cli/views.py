@@ -178,7 +178,7 @@ def _state_line(observation: Observation) -> str:
 def silent_controller(observation: Observation) -> str:
     """Why there is no status."""
     if observation.controller is None:
-        return "no controller in office"
+        return "no active controller"
     return f"controller {observation.controller} does not answer at the moment"
 
 

@@ -1,6 +1,6 @@
 """How the program owns its background tasks: in task groups, whose owner ends with the error of the task that died.
 
-``tests/unit/test_house.py`` holds the rule, and lists the places outside a group, each with its reason.
+``tests/unit/test_house_tasks.py`` holds the rule, and lists the places outside a group, each with its reason.
 """
 
 from __future__ import annotations

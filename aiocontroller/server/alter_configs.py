@@ -151,7 +151,7 @@ class AlterConfigs:
             log.info("Configuration of topic %s altered: %s", topic, names_for_the_log(alteration.ops))
 
     async def _brokers(self) -> BrokerConfigs:
-        """The brokers' settings; TopicError when no broker has told its alter config policy, or when there is one."""
+        """The brokers' settings; TopicError if no broker has reported its alter config policy, or if it has one."""
         brokers = await broker_configs(self._shell)
         if not self._shell.settings.known:
             raise TopicError(_E.REQUEST_TIMED_OUT, f"No broker reports its settings, including {ALTER_CONFIG_POLICY}")

@@ -76,7 +76,9 @@ class ClusterReader:
         if topics is None:
             topics = await zk.get_all_topics_in_cluster(watch=False)
         if len(topics) > MAX_TOPICS:
-            raise TooLargeError(f"found {len(topics)} topics asked for, expected at most {MAX_TOPICS} out of office")
+            raise TooLargeError(
+                f"found {len(topics)} topics asked for, expected at most {MAX_TOPICS} of a process that is not active"
+            )
         await self._take(context, topics)
         context.loaded = True
         return Found(context, controller, other)
@@ -99,7 +101,9 @@ class ClusterReader:
         read = await self._shell.zk.get_topic_assignments(topics, watch=False)
         found = sum(len(topic.partitions) for topic in read.found)
         if found > MAX_PARTITIONS:
-            raise TooLargeError(f"found {found} partitions asked for, expected at most {MAX_PARTITIONS} out of office")
+            raise TooLargeError(
+                f"found {found} partitions asked for, expected at most {MAX_PARTITIONS} of a process that is not active"
+            )
         rows: list[int] = []
         names: list[str] = []
         for topic in read.found:

@@ -32,7 +32,7 @@ FindToken = Callable[[str, str], Awaitable[TokenCredential | None]]
 MakeUp = Callable[[str, str], ScramCredential]
 """(user, mechanism) -> a made-up credential for a nonexistent user."""
 LONGEST_MS = 1 << 42
-"""140 years.  Kafka's Java clients reckon in nanoseconds, of which 64 bits hold twice as many, and fail beyond."""
+"""140 years.  Kafka's Java clients convert the lifetime to nanoseconds in 64 bits, which overflow after 292 years."""
 REFUSED = "Authentication failed: invalid credentials"
 """The same for a wrong user and a wrong password, so that it does not reveal which users exist."""
 

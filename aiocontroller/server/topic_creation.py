@@ -25,7 +25,7 @@ class TopicCreation:
 
     @property
     def enabled(self) -> bool:
-        """Whether brokers would auto-create topics; False while no broker has told its settings."""
+        """Whether brokers would auto-create topics; False until a broker has reported its settings."""
         return self._shell.settings.known and self._shell.policy.auto_create_topics_enable
 
     def create(self, names: Iterable[str]) -> frozenset[str]:

@@ -66,7 +66,7 @@ def decode_response(api_key: int, version: int, body: Buffer) -> Entity:
 
 
 def request(api_key: int, version: int, **fields: Any) -> Entity:
-    """An entity from plain values.
+    """A request from plain values.
 
     Missing fields take the schema's default, or zero, empty or null.  Fields that only other versions have are left
     out; raises TypeError for a field that no version has.
@@ -75,7 +75,7 @@ def request(api_key: int, version: int, **fields: Any) -> Entity:
 
 
 def response(api_key: int, version: int, **fields: Any) -> Entity:
-    """As ``request``."""
+    """A response from plain values; missing fields and errors as for ``request``."""
     return _build(_entity_class(api_key, version, "response"), fields)
 
 

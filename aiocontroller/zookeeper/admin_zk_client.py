@@ -409,7 +409,7 @@ class AdminZkClient:
             else:
                 found[by_path[path]] = configs
         for each in bad:
-            log.warning("Left out %s: found %s, expected %s", each.path, each.found, each.expected)
+            log.warning("Ignoring the znode %s: found %s, expected %s", each.path, each.found, each.expected)
         return found
 
     async def _set_or_create_configs(self, entity_type: str, entity_name: str, configs: Mapping[str, str]) -> None:

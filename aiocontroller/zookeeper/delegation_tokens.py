@@ -64,7 +64,7 @@ class DelegationTokens:
             return None
         token = cluster_znodes.decode_delegation_token(path, reads.data[0])
         if isinstance(token, BadZNode):
-            log.warning("Left out %s: found %s, expected %s", token.path, token.found, token.expected)
+            log.warning("Ignoring the znode %s: found %s, expected %s", token.path, token.found, token.expected)
             return None
         return token
 
@@ -77,7 +77,7 @@ class DelegationTokens:
                 return False
             token = cluster_znodes.decode_delegation_token(path, reads.data[0])
             if isinstance(token, BadZNode):
-                log.warning("Left out %s: found %s, expected %s", token.path, token.found, token.expected)
+                log.warning("Ignoring the znode %s: found %s, expected %s", token.path, token.found, token.expected)
                 return False
             changed = change(token)
             if changed is None:

@@ -142,7 +142,7 @@ class ZooKeeperSession:
             timer = None if timeout_s is None else self._clock.call_later(timeout_s, waiting.cancel)
             try:
                 await self._first_turn()
-                await asyncio.sleep(0)  # the caller goes on a turn later: the journals of known seeds stay as they are
+                await asyncio.sleep(0)  # resume one turn later: the journals of recorded seeds depend on it
             finally:
                 if timer is not None:
                     timer.cancel()

@@ -49,7 +49,7 @@ def test_role_is_taken_and_given_back(controller: subprocess.Popen[bytes], kazoo
     done = aiocontroller("takeover", *here)
     assert done.stdout == "Controller 1000001 has taken the role (before: 1), epoch 1.\n"
     assert json.loads(kazoo.get("/controller")[0])["brokerid"] == 1_000_001
-    assert "was in office already, epoch 1" in aiocontroller("takeover", *here).stdout
+    assert "was already active, epoch 1" in aiocontroller("takeover", *here).stdout
     done = aiocontroller("release", *here)
     assert done.stdout == "Controller 1000001 has given the role back after epoch 1.\n"
     assert kazoo.exists("/controller") is None

@@ -77,7 +77,7 @@ def test_plain_lines_only_when_something_is_different(capsys: pytest.CaptureFixt
     assert [line.partition(" ")[2] for line in lines[1:4]] == [
         f"controller 9 epoch 3; {numbers}",
         f"controller 9 does not answer at the moment; {numbers}",
-        f"no controller in office; {numbers}",
+        f"no active controller; {numbers}",
     ]
     assert lines[5] == "Ran for 12 s, controller epoch 3; at the end 2 partitions, 1 offline, 1 under-replicated."
     assert lines[7].split() == ["BrokerChange", "2", "5", "µs", "7", "µs", "1.0", "ms", "2.0", "ms", "2.0", "ms"]
