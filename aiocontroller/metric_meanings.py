@@ -8,6 +8,8 @@ from aiocontroller.core.events import ControllerState
 
 
 class Meaning(NamedTuple):
+    """What a metric means."""
+
     unit: str
     """What is counted, or the unit of a value."""
     text: str

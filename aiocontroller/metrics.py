@@ -63,9 +63,11 @@ class Counter:
         self.value = 0
 
     def inc(self, n: int = 1) -> None:
+        """Add ``n``."""
         self.value += n
 
     def samples(self) -> Iterable[Sample]:
+        """The metric's values for an exposition."""
         return (("_total", {}, self.value),)
 
 
@@ -73,10 +75,12 @@ class Meter(Counter):
     """Kafka's meters: how often something happened; the rate is for Prometheus to compute."""
 
     def mark(self, n: int = 1) -> None:
+        """Add ``n``, by Yammer's name."""
         self.value += n
 
     @property
     def count(self) -> int:
+        """The value."""
         return self.value
 
 
@@ -90,15 +94,19 @@ class Gauge:
 
     @property
     def value(self) -> float:
+        """What the gauge shows now; calls its function, if it has one."""
         return self._source() if callable(self._source) else self._source
 
     def set(self, value: float) -> None:
+        """Show this value from now on."""
         self._source = value
 
     def replace(self, source: Callable[[], float] | float) -> None:
+        """Show this value, or what this function returns, from now on."""
         self._source = source
 
     def samples(self) -> Iterable[Sample]:
+        """The metric's value for an exposition."""
         return (("", {}, self.value),)
 
 
@@ -113,6 +121,7 @@ class Histogram:
         self._latest: deque[float] = deque(maxlen=LATEST_OBSERVATIONS)
 
     def observe(self, value: float) -> None:
+        """Add an observation."""
         self.count += 1
         self.sum += value
         self._latest.append(value)
@@ -126,9 +135,11 @@ class Histogram:
 
     @property
     def mean(self) -> float:
+        """Of all observations; 0.0 if there are none."""
         return self.sum / self.count if self.count else 0.0
 
     def samples(self) -> Iterable[Sample]:
+        """The metric's values for an exposition."""
         for (label, _), value in zip(QUANTILES, self.quantiles(*(q for _, q in QUANTILES)), strict=True):
             yield "", {"quantile": label}, value
         yield "_sum", {}, self.sum
@@ -142,6 +153,7 @@ class Timer(Histogram):
     """Durations; observed in seconds, kept and exposed in milliseconds as the names say (``…TimeMs``)."""
 
     def observe(self, value: float) -> None:
+        """Add a duration in seconds."""
         value *= 1e3
         self.count += 1
         self.sum += value
@@ -163,15 +175,19 @@ class Metrics(Collector):
         self._complained: set[_Key] = set()
 
     def counter(self, group: str, type: str, name: str, *, tags: Tags | None = None) -> Counter:
+        """Return the counter of this name; it is registered on first use, like all that follow."""
         return self._get(Counter, group, type, name, tags)
 
     def meter(self, group: str, type: str, name: str, *, tags: Tags | None = None) -> Meter:
+        """Return the meter of this name."""
         return self._get(Meter, group, type, name, tags)
 
     def timer(self, group: str, type: str, name: str, *, tags: Tags | None = None) -> Timer:
+        """Return the timer of this name."""
         return self._get(Timer, group, type, name, tags)
 
     def histogram(self, group: str, type: str, name: str, *, tags: Tags | None = None) -> Histogram:
+        """Return the histogram of this name."""
         return self._get(Histogram, group, type, name, tags)
 
     def gauge(
@@ -199,6 +215,7 @@ class Metrics(Collector):
             del self._metrics[key]
 
     def get(self, group: str, type: str, name: str, *, tags: Tags | None = None) -> Metric | None:
+        """Return the metric, or None."""
         return self._metrics.get(_key(group, type, name, tags))
 
     def names(self) -> set[tuple[str, str, str]]:

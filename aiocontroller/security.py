@@ -41,6 +41,8 @@ class Credentials(msgspec.Struct, frozen=True):
 
 
 class ListenerSecurity(msgspec.Struct, frozen=True):
+    """A listener's logins and TLS, as its properties say."""
+
     mechanisms: tuple[str, ...] = ()
     """SASL mechanisms that are offered; empty: no SASL."""
     plain_users: Mapping[str, Secret] = {}

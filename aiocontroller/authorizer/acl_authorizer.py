@@ -42,6 +42,8 @@ DENY_ALL: Entries = {AccessControlEntry(WILDCARD_PRINCIPAL, WILDCARD, _Op.ALL, _
 
 
 class AclAuthorizer:
+    """Decides as Kafka's ``AclAuthorizer`` does, from ACLs that ``zookeeper.acl_follower`` keeps current."""
+
     def __init__(self, super_users: Iterable[str] = (), *, allow_everyone_if_no_acl_found: bool = False) -> None:
         self.super_users = frozenset(super_users)
         self.allow_everyone_if_no_acl_found = allow_everyone_if_no_acl_found

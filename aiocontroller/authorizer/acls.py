@@ -18,6 +18,8 @@ Named = TypeVar("Named", bound=IntEnum)
 
 
 class ResourcePattern(NamedTuple):
+    """What an ACL applies to: one name of a resource type, or all names with a prefix."""
+
     resource: ResourceType
     name: str
     pattern: PatternType = PatternType.LITERAL
@@ -27,6 +29,8 @@ class ResourcePattern(NamedTuple):
 
 
 class AccessControlEntry(NamedTuple):
+    """Who may do what: ``Type:name``, an IP address or ``*``, an operation, and whether it is allowed or denied."""
+
     principal: str
     host: str
     operation: AclOperation
@@ -34,6 +38,8 @@ class AccessControlEntry(NamedTuple):
 
 
 class AclBinding(NamedTuple):
+    """An entry and the pattern that it belongs to."""
+
     pattern: ResourcePattern
     entry: AccessControlEntry
 

@@ -13,6 +13,8 @@ CLUSTER_NAME = "kafka-cluster"
 
 
 class AclOperation(IntEnum):
+    """Kafka's operations, with their numbers in the protocol."""
+
     UNKNOWN = 0
     ANY = 1
     ALL = 2
@@ -31,6 +33,8 @@ class AclOperation(IntEnum):
 
 
 class AclPermissionType(IntEnum):
+    """Kafka's permission types, with their numbers in the protocol."""
+
     UNKNOWN = 0
     ANY = 1
     DENY = 2
@@ -38,6 +42,8 @@ class AclPermissionType(IntEnum):
 
 
 class ResourceType(IntEnum):
+    """Kafka's resource types, with their numbers in the protocol."""
+
     UNKNOWN = 0
     ANY = 1
     TOPIC = 2
@@ -49,6 +55,8 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
+    """Kafka's pattern types, with their numbers in the protocol; ANY and MATCH occur in filters only."""
+
     UNKNOWN = 0
     ANY = 1
     MATCH = 2
@@ -72,9 +80,11 @@ class AllowAll:
     """For clusters whose brokers have no authorizer."""
 
     def authorize(self, principal: str, host: str, operation: AclOperation, resource: ResourceType, name: str) -> bool:
+        """Allowed."""
         return True
 
     def authorize_by_resource_type(
         self, principal: str, host: str, operation: AclOperation, resource: ResourceType
     ) -> bool:
+        """Allowed."""
         return True

@@ -94,6 +94,7 @@ class Journal:
         """Write pending records from a thread other than the loop's; nothing may be appended any more."""
 
     def statistics(self) -> JournalStatistics:
+        """Return the counts so far."""
         return JournalStatistics(appended=self._seq)
 
 
@@ -125,9 +126,11 @@ class MemoryJournal(Journal):
         self.records.append(record)
 
     def content(self) -> bytes:
+        """The records as a file would hold them."""
         return encode_records(self.records)
 
     def of_kind(self, kind: str) -> list[Record]:
+        """The records of one kind, in order."""
         return [r for r in self.records if r.kind == kind]
 
     def statistics(self) -> JournalStatistics:

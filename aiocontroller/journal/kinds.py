@@ -16,6 +16,8 @@ ALWAYS: Final = Record.__struct_fields__[:6]
 
 
 class Kind(NamedTuple):
+    """What the journal says with records of one kind."""
+
     when: str
     """When a record of this kind is written."""
     fields: Mapping[str, str]

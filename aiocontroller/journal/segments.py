@@ -25,6 +25,8 @@ WRITE_AT_ONCE_BYTES = 4 << 20
 
 
 class SegmentName(NamedTuple):
+    """The parts of a file's name; ``docs/journal.md`` explains them."""
+
     node: int
     epoch: int
     start_us: int

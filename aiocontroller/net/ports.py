@@ -22,30 +22,41 @@ BACKLOG = 100
 
 
 class Timer(Protocol):
-    def cancel(self) -> None: ...
+    """A callback that is due later."""
+
+    def cancel(self) -> None:
+        """Drop the callback; does nothing if it has run."""
 
 
 class Clock(Protocol):
+    """Time and timers; production and simulation implement it."""
+
     def monotonic(self) -> float:
         """Seconds; never goes back; for deadlines and durations."""
 
     def wall_time_us(self) -> int:
         """Microseconds since 1970; for people and records only, never for decisions."""
 
-    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer: ...
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> Timer:
+        """Call ``callback`` after ``delay_s`` seconds, in the loop's thread."""
 
-    async def sleep(self, delay_s: float) -> None: ...
+    async def sleep(self, delay_s: float) -> None:
+        """Return after ``delay_s`` seconds."""
 
 
 class Random(Protocol):
     """Chance, for jitter and placement only; ``random.Random`` fits."""
 
-    def random(self) -> float: ...
+    def random(self) -> float:
+        """A number from 0 to below 1."""
 
-    def randrange(self, stop: int, /) -> int: ...
+    def randrange(self, stop: int, /) -> int:
+        """A whole number from 0 to below ``stop``."""
 
 
 class Listener(Protocol):
+    """A listening socket."""
+
     @property
     def port(self) -> int:
         """The port that it is bound to; the actual one if 0 was requested."""
@@ -66,6 +77,8 @@ class Gate(Protocol):
 
 
 class Network(Protocol):
+    """TCP and TLS; production and simulation implement it."""
+
     async def connect(
         self,
         protocol_factory: Callable[[], P],

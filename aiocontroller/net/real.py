@@ -34,6 +34,8 @@ ACCEPT_AGAIN_S = 0.1
 
 
 class RealClock:
+    """The operating system's clock and the event loop's timers."""
+
     def monotonic(self) -> float:
         return time.monotonic()
 
@@ -58,6 +60,8 @@ class OpenGate:
 
 
 class Tls(NamedTuple):
+    """How a listener does TLS handshakes."""
+
     context: ssl_module.SSLContext
     handshake_timeout_s: float
 
@@ -152,6 +156,8 @@ class RealListener:
 
 
 class RealNetwork:
+    """The operating system's network."""
+
     async def connect(
         self,
         protocol_factory: Callable[[], P],

@@ -314,6 +314,8 @@ class SimulatedTransport(asyncio.Transport):
 
 
 class SimulatedListener:
+    """A port of a simulated host that accepts connections."""
+
     def __init__(self, network: SimulatedNetwork, port: int) -> None:
         self._network = network
         self._port = port

@@ -45,6 +45,8 @@ NOT_AUTHORIZED = "Cluster authorization failed."
 
 
 class Outcome(NamedTuple):
+    """An error code and a message for one ACL or filter of a request."""
+
     code: int
     message: str | None = None
 

@@ -91,6 +91,8 @@ class Lane:
 
 
 class RequestAdmission:
+    """Lets few requests into the event queue at once; the others wait here, and their senders take turns."""
+
     def __init__(self, shell: ControllerShell) -> None:
         self._shell = shell
         self._clients = Lane(shell.config.aiocontroller_queued_max_client_requests)

@@ -44,6 +44,8 @@ _E = KafkaErrorCode
 
 
 class ConfigOp(NamedTuple):
+    """One change of a setting; ``operation`` is that of IncrementalAlterConfigs."""
+
     name: str
     value: str | None
     operation: int = SET
@@ -59,6 +61,8 @@ class Alteration(NamedTuple):
 
 
 class AlterConfigs:
+    """Serves AlterConfigs and IncrementalAlterConfigs."""
+
     def __init__(self, shell: ControllerShell) -> None:
         self._shell = shell
 

@@ -40,6 +40,8 @@ Fields = Mapping[str, Any]
 
 
 class Api(NamedTuple):
+    """The versions of an API that this node offers, and its handler."""
+
     versions: VersionRange
     handle: Handler
 

@@ -79,6 +79,8 @@ class Component(NamedTuple):
 
 
 class QuotaFilter(NamedTuple):
+    """The filter of DescribeClientQuotas, by entity type."""
+
     components: Mapping[str, Component]
     strict: bool
     """Strict filters exclude entities with further types."""

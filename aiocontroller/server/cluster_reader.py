@@ -45,6 +45,8 @@ class TooLargeError(BadInputError):
 
 
 class ClusterReader:
+    """Reads brokers and topics from ZooKeeper for a process that is not active; keeps what it read for a second."""
+
     def __init__(self, shell: ControllerShell) -> None:
         self._shell = shell
         self._turn = anyio.Lock()

@@ -105,6 +105,8 @@ class _Room:
 
 
 class ConnectionQuotas:
+    """Limits connections in all, by address and by listener, and makes room where a limit is reached."""
+
     def __init__(
         self,
         places: Callable[[], int],

@@ -60,6 +60,8 @@ FIRST_WITH_CONFIGS = 5
 
 
 class ControllerApi(NamedTuple):
+    """An API that is answered by an event in the controller's queue."""
+
     versions: VersionRange
     event: Callable[[int, bytes, Reply], Request]
     """(version, body, reply) -> event; FrameError when the body is malformed."""

@@ -34,6 +34,8 @@ _ONE_MS = timedelta(milliseconds=1)
 
 
 class TokenRefusedError(AioControllerError):
+    """A request about a delegation token is refused with this code."""
+
     def __init__(self, code: KafkaErrorCode) -> None:
         super().__init__(code.name)
         self.code = code

@@ -63,6 +63,8 @@ def node_id(text: str) -> int:
 
 
 class DescribeConfigs:
+    """Serves DescribeConfigs, in slices."""
+
     def __init__(self, shell: ControllerShell) -> None:
         self._shell = shell
 

@@ -47,6 +47,8 @@ def partition_for(key: str, partitions: int) -> int:
 
 
 class CoordinatorFinder:
+    """Serves FindCoordinator."""
+
     def __init__(self, shell: ControllerShell, source: ClusterSource, creation: TopicCreation) -> None:
         self._shell = shell
         self._source = source

@@ -35,6 +35,8 @@ _encoder = msgspec.json.Encoder(enc_hook=repr)
 
 
 class Limits(NamedTuple):
+    """What the HTTP server allows its clients."""
+
     max_connections: int = 64
     max_request_bytes: int = 1 << 20
     """Largest body."""

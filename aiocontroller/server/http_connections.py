@@ -23,6 +23,8 @@ log = logging.getLogger("aiocontroller.http")
 
 
 class HttpConnection(web.RequestHandler):
+    """One connection; it can be evicted to make room for another."""
+
     listener = "http"
 
     def __init__(self, gate: HttpGate, address: str, abort: Callable[[], object], **options: Any) -> None:

@@ -19,11 +19,15 @@ LOOKED_AT = 100
 
 
 class Receiver(Protocol):
+    """A connection that receives a frame."""
+
     def memory_is_free(self) -> None:
         """The memory that it waited for has been taken for it."""
 
 
 class MemoryPool:
+    """The memory that requests may hold together; connections wait for it in the order of their arrival."""
+
     def __init__(self, size_bytes: int) -> None:
         """A frame larger than the pool can never be received, so larger frames must be refused."""
         self.size_bytes = size_bytes

@@ -73,6 +73,8 @@ class TopicsAsked:
 
 
 class MetadataApi:
+    """Serves Metadata and DescribeCluster."""
+
     def __init__(self, shell: ControllerShell, source: ClusterSource, creation: TopicCreation) -> None:
         self._shell = shell
         self._source = source

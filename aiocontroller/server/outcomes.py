@@ -21,6 +21,8 @@ MAX_BODY_BYTES = 512 << 10
 
 
 class Outcome(NamedTuple):
+    """An error code and a message for one element of a request."""
+
     code: KafkaErrorCode = KafkaErrorCode.NONE
     message: str | None = None
 

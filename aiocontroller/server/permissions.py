@@ -35,6 +35,8 @@ OPERATIONS_UNKNOWN = -(1 << 31)
 
 
 class Permissions:
+    """What the sender of a request may do."""
+
     def __init__(self, authorizer: Authorizer, context: RequestContext) -> None:
         self._authorizer = authorizer
         self._who = (context.principal, context.host)

@@ -29,6 +29,8 @@ def apis(shell: ControllerShell) -> Apis:
 
 
 class ProducerIds:
+    """Serves InitProducerId from blocks of producer ids."""
+
     def __init__(self, shell: ControllerShell) -> None:
         self._shell = shell
         self._next = 0

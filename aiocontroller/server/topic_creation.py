@@ -18,6 +18,8 @@ MAX_WAITING = 1_000
 
 
 class TopicCreation:
+    """Creates topics on demand, as brokers do for clients that ask for metadata."""
+
     def __init__(self, shell: ControllerShell) -> None:
         self._shell = shell
         self._waiting: dict[str, NewTopic] = {}

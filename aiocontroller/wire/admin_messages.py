@@ -53,6 +53,8 @@ def decode_update_features_response(version: int, body: Buffer) -> tuple[int, di
 
 
 class ScramChange(NamedTuple):
+    """A credential to be stored; ``mechanism`` is its number in the protocol."""
+
     user: str
     mechanism: int
     iterations: int

@@ -43,6 +43,8 @@ _RESULT = Struct(">ihii")
 
 
 class AlterPartitionRequest(msgspec.Struct, frozen=True):
+    """What a broker asks as the leader of partitions."""
+
     broker: int
     broker_epoch: int
     partitions: tuple[AlterPartition, ...]
@@ -50,6 +52,8 @@ class AlterPartitionRequest(msgspec.Struct, frozen=True):
 
 
 class AlterPartitionResponse(msgspec.Struct, frozen=True):
+    """The top-level error code, and a result for each partition."""
+
     error_code: int
     results: tuple[AlterPartitionResult, ...]
 

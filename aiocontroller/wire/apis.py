@@ -23,6 +23,8 @@ class VersionRange(NamedTuple):
 
 
 class ApiKey(IntEnum):
+    """Kafka's API keys."""
+
     PRODUCE = 0
     FETCH = 1
     LIST_OFFSETS = 2

@@ -22,6 +22,8 @@ BROKER_RESOURCE = 4
 
 
 class DescribedSynonym(NamedTuple):
+    """Another source of a setting; ``source`` is its number in the protocol."""
+
     name: str
     value: str | None
     source: int
@@ -49,6 +51,8 @@ class ConfigEntry(NamedTuple):
 
 
 class ResourceAsked(NamedTuple):
+    """A resource that DescribeConfigs asks about; ``type`` is its number in the protocol."""
+
     type: int
     name: str
     keys: frozenset[str] | None
@@ -56,6 +60,8 @@ class ResourceAsked(NamedTuple):
 
 
 class ResourceDescribed(NamedTuple):
+    """DescribeConfigs' answer for one resource."""
+
     type: int
     name: str
     error_code: int = 0

@@ -21,6 +21,8 @@ _THROTTLED_AND_CODE = Struct(">ih")
 
 
 class ElectLeadersRequest(msgspec.Struct, frozen=True):
+    """The partitions, and which kind of election they shall have."""
+
     partitions: tuple[TopicPartition, ...] | None
     """None: all."""
     election_type: int = 0
@@ -28,6 +30,8 @@ class ElectLeadersRequest(msgspec.Struct, frozen=True):
 
 
 class ElectLeadersResponse(msgspec.Struct, frozen=True):
+    """The top-level error code, and an outcome for each partition."""
+
     error_code: int
     """The top-level error code; 0 below version 1, which has none."""
     results: dict[TopicPartition, Outcome]

@@ -15,6 +15,8 @@ _PRINCIPAL_VERSION = 0
 
 
 class EnvelopeRequest(msgspec.Struct, frozen=True):
+    """A client's request that a broker forwards, with the client's principal and address."""
+
     request: bytes
     """With its header."""
     principal: bytes | None

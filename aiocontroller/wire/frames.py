@@ -134,6 +134,8 @@ class FrameReader(FrameBuffer):
 
 
 class RequestHeader(msgspec.Struct, frozen=True, gc=False):
+    """The header of a request; ``client_id`` is null or text."""
+
     api_key: int
     api_version: int
     correlation_id: int

@@ -149,6 +149,8 @@ def encode_leader_and_isr(
 
 
 class LeaderAndIsrResponse(msgspec.Struct, frozen=True):
+    """A broker's answer."""
+
     error_code: int
     partitions: tuple[tuple[bytes | str, int, int], ...]
     """(topic id, or name below version 5; partition; error code) of each partition with an error."""

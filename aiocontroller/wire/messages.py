@@ -104,12 +104,16 @@ def _decode_oldest_api_versions(body: Buffer) -> ApiVersions:
 
 
 class ControlledShutdownRequest(msgspec.Struct, frozen=True):
+    """A broker asks that its leaders move."""
+
     broker: int
     broker_epoch: int
     """UNKNOWN_BROKER_EPOCH below version 2."""
 
 
 class ControlledShutdownResponse(msgspec.Struct, frozen=True):
+    """The answer to a controlled shutdown."""
+
     error_code: int
     remaining: tuple[TopicPartition, ...]
     """The partitions that the broker still leads."""
@@ -147,11 +151,15 @@ def decode_controlled_shutdown_response(version: int, body: Buffer) -> Controlle
 
 
 class AllocateProducerIdsRequest(msgspec.Struct, frozen=True):
+    """A broker asks for a block of producer ids."""
+
     broker: int
     broker_epoch: int
 
 
 class AllocateProducerIdsResponse(msgspec.Struct, frozen=True):
+    """A block of ``count`` producer ids from ``first`` on."""
+
     error_code: int
     first: int
     count: int
@@ -187,12 +195,16 @@ def decode_allocate_producer_ids_response(version: int, body: Buffer) -> Allocat
 
 
 class MetadataRequest(msgspec.Struct, frozen=True):
+    """Which topics a client asks about."""
+
     topics: tuple[str | bytes, ...] | None
     """Names, or ids for topics requested without a name; None for all topics."""
     allow_auto_topic_creation: bool = True
 
 
 class MetadataPartition(msgspec.Struct, frozen=True, gc=False):
+    """A partition in an answer to Metadata; replicas are broker ids, ``leader`` is -1 if there is none."""
+
     partition: int
     leader: int
     leader_epoch: int
@@ -203,6 +215,8 @@ class MetadataPartition(msgspec.Struct, frozen=True, gc=False):
 
 
 class MetadataTopic(msgspec.Struct, frozen=True):
+    """A topic in an answer to Metadata; ``topic_id`` has 16 bytes."""
+
     name: str | None
     topic_id: bytes = NO_TOPIC_ID
     partitions: tuple[MetadataPartition, ...] = ()
@@ -211,6 +225,8 @@ class MetadataTopic(msgspec.Struct, frozen=True):
 
 
 class MetadataBroker(msgspec.Struct, frozen=True):
+    """A node in an answer to Metadata."""
+
     id: int
     host: str
     port: int
@@ -218,6 +234,8 @@ class MetadataBroker(msgspec.Struct, frozen=True):
 
 
 class MetadataResponse(msgspec.Struct, frozen=True):
+    """An answer to Metadata, in the fields that are used here."""
+
     brokers: tuple[MetadataBroker, ...]
     topics: tuple[MetadataTopic, ...]
     controller_id: int = -1

@@ -35,6 +35,8 @@ Targets = Mapping[TopicPartition, Sequence[int] | None]
 
 
 class AlterPartitionReassignmentsResponse(msgspec.Struct, frozen=True):
+    """The top-level error, and an outcome for each partition."""
+
     error_code: int
     error_message: str
     results: dict[TopicPartition, Outcome]
@@ -128,6 +130,8 @@ def decode_alter_partition_reassignments_response(version: int, body: Buffer) ->
 
 
 class ListPartitionReassignmentsResponse(msgspec.Struct, frozen=True):
+    """The top-level error, and the replicas of each partition that is being reassigned."""
+
     error_code: int
     error_message: str
     ongoing: dict[TopicPartition, ReplicaAssignment]

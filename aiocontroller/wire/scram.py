@@ -20,6 +20,8 @@ MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16384
 
 
 class Mechanism(NamedTuple):
+    """A SCRAM mechanism: Kafka's name, and hashlib's name of its digest."""
+
     name: str
     digest: str
 

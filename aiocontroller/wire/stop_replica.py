@@ -28,6 +28,8 @@ _PARTITION = Struct(">ih")
 
 
 class StopReplicaPartition(NamedTuple):
+    """A replica to stop, and whether to delete it."""
+
     topic: str
     partition: int
     leader_epoch: int
@@ -80,6 +82,8 @@ def _states(version: int, partitions: Sequence[StopReplicaPartition]) -> bytes:
 
 
 class StopReplicaResponse(msgspec.Struct, frozen=True):
+    """A broker's answer."""
+
     error_code: int
     partitions: tuple[tuple[str, int, int], ...]
     """(topic, partition, error code) of every partition, including those without an error."""

@@ -33,12 +33,16 @@ _TAGGED_CODE = Struct(">bbbh")
 
 
 class CreateTopicsRequest(msgspec.Struct, frozen=True):
+    """Topics to create; ``timeout_ms`` bounds the wait for brokers."""
+
     topics: tuple[NewTopic, ...]
     timeout_ms: int
     validate_only: bool = False
 
 
 class DeleteTopicsRequest(msgspec.Struct, frozen=True):
+    """Topics to delete, by name or id."""
+
     topics: tuple[str | bytes, ...]
     """Names, or ids of 16 bytes."""
     timeout_ms: int
@@ -47,6 +51,8 @@ class DeleteTopicsRequest(msgspec.Struct, frozen=True):
 
 
 class CreatePartitionsRequest(msgspec.Struct, frozen=True):
+    """Topics that shall have more partitions."""
+
     topics: tuple[NewPartitions, ...]
     timeout_ms: int
     validate_only: bool = False

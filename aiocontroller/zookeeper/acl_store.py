@@ -47,6 +47,8 @@ class AclUpdateError(AioControllerError):
 
 
 class VersionedAcls(NamedTuple):
+    """The ACLs of one resource pattern, as its znode has them."""
+
     entries: tuple[AccessControlEntry, ...]
     version: int = -1
     """The znode's version, or -1 if there is none."""

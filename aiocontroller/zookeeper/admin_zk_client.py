@@ -60,6 +60,8 @@ TOPICS_AT_ONCE = 20
 
 
 class TopicToCreate(msgspec.Struct, frozen=True):
+    """What is written for a new topic."""
+
     topic: str
     assignment: Mapping[int, Sequence[int]]
     """Replicas by partition, preferred leader first."""
@@ -100,6 +102,7 @@ class AdminZkClient:
     # -- topics ----------------------------------------------------------------------------------------------------
 
     async def list_topics(self) -> list[str]:
+        """Names of all topics."""
         return await self.zk.get_all_topics_in_cluster(watch=False)
 
     async def get_broker_metadatas(self, *, rack_aware: bool = True) -> list[tuple[int, str | None]]:

@@ -92,6 +92,8 @@ class Statistics(msgspec.Struct, frozen=True):
 
 
 class ZooKeeperClient:
+    """A client whose paths are below its chroot.  ``docs/zookeeper.md`` says what a caller can rely on."""
+
     def __init__(
         self,
         connect: str,
@@ -155,6 +157,7 @@ class ZooKeeperClient:
 
     @property
     def session_password(self) -> bytes:
+        """The password with which another connection may resume the session; 16 bytes."""
         return self.session.password
 
     @property
@@ -169,6 +172,7 @@ class ZooKeeperClient:
 
     @property
     def connected(self) -> bool:
+        """Whether there is a connection now; the session may live on without one."""
         return self.session.conn is not None
 
     @property
@@ -187,9 +191,11 @@ class ZooKeeperClient:
     # -- paths ---------------------------------------------------------------------------------------------------------
 
     def normalize_path(self, path: str) -> str:
+        """The full path, below the chroot and without empty parts."""
         return "/" + "/".join(name for name in f"{self._prefix}/{path}".split("/") if name)
 
     def denormalize_path(self, path: str) -> str:
+        """The path below the chroot of a full path."""
         prefix = self._prefix
         if prefix and (path == prefix or path.startswith(prefix + "/")):
             return path[len(prefix) :] or "/"
@@ -244,9 +250,11 @@ class ZooKeeperClient:
         return found.data, found.stat
 
     async def get_data(self, path: str, watch: bool = False) -> bytes:
+        """Data; raises ``exc.NoNode``."""
         return (await self.get(path, watch))[0]
 
     async def exists(self, path: str, watch: bool = False) -> bool:
+        """Whether the znode exists; ``watch`` arms a watch on its data, or on its creation."""
         try:
             await self.session.send(ExistsRequest(path=self.normalize_path(path), watch=watch))
         except exc.NoNode:
@@ -259,6 +267,7 @@ class ZooKeeperClient:
         return list(found.children)
 
     async def get_acl(self, path: str) -> list[Any]:
+        """The znode's ACL, as aiozk's ``ACL``; raises ``exc.NoNode``."""
         return list((await self.session.send(GetACLRequest(path=self.normalize_path(path)))).acl)
 
     async def set_data(self, path: str, data: bytes | str, version: int = -1) -> Stat:
@@ -267,9 +276,11 @@ class ZooKeeperClient:
         return (await self.session.send(request)).stat
 
     async def set(self, path: str, data: bytes | str, version: int) -> Stat:
+        """``set_data`` with a version that must be given."""
         return await self.set_data(path, data, version)
 
     async def delete(self, path: str, version: int = -1) -> None:
+        """Delete at that version, -1 for any; raises ``exc.NoNode``, ``exc.BadVersion`` and ``exc.NotEmpty``."""
         await self.session.send(DeleteRequest(path=self.normalize_path(path), version=version))
 
     async def ensure_path(self, path: str, acl: Sequence[Any] | None = None) -> None:
@@ -429,6 +440,7 @@ class ZooKeeperClient:
     # -- inspection ----------------------------------------------------------------------------------------------------
 
     def statistics(self) -> Statistics:
+        """Return a snapshot."""
         session, counters = self.session, self.session.counters
         conn = session.conn
         return Statistics(

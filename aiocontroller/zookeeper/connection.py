@@ -83,6 +83,8 @@ class Batch:
 
 
 class Connection(asyncio.Protocol):
+    """Requests in order, replies by their futures; bytes in flight are counted, not bounded, here."""
+
     def __init__(
         self,
         clock: Clock,
@@ -123,6 +125,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def alive(self) -> bool:
+        """Whether requests can still be sent."""
         return not self.lost.done()
 
     # -- sending -------------------------------------------------------------------------------------------------------
@@ -154,6 +157,7 @@ class Connection(asyncio.Protocol):
             self._enqueue(body, None, hook)
 
     def ping(self) -> None:
+        """Send a ping; its reply counts as a sign of life."""
         self._queue(_PING)
 
     def authenticate(self, body: bytes, *, wait: bool) -> asyncio.Future[int] | None:

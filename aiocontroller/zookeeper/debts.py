@@ -54,6 +54,8 @@ class Owed(NamedTuple):
 
 
 class FoundDebts(NamedTuple):
+    """All debts in ZooKeeper, and the znodes that could not be read."""
+
     epoch: int
     """The last controller epoch that maintained the debts; 0 if unknown."""
     owed: list[Owed]
@@ -109,6 +111,8 @@ def _op(owed: Owed) -> WriteOp:
 
 
 class DebtZNodes:
+    """Reads and writes the znodes of debts (``docs/debts.md``)."""
+
     def __init__(self, client: ZooKeeperClient) -> None:
         self._client = client
         self._znodes = ZNodeAccess(client)

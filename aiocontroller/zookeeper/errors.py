@@ -65,22 +65,32 @@ def is_refusal(code: int) -> bool:
 
 # aiozk lacks these; defining a subclass registers it, so that its own lookup finds it too.
 class RequestTimeout(exc.ResponseError):
+    """The server did not process the request in time."""
+
     error_code = -122
 
 
 class ReconfigDisabled(exc.ResponseError):
+    """The server does not allow reconfiguration."""
+
     error_code = -123
 
 
 class SessionClosedRequireSaslAuth(exc.ResponseError):
+    """The server requires SASL, and ends sessions without it."""
+
     error_code = -124
 
 
 class QuotaExceeded(exc.ResponseError):
+    """A quota of the znode's path is exceeded."""
+
     error_code = -125
 
 
 class ThrottledOp(exc.ResponseError):
+    """The server throttled the request and did not process it."""
+
     error_code = -127
 
 

@@ -14,6 +14,8 @@ LATE_TIMER_S = 0.05
 
 
 class Heartbeat:
+    """The timer of one connection, from its handshake to ``stop``."""
+
     def __init__(self, clock: Clock, conn: Connection, session_timeout_s: float) -> None:
         self._clock = clock
         self._conn = conn

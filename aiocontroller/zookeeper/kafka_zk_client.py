@@ -27,6 +27,7 @@ from aiocontroller.zookeeper.cluster_znodes import DelegationToken, FeatureZNode
 from aiocontroller.zookeeper.codec import MAX_DATA_BYTES, Create, SetData
 from aiocontroller.zookeeper.debts import DebtZNodes
 from aiocontroller.zookeeper.errors import TOO_LARGE, Code
+from aiocontroller.zookeeper.found import EntityConfigs, TopicAssignments
 from aiocontroller.zookeeper.overlap import overlapped
 from aiocontroller.zookeeper.reads import Reads
 from aiocontroller.zookeeper.writes import WriteOp, Writes
@@ -50,25 +51,6 @@ SLICE = 20_000
 """Partitions encoded or decoded in one step: some 10 ms."""
 YIELD_BYTES = 256 * 1024
 """Topic assignments decoded before other tasks run."""
-
-
-class TopicAssignments:
-    """What ``get_topic_assignments`` found."""
-
-    __slots__ = ("bad", "found", "missing")
-
-    def __init__(self) -> None:
-        self.found: list[TopicAssignment] = []
-        self.bad: list[BadZNode] = []
-        self.missing: list[str] = []
-
-
-class EntityConfigs(dict[str, dict[str, str]]):
-    """Configuration by entity, {} if it has none; entities with damaged znodes are only in ``bad``."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bad: list[BadZNode] = []
 
 
 class KafkaZkClient:
@@ -107,6 +89,7 @@ class KafkaZkClient:
     # -- the controller --------------------------------------------------------------------------------------------
 
     async def get_controller(self, *, watch: bool = True) -> ControllerZNode | BadZNode | None:
+        """``/controller``; None if there is none."""
         reads = await self._znodes.read(paths.CONTROLLER, watch=watch)
         if reads is None:
             return None
@@ -164,6 +147,7 @@ class KafkaZkClient:
         return await self._znodes.write(Create(path, data) if version < 0 else SetData(path, data, version), fence)
 
     async def delete_controller(self, fence: int) -> None:
+        """Delete ``/controller`` under the fence; does nothing if it is gone."""
         await registration.delete_controller(self.client, fence)
 
     # -- brokers ---------------------------------------------------------------------------------------------------
@@ -200,6 +184,7 @@ class KafkaZkClient:
         return await registration.delete_broker_registration(self.client, broker_id, epoch, fence)
 
     async def get_broker(self, broker_id: int, *, watch: bool = True) -> Broker | BadZNode | None:
+        """A registration; None if it is gone."""
         return _broker(await self.client.get_many([paths.broker_id(broker_id)], watch=watch), 0, broker_id)
 
     # -- topics ----------------------------------------------------------------------------------------------------
@@ -253,6 +238,7 @@ class KafkaZkClient:
         await self.client.delete_all_recursive([paths.topic(topic) for topic in topics], fence=fence)
 
     async def get_topic_configs(self, topics: Sequence[str]) -> EntityConfigs:
+        """The settings of each topic that has any."""
         return await self._entity_configs("topics", topics)
 
     async def get_broker_configs(self, brokers: Sequence[str]) -> EntityConfigs:
@@ -271,6 +257,7 @@ class KafkaZkClient:
         return configs
 
     async def delete_topic_configs(self, topics: Sequence[str], *, fence: int) -> None:
+        """Delete topics' settings; missing ones are fine."""
         await self._znodes.delete([paths.config_entity("topics", topic) for topic in topics], fence)
 
     # -- partition states ------------------------------------------------------------------------------------------
@@ -399,6 +386,7 @@ class KafkaZkClient:
         return list(found), bad
 
     async def delete_isr_change_notifications(self, names: Sequence[str], *, fence: int) -> None:
+        """Delete handled notifications; missing ones are fine."""
         await self._znodes.delete([paths.isr_change(name) for name in names], fence)
 
     async def propagate_isr_changes(self, partitions: Iterable[TopicPartition]) -> None:
@@ -426,6 +414,7 @@ class KafkaZkClient:
         return list(found), bad
 
     async def delete_log_dir_event_notifications(self, names: Sequence[str], *, fence: int) -> None:
+        """Delete handled notifications; missing ones are fine."""
         await self._znodes.delete([paths.log_dir_event(name) for name in names], fence)
 
     async def propagate_log_dir_event(self, broker_id: int) -> None:
@@ -451,6 +440,7 @@ class KafkaZkClient:
         return list(found), bad
 
     async def create_config_change_notification(self, entity_path: str) -> None:
+        """Notify all nodes that the settings at this entity path changed."""
         await self._znodes.create_sequential(
             paths.config_change(paths.CONFIG_CHANGE_PREFIX),
             cluster_znodes.encode_config_change(entity_path),
@@ -485,11 +475,13 @@ class KafkaZkClient:
         return await self._znodes.children(paths.DELETE_TOPICS, watch=watch)
 
     async def delete_topic_deletions(self, topics: Sequence[str], *, fence: int) -> None:
+        """Delete requests to delete topics; missing ones are fine."""
         await self._znodes.delete([paths.delete_topics_topic(topic) for topic in topics], fence)
 
     async def get_partition_reassignment(
         self, *, watch: bool = True
     ) -> dict[TopicPartition, tuple[int, ...]] | BadZNode | None:
+        """The request in ``/admin/reassign_partitions``; None if there is none."""
         reads = await self._znodes.read(paths.REASSIGN_PARTITIONS, watch=watch)
         return None if reads is None else znodes.decode_reassignment(reads.data[0])
 
@@ -507,15 +499,18 @@ class KafkaZkClient:
         return True
 
     async def delete_partition_reassignment(self, *, fence: int) -> None:
+        """Delete ``/admin/reassign_partitions``; fine if it is gone."""
         await self._znodes.delete([paths.REASSIGN_PARTITIONS], fence)
 
     async def get_preferred_replica_election(self, *, watch: bool = True) -> list[TopicPartition] | BadZNode | None:
+        """The partitions in ``/admin/preferred_replica_election``; None if there is no request."""
         reads = await self._znodes.read(paths.PREFERRED_REPLICA_ELECTION, watch=watch)
         if reads is None:
             return None
         return znodes.decode_partitions(paths.PREFERRED_REPLICA_ELECTION, reads.data[0])
 
     async def delete_preferred_replica_election(self, *, fence: int) -> None:
+        """Delete ``/admin/preferred_replica_election``; fine if it is gone."""
         await self._znodes.delete([paths.PREFERRED_REPLICA_ELECTION], fence)
 
     # -- the cluster -----------------------------------------------------------------------------------------------
@@ -529,6 +524,7 @@ class KafkaZkClient:
         await self._znodes.create_paths(wanted)
 
     async def get_cluster_id(self) -> str | BadZNode | None:
+        """``/cluster/id``; None if the cluster has none yet."""
         reads = await self._znodes.read(paths.CLUSTER_ID, watch=False)
         return None if reads is None else cluster_znodes.decode_cluster_id(reads.data[0])
 
@@ -565,6 +561,7 @@ class KafkaZkClient:
         return await self._znodes.write(Create(path, data) if version < 0 else SetData(path, data, version), fence)
 
     async def get_migration(self) -> MigrationZNode | BadZNode | None:
+        """``/migration``, which a migration to KRaft creates; None if there is none."""
         reads = await self._znodes.read(paths.MIGRATION, watch=False)
         return None if reads is None else cluster_znodes.decode_migration(reads.data[0])
 

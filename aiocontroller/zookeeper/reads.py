@@ -60,15 +60,19 @@ class Reads:
         return codec.parse_stat(self._payload(i), at) if at >= 0 else None
 
     def mzxid(self, i: int) -> int:
+        """zxid of the last change of the i-th znode; 0 if it is missing."""
         return self._long(i, codec.STAT_MZXID)
 
     def czxid(self, i: int) -> int:
+        """zxid of the i-th znode's creation; 0 if it is missing."""
         return self._long(i, 0)
 
     def ephemeral_owner(self, i: int) -> int:
+        """Session id of the owner of the i-th znode; 0 if it is persistent or missing."""
         return self._long(i, codec.STAT_OWNER)
 
     def num_children(self, i: int) -> int:
+        """Number of children of the i-th znode; 0 if it is missing."""
         at = self._at[i]
         return int(codec.unpack_int(self._payload(i), at + codec.STAT_CHILDREN)[0]) if at >= 0 else 0
 
@@ -104,6 +108,7 @@ class Reads:
         self._at.append(at)
 
     def extend(self, other: Reads) -> None:
+        """Append the results of other reads."""
         start = len(self.code)
         self._starts += [start + s for s in other._starts]
         self._payloads += other._payloads
@@ -134,9 +139,11 @@ class Children:
         self._stats: list[bytes] = []
 
     def stat(self, i: int) -> Any:
+        """The i-th znode's Stat, or None."""
         return codec.parse_stat(self._stats[i], 0) if self._stats[i] else None
 
     def add(self, code: int, payload: bytes) -> None:
+        """Append the reply of one getChildren2."""
         self.code.append(code)
         if code != codec.OK:
             self.names.append(None)
@@ -158,9 +165,11 @@ class Exists:
         self._stats: list[bytes] = []
 
     def stat(self, i: int) -> Any:
+        """The i-th znode's Stat, or None."""
         return codec.parse_stat(self._stats[i], 0) if self._stats[i] else None
 
     def add(self, code: int, payload: bytes) -> None:
+        """Append the reply of one exists."""
         self.code.append(code)
         self._stats.append(payload if code == codec.OK else b"")
 
@@ -239,11 +248,13 @@ class BulkReader:
         return reads
 
     async def exists_many(self, paths: Sequence[str], *, watch: bool) -> Exists:
+        """The Stat of each path; ``watch`` as for ``get_many``."""
         found = Exists()
         await self._pipelined(codec.EXISTS, paths, watch, found.add, self._session.generation)
         return found
 
     async def children_many(self, paths: Sequence[str], *, watch: bool) -> Children:
+        """The children's names of each path; ``watch`` arms child watches."""
         found = Children()
         await self._pipelined(codec.GET_CHILDREN2, paths, watch, found.add, self._session.generation)
         return found

@@ -67,6 +67,8 @@ CLOSE_GRACE_S = 1.0
 
 
 class ZooKeeperSession:
+    """The session, its connections, and the window of requests in flight."""
+
     def __init__(
         self,
         hosts: Sequence[tuple[str, int]],
@@ -455,6 +457,7 @@ class ZooKeeperSession:
 
     @property
     def closed(self) -> bool:
+        """Whether ``close`` was called; for good."""
         return self._closed
 
     @property

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 
 class SessionEvent(enum.Enum):
+    """What happens to a session."""
+
     CONNECTED = "connected"
     """The first session is open."""
     SUSPENDED = "suspended"

@@ -22,6 +22,8 @@ MAX_SET_WATCHES_BYTES = 500_000
 
 
 class WatchRegistry:
+    """The watches that this session has armed, by kind and full path."""
+
     def __init__(self) -> None:
         # dicts, not sets: the order of arming is the order of re-arming
         self.data: dict[str, None] = {}

@@ -41,6 +41,8 @@ def parent_of(path: str) -> str:
 
 
 class ZNodeAccess:
+    """Small reads and writes that several typed clients share."""
+
     def __init__(self, client: ZooKeeperClient) -> None:
         self._client = client
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -44,3 +45,49 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
         target = (page.parent / path).resolve() if path else page
         assert target.exists(), f"{link}: found no file"
         assert not anchor or anchor in anchors(target), f"{link}: found no heading, expected one of {anchors(target)}"
+
+
+PORTS = {
+    "net/ports.py",
+    "journal/journal.py",
+    "metrics.py",
+    "authorizer/authorizer.py",
+    "zookeeper/client.py",
+    "zookeeper/kafka_zk_client.py",
+    "zookeeper/admin_zk_client.py",
+    "zookeeper/reads.py",
+    "zookeeper/session.py",
+}
+"""Modules that others program against: each public method of theirs has a docstring too, unless it overrides one."""
+ROOMS = ("net", "wire", "authorizer", "zookeeper", "journal", "server", "pages")
+
+
+def test_public_modules_and_classes_have_docstrings() -> None:
+    package = ROOT / "aiocontroller"
+    lacking = []
+    for path in sorted([*package.glob("*.py"), *(path for room in ROOMS for path in package.glob(f"{room}/*.py"))]):
+        name = path.relative_to(package).as_posix()
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if tree.body and not ast.get_docstring(tree):
+            lacking.append(name)
+        for class_ in tree.body:
+            if isinstance(class_, ast.ClassDef) and not class_.name.startswith("_"):
+                if not ast.get_docstring(class_):
+                    lacking.append(f"{name}: {class_.name}")
+                if name in PORTS:
+                    lacking += [f"{name}: {class_.name}.{method}" for method in _undocumented_methods(class_)]
+    assert lacking == []
+
+
+def _undocumented_methods(class_: ast.ClassDef) -> list[str]:
+    """Of public methods; those of subclasses have the docstring of what they override, and setters their getter's."""
+    if [ast.unparse(base) for base in class_.bases if ast.unparse(base) not in ("Protocol", "Collector", "Counter")]:
+        return []
+    return [
+        method.name
+        for method in class_.body
+        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
+        and not method.name.startswith("_")
+        and not ast.get_docstring(method)
+        and not any(ast.unparse(decorator).endswith(".setter") for decorator in method.decorator_list)
+    ]
