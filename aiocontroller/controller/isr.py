@@ -7,21 +7,12 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from aiocontroller.controller.brokers import on_replicas_become_offline
-from aiocontroller.controller.leadership_writes import journal_isrs, names, read_states_again
+from aiocontroller.controller.leadership_writes import carry_out_pieces, read_states_again
 from aiocontroller.controller.moving_isrs import follow_isrs
 from aiocontroller.controller.reassignment import drop_strangers, maybe_complete_reassignment
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import trigger_online_partition_state_change
-from aiocontroller.core.alter_partition import (
-    Judged,
-    Resolved,
-    judge,
-    refused_strangers,
-    resolve,
-    results,
-    take_disjoint,
-)
-from aiocontroller.core.decisions import Decisions, commit
+from aiocontroller.core.alter_partition import IsrChange, Resolved, refused_strangers, resolve, take_disjoint
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import (
     AlterPartitionReceived,
@@ -30,9 +21,6 @@ from aiocontroller.core.events import (
     PartitionReassignmentIsrChange,
     UpdateMetadataResponseReceived,
 )
-from aiocontroller.zookeeper.errors import Code
-from aiocontroller.zookeeper.overlap import overlapped
-from aiocontroller.zookeeper.writes import Writes
 
 log = logging.getLogger(__name__)
 
@@ -57,21 +45,11 @@ async def _alter_together(shell: ControllerShell, requests: list[Resolved]) -> N
     The leader delays acknowledgements until it is answered, so it comes first; Kafka updates the caches first.  While
     one step is answered, ZooKeeper works on the next.
     """
-
+    changes = [IsrChange(step) for step in _steps(requests)]
+    await carry_out_pieces(shell, changes)
     refused: dict[int, list[int]] = {}
-
-    async def begin(step: list[Resolved]) -> tuple[Judged, Writes]:
-        judged = judge(shell.context, step)
-        return judged, await _write(shell, judged)
-
-    async def finish(step: list[Resolved], begun: tuple[Judged, Writes]) -> None:
-        judged, writes = begun
-        written = await _take_in(shell, judged.decisions, writes)
-        refused.update(refused_strangers(shell.context, judged))
-        for (event, _), answer in zip(step, results(shell.context, judged, written), strict=True):
-            event.reply.answer(answer)
-
-    await overlapped(_steps(requests), begin, finish)
+    for change in changes:
+        refused |= refused_strangers(shell.context, change.judged)
     known = [row for _, rows in requests for row in rows]
     if known:
         await shell.send_update_metadata(shell.context.brokers, known)
@@ -89,38 +67,6 @@ def _steps(requests: Iterable[Resolved]) -> list[list[Resolved]]:
         steps[-1].append(request)
         size += len(request[1])
     return steps
-
-
-async def _write(shell: ControllerShell, judged: Judged) -> Writes:
-    decisions, fence = judged.decisions, shell.context.epoch_zk_version
-    if decisions.rows:
-        return await shell.zk.set_topic_partition_states(
-            *names(shell, decisions.rows), decisions.leaderships, fence=fence
-        )
-    if judged.any_unknown():
-        await shell.zk.check_controller_epoch(fence=fence)
-    return Writes(0)
-
-
-async def _take_in(shell: ControllerShell, decisions: Decisions, writes: Writes) -> dict[int, KafkaErrorCode]:
-    """Apply the changes that ZooKeeper accepted; returns row -> error code."""
-    if not decisions.rows:
-        return {}
-    ok = [i for i, code in enumerate(writes.code) if code == Code.OK]
-    written = decisions.select(ok)
-    commit(shell.context.table, written, [writes.version[i] for i in ok])
-    journal_isrs(shell, written.rows)
-    await read_states_again(
-        shell, [row for row, code in zip(decisions.rows, writes.code, strict=True) if code != Code.OK]
-    )
-    return {
-        row: KafkaErrorCode.NONE
-        if code == Code.OK
-        else KafkaErrorCode.INVALID_UPDATE_VERSION
-        if code == Code.BAD_VERSION
-        else KafkaErrorCode.UNKNOWN_SERVER_ERROR
-        for row, code in zip(decisions.rows, writes.code, strict=True)
-    }
 
 
 async def isr_change_notification(shell: ControllerShell, event: IsrChangeNotification) -> None:

@@ -11,17 +11,19 @@ written, so changes in one stream must be about different partitions.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any
 
+from aiocontroller.controller.obeyed_settings import UNCLEAN
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.apply import adopt, apply
 from aiocontroller.core.columns import take
 from aiocontroller.core.decisions import Decisions, commit, joined
 from aiocontroller.core.effects import Effects
+from aiocontroller.core.election import NEVER_UNCLEAN, UncleanPolicy
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.core.leadership_changes import Change, Facts, Plan, Written
 from aiocontroller.core.partitions import NO_ISR, Topic
 from aiocontroller.core.request_batch import RequestBatch
 from aiocontroller.core.states import PartitionState
@@ -38,116 +40,127 @@ WRITTEN_FIRST = 2_000
 STATE_NAMES = [state.name for state in sorted(PartitionState)]
 
 
-class Planned(NamedTuple):
-    """A step: the states to write, and a pure function from the written ones, which the context holds, to effects."""
-
-    decisions: Decisions
-    effects: Callable[[Decisions], Effects]
-
-
-class Change(ABC):
-    """New leaderships for partitions, decided anew until ZooKeeper has taken them."""
-
-    def __init__(self, rows: Sequence[int], batch: RequestBatch | None = None) -> None:
-        self.batch = batch
-        """Takes the requests; None for a change that sends none."""
-        self.undecided = rows
-        """rows still to be decided, or to be decided again after a foreign write that the context has adopted."""
-        self.done: list[int] = []
-        self.failed: dict[int, str] = {}
-        """row -> why it stays unchanged."""
-
-    @abstractmethod
-    async def decide(self, rows: Sequence[int]) -> Planned:
-        """Plan a step without changing the context: an earlier step may still be in flight."""
-
-    def carried_out(self, effects: Effects) -> None:  # noqa: B027  # most changes do not look
-        """Called with the effects of each step."""
-
-    async def reconsider(self) -> None:  # noqa: B027  # most changes have nothing to reconsider
-        """Called when nothing is undecided or in flight: reopen rows that stale memory may have decided wrongly."""
-
-    async def _read_what_changed(self, shell: ControllerShell, rows: Sequence[int]) -> list[int]:
-        """Read these states from ZooKeeper; rows with a foreign write become undecided again."""
-        versions = take(rows, shell.context.table.partition_epoch)[0]
-        unread = await read_states_again(shell, rows)
-        changed = [
-            row
-            for row, before in zip(rows, versions, strict=True)
-            if row not in unread and shell.context.table.partition_epoch[row] != before
-        ]
-        self.failed |= unread
-        self.undecided = [*self.undecided, *changed]
-        return changed
-
-
-Step = list[tuple[Change, Sequence[int]]]
+Step = list[tuple[Change[Any], Sequence[int]]]
 """One step: rows of one change, or of several small ones."""
 
 
-async def carry_out(shell: ControllerShell, *changes: Change) -> None:
-    """Carry out the changes in order, in one stream: a step starts while the one before it is being finished."""
-    started_s = shell.world.clock.monotonic()
+async def carry_out(shell: ControllerShell, *changes: Change[Any], batch: RequestBatch | None = None) -> None:
+    """Carry out the changes in order, in one stream, until nothing is undecided.
 
-    async def begin(step: Step) -> tuple[list[Planned], Writes]:
-        planned = [await change.decide(rows) for change, rows in step]
-        rows, leaderships, _ = joined(plan.decisions for plan in planned)
-        if not rows:
-            return planned, Writes(0)
-        topics, numbers = names(shell, rows)
-        writes = await shell.zk.set_topic_partition_states(
-            topics, numbers, leaderships, fence=shell.context.epoch_zk_version
-        )
-        return planned, writes
-
-    async def finish(step: Step, begun: tuple[list[Planned], Writes]) -> None:
-        planned, writes = begun
-        written, conflicts, at = [], 0, 0
-        for (change, _), plan in zip(step, planned, strict=True):
-            end = at + len(plan.decisions.rows)
-            done, again = await _commit(shell, plan.decisions, writes.part(at, end), change.failed)
-            at = end
-            written.append(done)
-            change.done += done.rows
-            change.undecided = [*change.undecided, *again]
-            conflicts += len(again)
-        if at:
-            shell.journal.append(
-                "write",
-                partitions=at,
-                count=conflicts,
-                bytes=writes.largest,
-                duration_us=int((shell.world.clock.monotonic() - started_s) * 1e6),
-            )
-        for (change, _), plan, done in zip(step, planned, written, strict=True):
-            effects = plan.effects(done)
-            change.carried_out(effects)
-            if change.batch is not None:
-                carry_out_effects(shell, effects, change.batch)
-                await shell.send_if_large(change.batch)
-
+    The requests go into the batch, which is sent early when it becomes large.
+    """
+    stream = Stream(shell, batch, send_early=True)
     for _attempt in range(MAX_ATTEMPTS):
         steps = _steps(changes)
         if not steps:
             for change in changes:
-                await change.reconsider()
+                await _read_doubtful(shell, change)
             steps = _steps(changes)
         if not steps:
             return
-        await overlapped(steps, begin, finish)
+        await overlapped(steps, stream.begin, stream.finish)
     for change in changes:
         change.failed |= dict.fromkeys(change.undecided, f"its state znode changed {MAX_ATTEMPTS} times meanwhile")
 
 
-def carry_out_effects(shell: ControllerShell, effects: Effects, batch: RequestBatch) -> None:
-    """Record the states that partitions enter, bring them into the context, and add the requests to the batch."""
+async def carry_out_pieces(
+    shell: ControllerShell, pieces: Iterable[Change[Any]], batch: RequestBatch | None = None
+) -> None:
+    """Carry out each change once, as one step of a stream; rows that conflicted stay undecided."""
+    stream = Stream(shell, batch)
+    steps: list[Step] = [[(change, change.undecided)] for change in pieces]
+    for [(change, _)] in steps:
+        change.undecided = ()
+    await overlapped(steps, stream.begin, stream.finish)
+
+
+class Stream:
+    """The four steps of every change: *plan* (core), *write*, *apply* (core), *send*.
+
+    ``begin`` has the first two, ``finish`` the last two; a step begins while the one before it is being finished.
+    """
+
+    def __init__(self, shell: ControllerShell, batch: RequestBatch | None, *, send_early: bool = False) -> None:
+        self._shell = shell
+        self._batch = batch
+        self._send_early = send_early
+        self._started_s = shell.world.clock.monotonic()
+
+    async def begin(self, step: Step) -> tuple[list[Plan], Writes]:
+        shell = self._shell
+        facts = await read_facts(shell, step)
+        plans = []
+        for change, rows in step:  # a comprehension would be one more frame
+            plans.append(change.plan(shell.context, rows, facts))
+        decisions, fence = joined(plan.decisions for plan in plans), shell.context.epoch_zk_version
+        if decisions.rows:
+            write = shell.zk.create_topic_partition_states if _creates(step) else shell.zk.set_topic_partition_states
+            return plans, await write(*names(shell, decisions.rows), decisions.leaderships, fence=fence)
+        if any(change.needs_confirmation(plan) for (change, _), plan in zip(step, plans, strict=True)):
+            await shell.zk.check_controller_epoch(fence=fence)
+        return plans, Writes(0)
+
+    async def finish(self, step: Step, begun: tuple[list[Plan], Writes]) -> None:
+        plans, writes = begun
+        written, at = [], 0
+        for (change, _), plan in zip(step, plans, strict=True):
+            end = at + len(plan.decisions.rows)
+            written.append(await _take_in(self._shell, change, plan.decisions, writes.part(at, end)))
+            at = end
+        if at and step[0][0].recorded:
+            self._record(at, written, writes)
+        for (change, _), plan, done in zip(step, plans, written, strict=True):
+            effects = plan.effects(self._shell.context, done)
+            change.carried_out(plan, effects)
+            carry_out_effects(self._shell, effects, self._batch)
+            if self._batch is not None and self._send_early:
+                await self._shell.send_if_large(self._batch)
+
+    def _record(self, partitions: int, written: Sequence[Written], writes: Writes) -> None:
+        self._shell.journal.append(
+            "write",
+            partitions=partitions,
+            count=sum(len(done.again) for done in written),
+            bytes=writes.largest,
+            duration_us=int((self._shell.world.clock.monotonic() - self._started_s) * 1e6),
+        )
+
+
+def _creates(step: Step) -> bool:
+    """Whether the step creates its znodes; a step that does has one change."""
+    return step[0][0].creates
+
+
+async def read_facts(shell: ControllerShell, step: Step) -> Facts:
+    """Read the policy for unclean elections, only of topics that might need one."""
+    topics: list[str] = []
+    for change, rows in step:
+        topics += change.topics_asked_for(shell.context, rows)
+    unclean = NEVER_UNCLEAN
+    if topics:
+        configs = await shell.zk.get_topic_configs(topics)
+        overrides = {
+            topic: config[UNCLEAN].strip().lower() == "true" for topic, config in configs.items() if UNCLEAN in config
+        }
+        unclean = UncleanPolicy(shell.policy.unclean_leader_election_enable, overrides)
+    return Facts(unclean, shell.policy.leader_recovery_supported)
+
+
+def carry_out_effects(shell: ControllerShell, effects: Effects, batch: RequestBatch | None) -> None:
+    """Record what happens, bring it into the context, add the requests to the batch, and answer."""
     for entered in effects.entered:
         journal_partitions(shell, entered.rows, entered.state, entered.why)
+    journal_isrs(shell, effects.isrs)
     apply(shell.context, effects)
-    effects.add_to(batch, shell.context.brokers)
+    if batch is not None:
+        effects.add_to(batch, shell.context.brokers)
+    for _ in range(effects.unclean_elections):
+        shell.unclean_elections.mark()
+    for request, answer in effects.answers:
+        request.reply.answer(answer)
 
 
-def _steps(changes: Sequence[Change]) -> list[Step]:
+def _steps(changes: Sequence[Change[Any]]) -> list[Step]:
     """Split all undecided rows into steps."""
     steps: list[Step] = []
     open_, room = sum(len(change.undecided) for change in changes), 0
@@ -164,27 +177,42 @@ def _steps(changes: Sequence[Change]) -> list[Step]:
     return steps
 
 
-async def _commit(
-    shell: ControllerShell, step: Decisions, writes: Writes, failed: dict[int, str]
-) -> tuple[Decisions, list[int]]:
-    """Write a step; returns the written states, and the rows with conflicts.  Permanent failures go to ``failed``."""
+async def _take_in(shell: ControllerShell, change: Change[Any], step: Decisions, writes: Writes) -> Written:
+    """Take what was written into the context, and read again where another process has written."""
+    created = [0] * len(step.rows) if change.creates else None
     if writes.ok:
-        commit(shell.context.table, step, writes.version)
-        return step, []
+        commit(shell.context.table, step, created or writes.version)
+        change.done += step.rows
+        return Written(step)
     ok = [i for i, code in enumerate(writes.code) if code == Code.OK]
     done = step.select(ok)
-    commit(shell.context.table, done, [writes.version[i] for i in ok])
-    conflicts = [row for row, code in zip(step.rows, writes.code, strict=True) if code == Code.BAD_VERSION]
+    commit(shell.context.table, done, [0 if created else writes.version[i] for i in ok])
+    change.done += done.rows
+    conflict = Code.NODE_EXISTS if change.creates else Code.BAD_VERSION
+    conflicts = [row for row, code in zip(step.rows, writes.code, strict=True) if code == conflict]
     for row, code in zip(step.rows, writes.code, strict=True):
         if code == Code.NO_NODE:
             _deleted_by_another(shell, row)
-    failed |= {
+    change.failed |= {
         row: "its state znode is gone" if code == Code.NO_NODE else f"ZooKeeper answered {code}"
         for row, code in zip(step.rows, writes.code, strict=True)
-        if code not in (Code.OK, Code.BAD_VERSION)
+        if code not in (Code.OK, conflict)
     }
-    failed |= await read_states_again(shell, conflicts)
-    return done, [row for row in conflicts if row not in failed]
+    unread = await read_states_again(shell, conflicts)
+    change.failed |= unread
+    again = [row for row in conflicts if row not in unread]
+    change.undecided = [*change.undecided, *again]
+    return Written(done, conflicts, again)
+
+
+async def _read_doubtful(shell: ControllerShell, change: Change[Any]) -> None:
+    """Read states that memory may hold wrongly; rows with a foreign write become undecided again."""
+    rows = change.doubtful(shell.context)
+    epochs = shell.context.table.partition_epoch
+    before = take(rows, epochs)[0]
+    unread = await read_states_again(shell, rows)
+    change.failed |= unread
+    change.reopen([row for row, epoch in zip(rows, before, strict=True) if row not in unread and epochs[row] != epoch])
 
 
 MAX_CONTROLLER_EPOCH = 2_000_000_000

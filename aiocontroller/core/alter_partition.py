@@ -15,9 +15,11 @@ import msgspec
 
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.decisions import Decisions
+from aiocontroller.core.effects import Effects
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import AlterPartition, AlterPartitionReceived
 from aiocontroller.core.ids import NO_TOPIC_ID, RECOVERED, RECOVERING, LeaderAndIsr
+from aiocontroller.core.leadership_changes import Change, Facts, Written
 
 
 class AlterPartitionResult(msgspec.Struct, frozen=True, gc=False):
@@ -72,7 +74,7 @@ them, as Kafka's may."""
 
 
 class Judged(NamedTuple):
-    """The verdicts on several requests."""
+    """The verdicts on several requests: a plan."""
 
     requests: Sequence[Resolved]
     verdicts: list[list[Verdict]]
@@ -82,6 +84,35 @@ class Judged(NamedTuple):
 
     def any_unknown(self) -> bool:
         return any(verdict.error_code in UNKNOWN for each in self.verdicts for verdict in each)
+
+    def effects(self, context: ControllerContext, written: Written) -> Effects:
+        """Each partition is answered separately."""
+        outcome = dict.fromkeys(self.decisions.rows, KafkaErrorCode.UNKNOWN_SERVER_ERROR)
+        outcome |= dict.fromkeys(written.conflicts, KafkaErrorCode.INVALID_UPDATE_VERSION)
+        outcome |= dict.fromkeys(written.done.rows, KafkaErrorCode.NONE)
+        answers = results(context, self, outcome)
+        events = [event for event, _ in self.requests]
+        return Effects(isrs=written.done.rows, answers=list(zip(events, answers, strict=True)))
+
+
+class IsrChange(Change[Judged]):
+    """Changes of ISRs that leaders have requested: one piece, with all partitions of the requests."""
+
+    recorded = False
+
+    def __init__(self, requests: Sequence[Resolved]) -> None:
+        super().__init__([row for _, rows in requests for row in rows])
+        self.judged = Judged(requests, [], Decisions.none())
+        self._requests = requests
+
+    def plan(self, context: ControllerContext, rows: Sequence[int], facts: Facts) -> Judged:
+        return judge(context, self._requests)
+
+    def needs_confirmation(self, plan: Judged) -> bool:
+        return plan.any_unknown()
+
+    def carried_out(self, plan: Judged, effects: Effects) -> None:
+        self.judged = plan
 
 
 def judge(context: ControllerContext, requests: Sequence[Resolved]) -> Judged:

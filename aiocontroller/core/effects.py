@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from aiocontroller.core.debts import Debt
+from aiocontroller.core.events import Request
 from aiocontroller.core.ids import ReplicaAssignment
 from aiocontroller.core.request_batch import RequestBatch
 from aiocontroller.core.states import PartitionState, ReplicaState
@@ -63,6 +64,11 @@ class Effects(NamedTuple):
     """Rows and their new assignments, which the znodes hold or are about to hold."""
     replicas: Sequence[tuple[Replicas, ReplicaState]] = ()
     """Replicas, and the state that they enter; those that become NonExistentReplica leave their assignments."""
+    isrs: Sequence[int] = ()
+    """Partitions whose leader has changed the ISR, as the journal records it."""
+    unclean_elections: int = 0
+    answers: Sequence[tuple[Request, object]] = ()
+    """Requests with their answers."""
 
     def add_to(self, batch: RequestBatch, brokers: Mapping[int, object]) -> None:
         """Add the requests; ``brokers`` are all that are registered."""

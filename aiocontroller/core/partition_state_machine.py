@@ -22,8 +22,11 @@ from aiocontroller.core.election import (
     UncleanPolicy,
     elect,
     recovery_state_after,
+    with_online_replica,
+    without_online_isr,
 )
 from aiocontroller.core.ids import INITIAL_LEADER_EPOCH, RECOVERED, LeaderAndIsr
+from aiocontroller.core.leadership_changes import Change, Facts, Written
 from aiocontroller.core.partitions import NO_ISR, PartitionTable
 from aiocontroller.core.states import VALID_PREVIOUS_PARTITION_STATES, PartitionState
 
@@ -132,6 +135,37 @@ def plan_initialization(context: ControllerContext, rows: Sequence[int]) -> tupl
     return decisions, failed
 
 
+class InitializationPlan(NamedTuple):
+    decisions: Decisions
+    leaderless: list[int]
+    """Partitions without a live replica."""
+
+    def effects(self, context: ControllerContext, written: Written) -> Effects:
+        return effects_of_initialization(written.done)
+
+
+class Initialization(Change[InitializationPlan]):
+    """The first leaders of New partitions.
+
+    A state that exists already was written by an earlier attempt of ours whose answer was lost, or by an earlier term.
+    Kafka leaves such a partition New and leaderless until the next failover; here the state is adopted, and the row
+    becomes undecided: it needs an ordinary election.
+    """
+
+    creates = True
+    recorded = False
+
+    def __init__(self, rows: Sequence[int]) -> None:
+        super().__init__(rows)
+        self.leaderless: list[int] = []
+
+    def plan(self, context: ControllerContext, rows: Sequence[int], facts: Facts) -> InitializationPlan:
+        return InitializationPlan(*plan_initialization(context, rows))
+
+    def carried_out(self, plan: InitializationPlan, effects: Effects) -> None:
+        self.leaderless += plan.leaderless
+
+
 def effects_of_initialization(done: Decisions) -> Effects:
     return Effects(
         (Entered(done.rows, PartitionState.OnlinePartition, "initialized"),),
@@ -172,13 +206,68 @@ def plan_elections(
 def effects_of_elections(strategy: Strategy, unclean: Collection[int], done: Decisions) -> Effects:
     """``unclean``: the rows whose new leader was not in the ISR; the journal tells them apart."""
     online = PartitionState.OnlinePartition
+    uncleanly = [row for row in done.rows if row in unclean]
     return Effects(
         (
             Entered([row for row in done.rows if row not in unclean], online, strategy.value),
-            Entered([row for row in done.rows if row in unclean], online, f"{strategy.value}, unclean"),
+            Entered(uncleanly, online, f"{strategy.value}, unclean"),
         ),
         (Told(done.rows, done.recipients),),
+        unclean_elections=len(uncleanly),
     )
+
+
+class ElectionPlan(NamedTuple):
+    decisions: Decisions
+    strategy: Strategy
+    unclean: Collection[int]
+    failed: list[int]
+    """Partitions for which the strategy finds no leader."""
+
+    def effects(self, context: ControllerContext, written: Written) -> Effects:
+        return effects_of_elections(self.strategy, self.unclean, written.done)
+
+
+class LeaderElection(Change[ElectionPlan]):
+    """Elects leaders by a strategy."""
+
+    def __init__(self, rows: Sequence[int], strategy: Strategy, *, force_unclean: bool = False) -> None:
+        super().__init__(rows)
+        self.strategy = strategy
+        self._force_unclean = force_unclean
+        self._hopeless: list[int] = []
+        """Rows that no replica can lead according to memory, not checked in ZooKeeper yet."""
+        self._read_again: set[int] = set()  # membership only
+
+    def topics_asked_for(self, context: ControllerContext, rows: Sequence[int]) -> list[str]:
+        """The topics of partitions without an online in-sync replica: only these might get an unclean leader."""
+        if self.strategy is not Strategy.OFFLINE or self._force_unclean:
+            return []
+        needy = without_online_isr(context, rows)
+        return list(dict.fromkeys(context.table.topic(row).name for row in needy))
+
+    def plan(self, context: ControllerContext, rows: Sequence[int], facts: Facts) -> ElectionPlan:
+        unclean = UncleanPolicy(True) if self._force_unclean else facts.unclean
+        decisions, elections = plan_elections(
+            context, rows, self.strategy, unclean, recovery_supported=facts.recovery_supported
+        )
+        uncleanly = {row for row, outcome in zip(decisions.rows, elections.outcomes, strict=True) if outcome.unclean}
+        return ElectionPlan(decisions, self.strategy, uncleanly, elections.failed)
+
+    def carried_out(self, plan: ElectionPlan, effects: Effects) -> None:
+        self.failed.update(dict.fromkeys(plan.failed, f"the {self.strategy.value} finds none"))
+        self._hopeless += plan.failed
+
+    def doubtful(self, context: ControllerContext) -> list[int]:
+        """ZooKeeper is read before the conclusion that no replica can lead (Kafka always reads first).
+
+        Brokers with inter.broker.protocol.version below 2.7 write ISRs themselves, so a replica that is out of sync in
+        memory may be in sync.  Partitions with no replica online cannot gain from it and are skipped.
+        """
+        hopeless, self._hopeless = self._hopeless, []
+        rows = [row for row in with_online_replica(context, hopeless) if row not in self._read_again]
+        self._read_again.update(rows)
+        return rows
 
 
 def plan_leader_epochs(context: ControllerContext, rows: Sequence[int]) -> Decisions:
@@ -200,3 +289,17 @@ def plan_leader_epochs(context: ControllerContext, rows: Sequence[int]) -> Decis
         ],
         [()] * len(led),
     )
+
+
+class EpochPlan(NamedTuple):
+    decisions: Decisions
+
+    def effects(self, context: ControllerContext, written: Written) -> Effects:
+        return Effects()
+
+
+class EpochRise(Change[EpochPlan]):
+    """Raises leader epochs and changes nothing else."""
+
+    def plan(self, context: ControllerContext, rows: Sequence[int], facts: Facts) -> EpochPlan:
+        return EpochPlan(plan_leader_epochs(context, rows))

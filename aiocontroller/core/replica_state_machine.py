@@ -21,6 +21,7 @@ from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.decisions import Decisions
 from aiocontroller.core.effects import Effects, Entered, Replicas, Told, ToldTogether
 from aiocontroller.core.ids import NO_LEADER, LeaderAndIsr, ReplicaAssignment
+from aiocontroller.core.leadership_changes import Change, Facts, Written
 from aiocontroller.core.partitions import NO_ISR, PartitionTable
 from aiocontroller.core.states import VALID_PREVIOUS_REPLICA_STATES, ReplicaState
 
@@ -224,6 +225,50 @@ def effects_of_offline(
         plan.without_leadership,
         among(replicas, settled) if settled else {},
     )
+
+
+class ShrinkingPlan(NamedTuple):
+    replicas: Replicas
+    offline: OfflinePlan
+    stop: bool
+
+    @property
+    def decisions(self) -> Decisions:
+        return self.offline.shrink
+
+    def effects(self, context: ControllerContext, written: Written) -> Effects:
+        return effects_of_offline(context, self.replicas, self.offline, self.stop, written.done)
+
+
+class IsrShrinking(Change[ShrinkingPlan]):
+    """Removes replicas from ISRs and informs the others.  With ``stop``, the removed replicas are stopped."""
+
+    def __init__(self, replicas: Replicas, *, stop: bool = False) -> None:
+        ascending = {broker: sorted(rows) for broker, rows in replicas.items()}
+        several = len(ascending) != 1
+        super().__init__(sorted(set[int]().union(*ascending.values())) if several else next(iter(ascending.values())))
+        self.stopped: set[int] = set()
+        self._unchanged: list[int] = []
+        """Rows with none of the replicas in sync according to memory, not checked in ZooKeeper yet."""
+        self._read_again: set[int] = set()  # membership only
+        self._replicas = ascending
+        self._stop = stop
+
+    def plan(self, context: ControllerContext, rows: Sequence[int], facts: Facts) -> ShrinkingPlan:
+        replicas = among(self._replicas, rows)
+        return ShrinkingPlan(replicas, plan_offline(context, replicas), self._stop)
+
+    def carried_out(self, plan: ShrinkingPlan, effects: Effects) -> None:
+        self._unchanged += plan.offline.unchanged
+        self.stopped.update(*effects.stopped.values())
+
+    def doubtful(self, context: ControllerContext) -> list[int]:
+        """ZooKeeper is read where there seems to be nothing to do: a leader may have added the replica to its ISR, and
+        it does not remove a dead follower that was caught up."""
+        rows = sorted(set(self._unchanged).difference(self._read_again))
+        self._unchanged = []
+        self._read_again.update(rows)
+        return rows
 
 
 def leaving(replicas: Replicas) -> list[tuple[int, tuple[int, ...]]]:

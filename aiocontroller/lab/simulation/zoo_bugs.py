@@ -12,7 +12,7 @@ from aiocontroller.controller import (
     brokers,
     controller_election,
     failover,
-    isr,
+    leadership_writes,
     own_replicas,
     reassignment,
     state_changes,
@@ -30,6 +30,7 @@ from aiocontroller.core import reassignment as core_reassignment
 from aiocontroller.core import replica_state_machine as rsm
 from aiocontroller.core.election import Outcome, UncleanPolicy
 from aiocontroller.core.errors import ControllerMovedError
+from aiocontroller.core.leadership_changes import Facts
 from aiocontroller.core.request_batch import RequestBatch
 from aiocontroller.lab.simulation.zoo import Bug, Patch
 from aiocontroller.zookeeper import registration
@@ -148,10 +149,10 @@ def _elects_any_live_replica() -> list[Patch]:
 
 
 def _always_unclean() -> list[Patch]:
-    async def policy(*_: Any) -> UncleanPolicy:
-        return UncleanPolicy(True)
+    async def facts(*_: Any) -> Facts:
+        return Facts(UncleanPolicy(True))
 
-    return [(state_changes, "_unclean_policy", policy)]
+    return [(leadership_writes, "read_facts", facts)]
 
 
 def _plan_elections(change: Callable[[Any], None]) -> Callable[[], list[Patch]]:
@@ -210,7 +211,7 @@ def _alter_partition(*as_current: str) -> Callable[[], list[Patch]]:
 
 
 def _acknowledged_unwritten() -> list[Patch]:
-    original = isr._write
+    original = leadership_writes.Stream.begin
 
     class Forgetful:
         async def set_topic_partition_states(self, topics: Any, numbers: Any, states: Any, *, fence: int) -> Writes:
@@ -218,12 +219,14 @@ def _acknowledged_unwritten() -> list[Patch]:
             writes.code, writes.version = [OK] * len(states), [state.partition_epoch for state in states]
             return writes
 
-    async def write(shell: Any, step: Any) -> Any:
-        stand_in = copy.copy(shell)
-        stand_in.zk = Forgetful()
+    async def begin(self: Any, step: Any) -> Any:
+        stand_in = copy.copy(self)
+        if isinstance(step[0][0], alter_partition.IsrChange):
+            stand_in._shell = copy.copy(self._shell)
+            stand_in._shell.zk = Forgetful()
         return await original(stand_in, step)
 
-    return [(isr, "_write", write)]
+    return [(leadership_writes.Stream, "begin", begin)]
 
 
 # -- terms of office ---------------------------------------------------------------------------------------------------

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pytest
 
 from aiocontroller.controller import leadership_writes
 from aiocontroller.controller.auditor import Auditor
 from aiocontroller.controller.event_queue import EventQueue
-from aiocontroller.controller.leadership_writes import MAX_ATTEMPTS, Change, Planned, carry_out
+from aiocontroller.controller.leadership_writes import MAX_ATTEMPTS, carry_out
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core.audit import Above
@@ -20,6 +20,7 @@ from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.decisions import Decisions
 from aiocontroller.core.effects import Effects
 from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
+from aiocontroller.core.leadership_changes import Change, Facts, Written
 from aiocontroller.journal.journal import NullJournal
 from aiocontroller.metrics import Metrics
 from aiocontroller.net.simulated import SimulatedClock
@@ -47,6 +48,7 @@ class Stage:
                 journal=NullJournal(),
                 auditor=self.auditor,
                 topic_partition=self.context.table.topic_partition,
+                policy=SimpleNamespace(leader_recovery_supported=True),
                 world=SimpleNamespace(clock=SimpleNamespace(monotonic=lambda: 0.0)),
             ),
         )
@@ -69,18 +71,30 @@ class Stage:
         return [leadership(1, (1,), leader_epoch=7, partition_epoch=9) for _ in numbers]
 
 
-class Rise(Change):
+class Recorded(NamedTuple):
+    """A plan that says when its effects follow."""
+
+    rise: psm.EpochPlan
+    name: str
+    log: list[str]
+
+    @property
+    def decisions(self) -> Decisions:
+        return self.rise.decisions
+
+    def effects(self, context: ControllerContext, written: Written) -> Effects:
+        self.log.append(f"{self.name} tells {written.done.rows}")
+        return Effects()
+
+
+class Rise(Change[Recorded]):
     def __init__(self, name: str, stage: Stage, rows: Sequence[int]) -> None:
         super().__init__(rows)
         self.name = name
         self.stage = stage
 
-    async def decide(self, rows: Sequence[int]) -> Planned:
-        def effects(done: Decisions) -> Effects:
-            self.stage.log.append(f"{self.name} tells {done.rows}")
-            return Effects()
-
-        return Planned(psm.plan_leader_epochs(self.stage.context, rows), effects)
+    def plan(self, context: ControllerContext, rows: Sequence[int], facts: Facts) -> Recorded:
+        return Recorded(psm.EpochPlan(psm.plan_leader_epochs(context, rows)), self.name, self.stage.log)
 
 
 @pytest.fixture(autouse=True)
