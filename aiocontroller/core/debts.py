@@ -99,7 +99,7 @@ class Ledger:
         after = {
             number: known
             if (known := before.get(number)) is not None and known.topic_id == topic_id
-            else Debt(broker, topic, topic_id, number)
+            else self._new_debt(broker, topic, topic_id, number)
             for number, topic_id in partitions.items()
         }
         self._count += len(after) - len(before)
@@ -118,6 +118,9 @@ class Ledger:
             del self.topics[topic][broker]
             if not self.topics[topic]:
                 del self.topics[topic]
+
+    def _new_debt(self, broker: int, topic: str, topic_id: bytes, partition: int) -> Debt:
+        return Debt(broker, topic, topic_id, partition)
 
     def give_up(self, debts: Iterable[Debt]) -> None:
         """Not owed any longer, whatever the znodes hold."""

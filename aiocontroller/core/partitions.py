@@ -217,7 +217,7 @@ class PartitionTable:
     def add_topic(self, name: str, topic_id: bytes = NO_TOPIC_ID) -> Topic:
         assert name not in self.topic_by_name, name
         number = self._free_topics.pop() if self._free_topics else len(self.topics)
-        topic = Topic(number, name, topic_id)
+        topic = self._new_topic(number, name, topic_id)
         if number == len(self.topics):
             self.topics.append(topic)
         else:
@@ -226,6 +226,9 @@ class PartitionTable:
         if topic_id != NO_TOPIC_ID:
             self.topic_by_id[topic_id] = topic
         return topic
+
+    def _new_topic(self, number: int, name: str, topic_id: bytes) -> Topic:
+        return Topic(number, name, topic_id)
 
     def set_topic_id(self, topic: Topic, topic_id: bytes) -> None:
         self._forget_topic_id(topic)
