@@ -15,8 +15,11 @@ from aiocontroller.controller.state_changes import (
     handle_replica_state_changes,
 )
 from aiocontroller.controller.topic_deletion import fail_replica_deletion, resume_deletion_for_topics
+from aiocontroller.core import broker_changes as plan
 from aiocontroller.core import partition_state_machine as psm
-from aiocontroller.core import replica_state_machine as rsm
+from aiocontroller.core.apply import apply
+from aiocontroller.core.context_changes import BrokersAdded, BrokersRemoved
+from aiocontroller.core.effects import Replicas
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.events import BrokerChange, BrokerModifications, OwnReplicas
 from aiocontroller.core.ids import Broker
@@ -30,7 +33,7 @@ async def load_brokers(shell: ControllerShell) -> None:
     """Read the registered brokers at failover, and start their senders."""
     found, bad = await shell.zk.get_all_brokers_in_cluster(watch=True)
     shell.report_bad_znodes(bad)
-    shell.context.add_brokers(found)
+    apply(shell.context, BrokersAdded(found))
     assert shell.channels is not None
     shell.channels.add_brokers(found, settled=True)
 
@@ -40,40 +43,36 @@ async def broker_change(shell: ControllerShell, event: BrokerChange) -> None:
     context = shell.context
     found, bad = await shell.zk.get_all_brokers_in_cluster(watch=True)
     shell.report_bad_znodes(bad)
-    current = {broker.id: broker for broker in found}
-    known = context.brokers
     unreadable = {int(znode.path.rsplit("/", 1)[1]) for znode in bad if znode.path.rsplit("/", 1)[1].isdecimal()}
-    new = [b for b in found if b.id not in known]
-    bounced = [b for b in found if b.id in known and b.epoch > known[b.id].epoch]
-    dead = [b for b in known if b not in current and b not in unreadable]
-    if not (new or bounced or dead):
+    changes = plan.compare_registrations(context, found, unreadable)
+    if not any(changes):
         return
+    new, bounced, dead = [b.id for b in changes.new], [b.id for b in changes.bounced], changes.dead
     log.info(
         "Newly added brokers: %s, deleted brokers: %s, bounced brokers: %s, all live brokers: %s",
-        [b.id for b in new],
+        new,
         dead,
-        [b.id for b in bounced],
-        sorted(current),
+        bounced,
+        sorted(broker.id for broker in found),
     )
-    for kind, ids in (("added", [b.id for b in new]), ("bounced", [b.id for b in bounced]), ("dead", dead)):
-        for broker in ids:
-            shell.journal.append("broker", broker=broker, detail=kind)
+    for kind, broker in changes.by_kind():
+        shell.journal.append("broker", broker=broker, detail=kind)
     channels = shell.channels
     assert channels is not None
-    channels.add_brokers(new)
-    channels.remove_brokers([b.id for b in bounced])
+    channels.add_brokers(changes.new)
+    channels.remove_brokers(bounced)
     channels.remove_brokers(dead)
     if new:
-        context.add_brokers(new)
-        await on_broker_startup(shell, [b.id for b in new])
+        apply(context, BrokersAdded(changes.new))
+        await on_broker_startup(shell, new)
     if bounced:
-        context.remove_brokers([b.id for b in bounced])
-        await on_broker_failure(shell, [b.id for b in bounced])
-        channels.add_brokers(bounced)
-        context.add_brokers(bounced)
-        await on_broker_startup(shell, [b.id for b in bounced])
+        apply(context, BrokersRemoved(bounced))
+        await on_broker_failure(shell, bounced)
+        channels.add_brokers(changes.bounced)
+        apply(context, BrokersAdded(changes.bounced))
+        await on_broker_startup(shell, bounced)
     if dead:
-        context.remove_brokers(dead)
+        apply(context, BrokersRemoved(dead))
         await on_broker_failure(shell, dead)
 
 
@@ -81,15 +80,14 @@ async def on_broker_startup(shell: ControllerShell, ids: Sequence[int]) -> None:
     """Tell all brokers about the new ones, send the new ones everything, and retry elections."""
     context, table = shell.context, shell.context.table
     log.info("New broker startup callback for %s", list(ids))
-    await shell.send_update_metadata([b for b in context.brokers if b not in ids])
+    await shell.send_update_metadata(plan.others(context, ids))
     # Topics being deleted are included, marked as such: a broker whose session expired may still know them.
     await shell.send_update_metadata(ids, table.worth_telling(table.rows()))
     for broker in ids:
         await debts.look_and_pay(shell, broker)
     batch = shell.new_batch()
-    replicas = {broker: table.partitions_on_broker(broker) for broker in ids}
-    # Replicas that the broker is deleting, or has deleted, keep their states.
-    staying = rsm.check_valid_previous_states(table, replicas, ReplicaState.OnlineReplica).valid
+    replicas = plan.replicas_on(context, ids)
+    staying = plan.replicas_to_start(context, replicas)
     await handle_replica_state_changes(shell, staying, ReplicaState.OnlineReplica, batch=batch)
     to_bring_online = psm.partitions_to_bring_online(context)
     if to_bring_online:
@@ -102,32 +100,27 @@ async def on_broker_startup(shell: ControllerShell, ids: Sequence[int]) -> None:
         await load_known_controllers(shell)
     if naming_controllers(shell):
         shell.queue.append(OwnReplicas())  # until now there may have been no other broker to hold them
-    names = dict.fromkeys(table.topic(row).name for rows in replicas.values() for row in rows)
-    await resume_deletion_for_topics(shell, [name for name in names if name in context.topics_to_be_deleted])
+    await resume_deletion_for_topics(shell, plan.queued_topics_of(context, replicas))
 
 
 async def on_broker_failure(shell: ControllerShell, ids: Sequence[int]) -> None:
     log.info("Broker failure callback for %s", list(ids))
     debts.ask_again(shell, ids)
-    table = shell.context.table
-    await on_replicas_become_offline(shell, {broker: table.partitions_on_broker(broker) for broker in ids})
+    await on_replicas_become_offline(shell, plan.replicas_on(shell.context, ids))
 
 
-async def on_replicas_become_offline(shell: ControllerShell, replicas: dict[int, list[int]]) -> None:
+async def on_replicas_become_offline(shell: ControllerShell, replicas: Replicas) -> None:
     """Elect new leaders, then remove the replicas from ISRs, with one request to each broker for both.
 
     As in Kafka, every partition's leader is checked: an earlier change may have elected one that was dead already.
     """
-    context, table = shell.context, shell.context.table
-    batch = shell.new_batch()
+    context, batch = shell.context, shell.new_batch()
     leaderless = psm.partitions_with_offline_leader(context)
     await handle_partition_state_changes(shell, leaderless, PartitionState.OfflinePartition)
     await shell.breathe()
-    staying = {broker: table.staying(rows) for broker, rows in replicas.items()}
+    staying = plan.replicas_to_take_offline(context, replicas)
     await elect_and_take_offline(shell, psm.partitions_to_bring_online(context), Strategy.OFFLINE, staying, batch)
-    deleting: dict[int, list[int]] = {}
-    if context.topics_to_be_deleted:
-        deleting = {b: [row for row in rows if table.topic(row).deleting] for b, rows in replicas.items()}
+    deleting = plan.replicas_being_deleted(context, replicas)
     batch.add_update_metadata_request_for_brokers(context.brokers, ())  # all brokers get the broker list
     await shell.send(batch)
     await fail_replica_deletion(shell, deleting)
@@ -141,14 +134,14 @@ async def broker_modifications(shell: ControllerShell, event: BrokerModification
     if isinstance(found, BadZNode):
         shell.report_bad_znodes([found])
         return
-    if old is None and found is not None:
-        # Its znode could not be read when it appeared: this may be its repair.
+    verdict = plan.judge_modification(context, event.broker, found)
+    if verdict is plan.Modification.APPEARED:
         shell.queue.append(BrokerChange())
-    if old is None or found is None or found.epoch != old.epoch or found == old:
-        return  # BrokerChange handles started, failed and bounced brokers
+    if verdict is not plan.Modification.CHANGED or old is None or found is None:
+        return
     log.info("Broker %d changed from %s to %s", event.broker, _shown(old), _shown(found))
     moved = shell.endpoint_of(old) != shell.endpoint_of(found)
-    context.add_brokers([found])
+    apply(context, BrokersAdded([found]))
     if moved and shell.channels is not None:
         shell.channels.remove_brokers([event.broker])
         shell.channels.add_brokers([found])

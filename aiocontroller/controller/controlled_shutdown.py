@@ -6,11 +6,11 @@ import logging
 
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import elect_and_take_offline
-from aiocontroller.core.columns import take
+from aiocontroller.core import controlled_shutdown as plan
+from aiocontroller.core.apply import apply
+from aiocontroller.core.context_changes import ShutdownBegun
 from aiocontroller.core.election import Strategy
-from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import ControlledShutdown
-from aiocontroller.core.ids import UNKNOWN_BROKER_EPOCH
 
 log = logging.getLogger(__name__)
 
@@ -20,30 +20,23 @@ ANSWER_WITHIN_S = 2.0
 
 async def controlled_shutdown(shell: ControllerShell, event: ControlledShutdown) -> None:
     """Answers with the partitions that the broker still leads; an empty answer lets it shut down."""
-    context, table = shell.context, shell.context.table
-    known = context.brokers.get(event.broker)
-    if known is None:
-        event.reply.answer(KafkaErrorCode.BROKER_NOT_AVAILABLE)
+    context, broker = shell.context, event.broker
+    error = plan.check_request(context, broker, event.broker_epoch)
+    if error:
+        event.reply.answer(error)
         return
-    if event.broker_epoch != UNKNOWN_BROKER_EPOCH and event.broker_epoch < known.epoch:
-        event.reply.answer(KafkaErrorCode.STALE_BROKER_EPOCH)
-        return
-    log.info("Shutting down broker %d", event.broker)
-    shell.journal.append("broker", broker=event.broker, detail="controlled shutdown")
-    context.begin_shutdown(event.broker)
-    hosted = table.with_leadership(table.staying(table.partitions_on_broker(event.broker)))
+    log.info("Shutting down broker %d", broker)
+    shell.journal.append("broker", broker=broker, detail="controlled shutdown")
+    apply(context, ShutdownBegun(broker))
+    hosted = plan.hosted(context, broker)
     await shell.breathe()
-    assigned, leaders = take(hosted, table.assignment_of, table.leader)
-    shared = {a for a in set(assigned) if len(table.assignments.values[a].replicas) > 1}
-    replicas = list(zip(hosted, assigned, leaders, strict=True))
-    led = [row for row, a, leader in replicas if leader == event.broker and a in shared]
-    followed = [row for row, a, leader in replicas if leader != event.broker and a in shared]
+    moves = plan.plan_moves(context, broker, hosted)
     await shell.breathe()
     batch = shell.new_batch()
-    await elect_and_take_offline(shell, led, Strategy.CONTROLLED_SHUTDOWN, {event.broker: followed}, batch)
-    remaining = [table.topic_partition(row) for row in led if table.leader[row] == event.broker]
+    await elect_and_take_offline(shell, moves.led, Strategy.CONTROLLED_SHUTDOWN, {broker: moves.followed}, batch)
+    remaining = plan.still_led(context, broker, moves)
     if remaining:
-        log.warning("Broker %d still leads %d partitions, the first is %s", event.broker, len(remaining), remaining[0])
+        log.warning("Broker %d still leads %d partitions, the first is %s", broker, len(remaining), remaining[0])
     sent = await shell.send(batch)
     reply = event.reply
     reply.defer()

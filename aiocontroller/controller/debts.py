@@ -14,8 +14,21 @@ from aiocontroller.controller.state_changes import (
     handle_partition_state_changes,
     handle_replica_state_changes,
 )
+from aiocontroller.core import debt_changes as plan
 from aiocontroller.core import partition_state_machine as psm
-from aiocontroller.core import replica_state_machine as rsm
+from aiocontroller.core.apply import apply
+from aiocontroller.core.context_changes import (
+    DebtAttempts,
+    DebtParents,
+    DebtParentsForgotten,
+    DebtsGivenUp,
+    DebtsNotAsked,
+    DebtsRefused,
+    DebtsStored,
+    DebtsUnpaid,
+    HeldBack,
+    LetGo,
+)
 from aiocontroller.core.debts import Changes, Debt, Key
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.errors import KafkaErrorCode
@@ -28,40 +41,20 @@ from aiocontroller.zookeeper.znode_access import answered
 log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 16
-FIRST_RETRY_S = 1.0
-AFTER_SILENCE_S = 60.0
-"""Each unanswered request delays the requests queued behind it."""
-LONGEST_RETRY_S = 240.0
 
 
 # -- at the failover ---------------------------------------------------------------------------------------------------
 
 
 async def load_debts(shell: ControllerShell) -> None:
-    """Read the debts of earlier aiocontrollers, and give up those that another kind of controller has overtaken.
-
-    Kafka's own controller ignores debts.  If one was active meanwhile, it may have told the broker about the replica of
-    the present topic, so a debt for the same name is given up: the broker may keep too much, but never loses data.
-    """
-    context, table = shell.context, shell.context.table
+    """Read the debts of earlier aiocontrollers, and give up those that another kind of controller has overtaken."""
+    context = shell.context
     found = await shell.zk.debts.load()
     shell.report_bad_znodes(found.bad)
-    for owed in found.owed:
-        context.debts.set(owed.broker, owed.topic, owed.partitions, owed.version)
+    apply(context, *(DebtsStored(*owed) for owed in found.owed))
     if not context.debts:
         return
-    unbroken = context.epoch - 1 <= found.epoch <= context.epoch
-    gone = Changes(context.debts)
-    overtaken: list[Debt] = []
-    for debt in context.debts:
-        row = table.row(debt.topic, debt.partition)
-        if row < 0 or debt.broker not in table.replicas(row):
-            continue
-        if table.topic(row).id == debt.topic_id:
-            gone.forget(debt)
-        elif not unbroken:
-            gone.forget(debt)
-            overtaken.append(debt)
+    gone, overtaken = plan.plan_giving_up(context, found.epoch)
     if overtaken:
         log.error(
             "Another controller was in office since epoch %d, so these replicas may stay on their disks: %s",
@@ -70,10 +63,9 @@ async def load_debts(shell: ControllerShell) -> None:
         )
     # Written before the note that we keep the debts: if we end in between, the next controller must be as careful.
     if not await write(shell, gone, "given up", noted=False):
-        context.debts_epoch = found.epoch
-        context.debts.give_up(gone.forgotten())
+        apply(context, DebtsGivenUp(gone.forgotten(), found.epoch))
     await _prepare(shell, context.debts.brokers())
-    context.hold_back([row for name in context.debts.topics for row in _partitions(shell, name)])
+    apply(context, HeldBack(plan.rows_of_debtors(context)))
     log.info("%d replicas are still to be deleted, on brokers %s", len(context.debts), context.debts.brokers())
 
 
@@ -124,7 +116,8 @@ async def _prepare(shell: ControllerShell, brokers: Iterable[int]) -> None:
     context = shell.context
     new = [broker for broker in dict.fromkeys(brokers) if context.debt_parents.get(broker) != Code.OK]
     if new:
-        context.debt_parents |= await shell.zk.debts.prepare(context.debts_epoch, new, fence=context.epoch_zk_version)
+        codes = await shell.zk.debts.prepare(context.debts_epoch, new, fence=context.epoch_zk_version)
+        apply(context, DebtParents(codes))
 
 
 def parent_refused(shell: ControllerShell, owed: Sequence[Owed]) -> int:
@@ -134,10 +127,11 @@ def parent_refused(shell: ControllerShell, owed: Sequence[Owed]) -> int:
 
 def written(shell: ControllerShell, owed: Iterable[Owed], why: str) -> None:
     """Apply debts that ZooKeeper has accepted."""
-    ledger = shell.context.debts
+    context = shell.context
     for one in owed:
-        before = len(ledger.of(one.broker, one.topic))
-        ledger.set(one.broker, one.topic, one.partitions, one.version + 1 if one.partitions else -1)
+        before = len(context.debts.of(one.broker, one.topic))
+        version = one.version + 1 if one.partitions else -1
+        apply(context, DebtsStored(one.broker, one.topic, one.partitions, version))
         shell.journal.append(
             "debt", event=why, broker=one.broker, topic=one.topic, partitions=len(one.partitions), count=before
         )
@@ -147,13 +141,13 @@ async def read_again(shell: ControllerShell, owed: Sequence[Owed]) -> None:
     """Read debts again after a foreign write: an operator gives debts up by deleting their znodes."""
     if not owed:
         return
-    shell.context.debt_parents.clear()  # they may have been deleted, too
+    apply(shell.context, DebtParentsForgotten())  # they may have been deleted, too
     found, bad = await shell.zk.debts.read([(one.broker, one.topic) for one in owed])
     shell.report_bad_znodes(bad)
     dropped: list[Debt] = []
     for one in found:
         before = list(shell.context.debts.of(one.broker, one.topic).values())
-        shell.context.debts.set(one.broker, one.topic, one.partitions, one.version)
+        apply(shell.context, DebtsStored(*one))
         dropped += [debt for debt in before if not shell.context.debts.holds(debt)]
     if dropped:
         log.warning("Their znodes were deleted, so these replicas may stay on their disks: %s", _sample(dropped))
@@ -215,46 +209,34 @@ async def _outrank(shell: ControllerShell, debts: Sequence[Debt]) -> None:
 
 def ask_again(shell: ControllerShell, brokers: Collection[int]) -> None:
     """Mark the debts of dead or bounced brokers as not asked for, since the brokers have lost the requests."""
-    for broker in brokers:
-        shell.context.debt_attempts.pop(broker, None)
-        for debt in shell.context.debts.of_broker(broker):
-            debt.asked = False
+    apply(shell.context, *map(DebtsNotAsked, brokers))
 
 
 async def debts_answered(shell: ControllerShell, event: StopReplicaResponseReceived) -> None:
     """Remove the debts that the broker has paid, from ZooKeeper first; ask for the rest again after a pause."""
     context = shell.context
-    broker = context.brokers.get(event.broker)
-    asked = [debt for debt in event.asked.debts if context.debts.holds(debt)]
-    if broker is None or broker.epoch != event.broker_epoch or not asked:
+    paid, refused = plan.read_answer(context, event)
+    if not (paid or refused):
         return
-    code_of = event.codes()
-    failed: list[Debt] = []
-    paid = Changes(context.debts)
-    done: list[Debt] = []
-    for debt in asked:
-        code = code_of(debt.topic, debt.partition)
-        if code:
-            debt.asked, debt.fenced = False, code == KafkaErrorCode.FENCED_LEADER_EPOCH
-            failed.append(debt)
-        else:
-            paid.forget(debt)
-            done.append(debt)
-    await write(shell, paid, "paid")
-    for debt in filter(context.debts.holds, done):  # its payment is not written down
-        debt.asked = False
-        failed.append(debt)
+    apply(context, DebtsRefused(refused))
+    changes = Changes(context.debts)
+    for debt in paid:
+        changes.forget(debt)
+    await write(shell, changes, "paid")
+    unwritten = [debt for debt in paid if context.debts.holds(debt)]
+    apply(context, DebtsUnpaid(unwritten))
+    failed = [*refused, *unwritten]
     if failed:
         _retry(shell, event.broker, failed, silent=event.error_code == KafkaErrorCode.REQUEST_TIMED_OUT)
     else:
-        context.debt_attempts.pop(event.broker, None)
-    await _go_on_with(shell, [debt for debt in done if not context.debts.holds(debt)])
+        apply(context, DebtAttempts(event.broker, 0))
+    await _go_on_with(shell, [debt for debt in paid if not context.debts.holds(debt)])
 
 
 def _retry(shell: ControllerShell, broker: int, failed: Sequence[Debt], *, silent: bool) -> None:
     attempts = shell.context.debt_attempts.get(broker, 0)
-    shell.context.debt_attempts[broker] = attempts + 1
-    delay_s = min(LONGEST_RETRY_S, (AFTER_SILENCE_S if silent else FIRST_RETRY_S) * 2 ** min(attempts, 20))
+    apply(shell.context, DebtAttempts(broker, attempts + 1))
+    delay_s = plan.retry_delay_s(attempts, silent=silent)
     log.warning("Replicas not deleted yet, asking again in %.0f s: %s", delay_s, _sample(failed))
     shell.queue.schedule(f"debts of broker {broker}", delay_s, PayDebts(broker))
 
@@ -262,24 +244,18 @@ def _retry(shell: ControllerShell, broker: int, failed: Sequence[Debt], *, silen
 async def _go_on_with(shell: ControllerShell, gone: Iterable[Debt]) -> None:
     """Tell the broker about the present topic's replicas once those of the earlier topic are deleted."""
     context, table = shell.context, shell.context.table
-    by_broker: dict[int, list[int]] = {}
-    for debt in gone:
-        row = table.row(debt.topic, debt.partition)
-        if row >= 0:
-            by_broker.setdefault(debt.broker, []).append(row)
     batch = shell.new_batch()
-    for broker, rows in sorted(by_broker.items()):
-        free = [row for row in context.let_go(broker, rows) if broker in table.replicas(row)]
+    for broker, rows in plan.rows_by_broker(context, gone).items():
+        held = plan.held_back(context, broker, rows)
+        apply(context, LetGo(broker, held))
+        free = [row for row in held if broker in table.replicas(row)]
         if not free or broker not in context.brokers:
             continue
         log.info("Broker %d has deleted replicas of earlier topics: informing it of %s", broker, shell.sample(free))
-        known = rsm.not_in_state(table, broker, free, ReplicaState.NewReplica)
-        new = [row for row in free if row not in known]
-        batch.add_leader_and_isr_request_for_brokers((broker,), new, is_new=True)
-        staying = rsm.check_valid_previous_states(table, {broker: known}, ReplicaState.OnlineReplica).valid
-        await handle_replica_state_changes(shell, staying, ReplicaState.OnlineReplica, batch=batch)
-        waiting = [row for row in free if row in table.not_online]
-        if waiting:
+        freed = plan.plan_freed(context, broker, free)
+        batch.add_leader_and_isr_request_for_brokers((broker,), freed.new, is_new=True)
+        await handle_replica_state_changes(shell, freed.staying, ReplicaState.OnlineReplica, batch=batch)
+        if any(row in table.not_online for row in free):
             await handle_partition_state_changes(
                 shell,
                 psm.partitions_to_bring_online(context),
@@ -304,11 +280,6 @@ def status(shell: ControllerShell) -> list[dict[str, object]]:
 
 
 MOST_TOPICS_SHOWN = 100
-
-
-def _partitions(shell: ControllerShell, name: str) -> list[int]:
-    topic = shell.context.table.topic_by_name.get(name)
-    return [] if topic is None else topic.partitions()
 
 
 def _sample(debts: Sequence[Debt]) -> str:

@@ -6,7 +6,6 @@ import logging
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
-from itertools import compress
 
 from aiocontroller.controller import (
     audit,
@@ -30,7 +29,8 @@ from aiocontroller.controller.state_changes import (
 )
 from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core import replica_state_machine as rsm
-from aiocontroller.core.columns import take
+from aiocontroller.core.apply import apply, load_states
+from aiocontroller.core.context_changes import TopicsLoaded
 from aiocontroller.core.errors import AioControllerError, ControllerMovedError
 from aiocontroller.core.events import FailoverStep, ZkPreferredReplicaElection
 from aiocontroller.core.ids import LeaderAndIsr
@@ -123,23 +123,10 @@ async def _outrank_earlier_controllers(shell: ControllerShell) -> None:
 
 
 async def _take(shell: ControllerShell, rows: Sequence[int], states: PartitionStates) -> None:
-    """Put states into the table.  Each distinct value is checked once, so each partition costs only look-ups."""
-    table, numbers, versions = shell.context.table, states.number, states.version
+    """Take states into the table."""
     shell.report_bad_znodes([value for value in states.values if isinstance(value, BadZNode)])
-    led = {number: value for number, value in enumerate(states.values) if isinstance(value, LeaderAndIsr)}
-    if len(led) < len(states.values):
-        found = [number in led for number in numbers]
-        rows, numbers, versions = (list(compress(column, found)) for column in (rows, numbers, versions))
-
-    of_value = [
-        (v.leader, v.leader_epoch, table.isrs.id(v.isr), v.recovery_state, v.controller_epoch) for v in led.values()
-    ]
-    if len(of_value) < len(states.values):
-        place = {number: at for at, number in enumerate(led)}
-        numbers = list(map(place.__getitem__, numbers))
-    if numbers:
-        leaders, leader_epochs, isrs, recovery_states, epochs = take(numbers, *zip(*of_value, strict=True))
-        table.set_leaderships(rows, leaders, leader_epochs, isrs, recovery_states, epochs, versions)
+    readable = [value if isinstance(value, LeaderAndIsr) else None for value in states.values]
+    load_states(shell.context, rows, readable, states.number, states.version)
 
 
 async def _discard_notifications(shell: ControllerShell) -> None:
@@ -164,7 +151,7 @@ async def _wait_for_senders(shell: ControllerShell) -> None:
 
 async def _startup_partitions(shell: ControllerShell) -> None:
     context = shell.context
-    context.loaded = True
+    apply(context, TopicsLoaded())
     psm.initialize_partition_states(context)
     await shell.breathe()
     shell.journal.append(

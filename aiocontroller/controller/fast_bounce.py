@@ -14,6 +14,7 @@ import logging
 
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.events import StaleRegistration
+from aiocontroller.core.suspicions import is_stale_registration
 
 log = logging.getLogger(__name__)
 
@@ -33,9 +34,9 @@ def _schedule(shell: ControllerShell, event: StaleRegistration, delay_s: float) 
 
 async def remove_stale_registration(shell: ControllerShell, event: StaleRegistration) -> None:
     context, channels = shell.context, shell.channels
-    known = context.brokers.get(event.broker)
-    if known is None or known.epoch != event.broker_epoch or event.broker not in context.suspected:
-        return  # its death has been noticed, or it answers again
+    if not is_stale_registration(context, event.broker, event.broker_epoch):
+        return
+    known = context.brokers[event.broker]
     assert channels is not None
     left_s = shell.config.aiocontroller_early_fast_bounce_ms / 1000 - channels.refusing_s(event.broker)
     if left_s > 0:

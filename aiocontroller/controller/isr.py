@@ -12,7 +12,8 @@ from aiocontroller.controller.moving_isrs import follow_isrs
 from aiocontroller.controller.reassignment import drop_strangers, maybe_complete_reassignment
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import trigger_online_partition_state_change
-from aiocontroller.core.alter_partition import IsrChange, Resolved, refused_strangers, resolve, take_disjoint
+from aiocontroller.core.alter_partition import IsrChange, Resolved, refused_strangers, take_disjoint
+from aiocontroller.core.apply import apply
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import (
     AlterPartitionReceived,
@@ -21,6 +22,7 @@ from aiocontroller.core.events import (
     PartitionReassignmentIsrChange,
     UpdateMetadataResponseReceived,
 )
+from aiocontroller.core.log_dirs import read_answer
 
 log = logging.getLogger(__name__)
 
@@ -99,31 +101,17 @@ async def partition_reassignment_isr_change(
 
 
 async def leader_and_isr_response_received(shell: ControllerShell, event: LeaderAndIsrResponseReceived) -> None:
-    """Take replicas offline whose log directory has failed; other errors are normal, or for the broker to resolve.
-
-    After a failover, brokers answer STALE_CONTROLLER_EPOCH for each partition whose leader epoch they know already.
-    """
-    context = shell.context
-    broker = context.brokers.get(event.broker)
-    if broker is None or broker.epoch != event.broker_epoch:
+    """Take replicas offline whose log directory has failed."""
+    found = read_answer(shell.context, event)
+    if found is None:
         return
     if event.error_code:
         _log_refusal(event.broker, "LeaderAndIsr", event.error_code)
         return
-    offline: list[int] = []
-    refused: set[int] = set()
-    for topic, partition, code in event.errors:
-        row, _ = resolve(context, topic, partition)
-        if row >= 0 and code == KafkaErrorCode.KAFKA_STORAGE_ERROR:
-            offline.append(row)
-        elif row >= 0:
-            refused.add(row)
-    before = context.offline_dirs.get(event.broker, ())
-    online = [row for row in event.rows if row in before and row not in refused] if before else []
-    newly = context.set_offline_dir_replicas(event.broker, offline, online)
-    if newly:
-        log.error("Log directory failures on broker %d: %s", event.broker, shell.sample(newly))
-        await on_replicas_become_offline(shell, {event.broker: newly})
+    apply(shell.context, found.change)
+    if found.newly_offline:
+        log.error("Log directory failures on broker %d: %s", event.broker, shell.sample(found.newly_offline))
+        await on_replicas_become_offline(shell, {event.broker: found.newly_offline})
 
 
 async def update_metadata_response_received(shell: ControllerShell, event: UpdateMetadataResponseReceived) -> None:

@@ -10,6 +10,7 @@ from aiocontroller.controller.state_changes import (
     handle_partition_state_changes,
     trigger_online_partition_state_change,
 )
+from aiocontroller.core import election_requests as plan
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import (
@@ -21,7 +22,6 @@ from aiocontroller.core.events import (
 )
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.leader_balance import partitions_to_rebalance
-from aiocontroller.core.partitions import NO_ISR
 from aiocontroller.core.states import PartitionState
 from aiocontroller.zookeeper.znodes import BadZNode
 
@@ -33,30 +33,15 @@ FIRST_RUN_S = 5.0
 PARTITIONS_AT_ONCE = 5_000
 """Partitions checked before other tasks may run."""
 
-Answers = dict[TopicPartition, tuple[KafkaErrorCode, str]]
-
-
 # -- by request --------------------------------------------------------------------------------------------------------
-
-FIRST_WITH_NOT_NEEDED = (2, 4)
-"""Tools of older releases do not know ELECTION_NOT_NEEDED and report it as a failure."""
-DONE = (KafkaErrorCode.NONE, "")
 
 
 async def replica_leader_election(shell: ControllerShell, event: ReplicaLeaderElection) -> None:
     """Answers for the named partitions; if none were named, for those that needed an election."""
-    table = shell.context.table
-    asked = event.partitions
-    if asked is None:
-        # the partitions that brokers know of: Kafka takes all partitions from its metadata cache
-        led = (row for row in table.rows() if table.isr_of[row] != NO_ISR and not table.topic(row).deleting)
-        asked = tuple(table.topic_partition(row) for row in led)
+    named = event.partitions is not None
+    asked = event.partitions if event.partitions is not None else plan.every_partition(shell.context)
     answers = await on_replica_election(shell, asked, event.election_type)
-    if event.partitions is None:
-        answers = {tp: a for tp, a in answers.items() if a[0] != KafkaErrorCode.ELECTION_NOT_NEEDED}
-    elif shell.settings.release < FIRST_WITH_NOT_NEEDED:
-        answers = {tp: DONE if a[0] == KafkaErrorCode.ELECTION_NOT_NEEDED else a for tp, a in answers.items()}
-    event.reply.answer(answers)
+    event.reply.answer(plan.presented(answers, named=named, release=shell.settings.release))
 
 
 async def zk_preferred_replica_election(shell: ControllerShell, event: ZkPreferredReplicaElection) -> None:
@@ -77,49 +62,27 @@ async def zk_preferred_replica_election(shell: ControllerShell, event: ZkPreferr
 
 async def on_replica_election(
     shell: ControllerShell, partitions: Iterable[TopicPartition], election_type: ElectionType
-) -> Answers:
+) -> plan.Answers:
     """Elect leaders for the partitions that need it; every partition gets an answer."""
-    table = shell.context.table
-    answers: Answers = {}
+    context = shell.context
+    answers: plan.Answers = {}
     electable: list[int] = []
     for number, tp in enumerate(dict.fromkeys(partitions)):
         if number % PARTITIONS_AT_ONCE == 0:
             await shell.breathe()
-        row = table.row(*tp)
-        refusal = _refusal(shell, row, election_type)
-        answers[tp] = refusal or DONE
+        row = context.table.row(*tp)
+        refusal = plan.refusal(context, row, election_type)
+        answers[tp] = refusal or plan.DONE
         if refusal is None:
             electable.append(row)
-    preferred = election_type is ElectionType.PREFERRED
     result = await handle_partition_state_changes(
         shell,
         electable,
         PartitionState.OnlinePartition,
-        Strategy.PREFERRED if preferred else Strategy.OFFLINE,
-        force_unclean=not preferred,
+        plan.strategy_of(election_type),
+        force_unclean=election_type is ElectionType.UNCLEAN,
     )
-    code = KafkaErrorCode.PREFERRED_LEADER_NOT_AVAILABLE if preferred else KafkaErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
-    elected = set(result.elected)
-    for row in electable:
-        if row not in elected:
-            answers[table.topic_partition(row)] = (code, result.failed.get(row, "no leader was elected"))
-    return answers
-
-
-def _refusal(shell: ControllerShell, row: int, election_type: ElectionType) -> tuple[KafkaErrorCode, str] | None:
-    table = shell.context.table
-    if row < 0:
-        return KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
-    if table.topic(row).deleting:
-        return KafkaErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted"
-    if table.isr_of[row] == NO_ISR:
-        return KafkaErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "The partition has never had a leader"
-    leader, replicas = table.leader[row], table.replicas(row)
-    if election_type is ElectionType.PREFERRED:
-        needed = not replicas or leader != replicas[0]
-    else:
-        needed = leader not in shell.context.live
-    return None if needed else (KafkaErrorCode.ELECTION_NOT_NEEDED, "The leader is the right one already")
+    return answers | plan.answers_for_failed(context, electable, set(result.elected), result.failed, election_type)
 
 
 # -- by the clock ------------------------------------------------------------------------------------------------------

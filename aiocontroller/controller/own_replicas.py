@@ -22,6 +22,8 @@ from aiocontroller.controller.reassignment import (
     trigger_partition_reassignment,
 )
 from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.core.apply import apply
+from aiocontroller.core.context_changes import ControllersKnown
 from aiocontroller.core.events import OwnReplicas
 from aiocontroller.core.ids import ReplicaAssignment, TopicAssignment, distinct
 from aiocontroller.core.reassignment import Refused, check_target, without_controllers
@@ -39,7 +41,7 @@ async def load_known_controllers(shell: ControllerShell) -> None:
         if isinstance(found, BadZNode):
             shell.report_bad_znodes([found])  # our own id is known anyway
             return
-        context.controllers = found.difference(context.brokers) | {shell.id}
+        apply(context, ControllersKnown(found.difference(context.brokers) | {shell.id}))
         if context.controllers == found or await shell.zk.set_known_controllers(
             context.controllers, version, fence=context.epoch_zk_version
         ):

@@ -28,6 +28,7 @@ from aiocontroller.controller.state_changes import (
 from aiocontroller.controller.topic_deletion import mark_ineligible, resume_deletion_for_topics
 from aiocontroller.core import reassignment as plan
 from aiocontroller.core.apply import apply
+from aiocontroller.core.context_changes import HeldBack, ReassignmentsBegun, ReassignmentsEnded, StrangersDropped
 from aiocontroller.core.effects import Effects
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.errors import KafkaErrorCode
@@ -169,7 +170,9 @@ async def drop_strangers_read_again(shell: ControllerShell) -> None:
 
     Called after each event, because during a reassignment memory is ahead of ZooKeeper.
     """
-    await drop_strangers(shell, plan.strangers_of(shell.context, shell.context.take_read_with_strangers()))
+    found = plan.strangers_of(shell.context, shell.context.read_with_strangers)
+    apply(shell.context, StrangersDropped())
+    await drop_strangers(shell, found)
 
 
 async def maybe_complete_reassignment(shell: ControllerShell, rows: Iterable[int]) -> None:
@@ -209,10 +212,10 @@ async def trigger_partition_reassignment(
     going = {row: assignment for row, assignment in phase.wanted.items() if row not in failed}
     failed |= await write_assignments(shell, going, phase.dropped_but(failed))
     carry_out_effects(shell, plan.effects_of_phase_u(phase, failed), batch)
-    context.hold_back(phase.before)
+    apply(context, HeldBack(list(phase.before)))
     await shell.send(batch)
     begun = [row for row in wanted if row not in failed]
-    context.begin_reassignments(begun)
+    apply(context, ReassignmentsBegun(begun))
     await on_partition_reassignment(shell, begun)
     batch = shell.new_batch()
     raised = await bump_leader_epochs(shell, plan.not_raised(context, phase, failed))
@@ -316,7 +319,7 @@ async def _finish(shell: ControllerShell, done: Sequence[int]) -> None:
     if not done:
         return
     context, table = shell.context, shell.context.table
-    context.end_reassignments(done)
+    apply(context, ReassignmentsEnded(done))
     for row in done:
         shell.journal.append(
             "reassigned", topic=table.topic(row).name, partition=table.index_of[row], replicas=table.replicas(row)

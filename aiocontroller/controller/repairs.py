@@ -16,9 +16,9 @@ import msgspec
 
 from aiocontroller.controller import debts
 from aiocontroller.controller.leadership_writes import (
+    carry_out_effects,
     is_of_a_later_controller,
     is_still_there,
-    journal_partitions,
     names,
 )
 from aiocontroller.controller.reassignment import (
@@ -31,8 +31,11 @@ from aiocontroller.controller.state_changes import (
     handle_partition_state_changes,
     trigger_online_partition_state_change,
 )
-from aiocontroller.core.audit import Above, Finding, Kind, reconciled
+from aiocontroller.core.apply import apply
+from aiocontroller.core.audit import Above, Finding, FoundState, Kind, RepairPlan, plan_repairs
+from aiocontroller.core.context_changes import TopicsGone, TopicsRemoved
 from aiocontroller.core.debts import Changes
+from aiocontroller.core.decisions import commit
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.events import (
     BrokerChange,
@@ -46,7 +49,8 @@ from aiocontroller.core.events import (
     TopicDeletion,
     ZkPartitionReassignment,
 )
-from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment
+from aiocontroller.core.ids import ReplicaAssignment
+from aiocontroller.core.leadership_changes import Written
 from aiocontroller.core.partitions import NO_ISR, Topic
 from aiocontroller.core.reassignment import Refused, check_target
 from aiocontroller.core.states import PartitionState
@@ -120,8 +124,7 @@ async def forget_deleted_topics(shell: ControllerShell, topics: Sequence[Topic])
     context, table = shell.context, shell.context.table
     log.warning("Topics deleted by a foreign write: %s", [topic.name for topic in topics])
     rows = [row for topic in topics for row in topic.partitions()]
-    for topic in topics:
-        table.set_topic_deleting(topic, True)
+    apply(context, TopicsGone(topics))
     if any(row in context.partitions_being_reassigned for row in rows):
         shell.queue.append(ZkPartitionReassignment())  # takes the topic's entries out of the request
     await handle_partition_state_changes(shell, rows, PartitionState.OfflinePartition)
@@ -133,8 +136,7 @@ async def forget_deleted_topics(shell: ControllerShell, topics: Sequence[Topic])
             topic = table.topic(row)
             owed.owe(broker, topic.name, topic.id, table.index_of[row])
     await debts.write(shell, owed, "deleted by a foreign write")
-    for topic in topics:
-        context.remove_topic(topic)
+    apply(context, TopicsRemoved(topics))
     names = {topic.name for topic in topics}  # membership only
     await debts.pay(shell, [debt for debt in context.debts if debt.topic in names])
     shell.queue.append(TopicChange())
@@ -199,59 +201,50 @@ async def _write_topic(shell: ControllerShell, topic: Topic, numbers: Sequence[i
 
 async def _states(shell: ControllerShell, findings: Sequence[Finding]) -> None:
     """Make ZooKeeper, memory and brokers agree on a leadership that is newer than any they held."""
-    context, table = shell.context, shell.context.table
     rows = _rows(shell, findings)
-    unwritten: list[tuple[int, LeaderAndIsr, int]] = []
-    states = await shell.zk.get_topic_partition_states(*names(shell, rows))
-    for row, found in zip(rows, states, strict=True):
+    states: list[FoundState] = []
+    read = await shell.zk.get_topic_partition_states(*names(shell, rows))
+    for row, found in zip(rows, read, strict=True):
         above = shell.auditor.noted.pop(shell.topic_partition(row), Above(-1, -1))
         if isinstance(found, BadZNode):
             shell.report_bad_znodes([found])
             continue
         if found is not None and is_of_a_later_controller(shell, found):
             raise ControllerMovedError(f"another controller wrote the state of {shell.topic_partition(row)}")
-        known = table.leadership(row)
-        if known is None:
-            continue  # it is New: the election of its first leader adopts the existing state
-        if known == found and found.leader_epoch > above.leader_epoch and found.partition_epoch > above.partition_epoch:
-            continue  # written and sent since
-        settled = reconciled(context, row, found, above)
-        if settled is None:
-            log.error("%s stays without a leader: no replica of it is known to be in sync", shell.topic_partition(row))
-        else:
-            unwritten.append((row, settled, max(above.partition_epoch, known.partition_epoch)))
-    written = await _settle(shell, unwritten)
+        states.append(FoundState(row, found, above))
+    plan = plan_repairs(shell.context, states)
+    for row in plan.hopeless:
+        log.error("%s stays without a leader: no replica of it is known to be in sync", shell.topic_partition(row))
+    written = await _settle(shell, plan)
     batch = shell.new_batch()
-    batch.add_leader_and_isr_requests(written, [table.replicas(row) for row in written])
+    carry_out_effects(shell, plan.effects(shell.context, written), batch)
     await shell.send(batch)
     await _elect(shell, rows)
     await maybe_complete_reassignment(shell, rows)
 
 
-async def _settle(shell: ControllerShell, unwritten: Sequence[tuple[int, LeaderAndIsr, int]]) -> list[int]:
-    """Write states and apply them to memory; the next slice finds those that conflicted."""
-    context, table = shell.context, shell.context.table
-    waiting = list(reversed(unwritten))
-    versions: dict[int, tuple[LeaderAndIsr, int]] = {}
+async def _settle(shell: ControllerShell, plan: RepairPlan) -> Written:
+    """Write the states, each above the versions that brokers may know; the next slice finds those that conflicted."""
+    context, decisions = shell.context, plan.decisions
+    waiting = list(reversed(range(len(decisions.rows))))
+    versions: dict[int, int] = {}
 
     async def work() -> None:
         while waiting:
-            row, leadership, above = waiting.pop()
+            at = waiting.pop()
+            partition = shell.topic_partition(decisions.rows[at])
             version = await settle_partition_state(
-                shell.zk.client, shell.topic_partition(row), leadership, above, fence=context.epoch_zk_version
+                shell.zk.client, partition, decisions.leaderships[at], plan.above[at], fence=context.epoch_zk_version
             )
             if version >= 0:
-                versions[row] = leadership, version
+                versions[at] = version
             else:
-                shell.auditor.look_soon((table.topic(row).name,))
+                shell.auditor.look_soon((partition.topic,))
 
-    await in_window(WRITTEN_TOGETHER if len(unwritten) > 1 else 1, work)
-    written = sorted(versions)
-    for row in written:
-        leadership, version = versions[row]
-        table.set_leadership(row, msgspec.structs.replace(leadership, partition_epoch=version))
-    journal_partitions(shell, written, why="audit")
-    return written
+    await in_window(WRITTEN_TOGETHER if len(decisions.rows) > 1 else 1, work)
+    done = decisions.select(sorted(versions))
+    commit(context.table, done, [versions[at] for at in sorted(versions)])
+    return Written(done)
 
 
 async def _elect(shell: ControllerShell, rows: Sequence[int]) -> None:

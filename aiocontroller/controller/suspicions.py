@@ -21,10 +21,12 @@ from aiocontroller.controller.brokers import on_broker_startup
 from aiocontroller.controller.fast_bounce import schedule_removal
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import handle_partition_state_changes, remove_from_isr
+from aiocontroller.core import suspicions as plan
+from aiocontroller.core.apply import apply
+from aiocontroller.core.context_changes import BrokersSuspected, BrokersTrusted
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.events import SuspectsChange
 from aiocontroller.core.failure_detector import Suspicion
-from aiocontroller.core.partitions import NO_ISR
 from aiocontroller.core.states import PartitionState
 
 log = logging.getLogger(__name__)
@@ -35,11 +37,10 @@ async def suspects_change(shell: ControllerShell, event: SuspectsChange) -> None
     context = shell.context
     assert shell.channels is not None
     suspects = shell.channels.suspects()
-    trusted = [broker for broker in context.suspected if broker not in suspects]
+    trusted = plan.compare_suspects(context, suspects).trusted
     if trusted:
         await _take_back(shell, trusted)
-    # A broker in controlled shutdown closes its listener too, when nothing is left to move.
-    alarming = [s for b, s in suspects.items() if b not in context.suspected and b not in context.shutting_down]
+    alarming = plan.compare_suspects(context, suspects).alarming
     if alarming:
         await _move_away(shell, alarming)
 
@@ -47,9 +48,8 @@ async def suspects_change(shell: ControllerShell, event: SuspectsChange) -> None
 async def _move_away(shell: ControllerShell, suspicions: Sequence[Suspicion]) -> None:
     context, table = shell.context, shell.context.table
     suspects = [suspicion.peer for suspicion in suspicions]
-    context.suspect(suspects)
-    hosted = {broker: table.partitions_on_broker(broker) for broker in suspects}
-    led = {broker: [row for row in rows if _leads(shell, broker, row)] for broker, rows in hosted.items()}
+    apply(context, BrokersSuspected(suspects))
+    led = {broker: plan.led_by(context, broker) for broker in suspects}
     batch = shell.new_batch()
     await handle_partition_state_changes(
         shell,
@@ -58,7 +58,7 @@ async def _move_away(shell: ControllerShell, suspicions: Sequence[Suspicion]) ->
         Strategy.CONTROLLED_SHUTDOWN,
         batch=batch,
     )
-    followed = {broker: [row for row in rows if _follows(shell, broker, row)] for broker, rows in hosted.items()}
+    followed = {broker: plan.followed_by(context, broker) for broker in suspects}
     await remove_from_isr(shell, followed, batch)
     await shell.send(batch)
     for suspicion in suspicions:
@@ -86,26 +86,10 @@ async def _move_away(shell: ControllerShell, suspicions: Sequence[Suspicion]) ->
         )
 
 
-def _leads(shell: ControllerShell, broker: int, row: int) -> bool:
-    table = shell.context.table
-    return table.isr_of[row] != NO_ISR and table.leader[row] == broker and not table.topic(row).deleting
-
-
-def _follows(shell: ControllerShell, broker: int, row: int) -> bool:
-    """Whether the replica is in sync and its leader stays."""
-    table = shell.context.table
-    return (
-        table.isr_of[row] != NO_ISR
-        and table.leader[row] in shell.context.live
-        and broker in table.isr(row)
-        and not table.topic(row).deleting
-    )
-
-
 async def _take_back(shell: ControllerShell, brokers: Sequence[int]) -> None:
     """The same incarnation answers again: a false alarm, or a process that was frozen."""
     context = shell.context
-    context.trust(brokers)
+    apply(context, BrokersTrusted(brokers))
     for broker in brokers:
         shell.false_alarms.inc()
         shell.journal.append(

@@ -20,6 +20,18 @@ from aiocontroller.controller.state_changes import (
 )
 from aiocontroller.core import partition_state_machine as psm
 from aiocontroller.core import topic_deletion as plan
+from aiocontroller.core.apply import apply
+from aiocontroller.core.context_changes import (
+    DeletionsHalted,
+    DeletionsQueued,
+    DeletionsResumed,
+    DeletionsStarted,
+    DeletionsUndecided,
+    DeletionsWatched,
+    DeletionsWithdrawn,
+    LeftBehind,
+    TopicsRemoved,
+)
 from aiocontroller.core.events import (
     SilentDeletions,
     StopReplicaResponseReceived,
@@ -52,7 +64,7 @@ async def topic_deletion(shell: ControllerShell, event: TopicDeletion) -> None:
     elif new:
         log.info("Starting topic deletion for %s", new[:10])
         mark_ineligible(shell, [name for name in new if plan.is_being_reassigned(context, name)], "reassignment")
-        context.queue_topic_deletion(new)
+        apply(context, DeletionsQueued(new))
         await resume_deletions(shell)
 
 
@@ -66,7 +78,7 @@ async def _drop_forbidden(shell: ControllerShell, new: list[str]) -> None:
     await shell.zk.delete_topic_deletions([*new, *waiting], fence=context.epoch_zk_version)
     if not waiting:
         return
-    context.withdraw_topic_deletion(waiting)
+    apply(context, DeletionsWithdrawn(waiting))
     leaderless = psm.partitions_with_offline_leader(context)
     await handle_partition_state_changes(shell, leaderless, PartitionState.OfflinePartition)
     rows = [row for name in waiting for row in context.table.topic_by_name[name].partitions()]
@@ -83,7 +95,7 @@ async def load_topic_deletions(shell: ControllerShell) -> None:
         await shell.zk.delete_topic_deletions(names, fence=shell.context.epoch_zk_version)
         return
     await _drop_unknown(shell, names)
-    shell.context.queue_topic_deletion(plan.to_be_queued(shell.context, names))
+    apply(shell.context, DeletionsQueued(plan.to_be_queued(shell.context, names)))
     blocked = plan.blocked_at_failover(shell.context, shell.context.topics_to_be_deleted)
     mark_ineligible(shell, blocked, "a replica is not online, or a partition is being reassigned")
 
@@ -97,7 +109,7 @@ def _wait_undecided(shell: ControllerShell, names: list[str]) -> bool:
     if not are_undecided(shell):
         return False
     if names != shell.context.deletions_undecided:
-        shell.context.deletions_undecided = names
+        apply(shell.context, DeletionsUndecided(names))
         log.info("No broker has told its %s yet: waiting with the requests to delete %s", DELETION, names[:10])
     shell.queue.schedule("undecided deletions", UNDECIDED_S, TopicDeletion())
     return True
@@ -122,15 +134,16 @@ async def _drop_unknown(shell: ControllerShell, names: Iterable[str]) -> None:
 
 def mark_ineligible(shell: ControllerShell, names: Iterable[str], why: str) -> None:
     """Halt the topics' deletion until it is resumed."""
-    halted = shell.context.mark_topics_ineligible_for_deletion(names)
+    halted = plan.to_be_halted(shell.context, names)
     if halted:
+        apply(shell.context, DeletionsHalted(halted))
         log.info("Halted deletion of topics %s: %s", halted[:10], why)
 
 
 async def resume_deletion_for_topics(shell: ControllerShell, names: Iterable[str]) -> None:
     """Resume deletions that may no longer be blocked.  A reassignment still blocks, and its end calls again."""
     resumed = plan.to_be_resumed(shell.context, names)
-    shell.context.resume_topic_deletion(resumed)
+    apply(shell.context, DeletionsResumed(resumed))
     if resumed:
         await resume_deletions(shell)
 
@@ -151,11 +164,11 @@ async def resume_deletions(shell: ControllerShell) -> None:
 async def _on_topic_deletion(shell: ControllerShell, topics: list[Topic]) -> None:
     context = shell.context
     batch = shell.new_batch()
-    fresh = [t for t in topics if t.name not in context.topics_with_deletion_started]
+    fresh = plan.to_be_started(context, topics)
     rows = [row for topic in fresh for row in topic.partitions()]
     await handle_partition_state_changes(shell, rows, PartitionState.OfflinePartition)
     await handle_partition_state_changes(shell, rows, PartitionState.NonExistentPartition)
-    context.begin_topic_deletion(t.name for t in fresh)
+    apply(context, DeletionsStarted([topic.name for topic in fresh]))
     batch.add_update_metadata_request_for_brokers(context.brokers, [row for t in topics for row in t.partitions()])
     deletion = plan.plan_deletion(context, topics)
     for state, replicas in deletion.transitions():
@@ -176,19 +189,23 @@ async def _leave_behind(shell: ControllerShell, replicas: plan.Replicas) -> None
     _, left = way[-1]
     for broker, rows in left.items():
         log.info("Not waiting for broker %d to delete %s", broker, shell.sample(rows))
-    shell.context.leave_behind(left)
+    apply(shell.context, LeftBehind(left))
 
 
 def _watch_for_silence(shell: ControllerShell, topics: Iterable[Topic]) -> None:
     """Schedule a check for silent brokers; topics added meanwhile are checked after the running timer."""
-    if shell.context.watch_deletions(plan.to_be_watched(shell.context, topics)):
+    watched = plan.to_be_watched(shell.context, topics)
+    if watched and not shell.context.deletions_watched:
+        apply(shell.context, DeletionsWatched(watched))
         shell.queue.schedule(_SILENCE, SILENCE_S, SilentDeletions())
 
 
 async def silent_deletions(shell: ControllerShell, event: SilentDeletions) -> None:
     """Stop waiting for brokers that have not answered yet."""
     context = shell.context
-    for replicas in plan.unanswered(context, context.stop_watching_deletions()):
+    watched = context.deletions_watched
+    apply(context, DeletionsWatched())
+    for replicas in plan.unanswered(context, watched):
         await _leave_behind(shell, replicas)
     await resume_deletions(shell)
     _watch_for_silence(shell, plan.being_deleted(context))
@@ -240,7 +257,7 @@ def _forget(shell: ControllerShell, topic: Topic) -> None:
     context = shell.context
     if plan.is_being_reassigned(context, topic.name):
         shell.queue.append(ZkPartitionReassignment())  # takes the topic's entries out of the request, which would stay
-    context.remove_topic(topic)
+    apply(context, TopicsRemoved([topic]))
     shell.topic_deleted(topic.name)
     shell.journal.append("topic_deleted", topic=topic.name)
     log.info("Deletion of topic %s successfully completed", topic.name)

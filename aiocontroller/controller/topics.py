@@ -11,8 +11,10 @@ from aiocontroller.controller import own_replicas
 from aiocontroller.controller.leadership_writes import is_still_there
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import handle_partition_state_changes, handle_replica_state_changes
+from aiocontroller.core.apply import apply
 from aiocontroller.core.audit import Kind, compare_topic
 from aiocontroller.core.columns import in_range
+from aiocontroller.core.context_changes import TopicsRemoved
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.events import PartitionModifications, TopicChange, TopicDeletion, ZkPartitionReassignment
 from aiocontroller.core.ids import NO_TOPIC_ID, TopicAssignment
@@ -38,7 +40,7 @@ async def topic_change(shell: ControllerShell, event: TopicChange) -> Sent | Non
     for topic in gone:
         if any(row in shell.context.partitions_being_reassigned for row in table.topic_by_name[topic].partitions()):
             shell.queue.append(ZkPartitionReassignment())  # takes the topic's entries out of the request
-        shell.context.remove_topic(table.topic_by_name[topic])
+        apply(shell.context, TopicsRemoved([table.topic_by_name[topic]]))
     readable = {assignment.topic for assignment in found}
 
     def is_well_or_gone(path: str) -> bool:

@@ -11,7 +11,10 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.decisions import Decisions
+from aiocontroller.core.effects import Effects, Entered, Told
 from aiocontroller.core.ids import NO_TOPIC_ID, Broker, LeaderAndIsr, TopicAssignment
+from aiocontroller.core.leadership_changes import Written
 from aiocontroller.core.partitions import Topic
 from aiocontroller.core.states import PartitionState
 
@@ -166,6 +169,50 @@ def is_isr_written_by_its_leader(known: LeaderAndIsr, found: LeaderAndIsr) -> bo
 
 
 # -- repair ------------------------------------------------------------------------------------------------------------
+
+
+class FoundState(NamedTuple):
+    """A partition's state znode, None if it is gone, and the epochs that brokers may know besides memory's."""
+
+    row: int
+    found: LeaderAndIsr | None
+    above: Above
+
+
+class RepairPlan(NamedTuple):
+    decisions: Decisions
+    above: list[int]
+    """For each decision, the partition epoch that the znode's version must exceed."""
+    hopeless: list[int]
+    """Rows that stay as they are, since no replica of them is known to be in sync."""
+
+    def effects(self, context: ControllerContext, written: Written) -> Effects:
+        done = written.done
+        return Effects((Entered(done.rows, None, "audit"),), (Told(done.rows, done.recipients),))
+
+
+def plan_repairs(context: ControllerContext, states: Iterable[FoundState]) -> RepairPlan:
+    """What to write so that ZooKeeper, memory and brokers agree on a leadership that is newer than any they held.
+
+    Left out: New partitions, since the election of their first leader adopts the existing state, and states that were
+    written and sent since they were found.
+    """
+    table, plan = context.table, RepairPlan(Decisions.none(), [], [])
+    for row, found, above in states:
+        known = table.leadership(row)
+        if known is None:
+            continue
+        if known == found and found.leader_epoch > above.leader_epoch and found.partition_epoch > above.partition_epoch:
+            continue
+        settled = reconciled(context, row, found, above)
+        if settled is None:
+            plan.hopeless.append(row)
+            continue
+        plan.decisions.rows.append(row)
+        plan.decisions.leaderships.append(settled)
+        plan.decisions.recipients.append(table.replicas(row))
+        plan.above.append(max(above.partition_epoch, known.partition_epoch))
+    return plan
 
 
 def reconciled(context: ControllerContext, row: int, found: LeaderAndIsr | None, above: Above) -> LeaderAndIsr | None:

@@ -42,6 +42,15 @@ def not_started(context: ControllerContext) -> list[str]:
     return [name for name in context.topics_to_be_deleted if name in known and name not in started]
 
 
+def to_be_halted(context: ControllerContext, names: Iterable[str]) -> list[str]:
+    """Topics that become ineligible for deletion now."""
+    return [name for name in names if name not in context.topics_ineligible_for_deletion]
+
+
+def to_be_started(context: ControllerContext, topics: Iterable[Topic]) -> list[Topic]:
+    return [topic for topic in topics if topic.name not in context.topics_with_deletion_started]
+
+
 def is_being_reassigned(context: ControllerContext, name: str) -> bool:
     topic = context.table.topic_by_name.get(name)
     return topic is not None and any(row in context.partitions_being_reassigned for row in topic.partitions())

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from aiocontroller.core.ownership import _OwnedTable
-
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "aiocontroller"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
@@ -81,28 +79,6 @@ def test_core_emits_nothing_in_the_order_of_a_set(path: Path) -> None:
             if by_call or isinstance(value, ast.Set | ast.SetComp):
                 found.append(f"line {value.lineno}: {ast.unparse(value)[:80]}; sort it")
     assert found == []
-
-
-CHANGES_OF_TABLE = {*_OwnedTable.CHANGES, "set_leadership", "set_replica_states", "drop_replicas"}
-CHANGED_BY_CONTROLLER = {
-    ("failover.py", "set_leaderships"): "states that a failover reads: there is nothing to decide",
-    ("repairs.py", "set_leadership"): "a version that a repair has written",
-    ("repairs.py", "set_topic_deleting"): "topics that are gone from ZooKeeper",
-}
-
-
-def test_the_controller_changes_the_table_through_core_alone() -> None:
-    """What follows from a decision is a value of core, and ``core.apply`` and methods of the context apply it."""
-    found = {
-        (path.name, node.func.attr)
-        for path in sorted((PACKAGE / "controller").glob("*.py"))
-        for node in ast.walk(tree(path))
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in CHANGES_OF_TABLE
-        and ast.unparse(node.func.value).rpartition(".")[2] != "context"
-    }
-    assert found == set(CHANGED_BY_CONTROLLER)
 
 
 def test_functions_and_files_stay_short() -> None:

@@ -11,7 +11,6 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_acl
 
-from aiocontroller.controller import debts as handlers
 from aiocontroller.controller import reassignment as reassignments
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import CreatePartitions, ListPartitionReassignments, NewPartitions
@@ -150,7 +149,7 @@ async def test_refusal_is_asked_again_after_a_while(cluster: Cluster) -> None:
 async def test_answer_that_leaves_a_partition_out_does_not_pay(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handlers, "FIRST_RETRY_S", 0.05)
+    monkeypatch.setattr("aiocontroller.core.debt_changes.FIRST_RETRY_S", 0.05)
     service = await cluster.active()
     broker = cluster.brokers[1]
     broker.stop_replica_omits = 3

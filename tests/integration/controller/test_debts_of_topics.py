@@ -11,7 +11,6 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_acl, make_digest_acl
 
-from aiocontroller.controller import debts as handlers
 from aiocontroller.controller import topic_deletion
 from aiocontroller.core.errors import ControllerMovedError, KafkaErrorCode
 from aiocontroller.core.events import ListPartitionReassignments, Release
@@ -222,7 +221,7 @@ async def test_status_metrics_and_release_tell_the_debts_of_each_broker(cluster:
 async def test_operator_gives_a_debt_up_by_deleting_its_znode(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handlers, "FIRST_RETRY_S", 0.05)
+    monkeypatch.setattr("aiocontroller.core.debt_changes.FIRST_RETRY_S", 0.05)
     service = await cluster.active()
     cluster.brokers[1].stop_replica_errors = [KafkaErrorCode.KAFKA_STORAGE_ERROR] * 1000
     await reassign(service, {T0: (2,)})
@@ -324,7 +323,7 @@ async def test_znodes_that_we_may_read_and_not_write_are_named(
 async def test_payment_that_cannot_be_written_down_is_asked_for_again(
     cluster: Cluster, zk_connect: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handlers, "FIRST_RETRY_S", 0.05)
+    monkeypatch.setattr("aiocontroller.core.debt_changes.FIRST_RETRY_S", 0.05)
     service = await moved_from_a_silent_broker(cluster)
     client = KazooClient(zk_connect)
     await asyncio.to_thread(client.start)

@@ -13,6 +13,7 @@ from aiocontroller.controller import debts, isr, repairs
 from aiocontroller.controller.leadership_writes import journal_partitions
 from aiocontroller.controller.mutation_quotas import RATE, MutationQuotas
 from aiocontroller.controller.reassignment import drop_strangers
+from aiocontroller.core import debt_changes
 from aiocontroller.core import events as ev
 from aiocontroller.core.audit import Finding, Kind
 from aiocontroller.core.debts import Changes
@@ -133,7 +134,7 @@ def test_what_a_broker_has_not_deleted_is_asked_for_again_later_and_later(silent
     it.shell.queue.schedule = schedule  # type: ignore[method-assign, assignment]
     for _ in range(3):
         debts._retry(it.shell, 1, list(ledger), silent=silent)
-    first_s = debts.AFTER_SILENCE_S if silent else debts.FIRST_RETRY_S
+    first_s = debt_changes.AFTER_SILENCE_S if silent else debt_changes.FIRST_RETRY_S
     assert delays == [first_s, 2 * first_s, 4 * first_s]
 
 

@@ -1,0 +1,96 @@
+"""Decides what follows when brokers start, fail, bounce or change their registration."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.effects import Replicas
+from aiocontroller.core.ids import Broker
+from aiocontroller.core.replica_state_machine import check_valid_previous_states
+from aiocontroller.core.states import ReplicaState
+
+
+class BrokerChanges(NamedTuple):
+    """The registrations that differ from the context."""
+
+    new: list[Broker]
+    bounced: list[Broker]
+    """Known ids with a later epoch: the broker has ended and registered again."""
+    dead: list[int]
+
+    def by_kind(self) -> list[tuple[str, int]]:
+        """(kind, broker) of each, as the journal has them."""
+        added, bounced = [("added", b.id) for b in self.new], [("bounced", b.id) for b in self.bounced]
+        return added + bounced + [("dead", broker) for broker in self.dead]
+
+
+def compare_registrations(
+    context: ControllerContext, found: Sequence[Broker], unreadable: Collection[int]
+) -> BrokerChanges:
+    """Compare the registrations in ZooKeeper with the context; an unreadable one does not count as gone."""
+    known, there = context.brokers, {broker.id for broker in found}
+    return BrokerChanges(
+        [broker for broker in found if broker.id not in known],
+        [broker for broker in found if broker.id in known and broker.epoch > known[broker.id].epoch],
+        [broker for broker in known if broker not in there and broker not in unreadable],
+    )
+
+
+# -- a broker starts ---------------------------------------------------------------------------------------------------
+
+
+def others(context: ControllerContext, started: Collection[int]) -> list[int]:
+    """The registered brokers that did not start just now."""
+    return [broker for broker in context.brokers if broker not in started]
+
+
+def replicas_on(context: ControllerContext, brokers: Iterable[int]) -> dict[int, list[int]]:
+    return {broker: context.table.partitions_on_broker(broker) for broker in brokers}
+
+
+def replicas_to_start(context: ControllerContext, replicas: Replicas) -> dict[int, list[int]]:
+    """Those that become OnlineReplica.  Replicas that the broker is deleting, or has deleted, keep their states."""
+    return check_valid_previous_states(context.table, replicas, ReplicaState.OnlineReplica).valid
+
+
+def queued_topics_of(context: ControllerContext, replicas: Mapping[int, Sequence[int]]) -> list[str]:
+    """The replicas' topics whose deletion may go on, now that their brokers have started."""
+    names = dict.fromkeys(context.table.topic(row).name for rows in replicas.values() for row in rows)
+    return [name for name in names if name in context.topics_to_be_deleted]
+
+
+# -- replicas become offline -------------------------------------------------------------------------------------------
+
+
+def replicas_to_take_offline(context: ControllerContext, replicas: Replicas) -> dict[int, Sequence[int]]:
+    """The replicas without those of topics that are being deleted."""
+    return {broker: context.table.staying(rows) for broker, rows in replicas.items()}
+
+
+def replicas_being_deleted(context: ControllerContext, replicas: Replicas) -> dict[int, list[int]]:
+    """Those of topics that are being deleted: their deletion has failed for now."""
+    if not context.topics_to_be_deleted:
+        return {}
+    topic = context.table.topic
+    return {broker: [row for row in rows if topic(row).deleting] for broker, rows in replicas.items()}
+
+
+# -- a registration changes --------------------------------------------------------------------------------------------
+
+
+class Modification(Enum):
+    NOTHING = "nothing to do: BrokerChange handles started, failed and bounced brokers"
+    APPEARED = "a broker that is not known: its znode may have been repaired"
+    CHANGED = "the same incarnation with other endpoints, features or rack"
+
+
+def judge_modification(context: ControllerContext, broker: int, found: Broker | None) -> Modification:
+    known = context.brokers.get(broker)
+    if known is None:
+        return Modification.NOTHING if found is None else Modification.APPEARED
+    if found is None or found.epoch != known.epoch or found == known:
+        return Modification.NOTHING
+    return Modification.CHANGED

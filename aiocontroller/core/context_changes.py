@@ -1,0 +1,299 @@
+"""Every change of the context that is no change of partition or replica states, as a value.
+
+Plans return these values; ``core.apply`` carries them out.  The controller changes its context in no other way, which a
+test checks, so this list is complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.debts import Debt
+from aiocontroller.core.ids import Broker
+from aiocontroller.core.partitions import Topic
+
+
+class ContextChange(Protocol):
+    def apply(self, context: ControllerContext) -> None: ...
+
+
+# -- brokers -----------------------------------------------------------------------------------------------------------
+
+
+class BrokersAdded(NamedTuple):
+    """Brokers have registered, or have registered again with other endpoints."""
+
+    brokers: Sequence[Broker]
+
+    def apply(self, context: ControllerContext) -> None:
+        context.add_brokers(self.brokers)
+
+
+class BrokersRemoved(NamedTuple):
+    brokers: Sequence[int]
+
+    def apply(self, context: ControllerContext) -> None:
+        context.remove_brokers(self.brokers)
+
+
+class ShutdownBegun(NamedTuple):
+    broker: int
+
+    def apply(self, context: ControllerContext) -> None:
+        context.begin_shutdown(self.broker)
+
+
+class BrokersSuspected(NamedTuple):
+    brokers: Sequence[int]
+
+    def apply(self, context: ControllerContext) -> None:
+        context.suspect(self.brokers)
+
+
+class BrokersTrusted(NamedTuple):
+    """They are no longer suspected."""
+
+    brokers: Sequence[int]
+
+    def apply(self, context: ControllerContext) -> None:
+        context.trust(self.brokers)
+
+
+class ControllersKnown(NamedTuple):
+    ids: frozenset[int]
+
+    def apply(self, context: ControllerContext) -> None:
+        context.controllers = self.ids
+
+
+class LogDirs(NamedTuple):
+    """The broker's replicas in ``offline`` are on a failed log directory, those in ``online`` no longer."""
+
+    broker: int
+    offline: Sequence[int]
+    online: Sequence[int]
+
+    def apply(self, context: ControllerContext) -> None:
+        context.set_offline_dir_replicas(self.broker, self.offline, self.online)
+
+
+# -- topics ------------------------------------------------------------------------------------------------------------
+
+
+class TopicsLoaded(NamedTuple):
+    """All topics have been read."""
+
+    def apply(self, context: ControllerContext) -> None:
+        context.loaded = True
+
+
+class TopicsRemoved(NamedTuple):
+    topics: Sequence[Topic]
+
+    def apply(self, context: ControllerContext) -> None:
+        for topic in self.topics:
+            context.remove_topic(topic)
+
+
+class TopicsGone(NamedTuple):
+    """Another process has deleted the topics' znodes: brokers are about to be told to forget them."""
+
+    topics: Sequence[Topic]
+
+    def apply(self, context: ControllerContext) -> None:
+        for topic in self.topics:
+            context.table.set_topic_deleting(topic, True)
+
+
+class DeletionsQueued(NamedTuple):
+    names: Sequence[str]
+
+    def apply(self, context: ControllerContext) -> None:
+        context.queue_topic_deletion(self.names)
+
+
+class DeletionsWithdrawn(NamedTuple):
+    names: Sequence[str]
+
+    def apply(self, context: ControllerContext) -> None:
+        context.withdraw_topic_deletion(self.names)
+
+
+class DeletionsStarted(NamedTuple):
+    names: Sequence[str]
+
+    def apply(self, context: ControllerContext) -> None:
+        context.begin_topic_deletion(self.names)
+
+
+class DeletionsHalted(NamedTuple):
+    """The topics are ineligible for deletion until it is resumed."""
+
+    names: Sequence[str]
+
+    def apply(self, context: ControllerContext) -> None:
+        context.mark_topics_ineligible_for_deletion(self.names)
+
+
+class DeletionsResumed(NamedTuple):
+    names: Sequence[str]
+
+    def apply(self, context: ControllerContext) -> None:
+        context.resume_topic_deletion(self.names)
+
+
+class DeletionsUndecided(NamedTuple):
+    """Requests to delete topics wait for a broker's settings."""
+
+    names: Sequence[str]
+
+    def apply(self, context: ControllerContext) -> None:
+        context.deletions_undecided = list(self.names)
+
+
+class DeletionsWatched(NamedTuple):
+    """Topics whose deletion waits for brokers' answers only until a timer ends; without topics, no timer runs."""
+
+    topics: tuple[Topic, ...] = ()
+
+    def apply(self, context: ControllerContext) -> None:
+        context.deletions_watched = self.topics
+
+
+class LeftBehind(NamedTuple):
+    """Replicas, broker -> rows, that the deletion of their topics does not wait for."""
+
+    replicas: Mapping[int, Iterable[int]]
+
+    def apply(self, context: ControllerContext) -> None:
+        context.leave_behind(self.replicas)
+
+
+# -- reassignments -----------------------------------------------------------------------------------------------------
+
+
+class ReassignmentsBegun(NamedTuple):
+    rows: Sequence[int]
+
+    def apply(self, context: ControllerContext) -> None:
+        context.begin_reassignments(self.rows)
+
+
+class ReassignmentsEnded(NamedTuple):
+    rows: Sequence[int]
+
+    def apply(self, context: ControllerContext) -> None:
+        context.end_reassignments(self.rows)
+
+
+class StrangersDropped(NamedTuple):
+    """The rows noted in ``read_with_strangers`` have been looked at."""
+
+    def apply(self, context: ControllerContext) -> None:
+        context.read_with_strangers = {}
+
+
+# -- debts -------------------------------------------------------------------------------------------------------------
+
+
+class HeldBack(NamedTuple):
+    """Rows of new topics and replicas: brokers that owe the same partition of an earlier topic do not hear of them."""
+
+    rows: Sequence[int]
+
+    def apply(self, context: ControllerContext) -> None:
+        context.hold_back(self.rows)
+
+
+class LetGo(NamedTuple):
+    """Rows that are no longer held back from the broker."""
+
+    broker: int
+    rows: Sequence[int]
+
+    def apply(self, context: ControllerContext) -> None:
+        context.let_go(self.broker, self.rows)
+
+
+class DebtsStored(NamedTuple):
+    """A znode's contents, partition -> topic id; version -1: there is none."""
+
+    broker: int
+    topic: str
+    partitions: Mapping[int, bytes]
+    version: int
+
+    def apply(self, context: ControllerContext) -> None:
+        context.debts.set(self.broker, self.topic, self.partitions, self.version)
+
+
+class DebtsGivenUp(NamedTuple):
+    """Not owed any longer, whatever the znodes hold; ``epoch`` is the last that managed the znodes."""
+
+    debts: Sequence[Debt]
+    epoch: int
+
+    def apply(self, context: ControllerContext) -> None:
+        context.debts_epoch = self.epoch
+        context.debts.give_up(self.debts)
+
+
+class DebtParents(NamedTuple):
+    """Broker -> 0 if the parent of its debts exists, else the code with which ZooKeeper refused it."""
+
+    codes: Mapping[int, int]
+
+    def apply(self, context: ControllerContext) -> None:
+        context.debt_parents = {**context.debt_parents, **self.codes}
+
+
+class DebtParentsForgotten(NamedTuple):
+    def apply(self, context: ControllerContext) -> None:
+        context.debt_parents = {}
+
+
+class DebtsRefused(NamedTuple):
+    """Brokers have refused to delete these replicas, and are to be asked again."""
+
+    fenced: Mapping[Debt, bool]
+    """Each with whether the broker knows the leader epoch of the request already."""
+
+    def apply(self, context: ControllerContext) -> None:
+        for debt, fenced in self.fenced.items():
+            debt.asked, debt.fenced = False, fenced
+
+
+class DebtsUnpaid(NamedTuple):
+    """Paid, but ZooKeeper has not taken the payment: their brokers are to be asked again."""
+
+    debts: Sequence[Debt]
+
+    def apply(self, context: ControllerContext) -> None:
+        for debt in self.debts:
+            debt.asked = False
+
+
+class DebtsNotAsked(NamedTuple):
+    """The broker has lost the requests; it is asked anew."""
+
+    broker: int
+
+    def apply(self, context: ControllerContext) -> None:
+        context.debt_attempts.pop(self.broker, None)
+        for debt in context.debts.of_broker(self.broker):
+            debt.asked = False
+
+
+class DebtAttempts(NamedTuple):
+    """The number of consecutive deletions that the broker did not carry out."""
+
+    broker: int
+    attempts: int
+
+    def apply(self, context: ControllerContext) -> None:
+        if self.attempts:
+            context.debt_attempts[self.broker] = self.attempts
+        else:
+            context.debt_attempts.pop(self.broker, None)

@@ -1,0 +1,52 @@
+"""Decides what a broker's controlled shutdown moves: its leaders first, then its followers leave the ISRs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from aiocontroller.core.columns import take
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.ids import UNKNOWN_BROKER_EPOCH, TopicPartition
+
+
+def check_request(context: ControllerContext, broker: int, broker_epoch: int) -> KafkaErrorCode:
+    """The error of the request, or NONE.  Old releases send no epoch."""
+    known = context.brokers.get(broker)
+    if known is None:
+        return KafkaErrorCode.BROKER_NOT_AVAILABLE
+    if broker_epoch != UNKNOWN_BROKER_EPOCH and broker_epoch < known.epoch:
+        return KafkaErrorCode.STALE_BROKER_EPOCH
+    return KafkaErrorCode.NONE
+
+
+class Moves(NamedTuple):
+    led: list[int]
+    """Partitions that another replica is to lead."""
+    followed: list[int]
+    """Partitions whose ISR the broker leaves."""
+
+
+def hosted(context: ControllerContext, broker: int) -> Sequence[int]:
+    """The partitions with leadership on the broker, except of topics that are being deleted."""
+    table = context.table
+    return table.with_leadership(table.staying(table.partitions_on_broker(broker)))
+
+
+def plan_moves(context: ControllerContext, broker: int, rows: Sequence[int]) -> Moves:
+    """Of these partitions, those with other replicas; the others stay as they are, as in Kafka."""
+    table = context.table
+    assigned, leaders = take(rows, table.assignment_of, table.leader)
+    shared = {a for a in set(assigned) if len(table.assignments.values[a].replicas) > 1}  # membership only
+    moves = Moves([], [])
+    for row, assignment, leader in zip(rows, assigned, leaders, strict=True):
+        if assignment in shared:
+            (moves.led if leader == broker else moves.followed).append(row)
+    return moves
+
+
+def still_led(context: ControllerContext, broker: int, moves: Moves) -> list[TopicPartition]:
+    """The partitions that the broker leads even so: no other replica is in sync."""
+    table = context.table
+    return [table.topic_partition(row) for row in moves.led if table.leader[row] == broker]

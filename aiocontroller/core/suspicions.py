@@ -1,0 +1,52 @@
+"""Decides what early detection moves away from a broker that seems to be dead (``controller/suspicions.py``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.failure_detector import Suspicion
+from aiocontroller.core.partitions import NO_ISR
+
+
+class SuspectChanges(NamedTuple):
+    trusted: list[int]
+    """Brokers that answer again."""
+    alarming: list[Suspicion]
+
+
+def compare_suspects(context: ControllerContext, suspects: Mapping[int, Suspicion]) -> SuspectChanges:
+    """Compare the failure detector's present suspects with the context's.
+
+    A broker in controlled shutdown closes its listener too, when nothing is left to move: it is no suspect.
+    """
+    return SuspectChanges(
+        [broker for broker in context.suspected if broker not in suspects],
+        [s for b, s in suspects.items() if b not in context.suspected and b not in context.shutting_down],
+    )
+
+
+def led_by(context: ControllerContext, broker: int) -> list[int]:
+    """Partitions that another replica is to lead."""
+    table = context.table
+    return [row for row in _hosted(context, broker) if table.leader[row] == broker]
+
+
+def followed_by(context: ControllerContext, broker: int) -> list[int]:
+    """Partitions whose ISR the broker leaves: it is in sync, and the leader stays."""
+    table, live = context.table, context.live
+    return [row for row in _hosted(context, broker) if table.leader[row] in live and broker in table.isr(row)]
+
+
+def _hosted(context: ControllerContext, broker: int) -> list[int]:
+    table = context.table
+    rows = table.partitions_on_broker(broker)
+    return [row for row in rows if table.isr_of[row] != NO_ISR and not table.topic(row).deleting]
+
+
+def is_stale_registration(context: ControllerContext, broker: int, broker_epoch: int) -> bool:
+    """Whether this incarnation is still registered and suspected; otherwise its death has been noticed, or it answers
+    again."""
+    known = context.brokers.get(broker)
+    return known is not None and known.epoch == broker_epoch and broker in context.suspected
