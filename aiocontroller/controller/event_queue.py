@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import CertainRequest, Event, Request, Response, ShutdownEventThread, Signal
@@ -56,6 +56,7 @@ class EventQueue:
         self._signals: set[Event] = set()  # membership only, never iterated
         self._deferred: dict[str, Timer] = {}
         self._wakeup: asyncio.Future[None] | None = None
+        self._consumer: asyncio.Task[Any] | None = None
         self._appended = self._coalesced = self._preempted = self._refused = 0
 
     def __len__(self) -> int:
@@ -116,8 +117,11 @@ class EventQueue:
             self.append(ShutdownEventThread())
 
     async def get(self) -> QueuedEvent:
-        """Wait for the next event and return it.  Only one consumer may wait at a time."""
-        assert self._wakeup is None, "the event queue has one consumer"
+        """Wait for the next event and return it.  Only one task may do so as long as it runs."""
+        task = asyncio.current_task()
+        if task is not self._consumer:
+            assert self._consumer is None or self._consumer.done(), "the event queue has one consumer"
+            self._consumer = task
         while not self._events:
             self._wakeup = asyncio.get_running_loop().create_future()
             try:

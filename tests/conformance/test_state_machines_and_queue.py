@@ -64,6 +64,7 @@ async def test_stop_replica_request_without_delete_partition_while_topic_deletio
     async with on(1) as stage:
         await stage.create_topic("t", {0: [0]})
         await stage.until_leaders("t", [0])
+        stage.service.shell.owner = None  # the test changes the context
         context = stage.service.shell.context
         table = context.table
         row = table.row("t", 0)

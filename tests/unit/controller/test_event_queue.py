@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
@@ -297,3 +299,26 @@ def test_only_clients_requests_are_refused() -> None:
         "Release",
         "TakeOver",
     }
+
+
+@virtual_time
+async def test_second_consumer_is_an_error() -> None:
+    """Also while the first one handles an event, and nothing waits."""
+    events = queue()
+
+    async def consume() -> None:
+        await events.get()
+        await asyncio.sleep(5)
+
+    first = asyncio.ensure_future(consume())
+    await turns()
+    with pytest.raises(AssertionError, match="one consumer"):
+        await events.get()
+    events.append(ev.BrokerChange())
+    await turns()
+    events.append(ev.TopicChange())
+    with pytest.raises(AssertionError, match="one consumer"):
+        await events.get()
+    assert len(events) == 1, "it was not taken"
+    await first
+    assert (await events.get()).event == ev.TopicChange(), "the first one has ended"

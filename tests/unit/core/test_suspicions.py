@@ -1,0 +1,40 @@
+"""Early detection: who is trusted again, who is alarming, what moves away, which registration is stale."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiocontroller.core.failure_detector import Suspicion
+from aiocontroller.core.suspicions import compare_suspects, followed_by, is_stale_registration, led_by
+from tests.builders import ctx, lead
+
+
+def suspicion(broker: int) -> Suspicion:
+    return Suspicion(peer=broker, epoch=100 + broker, reason="silent", quiet_s=1.0, since_s=0.0)
+
+
+def test_suspects_come_and_go() -> None:
+    context = ctx(brokers=4, shutting_down=[4])
+    context.suspect([1, 2])
+    changes = compare_suspects(context, {2: suspicion(2), 3: suspicion(3), 4: suspicion(4)})
+    assert changes.trusted == [1]
+    assert [s.peer for s in changes.alarming] == [3], "4 closes its listener because it shuts down"
+
+
+def test_what_moves_away() -> None:
+    """Partitions of topics being deleted stay, and so does a follower whose leader is dead."""
+    context = ctx(brokers=3, topics={"t": [[1, 2], [2, 1], [2, 1], [3, 1]], "gone": [[1, 2]]}, dead=[3])
+    lead(context, "t-2", 2, (2,))
+    context.queue_topic_deletion(["gone"])
+    context.suspect([1])
+    assert led_by(context, 1) == [0]
+    assert followed_by(context, 1) == [1]
+    lead(context, "t-0", 2, (2, 1))
+    assert (led_by(context, 1), followed_by(context, 1)) == ([], [0, 1])
+
+
+@pytest.mark.parametrize("broker, epoch, stale", [(1, 101, True), (1, 100, False), (2, 102, False), (9, 1, False)])
+def test_a_registration_is_stale_while_its_incarnation_is_suspected(broker: int, epoch: int, stale: bool) -> None:
+    context = ctx(brokers=2)
+    context.suspect([1])
+    assert is_stale_registration(context, broker, epoch) is stale
