@@ -53,7 +53,7 @@ SITUATIONS = (
         "A deposed controller wakes up",
         "Controller 2 freezes while its write is on the way, for longer than its session. ZooKeeper has "
         "applied the write, which the successor reads. When controller 2 wakes up, it still believes that it "
-        "is in office and sends what it had decided, under its old epoch: brokers refuse that. A write would "
+        "is active and sends what it had decided, under its old epoch: brokers refuse that. A write would "
         "be refused, too, because the fence has another version. Then it learns that its session has ended, "
         "and resigns.",
         "cluster brokers=3 controllers=2 seed=1\ncreate-topic orders 1,2,3 then=5\n"

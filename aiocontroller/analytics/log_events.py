@@ -1,7 +1,7 @@
 """Silver events from logs: combines several lines, files and nodes into what a journal states directly.
 
 * Every node's times are converted to one clock (``clocks``).
-* Lines without a controller epoch get the one that was in office when they were written.
+* Lines without a controller epoch get the one that was active when they were written.
 * A line about several brokers becomes one event for each; a failover's step lasts until the line of the next step.
 * Up to 1.0 an election names only the leader; the request that follows has the leader epoch and the ISR. If a
   controller's log is missing, the requests that brokers received show its decisions.

@@ -59,7 +59,7 @@ class ControllerElection:
         """
         holder = await self._look()
         if self._observes or self.active:
-            return  # in office: if the role is lost after the last look, the watch fires and this runs again
+            return  # active: if the role is lost after the last look, the watch fires and this runs again
         if holder is None or self._is_ours(holder):
             await self._contend(holder)
         elif self._takes_over:
@@ -131,7 +131,7 @@ class ControllerElection:
     async def step_down(self) -> None:
         """A fenced write was refused: end this term, whatever ``/controller`` says, and stand again.
 
-        Kafka stays in office with a dead fence when ``/controller`` still names it.
+        Kafka stays active with a dead fence when ``/controller`` still names it.
         """
         if self.active:
             await self._resign()
@@ -199,7 +199,7 @@ class ControllerElection:
             found = ControllerZNode(-1, 0, 0, 0, -1)
         if found is not None and (self.holder is None or found.owner_session != self.holder.owner_session):
             log.info(
-                "Controller %d is in office%s", found.controller_id, " (this process)" if self._is_ours(found) else ""
+                "Controller %d is active%s", found.controller_id, " (this process)" if self._is_ours(found) else ""
             )
         self._hold(found)
         return found

@@ -57,7 +57,7 @@ async def load_debts(shell: ControllerShell) -> None:
     gone, overtaken = plan.plan_giving_up(context, found.epoch)
     if overtaken:
         log.error(
-            "Another controller was in office since epoch %d, so these replicas may stay on their disks: %s",
+            "Another controller was active since epoch %d, so these replicas may stay on their disks: %s",
             found.epoch,
             _sample(overtaken),
         )

@@ -221,7 +221,7 @@ class KafkaCluster:
             time.sleep(0.05)
 
     def wait_until_whole(self, within_s: float = WHOLE_WITHIN_S) -> float:
-        """Wait until all brokers are live, one controller is in office, all replicas are in sync, and all brokers know.
+        """Wait until all brokers are live, one controller is active, all replicas are in sync, and all brokers know.
 
         Returns the seconds that passed; raises NotWholeError, which names what is missing, after ``within_s`` seconds.
         """

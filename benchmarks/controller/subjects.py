@@ -61,7 +61,7 @@ class Subject:
             self.kill_one(number)
 
     async def active(self, zk: KafkaZkClient) -> int:
-        """The id of the one in office."""
+        """The id of the one active."""
         holder = await zk.get_controller(watch=False)
         number = getattr(holder, "controller_id", -1)
         assert number in self.ids, f"/controller is held by {number}, who is none of {self.ids}"

@@ -1,7 +1,7 @@
 """Two clusters alike, but for the controller: in one a broker, in the other aiocontroller.
 
 Each has two real brokers, 1 and 2, and one that only listens, 3: what moves there never catches up, so a reassignment
-stays under way for as long as a test wants.  Broker 99 is nowhere.  Where Kafka's own controller is in office that is
+stays under way for as long as a test wants.  Broker 99 is nowhere.  Where Kafka's own controller is active that is
 broker 2, which is asked; on the other side aiocontroller, in the office that it has taken from broker 2.
 """
 
@@ -210,7 +210,7 @@ class Cluster:
 
 
 class OurCluster(Cluster):
-    """With aiocontroller in office."""
+    """With aiocontroller active."""
 
     _child: Child | None = None
 

@@ -1,1 +1,1 @@
-"""Every API asked of a real broker with AclAuthorizer and of the controller in office (docs/authorization.md)."""
+"""Every API asked of a real broker with AclAuthorizer and of the active controller (docs/authorization.md)."""

@@ -93,7 +93,7 @@ async def test_elect_preferred_leaders(on: Setting) -> None:
             await made(stage, admin, tp.topic, [0, 1, 2])
 
         async def prefer(*replicas: int) -> None:
-            """The preferred leaders change, those in office do not."""
+            """The preferred leaders change, the present ones do not."""
             assert set((await reassign(admin, {tp1: replicas, tp2: replicas})).values()) == {E.NONE}
             for tp in (tp1, tp2):
                 await stage.until_cached(tp.topic, 0, replicas=tuple(replicas))

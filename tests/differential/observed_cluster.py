@@ -222,7 +222,7 @@ class ObservedCluster:
             holder = await self.zk.get_controller(watch=False)
             return getattr(holder, "controller_id", None)
 
-        return int(await self._until(found, "a controller in office"))
+        return int(await self._until(found, "an active controller"))
 
     async def end_term(self) -> None:
         """There is no controller, and the last one knows it; as when a controller dies and its session goes on."""
@@ -307,7 +307,7 @@ class ObservedCluster:
         return topic.removeprefix(self._prefix)
 
     async def ask(self, api: ApiKey, version: int, **fields: Any) -> Any:
-        """One request to the controller in office, on a connection of its own; the answer as kio's entity."""
+        """One request to the active controller, on a connection of its own; the answer as kio's entity."""
         host, port = self.subject.address(await self.controller())
         return await ask(self._network, host, port, api, version, **fields)
 

@@ -147,7 +147,7 @@ class _Dice:
         return step("delete-controller-znode")
 
     def vacancy(self) -> list[Step]:
-        """What a controller finds changed that was not in office; one broker at most may have gone."""
+        """What a controller finds changed that was not active; one broker at most may have gone."""
         kinds = [lambda: self.create("znode"), self.expand, self.delete, self.notify, self.start, self.bounce]
         kinds.append(self.die)
         met = [kind() for kind in self.chance.sample(kinds, 2)]

@@ -23,7 +23,7 @@ class Told(msgspec.Struct, frozen=True):
     """One partition of one request; None for what its kind of request does not carry.
 
     ``controller_epoch`` counts from the beginning of the scenario.  ``wrong`` names what fits no scenario: an id that
-    is not the topic's, a broker epoch that is not the receiver's, a controller that is not in office, a live leader
+    is not the topic's, a broker epoch that is not the receiver's, a controller that is not active, a live leader
     that leads no partition of its request.
     """
 

@@ -1,4 +1,4 @@
-"""A controller in office over a modelled ZooKeeper and recording brokers, and one input played on it.
+"""An active controller over a modelled ZooKeeper and recording brokers, and one input played on it.
 
 The listener, the queue, the handlers and the writes are the program's own; network, clock and chance are simulated, so
 an input is played in the same way each time.

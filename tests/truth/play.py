@@ -93,7 +93,7 @@ class Play:
         async def taken() -> bool:
             return await self.controller() in self.ours
 
-        await until(taken, "one of ours is in office")
+        await until(taken, "one of ours is active")
 
     async def whole(self) -> None:
         await self._take_role_back()

@@ -7,13 +7,13 @@
 | I3 | a leader outside the ISR; an ISR that is empty, too wide, or grew unasked; two leaders in one epoch | its rows |
 | I4 | a leader from outside the ISR in an election that was not unclean | two rows |
 | I5 | at the end, a partition has had no leader for a minute although a member of its ISR lives | its last row |
-| I6 | two processes in office in one epoch | a record of each |
+| I6 | two active processes in one epoch | a record of each |
 | I7 | a request to an older incarnation of a broker than the one before | two requests |
 | I8 | a step that the partition state machine does not allow | one or two rows |
 | I9 | an event waited for more than a minute | the event |
 | I10 | a handler failed, or held the loop for more than a minute | the event |
 | I11 | a write larger than ZooKeeper takes by default | the write, if it has ``bytes`` |
-| I12 | acts of a controller that is not in office; elected without having resigned | the act, and the end of its term |
+| I12 | acts of a controller that is not active; elected without having resigned | the act, and the end of its term |
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from aiocontroller.analytics.gold.leadership import PLACE
 from aiocontroller.analytics.schema import JOURNAL_SOURCE
 
 ACTS = ("request", "partition", "isr", "write", "loaded", "reassigned", "topic_deleted")
-"""Kinds of records that only a controller in office makes."""
+"""Kinds of records that only an active controller makes."""
 SETTLED_AFTER_US = 60_000_000
 
 _ACTS = ", ".join(f"'{kind}'" for kind in ACTS)
@@ -138,7 +138,7 @@ def _two_in_office(tallies: DataFrame) -> DataFrame:
     )
     return each.where("size(who) > 1").selectExpr(
         "cluster", "'I6'", "NULL", "NULL", "who[1].node", "epoch", "array_max(transform(who, w -> w.ts_us))",
-        "concat(size(who), ' processes in office in epoch ', epoch, ': ', "
+        "concat(size(who), ' active processes in epoch ', epoch, ': ', "
         "array_join(transform(who, w -> w.process), ', '))",
         "transform(who, w -> concat(w.process, ':', w.seq))",
     )  # fmt: skip

@@ -51,7 +51,7 @@ _CONTROLLERS_OWN = (
 
 MOST_BROKERS = 8
 DEAD_FOR_S = 10.0
-"""A controller that is in office has heard within this time that a broker's registration is gone."""
+"""A controller that is active has heard within this time that a broker's registration is gone."""
 
 Partition = tuple[str, int]
 Leadership = tuple[int, int, tuple[int, ...], int]
@@ -313,7 +313,7 @@ class ZNodeHistory:
 
     def _check_controllers_own(self, partition: Partition, state: LeaderAndIsr, writer: Writer) -> None:
         if writer.session != self._winner:
-            self.complain("I1", partition, f"session 0x{writer.session:x} wrote, 0x{self._winner:x} is in office")
+            self.complain("I1", partition, f"session 0x{writer.session:x} wrote, 0x{self._winner:x} is active")
         if not writer.fenced:
             self.complain("I1", partition, "written without the fence")
         if state.controller_epoch != self.controller_epoch:

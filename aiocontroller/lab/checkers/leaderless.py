@@ -81,7 +81,7 @@ class LeaderWatch:
         }
 
     def _able(self) -> bool:
-        """Return whether nothing keeps the controller in office from electing leaders."""
+        """Return whether nothing keeps the active controller from electing leaders."""
         simulation = self._simulation
         holder = simulation.holder()
         hindered = {"links", "followers lag", "paused", "ZooKeeper down"}

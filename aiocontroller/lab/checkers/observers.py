@@ -25,7 +25,7 @@ from aiocontroller.lab.cluster.simulated_broker import SimulatedBroker
 
 ANSWER_WITHIN_S = 3.0
 DOES = frozenset({"request", "partition", "isr", "write", "loaded", "reassigned", "topic_deleted", "finding", "audit"})
-"""Journal kinds that only a controller in office may write."""
+"""Journal kinds that only an active controller may write."""
 
 
 def wrap(target: object, name: str, around: Callable[..., Any]) -> None:
@@ -155,7 +155,7 @@ def check_journal(records: Sequence[Record]) -> list[str]:
             wrong.append(f"bug: {record.event}: {record.detail}")
         elif record.kind in DOES:
             if not is_active:
-                wrong.append(f"I12: {record.kind} while not in office, after epoch {last_epoch}")
+                wrong.append(f"I12: {record.kind} while not active, after epoch {last_epoch}")
             if record.kind == "request":
                 broker, epoch = record.broker or 0, record.broker_epoch or 0
                 if epoch < incarnations.get(broker, 0):

@@ -2,10 +2,10 @@
 
 * I5: every partition has a live leader and all its replicas in sync; every broker's metadata and every replica's leader
   epoch agree with ZooKeeper; a broker hosts its assigned replicas and nothing else.
-* I6: one controller is in office, the one that owns ``/controller``.
+* I6: one controller is active, the one that owns ``/controller``.
 * I8: nothing is left to delete or to move, and the last reassignments have reached their targets.
 * I9: the queues are empty.
-* I12: controllers that are not in office hold nothing: no sender, no timer, only one watch, no cluster state.
+* I12: controllers that are not active hold nothing: no sender, no timer, only one watch, no cluster state.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ async def what_is_missing(
     active = [controller for controller in controllers if controller.active]
     holder = await zk.get_controller(watch=False)
     if len(active) != 1 or getattr(holder, "owner_session", None) != active[0].session_id:
-        return [f"I6: {len(active)} controllers in office, /controller is {holder}"]
+        return [f"I6: {len(active)} active controllers, /controller is {holder}"]
     missing = list(_controller(active[0], brokers))
     for controller in controllers:
         if controller is not active[0]:
@@ -74,13 +74,13 @@ def _controller(active: Inspection, brokers: Mapping[int, BrokerStatus]) -> Iter
 def _standing_by(controller: Inspection) -> Iterator[str]:
     who = f"controller {controller.id}"
     if controller.senders:
-        yield f"I12: {who} has senders and is not in office"
+        yield f"I12: {who} has senders and is not active"
     if controller.partitions or controller.brokers:
-        yield f"I12: {who} knows partitions or brokers and is not in office"
+        yield f"I12: {who} knows partitions or brokers and is not active"
     if controller.timers:
-        yield f"I12: {who} has timers and is not in office"
+        yield f"I12: {who} has timers and is not active"
     if controller.watches != 1:
-        yield f"I12: {who} is not in office and has {controller.watches} watches, expected one"
+        yield f"I12: {who} is not active and has {controller.watches} watches, expected one"
 
 
 def _broker(

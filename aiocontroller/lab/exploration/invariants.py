@@ -2,14 +2,14 @@
 
 The names are those of docs/chaos.md.  I13 and I14 are about data.
 
- * I1: only the controller in office writes.
+ * I1: only the active controller writes.
  * I2: versions grow by one, and leader epochs never go back.
  * I3: a leader is in its ISR, the ISR is not empty, changes within a leader epoch only as its leader asked, and grows
    in no other way; what a leader is answered is what ZooKeeper holds.
  * I4: a new leader was in the ISR.
  * one leader: for each leader epoch, in ZooKeeper and among the replicas.
  * I5: what brokers are told of a partition is in ZooKeeper when it is sent.
- * I6: the controller that ``/controller`` names knows that it is in office.
+ * I6: the controller that ``/controller`` names knows that it is active.
  * I13: no acknowledged record is lost: every member of the ISR, which may lead at any time, has all of them.
  * I14: replicas do not diverge below the high watermark of a leader.
 """
@@ -47,7 +47,7 @@ def _written(before: State, c: int, after: State) -> Iterator[str]:
     old, new = before.znode, after.znode
     change = f"{shown(old)} becomes {shown(new)}"
     if before.owner != c:
-        yield f"I1: controller {c} writes and is not in office: {change}"
+        yield f"I1: controller {c} writes and is not active: {change}"
     if new.version != old.version + 1 or new.epoch < old.epoch:
         yield f"I2: {change}"
     if not new.isr or (new.leader >= 0 and not new.isr >> new.leader & 1):

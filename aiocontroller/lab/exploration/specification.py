@@ -86,7 +86,7 @@ class Request(NamedTuple):
 class State(NamedTuple):
     znode: ZNode
     owner: int
-    """The controller that is in office: ``/controller`` names it, and its session lives."""
+    """The controller that is active: ``/controller`` names it, and its session lives."""
     epoch: int
     """The controller epoch in ZooKeeper."""
     registered: int
@@ -200,14 +200,14 @@ class Specification:
 
     def office(self, s: State, c: int) -> Iterator[Step]:
         if not s.controllers[c].epoch and s.epoch < self.bounds.terms:
-            # Where another is in office, the standby believes it dead and deposes it: early detection, perhaps wrongly.
+            # Where another is active, the standby believes it dead and deposes it: early detection, perhaps wrongly.
             won = s._replace(owner=c, epoch=s.epoch + 1)
             yield ("is elected", (c,)), self.load(won, c)
             yield ("is elected, without an answer", (c,)), self.resolve(won, c)
         if s.owner == c:
             yield ("loses its session", (c,)), s._replace(owner=NOBODY)
         elif s.controllers[c].epoch:
-            yield ("learns that it is not in office", (c,)), with_controller(s, c, Controller())
+            yield ("learns that it is not active", (c,)), with_controller(s, c, Controller())
 
     def load(self, s: State, c: int) -> State:
         """Read the cluster and tell all brokers.  (No other controller's write can come between.)"""
@@ -264,7 +264,7 @@ class Specification:
         return znode.epoch <= self.bounds.elections and znode.version <= self.bounds.changes
 
     def write(self, s: State, c: int, after: ZNode, tell: int = 0) -> State:
-        """Write and commit, or learn from the refusal that another is in office."""
+        """Write and commit, or learn from the refusal that another is active."""
         if not self.fence(s, c):
             return with_controller(s, c, Controller())
         me = s.controllers[c]

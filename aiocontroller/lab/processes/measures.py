@@ -15,7 +15,7 @@ _BROKERS = paths.broker_id(0).removesuffix("0")
 
 
 class Span(NamedTuple):
-    """The time in which a broker was registered or a controller was in office.
+    """The time in which a broker was registered or a controller was active.
 
     Times are in ms since 1970; ``end_ms`` 0 means that it still is.
     """

@@ -51,7 +51,7 @@ async def _kafka_missing(cluster: ProcessCluster, controllers: list[Inspection])
     active = [controller for controller in controllers if controller.active]
     holder = getattr(await cluster.zk.get_controller(watch=False), "controller_id", None)
     if [holder] != [controller.id for controller in active] and holder not in cluster.brokers:
-        return [f"I6: {len(active)} controllers in office, /controller names {holder}"]
+        return [f"I6: {len(active)} active controllers, /controller names {holder}"]
     live, _ = await cluster.zk.get_all_brokers_in_cluster(watch=False)
     if sorted(broker.id for broker in live) != sorted(cluster.brokers):
         return [f"I5: live brokers are {[broker.id for broker in live]}"]

@@ -122,9 +122,9 @@ def changes(before: Facts, after: Facts) -> Iterator[str]:
 
 def _term(facts: Facts) -> str:
     if facts.controller is None:
-        return f"no controller is in office, epoch {facts.epoch}"
+        return f"no controller is active, epoch {facts.epoch}"
     dead = "" if facts.controller_runs else ", and is dead"
-    return f"controller {facts.controller} is in office, epoch {facts.epoch}{dead}"
+    return f"controller {facts.controller} is active, epoch {facts.epoch}{dead}"
 
 
 def _said(state: LeaderAndIsr | None) -> str:

@@ -51,7 +51,7 @@ class BrokerSettings:
             values = self._values(name)
             expected, here = self.counts(name), settings[name]
             if here.value != expected:
-                found.append(f"settings: {name} is {here.value} in office, brokers have {values}: {expected} counts")
+                found.append(f"settings: {name} is {here.value} here, brokers have {values}: {expected} counts")
             if here.differs != (len(set(values.values())) > 1):
                 found.append(
                     f"settings: {name} is told to {'differ' if here.differs else 'be alike'}: brokers have {values}"

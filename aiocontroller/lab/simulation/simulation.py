@@ -433,7 +433,7 @@ class Simulation:
             wrong = [each for each in violations(service.shell.context) if not each.startswith(by_hand)]
             self.problems += [f"context after {record.event}: {problem}" for problem in wrong if not self.problems]
         elif not service.controller.election.active and service.queue.statistics().deferred:
-            self.problems.append(f"I12: a timer is set after {record.event} while not in office")
+            self.problems.append(f"I12: a timer is set after {record.event} while not active")
 
     def _check_permitted(self, service: Service) -> None:
         """A controller that is told what no broker has takes no role, unless it knew no broker when it was elected."""

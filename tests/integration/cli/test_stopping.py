@@ -149,7 +149,7 @@ def address(server: socket.socket) -> str:
     return "{}:{}".format(*server.getsockname())
 
 
-# -- before it is in office --------------------------------------------------------------------------------------------
+# -- before it is active --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -218,7 +218,7 @@ def test_disk_that_hangs_before_the_journal_is_open(start: Start, tmp_path: Path
     assert controller.ends() in (0, 128 + signal.SIGTERM)
 
 
-# -- in office ---------------------------------------------------------------------------------------------------------
+# -- active ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("numbers", [1_000, 20_000, 100_000, 1_000_000])
@@ -325,7 +325,7 @@ def test_brokers_that_never_answer(start: Start, zk_connect: str, silent: socket
         assert client.exists("/controller") is None
         client.create("/controller", b'{"version":1,"brokerid":1,"timestamp":"0"}')
         controller = start("--zookeeper", zk_connect, "--property", "aiocontroller.takeover.policy=takeover")
-        controller.until(lambda: controller.says("Controller 1 is in office"))
+        controller.until(lambda: controller.says("Controller 1 is active"))
         assert controller.ends() == 0
     finally:
         client.stop()

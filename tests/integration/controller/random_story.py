@@ -331,7 +331,7 @@ class Story:
         if self.sizes and (context.epoch, context.epoch_zk_version) != epoch:
             wrong.append(f"epoch: we think {context.epoch}, there is {epoch}")
         if [s for s in self.cluster.services if s.controller.election.active] != [service]:
-            wrong.append("more than one is in office")
+            wrong.append("more than one is active")
         topics = await self.cluster.zk.get_all_topics_in_cluster(watch=False)
         if topics != sorted(self.sizes):
             wrong.append(f"topics: {topics}, expected {sorted(self.sizes)}")

@@ -1,4 +1,4 @@
-"""Requests of administrators that any broker answers, answered by a controller that need not be in office."""
+"""Requests of administrators that any broker answers, answered by a controller that need not be active."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def cluster(world: World, zk_connect: str) -> AsyncIterator[Cluster]:
 
 
 async def observer(cluster: Cluster, **changes: Any) -> Service:
-    """Never in office."""
+    """Never active."""
     return await cluster.add_controller(aiocontroller_takeover_policy="observe", **changes)
 
 

@@ -445,7 +445,7 @@ async def test_a_killed_controller_is_succeeded_before_its_session_ends(mode: st
 @pytest.mark.parametrize("mode", ["off", "refused", "full"])
 @virtual_time
 async def test_a_controller_that_stands_still_is_deposed_in_the_mode_full_only(mode: str) -> None:
-    """It wakes up, finds that it is not in office any more, and stands by."""
+    """It wakes up, finds that it is not active any more, and stands by."""
     async with stage() as it:
         await it.add_broker(1)
         first, second = await two_controllers(it, mode)

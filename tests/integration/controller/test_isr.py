@@ -23,7 +23,7 @@ VERSIONS = (0, 1, 2, 3)
 
 
 async def active_controller(cluster: Cluster) -> Service:
-    """A controller in office, and ``t`` with one partition on all brokers."""
+    """An active controller, and ``t`` with one partition on all brokers."""
     service = await cluster.add_controller()
     await cluster.create_topic("t", {0: [1, 2, 3]})
     await cluster.until_leaders("t", [1])

@@ -356,7 +356,7 @@ async def known(cluster: Cluster) -> object:
 
 
 async def succeeded(cluster: Cluster) -> None:
-    """A controller of another id has been in office, and is gone."""
+    """A controller of another id has been active, and is gone."""
     first = await cluster.add_controller(aiocontroller_id=EARLIER)
     await until(lambda: first.controller.election.active)
     await idle(first)

@@ -222,7 +222,7 @@ async def test_handler_that_forgets_its_answer_is_made_good(cluster: Cluster, mo
 async def test_deposed_in_the_middle_of_the_failover(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
-    """Again and again, also while stepping down from the term before: it is no bug, and ends in office."""
+    """Again and again, also while stepping down from the term before: it is no bug, and ends active."""
     await cluster.create_topic("t", {0: [1, 2]})
     break_failover(monkeypatch, times, ControllerMovedError("deposed"))
     service = await cluster.add_controller()

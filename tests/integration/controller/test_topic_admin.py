@@ -18,7 +18,7 @@ from tests.integration.controller.harness import Cluster, running, until
 
 @pytest.fixture
 async def cluster(world: World, zk_connect: str, tmp_path: Path) -> AsyncIterator[Cluster]:
-    """Three simulated brokers, which serve Metadata, and a controller in office."""
+    """Three simulated brokers, which serve Metadata, and an active controller."""
     async with running(world, zk_connect) as cluster:
         brokers = []
         for broker in (1, 2, 3):

@@ -155,4 +155,4 @@ async def test_principals_of_brokers_are_known_before_the_role_is_taken(
         await until(shrunk, "the ISR without the broker that is away", 60)
         await both[2].start_async()
         await until(whole, "a full ISR, by AlterPartition", 60)
-        assert str(service.controller.readiness()) == "in office"
+        assert str(service.controller.readiness()) == "active"

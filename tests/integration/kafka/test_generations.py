@@ -122,7 +122,7 @@ class Simulated(Subject):
 
 @asynccontextmanager
 async def introduced(world: World, connect: str, subject: Subject) -> AsyncIterator[Conversation]:
-    """A controller is in office already, so that a real broker does not become one."""
+    """A controller is active already, so that a real broker does not become one."""
     client = ZooKeeperClient(connect, world=world)
     await client.start(10)
     zk = KafkaZkClient(client)

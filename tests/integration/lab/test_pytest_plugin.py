@@ -39,7 +39,7 @@ def run(pytester: pytest.Pytester, source: str, *options: str) -> pytest.RunResu
 def test_the_consumers_example_passes(pytester: pytest.Pytester) -> None:
     if missing := kafka_missing():
         pytest.skip(missing)
-    # Were a broker in office, one dead broker would leave fewer alive than an internal topic has replicas.
+    # Were a broker active, one dead broker would leave fewer alive than an internal topic has replicas.
     internal = """
 
 def test_internal_topics_are_there(kafka_cluster):

@@ -109,7 +109,7 @@ WAYS = [
     failed_reload,
 ]
 AGAIN = (refused_write, failed_reload)
-"""These begin in office."""
+"""These begin active."""
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -141,7 +141,7 @@ async def test_no_way_leads_past_the_guard_and_a_refused_role_is_tried_again(
             await it.until(lambda: service.controller.readiness().state == "standing by", 5)
         else:
             await it.until(lambda: is_active(service), 5)
-            assert service.controller.readiness().state == "in office"
+            assert service.controller.readiness().state == "active"
         assert service.controller.readiness().ready
 
 
@@ -380,7 +380,7 @@ async def test_process_that_only_looks_on_is_not_ready() -> None:
         assert not found.ready
         assert "aiocontroller.takeover.policy is observe" in found.reasons[0]
         assert await take_over(service) == []
-        assert service.controller.readiness().state == "in office"
+        assert service.controller.readiness().state == "active"
 
 
 @virtual_time

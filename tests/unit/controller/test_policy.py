@@ -1,4 +1,4 @@
-"""What brokers are configured to do is obeyed: learned before every election, followed in office, and said."""
+"""What brokers are configured to do is obeyed: learned before every election, followed while active, and reported."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ async def test_change_in_zookeeper_counts_at_the_very_next_election() -> None:
         assert service.shell.policy.unclean_leader_election_enable
 
 
-# -- in office ---------------------------------------------------------------------------------------------------------
+# -- active ---------------------------------------------------------------------------------------------------------
 
 
 @virtual_time
@@ -198,7 +198,7 @@ async def test_rolling_restart_that_allows_unclean_elections_is_followed_when_mo
         await it.until(lambda: led(service), 5)
 
 
-@pytest.mark.parametrize("marked", ["before", "in office"])
+@pytest.mark.parametrize("marked", ["before", "active"])
 @virtual_time
 async def test_cluster_that_forbids_deletion_keeps_its_topics(marked: str) -> None:
     """Kafka's controller removes what asks for it."""
@@ -209,7 +209,7 @@ async def test_cluster_that_forbids_deletion_keeps_its_topics(marked: str) -> No
             await it.create("/admin/delete_topics/t")
         service = await it.add_controller()
         assert is_active(service)
-        if marked == "in office":
+        if marked == "active":
             await it.create("/admin/delete_topics/t")
 
         async def removed() -> bool:

@@ -48,7 +48,7 @@ class OperatorSteps(StepTaker):
     async def step_auto_create_topic(self) -> None:
         """Let a broker auto-create a topic for a client, on the brokers that it believes to be alive.
 
-        These include the controller that it knows, as one more live broker, even if it is no longer in office.
+        These include the controller that it knows, as one more live broker, even if it is no longer active.
         """
         simulation = self.simulation
         broker = self._one(simulation.brokers)

@@ -105,5 +105,5 @@ async def stand_by(cluster: ClusterSupervisor, folder: Path) -> Child:
             status = await response.json()
         return status["standing_by_for"] is not None and status["readiness"]["ready"]
 
-    await until(watching, "it has heard of the one in office and of all brokers")
+    await until(watching, "it has heard of the one active and of all brokers")
     return standby

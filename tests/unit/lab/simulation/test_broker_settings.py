@@ -86,7 +86,7 @@ def nothing(*_: Any) -> tuple[()]:
 @pytest.mark.parametrize(
     "text, module, name, bug, complaint",
     [
-        (DIFFERENT, cluster_settings, "settle", the_first, f"settings: {REBALANCING} is true in office"),
+        (DIFFERENT, cluster_settings, "settle", the_first, f"settings: {REBALANCING} is true here"),
         (
             CONTRADICTED,
             eligibility,
