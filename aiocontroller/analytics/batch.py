@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from aiocontroller.analytics import compaction, stream
 from aiocontroller.analytics.dataframes import SparkSession
@@ -43,7 +44,7 @@ def run(
 def _begin(store: Store, found: Found, step: Step, most_quarantined: float) -> None:
     suit(store.spark, sum(file.size for file in found.files))
     store.begin()
-    note = {"files": sizes(found.files), "remarks": found.remarks()}
+    note = {"files": sizes(found.files), "remarks": found.remarks(), "lacks": found.told_lacks()}
     stream.add(store, found.files, note, step, most_quarantined=most_quarantined)
     stream.publish(store, step)
 
@@ -73,14 +74,22 @@ def run_incremental(
             _begin(store, found, step, most_quarantined)
             return found
         suit(spark, sum(file.size for file in new))
-        if new:
-            note = {"files": known | sizes(new), "remarks": found.remarks()}
+        lacks = _lacks(commit, found)
+        if new or lacks != commit.get("lacks", []):
+            note = {"files": known | sizes(new), "remarks": found.remarks(), "lacks": lacks}
             stream.add(store, new, note, step, most_quarantined=most_quarantined)
         else:
             step("nothing new")
         stream.publish(store, step)
         compaction.compact(store, step)
     return found
+
+
+def _lacks(commit: dict[str, Any], found: Found) -> list[dict[str, Any]]:
+    """Return what the files lack: those found now, and those of earlier runs that were not given again."""
+    given = {name.replace("_journal-", "journal-") for name in found.names()}
+    earlier = [lack for lack in commit.get("lacks", []) if lack["file"].replace("_journal-", "journal-") not in given]
+    return sorted([*earlier, *found.told_lacks()], key=lambda lack: (lack["file"], lack["words"]))
 
 
 def sizes(files: Sequence[SourceFile]) -> dict[str, int]:

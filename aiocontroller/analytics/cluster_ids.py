@@ -22,7 +22,7 @@ def told_clusters(files: Sequence[Looked]) -> list[SourceFile]:
     below: dict[str, set[str]] = {}
     for looked in files:
         if _untold(looked):
-            for folder in _folders(looked.file.path):
+            for folder in folders(looked.file.path):
                 below.setdefault(folder, set()).update(looked.cluster_ids)
     return [_told(looked, below, ids) if _untold(looked) else looked.file for looked in files]
 
@@ -31,7 +31,7 @@ def _untold(looked: Looked) -> bool:
     return looked.file.cluster == DEFAULT_CLUSTER
 
 
-def _folders(path: str) -> list[str]:
+def folders(path: str) -> list[str]:
     """Return the folders above a path, the nearest first."""
     parts = path.split("/")[:-1]
     return ["/".join(parts[:n]) for n in range(len(parts), 0, -1)]
@@ -40,7 +40,7 @@ def _folders(path: str) -> list[str]:
 def _told(looked: Looked, below: dict[str, set[str]], ids: Sequence[str]) -> SourceFile:
     found = set(looked.cluster_ids)
     if not found:
-        found = next((below[folder] for folder in _folders(looked.file.path) if below[folder]), set())
+        found = next((below[folder] for folder in folders(looked.file.path) if below[folder]), set())
     if len(found) == 1:
         (cluster,) = found
         return replace(looked.file, cluster=cluster, remarks=(*looked.file.remarks, f"of cluster {cluster}"))

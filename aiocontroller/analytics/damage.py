@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from aiocontroller.analytics.layouts import plain
-from aiocontroller.analytics.reading import DamagedError, chunks, is_local, is_packed, unpacked_name, whole_lines
+from aiocontroller.analytics.reading import (
+    DamagedError,
+    as_glob,
+    chunks,
+    is_local,
+    is_packed,
+    unpacked_name,
+    whole_lines,
+)
 from aiocontroller.analytics.schema import JOURNAL_SOURCE
 from aiocontroller.analytics.source_files import Looked, SourceFile
 
@@ -21,9 +30,38 @@ if TYPE_CHECKING:
 _CLUSTER_ID = re.compile(rb"Cluster ID = ([\w-]{1,64})(?![\w-])(?=.)", re.DOTALL)
 """Every broker logs it at startup, since 0.10.1.  A following byte is required, since the id may continue in the next
 piece."""
+_CLUSTER_ID_IN_LINE = r"Cluster ID = ([\w-]{1,64})(?![\w-])"
 _LONGEST_BYTES = 128
 """The longest match; a match may span two pieces."""
 _FOR_SPARK = (".gz", ".bz2")
+
+
+def looked_through(spark: SparkSession, files: Sequence[SourceFile], temporary: Callable[[], Path]) -> list[Looked]:
+    """Scan every file; Spark scans the plain logs that are not on this machine."""
+    remote = [file for file in files if _is_plain_log(file) and not is_local(file.path)]
+    ids = _ids_of_remote(spark, remote) if remote else {}
+    return [
+        Looked(file, ids.get(file.path, frozenset())) if file in remote else look_through(spark, file, temporary)
+        for file in files
+    ]
+
+
+def _is_plain_log(file: SourceFile) -> bool:
+    return file.source != JOURNAL_SOURCE and file.layout is None and not is_packed(file.path)
+
+
+def _ids_of_remote(spark: SparkSession, files: Sequence[SourceFile]) -> dict[str, frozenset[str]]:
+    """Return the cluster ids in files of Hadoop's file systems, by path."""
+    from pyspark.sql import functions
+
+    lines = spark.read.text([as_glob(file.path) for file in files])
+    named = lines.where(lines.value.contains("Cluster ID = ")).select(
+        "_metadata.file_path", functions.regexp_extract("value", _CLUSTER_ID_IN_LINE, 1).alias("id")
+    )
+    found: dict[str, set[str]] = {}
+    for path, each in named.where("id <> ''").distinct().collect():
+        found.setdefault(unquote(path), set()).add(each)
+    return {file.path: frozenset(found.get(file.path, ())) for file in files}
 
 
 def look_through(spark: SparkSession, file: SourceFile, temporary: Callable[[], Path]) -> Looked:
@@ -34,11 +72,11 @@ def look_through(spark: SparkSession, file: SourceFile, temporary: Callable[[], 
     """
     packed = is_packed(file.path)
     is_log = file.source != JOURNAL_SOURCE
-    if not packed and file.layout is None and not (is_log and is_local(file.path)):
+    if not packed and file.layout is None and not is_log:
         return Looked(file)
     ids: set[str] = set()
     read = 0
-    problem = ""
+    problem = lost = ""
     before = b""
     try:
         for data in chunks(spark, file.path):
@@ -50,14 +88,16 @@ def look_through(spark: SparkSession, file: SourceFile, temporary: Callable[[], 
         problem = str(error)
     if problem and not read:
         return Looked(file, problem=problem)
-    if problem and packed:
-        remark = f"damaged: {read:,} bytes of it could be unpacked, what follows is not read: {problem}"
-        file = replace(file, remarks=(*file.remarks, remark))
+    if problem:
+        how = "unpacked" if packed else "read"
+        lost = f"damaged: {read:,} bytes of it could be {how}, what follows is not read: {problem}"
     if file.layout is not None:
         file = _made_plain(spark, file, file.layout, temporary())
-    elif packed and (problem or not file.path.endswith(_FOR_SPARK)):
+    elif problem or (packed and not file.path.endswith(_FOR_SPARK)):
         file = _unpacked(spark, file, temporary())
-    return Looked(file, frozenset(ids))
+    if lost:
+        file = replace(file, remarks=(*file.remarks, lost))
+    return Looked(file, frozenset(ids), lost=lost)
 
 
 def _unpacked(spark: SparkSession, file: SourceFile, folder: Path) -> SourceFile:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from aiocontroller.analytics import schema
 from aiocontroller.analytics.clocks import applied
 from aiocontroller.analytics.dataframes import Column, DataFrame, F, Window, WindowSpec
-from aiocontroller.analytics.log_evidence import with_evidence
+from aiocontroller.analytics.log_evidence import skipped, with_evidence
 from aiocontroller.analytics.log_reader import CONTINUATION
 
 INFERRED = "not in the log: when its leader's broker was seen to fail"
@@ -49,7 +49,8 @@ def log_events(bronze: DataFrame, clocks: DataFrame) -> DataFrame:
     histories = histories.unionByName(inferred_losses(histories, told.where("kind = 'broker' AND detail = 'dead'")))
     histories = histories.unionByName(deleted(histories, told.where("kind = 'topic_deleted'")))
     others = told.where(~of_partitions | F.col("kind").isin("told", "received"))
-    return _as_events(others).unionByName(_as_events(histories))
+    gaps = skipped(histories, told.where("kind = 'reassigning'"))
+    return _as_events(others).unionByName(_as_events(histories)).unionByName(_as_events(gaps))
 
 
 def with_epochs(lines: DataFrame) -> DataFrame:

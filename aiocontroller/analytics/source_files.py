@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from aiocontroller.analytics import schema
 from aiocontroller.analytics.framing import Framing
@@ -57,6 +58,22 @@ class SourceFile:
 
 
 @dataclass(frozen=True)
+class Lack:
+    """Records that should be there and were not read: a damaged or missing file, or the end of one."""
+
+    file: str
+    words: str
+    """As the report shows it."""
+    source: str = ""
+    """One of ``schema.SOURCES``; empty while unknown."""
+    cluster: str | None = None
+    """None: it may be any."""
+    node: int | None = None
+    process: str = ""
+    """Of a journal that is still being written."""
+
+
+@dataclass(frozen=True)
 class Looked:
     """A file that was scanned."""
 
@@ -65,6 +82,8 @@ class Looked:
     """The cluster ids in the file."""
     problem: str = ""
     """The reason if nothing in the file can be read."""
+    lost: str = ""
+    """What is missing if only a part of it can be read."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +96,18 @@ class Found:
     in_progress: tuple[str, ...] = ()
     unreadable: tuple[tuple[str, str], ...] = ()
     """(name, reason)"""
+    lacks: tuple[Lack, ...] = ()
+
+    def names(self) -> set[str]:
+        """Return the names of all files, read or not."""
+        return {
+            *(file.name for file in self.files), *(name for name, _ in (*self.copies, *self.unreadable)),
+            *self.unknown, *self.in_progress,
+        }  # fmt: skip
+
+    def told_lacks(self) -> list[dict[str, Any]]:
+        """Return ``lacks`` for a commit."""
+        return [asdict(lack) for lack in self.lacks]
 
     def remarks(self) -> dict[str, list[str]]:
         """Return the assumptions about files and the reasons for skipping others: text -> names."""

@@ -22,19 +22,19 @@ from typing import TYPE_CHECKING, Any
 
 from aiocontroller.analytics.cluster_ids import told_clusters
 from aiocontroller.analytics.copies import without_copies
-from aiocontroller.analytics.damage import look_through
+from aiocontroller.analytics.damage import looked_through
 from aiocontroller.analytics.framing import framing_of, is_of_kafka, node_of
+from aiocontroller.analytics.lacks import JOURNAL_NAME, lacks_of, source_by_name
 from aiocontroller.analytics.layouts import has_zones, layout_of, plain
 from aiocontroller.analytics.manifest import Manifest
 from aiocontroller.analytics.reading import DamagedError, head, is_local, local_name, whole_lines
-from aiocontroller.analytics.schema import CONTROLLER_LOG, JOURNAL_SOURCE, SERVER_LOG, STATE_CHANGE_LOG
+from aiocontroller.analytics.schema import JOURNAL_SOURCE, SERVER_LOG
 from aiocontroller.analytics.source_files import Found, SourceFile
 from aiocontroller.core.errors import BadInputError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-JOURNAL_NAME = re.compile(r"_?journal-(\d+)-(\d+)-(\d+)-(\d{6})\.jsonl(\.gz|\.bz2|\.zst)?")
 _FILE = "file:"
 _DATE_IN_NAME = re.compile(r"(20\d\d-\d\d-\d\d)")
 """log4j's daily and hourly files have their day in the name."""
@@ -66,17 +66,17 @@ def find_files(
     if manifest.unused:
         raise BadInputError(f"manifest: no file has a name like {', '.join(manifest.unused)}; {listed[0].name} is one")
     temporary = _temporary_folder()
-    looked_at = []
-    for file in known:
-        looked_at.append(look_through(spark, file, temporary))
-        heads[looked_at[-1].file.path] = heads[file.path]
+    looked_at = looked_through(spark, known, temporary)
+    for file, seen in zip(known, looked_at, strict=True):
+        heads[seen.file.path] = heads[file.path]
     unreadable += [(seen.file.name, seen.problem) for seen in looked_at if seen.problem]
     readable = told_clusters([seen for seen in looked_at if not seen.problem])
     files, copies = without_copies(spark, readable, heads)
+    lacks = lacks_of(listed, files, looked_at, unreadable, unknown, open_ones, manifest)
     if not files and not open_ones:
         raise BadInputError(_nothing_found(paths, listed, unknown, unreadable))
     files = [_snapshot(spark, file, temporary()) if _is_in_progress(file) else file for file in files]
-    return Found(tuple(files), tuple(copies), tuple(unknown), tuple(open_ones), tuple(unreadable))
+    return Found(tuple(files), tuple(copies), tuple(unknown), tuple(open_ones), tuple(unreadable), lacks)
 
 
 def _heads(spark: SparkSession, files: Sequence[SourceFile]) -> tuple[dict[str, bytes], list[tuple[str, str]]]:
@@ -160,8 +160,7 @@ def _recognise_log(file: SourceFile, name: str, head: bytes, told: dict[str, Any
     framing = framing_of(head)
     if framing is None or not (is_of_kafka(head) or "source" in told):
         return None
-    by_name = (("state-change", STATE_CHANGE_LOG), ("controller", CONTROLLER_LOG), ("server", SERVER_LOG))
-    source = next((source for part, source in by_name if part in name), SERVER_LOG)
+    source = source_by_name(name) or SERVER_LOG
     node = told.get("broker", node_of(head))
     dated = _DATE_IN_NAME.search(name)
     remarks = []

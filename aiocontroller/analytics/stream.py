@@ -226,7 +226,7 @@ def publish(store: Store, step: Callable[[str], None] = log.info) -> None:
         return pinned[-1]
 
     try:
-        made = gold.tables(facts, last_rows, repeated, quarantine, pin)
+        made = gold.tables(facts, last_rows, repeated, quarantine, pin, commit.get("lacks", ()))
         drafts = store.draft(made, commit["batch"])
         for name, table in made.items():
             step(f"gold: {name}")

@@ -75,7 +75,7 @@ def follow(
         batch.persist()
         try:
             if not batch.isEmpty():
-                note = {"files": before["files"], "followed": number}
+                note = {"files": before["files"], "lacks": before.get("lacks", []), "followed": number}
                 stream.add(store, journal_records(batch), note, step)
                 stream.publish(store, step)
                 compaction.compact(store, step)

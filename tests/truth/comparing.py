@@ -8,6 +8,10 @@ from typing import Any, NamedTuple
 Row = Mapping[str, Any]
 
 NOT_AN_OUTAGE = ("creation", "deletion")
+READS_US = 1_500_000
+"""A new controller reads the brokers' registrations within this time."""
+CLOCKS_US = 250_000
+"""Between what a log says of ZooKeeper, and when ZooKeeper did it, as far as a look shows that: for ends of sessions."""
 SETTLES_US = 1_500_000
 """Between a leader that ZooKeeper has and the same leader in a log, on a busy machine with 20 ms between looks."""
 
@@ -34,6 +38,9 @@ class Outage(NamedTuple):
     """The process that died, or lost its session."""
     gone_us: int
     """When it did."""
+    causes: tuple[str, ...]
+    """``unclean``, ``controller_failover`` (its registration ended while there was no controller) or ``broker_death``; the
+    last two where a controller was just reading the registrations."""
 
 
 def silences(truth: Row) -> list[Silence]:
@@ -60,6 +67,7 @@ def silences(truth: Row) -> list[Silence]:
 def true_outages(truth: Row) -> list[Outage]:
     """Of each partition the times in which it had no leader or a dead one: by deaths, and by what ZooKeeper showed."""
     found = []
+    vacant = vacancies(truth)
     deaths = [*truth["deaths"], *(each for silence in silences(truth) for each in silence.expired)]
     deaths.sort(key=lambda death: death["at_us"])
     by_partition: dict[tuple[str, int], list[Sequence[Any]]] = {}
@@ -67,14 +75,17 @@ def true_outages(truth: Row) -> list[Outage]:
         by_partition.setdefault((change[2], change[3]), []).append(change)
     for (topic, partition), changes in sorted(by_partition.items()):
         opened: tuple[int, int, int, int] | None = None
+        in_sync: list[int] = []
         for now, after in zip(changes, [*changes[1:], None], strict=True):
-            earliest_us, latest_us, _, _, leader, _ = now
+            earliest_us, latest_us, _, _, leader, isr = now
             if leader is None:  # deleted
                 opened = None
                 continue
             if leader >= 0 and opened is not None:
-                found.append(Outage(topic, partition, *opened[:2], earliest_us, latest_us, *opened[2:]))
+                causes = _causes(truth, vacant, *opened[2:]) if leader in in_sync else ("unclean",)
+                found.append(Outage(topic, partition, *opened[:2], earliest_us, latest_us, *opened[2:], causes))
                 opened = None
+            in_sync = isr
             until_us = after[1] if after is not None else None
             death = _death_of(deaths, leader, latest_us, until_us)
             if death is not None and opened is None and (after is None or after[4] != leader):
@@ -82,6 +93,36 @@ def true_outages(truth: Row) -> list[Outage]:
                 since = tuple(after[:2]) if served and after else (death["at_us"], death["at_us"])
                 opened = (*since, leader, death["at_us"])
     return found
+
+
+def vacancies(truth: Row) -> list[tuple[int, int]]:
+    """From when until when there was no controller, or a dead one, or one that heard nothing from ZooKeeper."""
+    found = [(c["at_us"], c["successor_us"]) for c in truth.get("controllers_killed", ())]
+    changes = truth.get("controllers", ())
+    for now, after in zip(changes, [*changes[1:], None], strict=False):
+        if now[2] is None:
+            held = [each["from_us"] for each in (*truth["stalls"], *truth["cuts"])
+                    if each["from_us"] < now[1] <= each["to_us"] + truth["session_us"]]  # fmt: skip
+            found.append((min([now[0], *held]), after[1] if after else truth["steps"][-1]["to_us"]))
+    for death in truth["deaths"]:
+        if death["was_controller"]:
+            later = [c[1] for c in changes if c[2] is not None and c[0] > death["at_us"]]
+            # An older recording does not hold the controllers; the role ends with the registration.
+            later = later or [
+                c[1] for c in truth["registrations"] if c[1] > death["at_us"] and death["broker"] not in c[2]
+            ]
+            found.append((death["at_us"], later[0] if later else death["at_us"]))
+    return found
+
+
+def _causes(truth: Row, vacant: Iterable[tuple[int, int]], broker: int, gone_us: int) -> tuple[str, ...]:
+    ended = [c[:2] for c in truth["registrations"] if c[1] >= gone_us and broker not in c[2]]
+    first_us, last_us = ended[0] if ended else (gone_us, gone_us)
+    if any(from_us <= last_us and first_us <= to_us for from_us, to_us in vacant):
+        return ("controller_failover",)
+    if any(to_us < first_us <= to_us + READS_US for _, to_us in vacant):
+        return ("controller_failover", "broker_death")
+    return ("broker_death",)
 
 
 def _death_of(deaths: Iterable[Row], leader: int, from_us: int, until_us: int | None) -> Row | None:
@@ -102,7 +143,7 @@ class Figures(NamedTuple):
     invented: list[Any]
     missed: list[Outage]
     causes: int
-    """Of those found, how many have the right cause and broker."""
+    """Of those found, how many have exactly the true cause and broker."""
     deaths: int
     deaths_found: int
     controllers: int
@@ -116,6 +157,8 @@ class Figures(NamedTuple):
     bounds: int
     bounds_held: int
     false_incidents: list[Any]
+    wrong: list[str]
+    """Other columns of incidents that are not as it was, and topics whose creation or deletion counts as an outage."""
     felt: int
     """Of the outages, how many a client felt that wrote to the partition all the time."""
 
@@ -153,6 +196,7 @@ class Figures(NamedTuple):
             "ZooKeeper's silences missing": self.silences_found == self.silences,
             "bounds hold for less than 99 %": self.bounds_held >= 0.99 * self.bounds,
             "incidents that were none": not self.false_incidents,
+            "columns that are wrong": not self.wrong,
         }
         return [words for words, holds in wanted.items() if not holds]
 
@@ -160,8 +204,9 @@ class Figures(NamedTuple):
 def compared(truth: Row, windows: Iterable[Row], incidents: Iterable[Row]) -> Figures:
     """``windows`` and ``incidents`` are rows of gold, of one cluster."""
     expected = true_outages(truth)
-    told = [w for w in windows if w["kind"] != "under_replicated" and w["cause"] not in NOT_AN_OUTAGE]
-    told = [w for w in told if w["topic"] in {outage.topic for outage in expected} | {"three-copies", "two-copies"}]
+    every = [w for w in windows if w["kind"] != "under_replicated"]
+    told = [w for w in every if w["cause"] not in NOT_AN_OUTAGE]
+    wrong = [words for w in every if w["cause"] in NOT_AN_OUTAGE and (words := _not_as_planned(truth, w))]
     left, invented, causes, bounds, held = list(expected), [], 0, 0, 0
     for window in sorted(told, key=lambda w: w["start_us"]):
         match = next((outage for outage in left if _same(outage, window)), None)
@@ -169,9 +214,7 @@ def compared(truth: Row, windows: Iterable[Row], incidents: Iterable[Row]) -> Fi
             invented.append(window)
             continue
         left.remove(match)
-        causes += window["broker"] == match.broker and window["cause"] in (
-            "broker_death", "controller_failover", "unclean",
-        )  # fmt: skip
+        causes += window["cause"] in match.causes and window["broker"] == match.broker
         bounds += 1
         error_us = window["onset_error_us"]
         held += match.start_us - error_us <= window["onset_us"] <= match.start_latest_us + error_us
@@ -193,12 +236,90 @@ def compared(truth: Row, windows: Iterable[Row], incidents: Iterable[Row]) -> Fi
         onsets.append(off_us)
         bounds += 1
         held += off_us <= row["onset_error_us"]
+        wrong += _wrong_columns(truth, expected, what, death, row)
     return Figures(
         len(expected), len(expected) - len(left), invented, left, causes,
         *(each for what in wanted for each in (wanted[what], wanted[what] - len(left_of[what]))),
-        onsets, bounds, held, false_incidents,
+        onsets, bounds, held, false_incidents, wrong,
         sum(any(_felt(outage, gap) for gap in truth["felt"]) for outage in expected),
     )  # fmt: skip
+
+
+def _not_as_planned(truth: Row, window: Row) -> str:
+    """Say what is wrong of a window that shall be a topic's creation or deletion; empty if it is one."""
+    name = f"{window['topic']}-{window['partition']}, {window['cause']} at {window['start_us']}"
+    changes = [c for c in truth["changes"] if (c[2], c[3]) == (window["topic"], window["partition"])]
+    if window["cause"] == "creation":
+        # The first look at a topic is some time after its creation.
+        at = [(c[0] if before else 0, c[1]) for before, c in zip([None, *changes], changes, strict=False)
+              if c[4] is not None and (before is None or before[4] is None)]  # fmt: skip
+    else:
+        at = [c[:2] for c in changes if c[4] is None]
+    if window["end_us"] is None:
+        return f"{name}: it has no end"
+    if any(c[0] - SETTLES_US <= window["end_us"] <= c[1] + SETTLES_US for c in at):
+        return ""
+    return f"{name}: no such thing happened when it ended, at {window['end_us']}"
+
+
+def _wrong_columns(truth: Row, outages: Sequence[Outage], what: str, death: Row, row: Row) -> list[str]:
+    """Compare an incident with its ``death`` (of a controller, or the silence of ZooKeeper)."""
+    if what == "zookeeper":
+        (silence,) = [each for each in silences(truth) if each.from_us == death["at_us"]]
+        of_it = {(expired["broker"], expired["at_us"]) for expired in silence.expired}
+    else:
+        of_it = {(death["broker"], death["at_us"])} if what == "broker" else set()
+    own = [outage for outage in outages if (outage.broker, outage.gone_us) in of_it]
+    name = f"{row['what']} {row['broker']} at {death['at_us']}"
+    wrong = []
+
+    def check(column: str, expected: object, holds: bool) -> None:
+        if not holds:
+            wrong.append(f"{name}: {column} is {row[column]}, expected {expected}")
+
+    check("partitions", len(own), row["partitions"] == len({outage[:2] for outage in own}))
+    check("topics", len({outage.topic for outage in own}), row["topics"] == len({outage.topic for outage in own}))
+    check("still_open", 0, row["still_open"] == 0)
+    if own:
+        first, last = max(outage.end_us for outage in own), max(outage.latest_us for outage in own)
+        close = row["led_again_us"] is not None and first - SETTLES_US <= row["led_again_us"] <= last + SETTLES_US
+        check("led_again_us", (first, last), close)
+    if row["in_sync_us"] is not None:
+        times = _whole_again(truth)
+        check("in_sync_us", "a time when a partition was in sync again or led again", any(
+            from_us - SETTLES_US <= row["in_sync_us"] <= to_us + SETTLES_US
+            for from_us, to_us in [*times, *((outage.end_us, outage.latest_us) for outage in own)]))  # fmt: skip
+    if what == "broker":
+        ended = [c[:2] for c in truth["registrations"] if c[1] > death["at_us"] and death["broker"] not in c[2]]
+        if ended:
+            from_us, to_us = ended[0][0] - CLOCKS_US, ended[0][1] + SETTLES_US
+            check("session_end_us", (from_us, to_us), from_us <= row["session_end_us"] <= to_us)
+    _check_controller(truth, what, death, row, check)
+    return wrong
+
+
+def _check_controller(truth: Row, what: str, death: Row, row: Row, check: Any) -> None:
+    holders = [c for c in truth.get("controllers", ()) if c[2] is not None]
+    before = [c[2] for c in holders if c[1] <= death["at_us"]]
+    after = [c for c in holders if c[0] > death["at_us"]]
+    if not holders:  # an older recording: only the controller at the beginning of each step
+        after = [(0, 0, s["controller"]) for s in truth["steps"] if s["from_us"] > death["at_us"]]
+    if before:
+        check("controller_before", before[-1], row["controller_before"] == before[-1])
+    if after and (what == "controller" or death.get("was_controller")):
+        check("controller_after", after[0][2], row["controller_after"] == after[0][2])
+    elif row["controller_after"] is not None and holders:
+        elected = [c[2] for c in after if c[0] - SETTLES_US <= row["elected_us"] <= c[1] + SETTLES_US]
+        check("controller_after", elected, row["controller_after"] in elected)
+
+
+def _whole_again(truth: Row) -> list[tuple[int, int]]:
+    """When partitions had all their replicas in sync again."""
+    copies: dict[tuple[str, int], int] = {}
+    for change in truth["changes"]:
+        if change[4] is not None:
+            copies.setdefault((change[2], change[3]), len(change[5]))  # all are in sync when a topic is created
+    return [(c[0], c[1]) for c in truth["changes"] if c[4] is not None and len(c[5]) >= copies[c[2], c[3]]]
 
 
 def _felt(outage: Outage, gap: Sequence[Any]) -> bool:

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from aiocontroller.analytics.dataframes import DataFrame, F
 from aiocontroller.analytics.gold import violations as invariants
@@ -53,11 +53,13 @@ def tables(
     repeated: DataFrame,
     quarantine: DataFrame,
     pin: Callable[[str, DataFrame], DataFrame] = lambda name, table: table.persist(),
+    lacks: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, DataFrame]:
     """Return every gold table.
 
     The inputs are merged ``facts``, each partition's last row, the counts of repeated records, and the quarantine.
-    ``pin`` caches what several tables share; it gets a name for it.
+    ``pin`` caches what several tables share; it gets a name for it.  ``lacks`` are what the files lack, as a commit
+    holds it.
     """
     milestones, tallies = pin("milestones", facts["milestones"]), pin("tallies", facts["tallies"])
     events = pin("events", broker_events(milestones))
@@ -65,7 +67,8 @@ def tables(
     every = pin("outages", outages.attributed(facts["windows"], outages.still_open(last_rows), events, span))
     failures, onsets = incidents(events, milestones, tallies, every)
     windows = with_onsets(every, onsets)
-    whole, unknown = completeness(milestones, tallies, facts["balance"])
+    quality = pin("quality", data_quality(tallies, repeated, quarantine))
+    whole, unknown = completeness(milestones, tallies, facts["balance"], quality, quarantine, lacks)
     took = pin("latencies", latencies(facts["latencies"]))
     made = {
         "windows": windows,
@@ -81,7 +84,7 @@ def tables(
         "problems": problems(milestones, tallies, every, facts["findings"], last_rows, events, span),
         "availability": availability(facts["lives"], windows, span, unknown),
         "brokers": brokers(events, tallies, windows),
-        "data_quality": data_quality(tallies, repeated, quarantine),
+        "data_quality": quality,
     }
     return {name: _conform(table, GOLD[name]) for name, table in made.items()}
 

@@ -1,7 +1,8 @@
-"""What the tables are based on, and what is missing: brokers, controllers' terms and kinds of logs without records.
+"""What the tables are based on, and what is missing: brokers, controllers' terms, kinds of logs, files and lines.
 
-The leaderships of a term are known if the records of its controller are there.  If they are missing for some term, or
-if there is no record of any controller, the cluster's availability is *unknown*: null, and never 1.0.
+The leaderships of a term are known if the records of its controller are there, from the first to the last.  If they are
+missing for some term or a part of one, or if there is no record of any controller, the cluster's availability is
+*unknown*: null, and never 1.0.
 
 The work is about one row for each broker, term and file, whatever the inputs, so plain Python over counted rows does
 it.
@@ -9,8 +10,8 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from aiocontroller.analytics import schema
 from aiocontroller.analytics.dataframes import DataFrame, F
@@ -21,29 +22,49 @@ from aiocontroller.analytics.times import time_of
 IN_CONTROLLER_LOG: Final = ("elected", "failover", "loaded", "active", "resigned", "topic_deleted")
 IN_STATE_CHANGE_LOG: Final = ("partition", "replica", "told", "request", "response", "received")
 IN_SERVER_LOG: Final = ("isr", "cluster_id", "session", "peer_lost")
-QUIET_US: Final = 3_600_000_000
-"""A broker is reported if its log begins this much later, or ends this much earlier, than the others' logs."""
+IN_OFFICE: Final = (*IN_CONTROLLER_LOG, "partition", "isr", "replica", "told", "request", "write", "reassigned")
+"""Kinds of records of a controller that others do not write, or not in its name."""
+OF_A_TRACE: Final = ("\t", " ", "java.", "org.apache.", "kafka.", "Caused by")
+"""How the rest of a stack trace begins, where the rotation of a log has cut one."""
+_RULES: Final = ("elected", "loaded", "request", "told", "replica")
+LATE_US: Final = 60_000_000
+"""A broker may handle a request this long after a controller's last record, and clocks may differ."""
 
 
-def completeness(milestones: DataFrame, tallies: DataFrame, balance: DataFrame) -> tuple[DataFrame, list[str]]:
+def completeness(
+    milestones: DataFrame,
+    tallies: DataFrame,
+    balance: DataFrame,
+    quality: DataFrame,
+    quarantine: DataFrame,
+    lacks: Sequence[Mapping[str, Any]] = (),
+) -> tuple[DataFrame, list[str]]:
     """The table ``completeness``, and the clusters whose availability is unknown.
 
-    ``what`` is ``cluster id``, ``broker``, ``term``, ``log``, ``gap`` or ``availability``.  ``known`` states whether
-    the records are there, ``words`` explains it, and ``from_us`` and ``to_us`` are the time that it concerns.
+    ``what`` is ``cluster id``, ``broker``, ``term``, ``log``, ``file``, ``lines``, ``gap`` or ``availability``.
+    ``known`` states whether the records are there, ``words`` explains it, and ``from_us`` and ``to_us`` are the time
+    that it concerns.  ``quality`` is the table ``data_quality``; ``lacks`` are those of the files (``lacks``).
     """
-    counted = tallies.groupBy("cluster", "source", "node", "epoch", "kind").agg(
-        F.sum("n").alias("n"), F.min("first_us").alias("first_us"), F.max("last_us").alias("last_us")
+    holes = {row["file"]: row for row in collected(quality.where("gaps > 0").select("file", "gaps"))}
+    rejected = collected(quarantine.groupBy("cluster", "file", "source", "reason").agg(
+        F.sum("count").alias("count"), F.min("line").alias("line")))  # fmt: skip
+    counted = (
+        tallies.where("kind <> 'gap'")
+        .groupBy("cluster", "source", "node", "process", "epoch", "kind")
+        .agg(F.sum("n").alias("n"), F.min("first_us").alias("first_us"), F.max("last_us").alias("last_us"))
     )
     records = collected(counted)
-    wanted = milestones.where("kind IN ('term', 'cluster_id', 'log_end', 'broker', 'active', 'loaded')").select(
-        "cluster", "kind", "node", "epoch", "broker", "brokers", "ts_us", "duration_us", "detail", "source"
+    in_files = collected(tallies.groupBy("cluster", "file", "source", "node", "process").agg(F.sum("n").alias("n")))
+    wanted = milestones.where("kind IN ('term', 'cluster_id', 'log_end', 'broker', 'active', 'loaded', 'gap')").select(
+        "cluster", "kind", "node", "epoch", "broker", "brokers", "ts_us", "duration_us", "detail", "source", "place"
     )
     signs = collected(wanted)
     holders = collected(balance.select("cluster", "broker").distinct())
     found: list[Row] = []
     unknown = []
     for cluster in sorted({row["cluster"] for row in records}):
-        rows = of_cluster(*([r for r in table if r["cluster"] == cluster] for table in (records, signs, holders)))
+        own = ([r for r in table if r["cluster"] == cluster] for table in (records, signs, holders, rejected, in_files))
+        rows = of_cluster(*own, holes, [lack for lack in lacks if lack["cluster"] in (None, cluster)])
         found += [{"cluster": cluster, **row} for row in rows]
         if not next(row["known"] for row in rows if row["what"] == "availability"):
             unknown.append(cluster)
@@ -52,19 +73,32 @@ def completeness(milestones: DataFrame, tallies: DataFrame, balance: DataFrame) 
     return spark.createDataFrame([tuple(row[name] for name in columns.names) for row in found], columns.ddl), unknown
 
 
-def of_cluster(records: Sequence[Row], signs: Sequence[Row], holders: Sequence[Row]) -> list[Row]:
-    """``records``: tallies by source, node, epoch and kind; ``signs``: milestones; ``holders``: brokers that hold
-    replicas."""
+def of_cluster(
+    records: Sequence[Row],
+    signs: Sequence[Row],
+    holders: Sequence[Row],
+    rejected: Sequence[Row] = (),
+    in_files: Sequence[Row] = (),
+    holes: Mapping[str, Row] | None = None,
+    lacks: Sequence[Mapping[str, Any]] = (),
+) -> list[Row]:
+    """``records``: tallies by source, node, process, epoch and kind; ``signs``: milestones; ``holders``: brokers that
+    hold replicas; ``rejected``: lines in quarantine; ``in_files``: who wrote each file; ``holes``: files by name from
+    whose process records are missing."""
     terms = _terms(records, signs)
+    needs = Needs(records, signs)
     found = [
         *_ids(signs),
         *_brokers(records, signs, holders),
         *(_logs(records) if any(row["source"] != JOURNAL_SOURCE for row in records) else ()),
-        *_gaps(records),
+        *_gaps(signs),
+        *_holes(in_files, holes or {}),
+        *_lines(rejected, in_files, needs),
+        *_files(lacks, needs),
         *terms,
     ]
     lacking = [row["words"] for row in terms if not row["known"]]
-    lacking += [row["words"] for row in found if row["what"] == "log" and not row["known"] and row.pop("needed")]
+    lacking += [row["words"] for row in found if not row["known"] and row.get("needed")]
     for row in found:
         row.pop("needed", None)
     if not any(row["known"] for row in terms):
@@ -135,7 +169,9 @@ def _terms(records: Sequence[Row], signs: Sequence[Row]) -> list[Row]:
         own = [row for row in of_epoch.get(epoch, ()) if _decides(row, told.get(epoch))]
         if own:
             who = min(own, key=lambda row: (row["kind"] not in IN_CONTROLLER_LOG, row["first_us"], row["node"]))["node"]
-            found.append(_row("term", str(epoch), True, f"recorded by controller {who}", *_span(own)))
+            found.append(
+                _recorded(epoch, who, own, [row for row in signs if row["kind"] == "term" and row["epoch"] == epoch])
+            )
             continue
         from_us, to_us = _span(of_epoch.get(epoch, ()))
         who = f"controller {told[epoch]} in epoch {epoch}" if epoch in told else f"the controller of epoch {epoch}"
@@ -143,6 +179,20 @@ def _terms(records: Sequence[Row], signs: Sequence[Row]) -> list[Row]:
         words = f"no record of {who}{when}: who led what in that term is unknown"
         found.append(_row("term", str(epoch), False, words, from_us, to_us))
     return found
+
+
+def _recorded(epoch: int, who: int, own: Sequence[Row], requests: Iterable[Row]) -> Row:
+    """Return the row of a term with records; ``requests`` say when brokers handled the controller's (kind ``term``)."""
+    from_us, to_us = _span(own)
+    if all(row["source"] == JOURNAL_SOURCE for row in own) and to_us is not None and from_us is not None:
+        handled_us = max((row["ts_us"] + (row["duration_us"] or 0) for row in requests), default=to_us)
+        if handled_us > to_us + LATE_US:
+            words = (
+                f"the journal of controller {who} in epoch {epoch} ends at {_moment(to_us)}, and brokers handled its "
+                f"requests until {_moment(handled_us)}"
+            )
+            return _row("term", str(epoch), False, words, from_us, handled_us)
+    return _row("term", str(epoch), True, f"recorded by controller {who}", from_us, to_us)
 
 
 def _unnamed(first: int, last: int) -> list[Row]:
@@ -156,10 +206,10 @@ def _unnamed(first: int, last: int) -> list[Row]:
 
 
 def _decides(row: Row, controller: int | None) -> bool:
-    if row["source"] == JOURNAL_SOURCE:
-        return True
     if controller is not None and row["node"] != controller:  # a request's receiver, or who resigned meanwhile
         return False
+    if row["source"] == JOURNAL_SOURCE:
+        return row["kind"] in IN_OFFICE
     return row["kind"] in (*IN_CONTROLLER_LOG, "partition", "replica", "told", "request")
 
 
@@ -171,7 +221,7 @@ def _logs(records: Sequence[Row]) -> list[Row]:
     """
     found = []
     rows = [row for row in records if row["source"] != JOURNAL_SOURCE and row["node"] is not None]
-    ruled = {row["node"] for row in rows if row["kind"] in ("elected", "loaded", "request", "told", "replica")}
+    ruled = {row["node"] for row in rows if row["kind"] in _RULES}
     for node, own in sorted(_by_node(rows).items()):
         for log, kinds in (
             (CONTROLLER_LOG, IN_CONTROLLER_LOG),
@@ -194,22 +244,79 @@ def _not_from_requests(row: Row, log: str) -> bool:
     return log != STATE_CHANGE_LOG or row["source"] in (STATE_CHANGE_LOG, SERVER_LOG)
 
 
-def _gaps(records: Sequence[Row]) -> list[Row]:
-    """Return brokers whose logs do not cover the same time as the others' logs."""
-    rows = [row for row in records if row["source"] != JOURNAL_SOURCE and row["node"] is not None]
-    from_us, to_us = _span(rows)
-    if from_us is None or to_us is None:
-        return []
+def _gaps(signs: Iterable[Row]) -> list[Row]:
+    """Return what one log shows to be missing from another (``log_evidence``)."""
     found = []
-    for node, own in sorted(_by_node(rows).items()):
-        first_us, last_us = _span(own)
-        if first_us is not None and first_us - from_us > QUIET_US:
-            words = f"the logs of broker {node} begin at {_moment(first_us)}, those of others {_moment(from_us)}"
-            found.append(_row("gap", f"broker {node}, before", False, words, from_us, first_us))
-        if last_us is not None and to_us - last_us > QUIET_US:
-            words = f"the logs of broker {node} end at {_moment(last_us)}, those of others {_moment(to_us)}"
-            found.append(_row("gap", f"broker {node}, after", False, words, last_us, to_us))
+    for row in signs:
+        if row["kind"] != "gap":
+            continue
+        from_us, to_us = row["ts_us"], row["ts_us"] + (row["duration_us"] or 0)
+        words = (
+            f"{row['detail']} of broker {row['broker']} has a gap from {_moment(from_us)} to {_moment(to_us)}, as "
+            f"{row['place']} shows"
+        )
+        name = f"{row['detail']} of broker {row['broker']}"
+        found.append({**_row("gap", name, False, words, from_us, to_us), "needed": True})
     return found
+
+
+def _holes(in_files: Iterable[Row], holes: Mapping[str, Row]) -> list[Row]:
+    """Return the journals of which records are missing."""
+    names = sorted({row["file"] for row in in_files} & holes.keys())
+    return [
+        {
+            **_row("gap", name, False, f"{holes[name]['gaps']:,} records are missing in or before the journal {name}"),
+            "needed": True,
+        }
+        for name in names
+    ]
+
+
+def _lines(rejected: Iterable[Row], in_files: Iterable[Row], needs: Needs) -> list[Row]:
+    """Return the lines that were not understood.  The rest of a stack trace that a rotation cut is not missed."""
+    writers: dict[str, set[int | None]] = {}
+    for row in in_files:
+        writers.setdefault(row["file"], set()).add(row["node"])
+    found = []
+    for row in rejected:
+        of_trace = row["count"] == 1 and row["source"] != JOURNAL_SOURCE and row["line"].startswith(OF_A_TRACE)
+        words = f"{row['count']:,} lines of {row['file']} were not understood: {row['reason']}"
+        needed = any(needs.the(row["source"], node) for node in writers.get(row["file"], {None}))
+        found.append({**_row("lines", row["file"], of_trace, words), "needed": needed})
+    return [row for row in found if not row["known"]]
+
+
+def _files(lacks: Iterable[Mapping[str, Any]], needs: Needs) -> list[Row]:
+    found = []
+    for lack in lacks:
+        needed = needs.the(lack["source"], lack["node"])
+        if lack["process"]:  # the end of a journal: missed only where other records go on
+            needed = needs.goes_on_after(lack["process"])
+        found.append({**_row("file", lack["file"], False, lack["words"]), "needed": needed})
+    return found
+
+
+class Needs:
+    """Which records the leaderships rest on: journals, and the logs of brokers that were controllers."""
+
+    def __init__(self, records: Sequence[Row], signs: Iterable[Row]) -> None:
+        self._records = records
+        self._ruled = {row["node"] for row in records if row["source"] != JOURNAL_SOURCE and row["kind"] in _RULES}
+        self._ruled |= {row["broker"] for row in signs if row["kind"] == "term"}
+        self._in_server_log = {
+            row["node"] for row in records if row["source"] == SERVER_LOG and row["kind"] in IN_CONTROLLER_LOG
+        }
+
+    def the(self, source: str, node: int | None) -> bool:
+        """Return whether a controller's records may be among those of a broker's log of this kind."""
+        if source in ("", JOURNAL_SOURCE):
+            return True
+        among = self._in_server_log if source == SERVER_LOG else self._ruled
+        return bool(among) if node is None else node in among
+
+    def goes_on_after(self, process: str) -> bool:
+        last_us = max((row["last_us"] for row in self._records if row["process"] == process), default=None)
+        return last_us is None or any(row["last_us"] > last_us for row in self._records if row["last_us"] is not None)
 
 
 def _moment(us: int | None) -> str:

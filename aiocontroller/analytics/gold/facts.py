@@ -44,7 +44,7 @@ HOUR_US: Final = 3_600_000_000
 MILESTONES: Final = (
     "elected", "loaded", "failover", "resigned", "outranked", "broker", "fault", "topic_deleted", "session",
     "active", "cluster_id", "log_end", "peer_lost", "term", "reassigning", "group_rebalance", "group_stable",
-    "known_bug",
+    "known_bug", "gap",
 )  # fmt: skip
 
 TALLIED: Final = (

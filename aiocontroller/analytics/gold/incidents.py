@@ -62,11 +62,12 @@ def with_onsets(windows: DataFrame, onsets: DataFrame) -> DataFrame:
     noticed.
 
     A broker that only lost its session went on serving until its partition was taken from it, between the controller's
-    first record (``start_us``) and the record of that change (``decided_us``).
+    first record (``start_us``) and the record of that change (``decided_us``), or, where no record shows the change, that
+    of the next leader.
     """
     of_dead = "unavailable AND onset_us IS NOT NULL AND leader_before = broker"
     served = "unavailable AND onset_us IS NULL AND onset_evidence IS NOT NULL AND leader_before = broker"
-    took_us = "greatest(decided_us - start_us, 0)"
+    took_us = "greatest(if(decided_us > start_us, decided_us, coalesce(end_us, decided_us)) - start_us, 0)"
     first = f"if({of_dead}, least(onset_us, start_us), if({served}, start_us + {took_us} DIV 2, start_us))"
     error = f"if({of_dead}, onset_error_us, if({served}, error_us + ({took_us} + 1) DIV 2, error_us))"
     return windows.join(F.broadcast(onsets), ["cluster", "culprit", "broker"], "left").withColumns(

@@ -17,10 +17,13 @@ from aiocontroller.analytics.dataframes import DataFrame, F, Window
 from aiocontroller.analytics.gold.leadership import KEY, ORDER, SINCE_PLACE
 
 HIDDEN = """
-    since.hidden AND NOT coalesce(turn.epoch = since.order.epoch AND NOT turn.missed, false)
+    (since.hidden OR unavailable AND coalesce(turn.missed AND turn.event = 'died' AND turn.epoch = since.order.epoch,
+                                              false))
+    AND NOT coalesce(turn.epoch = since.order.epoch AND NOT turn.missed, false)
     AND NOT (gone AND coalesce(turn.event NOT IN ('died', 'left'), true))"""
 """Whether the window began while there was no controller.
 
+It also did if the new controller changed the partition's ISR before it took the dead leader from it.
 It did not if its own term recorded the broker's event, or if there is no such event and the topic was deleted.
 """
 CAUSE = """

@@ -1,0 +1,288 @@
+"""Where records are missing, availability is unknown, and the tables say why: from files to gold, on both engines."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiocontroller.analytics import batch
+from aiocontroller.analytics.dataframes import SPARK, computing_by
+from aiocontroller.analytics.manifest import Manifest
+from aiocontroller.analytics.summary import sections, summarise
+from tests.integration.analytics.test_recorded import RECORDED
+
+KAFKA, OURS = RECORDED / "3.9" / "logs", RECORDED / "3.9-aiocontroller" / "logs"
+"""In the first, broker 1 is controller in epochs 1 and 5, broker 3 in 2 and 4, broker 2 in 3 (02:07:16 to 02:09:56)."""
+
+
+def unpacked(to: Path, *names: str, of: Path = KAFKA) -> None:
+    """Writes the recorded logs and journals as plain files; ``names`` are patterns, all without any."""
+    for path in of.rglob("*.gz"):
+        name = str(path.relative_to(of)).removesuffix(".gz")
+        if not names or any(re.search(pattern, name) for pattern in names):
+            (to / name).parent.mkdir(parents=True, exist_ok=True)
+            (to / name).write_bytes(gzip.decompress(path.read_bytes()))
+
+
+def without(path: Path, from_time: str, to_time: str) -> None:
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if not from_time <= line[12:20] < to_time))
+
+
+def by_hour(path: Path, from_time: str, to_time: str) -> None:
+    """Rotated by time, where the file in the middle is lost: its name alone proves nothing."""
+    lines = path.read_text().splitlines(keepends=True)
+    path.with_name(f"{path.name}.2026-11-23-01").write_text("".join(x for x in lines if x[12:20] < from_time))
+    path.write_text("".join(line for line in lines if line[12:20] >= to_time))
+
+
+def only_servers(to: Path) -> None:
+    unpacked(to, "server")
+
+
+def epoch_two_without_logs(to: Path) -> None:
+    """Broker 3 was controller of epochs 2 and 4."""
+    unpacked(to, "broker-[12]")
+
+
+def one_controller_without_state_changes(to: Path) -> None:
+    unpacked(to)
+    (to / "broker-3" / "state-change.log").unlink()
+
+
+def middle_is_missing(to: Path) -> None:
+    unpacked(to)
+    by_hour(to / "broker-2" / "state-change.log", "02:07:50", "02:09:20")
+
+
+def middle_is_missing_of_the_only_log(to: Path) -> None:
+    unpacked(to, "broker-2")
+    by_hour(to / "broker-2" / "state-change.log", "02:07:50", "02:09:20")
+
+
+def middle_is_missing_of_both_logs(to: Path) -> None:
+    middle_is_missing_of_the_only_log(to)
+    without(to / "broker-2" / "controller.log", "02:07:50", "02:09:20")
+
+
+def middle_number_is_missing(to: Path) -> None:
+    """As log4j's RollingFileAppender numbers files; no outage is in the middle one."""
+    unpacked(to)
+    log = to / "broker-1" / "state-change.log"
+    lines = log.read_text().splitlines(keepends=True)
+    log.with_name("state-change.log.3").write_text("".join(lines[:200]))
+    log.with_name("state-change.log.1").write_text("".join(lines[200:400]))
+    log.write_text("".join(lines[400:]))
+
+
+def end_is_missing(to: Path) -> None:
+    """The last controller's logs end early, and other brokers go on."""
+    unpacked(to)
+    for log in ("controller.log", "state-change.log"):
+        without(to / "broker-2" / log, "02:07:20", "02:10:00")
+
+
+def corrupt(to: Path) -> None:
+    unpacked(to)
+    log = to / "broker-2" / "state-change.log"
+    packed = bytearray(gzip.compress(log.read_bytes(), mtime=0))
+    packed[len(packed) // 2 : len(packed) // 2 + 40] = bytes(40)
+    log.with_name("state-change.log.gz").write_bytes(packed)
+    log.unlink()
+
+
+def unreadable(to: Path) -> None:
+    unpacked(to)
+    log = to / "broker-2" / "state-change.log"
+    log.with_name("state-change.log.gz").write_bytes(b"\x1f\x8b" + bytes(500))
+    log.unlink()
+
+
+def garbled(to: Path) -> None:
+    unpacked(to)
+    log = to / "broker-2" / "state-change.log"
+    lines = log.read_bytes().splitlines(keepends=True)
+    lines[300] = lines[300].replace(b"[2026-11-23 02", b"[2026-11-99 02")
+    log.write_bytes(b"".join(lines))
+
+
+def of_no_known_content(to: Path) -> None:
+    unpacked(to)
+    (to / "broker-2" / "state-change.log").write_bytes(bytes(range(256)) * 20)
+
+
+def lost_segment(to: Path) -> None:
+    unpacked(to, of=OURS)
+    whole = to / "journal-1000001-6-1795415822092228-000002.jsonl"
+    lines = whole.read_bytes().splitlines(keepends=True)
+    whole.write_bytes(b"".join(lines[:500]))
+    # the next one is lost: 500 to 1000
+    (to / "journal-1000001-6-1795415822092228-000012.jsonl").write_bytes(b"".join(lines[1000:]))
+
+
+def lost_first_segment(to: Path) -> None:
+    unpacked(to, of=OURS)
+    (to / "journal-1000002-7-1795415793505771-000002.jsonl").unlink()
+
+
+def torn_journal(to: Path) -> None:
+    unpacked(to, of=OURS)
+    path = to / "journal-1000001-4-1795415805259891-000002.jsonl"
+    path.write_bytes(path.read_bytes()[:-30])
+
+
+def unread_end(to: Path) -> None:
+    """The process was killed; what it was writing is not read without ``--in-progress``."""
+    unpacked(to, of=OURS)
+    name = "journal-1000001-4-1795415805259891-000002.jsonl"
+    (to / name).rename(to / f"_{name}")
+
+
+def end_of_the_journal_is_missing(to: Path) -> None:
+    """Only the brokers know that the controller went on."""
+    unpacked(to, of=OURS)
+    path = to / "journal-1000001-6-1795415822092228-000002.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:300]))
+    (to / "journal-1000001-8-1795415822092228-000003.jsonl").unlink()
+
+
+UNKNOWN: dict[Callable[[Path], None], str] = {
+    only_servers: "no record of controller 1 in epoch 1|no record of any controller",
+    epoch_two_without_logs: "no record of controller 3 in epoch 2",
+    one_controller_without_state_changes: "state-change.log of broker 3 is missing, which was controller",
+    middle_is_missing: "state-change.log of broker 2 has a gap from 2026-11-23 02:07",
+    middle_is_missing_of_the_only_log: "state-change.log of broker 2 has a gap from 2026-11-23 02:0",
+    middle_is_missing_of_both_logs: "state-change.log of broker 2 has a gap from 2026-11-23 02:0",
+    middle_number_is_missing: "rotated files of state-change.log, number 2 is missing",
+    end_is_missing: "state-change.log of broker 2 has a gap from 2026-11-23 02:07",
+    corrupt: r"broker-2/state-change.log.gz is damaged: [\d,]+ bytes of it could be unpacked",
+    unreadable: "broker-2/state-change.log.gz cannot be read: ",
+    garbled: "1 lines of .*broker-2/state-change.log were not understood: its time is none",
+    of_no_known_content: "broker-2/state-change.log is not read: its content is neither",
+    lost_segment: "500 records are missing in or before the journal .*-000012.jsonl",
+    lost_first_segment: "records are missing in or before the journal ",
+    torn_journal: "1 lines of .*journal-1000001-4-.*-000002.jsonl were not understood",
+    unread_end: "_journal-1000001-4-.*: --in-progress reads it",
+    end_of_the_journal_is_missing: "journal of controller 1000001 in epoch 6 ends at .*, and brokers handled its requests",
+}
+
+
+# -- what is whole, however it looks -----------------------------------------------------------------------------------
+
+
+def as_recorded(to: Path) -> None:
+    unpacked(to)
+
+
+def as_recorded_by_ours(to: Path) -> None:
+    unpacked(to, of=OURS)
+
+
+def packed_and_rotated(to: Path) -> None:
+    unpacked(to)
+    for log in list(to.rglob("*.log")):
+        lines = log.read_bytes().splitlines(keepends=True)
+        third = len(lines) // 3
+        log.with_name(f"{log.name}.2.gz").write_bytes(gzip.compress(b"".join(lines[:third])))
+        log.with_name(f"{log.name}.1").write_bytes(b"".join(lines[third : 2 * third]))
+        log.write_bytes(b"".join(lines[2 * third :]))
+
+
+def cut_stack_trace(to: Path) -> None:
+    """Rotation within a stack trace: the next file begins with the rest of it."""
+    unpacked(to)
+    log = to / "broker-2" / "state-change.log"
+    log.write_text("\tat kafka.controller.ZkPartitionStateMachine.x(PartitionStateMachine.scala:1)\n" + log.read_text())
+
+
+def damaged_where_nothing_is_decided(to: Path) -> None:
+    """A server.log shows nothing of what a controller decided."""
+    unpacked(to)
+    log = to / "broker-2" / "server.log"
+    log.with_name("server.log.gz").write_bytes(gzip.compress(log.read_bytes())[:-200])
+    log.unlink()
+
+
+def quiet(to: Path) -> None:
+    """Nothing happens for hours, and logs are silent.  Broker 2 was restarted early and says nothing more."""
+    unpacked(to)
+
+    def later(line: str) -> str:
+        return line.replace("[2026-11-23 02:", "[2026-11-23 11:") if line[12:20] > "02:10:30" else line
+
+    for log in to.rglob("*.log"):
+        log.write_text("".join(map(later, log.read_text().splitlines(keepends=True))))
+
+
+WHOLE = (
+    as_recorded, as_recorded_by_ours, packed_and_rotated, cut_stack_trace, damaged_where_nothing_is_decided, quiet,
+)  # fmt: skip
+
+
+ON_SPARK = (only_servers, epoch_two_without_logs, middle_is_missing, corrupt, lost_segment)
+"""``test_engines`` compares the rest; Spark takes a minute for them, and DuckDB seconds."""
+
+
+@pytest.fixture(scope="module")
+def told(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The summary of one analysis, with a cluster for each case."""
+    return analysed(spark, tmp_path_factory.mktemp("missing"), (*UNKNOWN, *WHOLE))
+
+
+def analysed(spark: Any, folder: Path, cases: Iterable[Callable[[Path], None]]) -> dict[str, Any]:
+    for case in cases:
+        (folder / "in" / case.__name__).mkdir(parents=True)
+        case(folder / "in" / case.__name__)
+    entries = [{"glob": f"{case.__name__}/*", "cluster": case.__name__, "time_zone": "UTC"} for case in cases]
+    batch.run(spark, [str(folder / "in")], str(folder / "out"), manifest=Manifest(entries))
+    summary = summarise(spark, str(folder / "out"))
+    shutil.rmtree(folder / "in")
+    return summary
+
+
+def whole_of(summary: dict[str, Any], cluster: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    (availability,) = [row for row in summary["clusters"] if row["name"] == cluster]
+    return availability, [row for row in summary["completeness"] if row["cluster"] == cluster]
+
+
+@pytest.mark.parametrize("case", UNKNOWN, ids=lambda case: case.__name__)
+def test_availability_is_unknown_where_records_are_missing(told: dict[str, Any], case: Callable[[Path], None]) -> None:
+    is_unknown(told, case)
+
+
+def test_spark_knows_as_little(spark_itself: Any, tmp_path: Path) -> None:
+    with computing_by(SPARK):
+        told = analysed(spark_itself, tmp_path, ON_SPARK)
+        for case in ON_SPARK:
+            is_unknown(told, case)
+
+
+def is_unknown(told: dict[str, Any], case: Callable[[Path], None]) -> None:
+    availability, rows = whole_of(told, case.__name__)
+    assert (availability["availability"], availability["onset_availability"]) == (None, None)
+    (conclusion,) = [row for row in rows if row["what"] == "availability"]
+    assert not conclusion["known"]
+    assert re.search(UNKNOWN[case], conclusion["words"]), conclusion["words"]
+    assert any(
+        re.search(UNKNOWN[case], row["words"]) for row in rows if row is not conclusion and not row["known"]
+    ) or (case is only_servers)
+    text = next(part for part in sections(told) if isinstance(part, str) and f"Cluster {case.__name__}," in part)
+    assert f"availability unknown: {conclusion['words']}" in text
+
+
+@pytest.mark.parametrize("case", WHOLE, ids=lambda case: case.__name__)
+def test_nothing_is_said_to_be_missing_where_all_is_there(told: dict[str, Any], case: Callable[[Path], None]) -> None:
+    availability, rows = whole_of(told, case.__name__)
+    lacking = [row["words"] for row in rows if not row["known"]]
+    if case is damaged_where_nothing_is_decided:
+        (damaged,) = lacking
+        assert re.search(r"broker-2/server.log.gz is damaged: [\d,]+ bytes of it could be unpacked", damaged)
+    else:
+        assert lacking == []
+    assert 0 < availability["onset_availability"] < 1
