@@ -136,8 +136,10 @@ def unsent(lines: DataFrame) -> DataFrame:
 
 
 def silences(lines: DataFrame) -> DataFrame:
-    """Return the gaps in controller.log of active controllers: one that wrote every few minutes, before and after, wrote
-    nothing for an hour, and was neither elected nor deposed around it.
+    """Return the gaps in controller.log of active controllers.
+
+    Such a controller wrote every few minutes, before and after, wrote nothing for an hour, and was neither elected nor
+    deposed around it.
 
     A log that is quiet by nature is never regular for so long, so it has no gaps here.
     """
@@ -162,10 +164,10 @@ def silences(lines: DataFrame) -> DataFrame:
 
 
 def skipped(histories: DataFrame, reassigning: DataFrame) -> DataFrame:
-    """Return the gaps that partitions' histories show, one for each term: a leader epoch that grew by more than one, or a
-    partition that came out of OfflinePartition and was never seen to go there.
+    """Return the gaps that partitions' histories show, one for each term.
 
-    A reassignment raises the leader epoch in lines that are no part of the histories.
+    They are a leader epoch that grew by more than one, and a partition that came out of OfflinePartition and was never
+    seen to go there.  A reassignment raises the leader epoch in lines that are no part of the histories.
     """
     so_far = (
         Window.partitionBy("cluster", "topic", "partition")

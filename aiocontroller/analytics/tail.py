@@ -26,8 +26,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from aiocontroller.analytics import compaction, stream
 from aiocontroller.analytics.journal_reader import journal_records
+from aiocontroller.analytics.lacks import JOURNAL_NAME
 from aiocontroller.analytics.schema import JOURNAL_SOURCE
-from aiocontroller.analytics.sources import JOURNAL_NAME
 from aiocontroller.analytics.store import FOLLOWED, Store
 from aiocontroller.core.errors import BadInputError
 

@@ -11,7 +11,7 @@ NOT_AN_OUTAGE = ("creation", "deletion")
 READS_US = 1_500_000
 """A new controller reads the brokers' registrations within this time."""
 CLOCKS_US = 250_000
-"""Between what a log says of ZooKeeper, and when ZooKeeper did it, as far as a look shows that: for ends of sessions."""
+"""Between the end of a session and what logs say of it, beside what a look shows."""
 SETTLES_US = 1_500_000
 """Between a leader that ZooKeeper has and the same leader in a log, on a busy machine with 20 ms between looks."""
 
@@ -39,8 +39,8 @@ class Outage(NamedTuple):
     gone_us: int
     """When it did."""
     causes: tuple[str, ...]
-    """``unclean``, ``controller_failover`` (its registration ended while there was no controller) or ``broker_death``; the
-    last two where a controller was just reading the registrations."""
+    """``unclean``, ``controller_failover`` (its registration ended while there was no controller) or ``broker_death``;
+    the last two where a controller was just reading the registrations."""
 
 
 def silences(truth: Row) -> list[Silence]:

@@ -63,8 +63,12 @@ def completeness(
     found: list[Row] = []
     unknown = []
     for cluster in sorted({row["cluster"] for row in records}):
-        own = ([r for r in table if r["cluster"] == cluster] for table in (records, signs, holders, rejected, in_files))
-        rows = of_cluster(*own, holes, [lack for lack in lacks if lack["cluster"] in (None, cluster)])
+
+        def of(table: Sequence[Row], name: str = cluster) -> list[Row]:
+            return [row for row in table if row["cluster"] == name]
+
+        lacking = [lack for lack in lacks if lack["cluster"] in (None, cluster)]
+        rows = of_cluster(of(records), of(signs), of(holders), of(rejected), of(in_files), holes, lacking)
         found += [{"cluster": cluster, **row} for row in rows]
         if not next(row["known"] for row in rows if row["what"] == "availability"):
             unknown.append(cluster)

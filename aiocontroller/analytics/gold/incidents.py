@@ -62,8 +62,8 @@ def with_onsets(windows: DataFrame, onsets: DataFrame) -> DataFrame:
     noticed.
 
     A broker that only lost its session went on serving until its partition was taken from it, between the controller's
-    first record (``start_us``) and the record of that change (``decided_us``), or, where no record shows the change, that
-    of the next leader.
+    first record (``start_us``) and the record of that change (``decided_us``); if no record shows the change, that of
+    the next leader.
     """
     of_dead = "unavailable AND onset_us IS NOT NULL AND leader_before = broker"
     served = "unavailable AND onset_us IS NULL AND onset_evidence IS NOT NULL AND leader_before = broker"

@@ -68,7 +68,7 @@ def deletion_and_reassignment(logs: Path) -> None:
         # A new topic takes the name, and is deleted as well.
         online(8, "gone-0", 2, "2, 1"),
         removed(20, "gone-0", -1, "2", 1, 2),
-        online(58, "kept-0", 2, "1, 2", 5, before="Online"),
+        online(58, "kept-0", 2, "1, 2", 1, before="Online"),
     ]
     done = "[Topic Deletion Manager 1] Deletion of topic gone successfully completed"
     controller = [line(at, f"{done} (kafka.controller.TopicDeletionManager)") for at in (6, 21)]

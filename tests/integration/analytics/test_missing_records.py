@@ -169,7 +169,7 @@ UNKNOWN: dict[Callable[[Path], None], str] = {
     lost_first_segment: "records are missing in or before the journal ",
     torn_journal: "1 lines of .*journal-1000001-4-.*-000002.jsonl were not understood",
     unread_end: "_journal-1000001-4-.*: --in-progress reads it",
-    end_of_the_journal_is_missing: "journal of controller 1000001 in epoch 6 ends at .*, and brokers handled its requests",
+    end_of_the_journal_is_missing: "journal of controller 1000001 in epoch 6 ends at .*, and brokers handled",
 }
 
 
