@@ -141,10 +141,13 @@ class ControllerChannelManager:
         return self.heartbeats.refusing_s(broker) if self.heartbeats is not None else 0.0
 
     async def wait_until_connected(self, timeout_s: float) -> None:
-        """Wait, at most ``timeout_s``, until new senders are connected and know versions; the rest keep trying."""
+        """Wait, at most ``timeout_s``, until each new sender is connected and knows versions, or has failed once.
+
+        A dead broker that is still registered refuses at once; its sender keeps trying.
+        """
         with anyio.move_on_after(timeout_s):
             for sender in list(self._senders.values()):
-                await sender.connected_once.wait()
+                await sender.tried_once.wait()
 
     def send(
         self,
@@ -212,7 +215,8 @@ class RequestSender:
         self.broker = broker
         self.versions: Versions | None = None
         self.offered: dict[int, VersionRange] = {}
-        self.connected_once = anyio.Event()
+        self.tried_once = anyio.Event()
+        """The first attempt to connect has succeeded or failed."""
         self.queue = RequestQueue()
         self._manager = manager
         self._connection: BrokerConnection | None = None
@@ -287,6 +291,7 @@ class RequestSender:
             except (OSError, FrameError, UnsupportedApiError) as error:
                 self._report(error)
                 self._disconnect()
+                self.tried_once.set()
                 self._retries += 1
                 await self._manager.world.clock.sleep(RETRY_BACKOFF_S)
             else:
@@ -340,7 +345,7 @@ class RequestSender:
         if self._reported:
             log.info("Broker %d can be reached again", self.broker.id)
             self._reported = False
-        self.connected_once.set()
+        self.tried_once.set()
 
     async def _request(
         self, api: ApiKey, version: int, body: Body, partitions: int = 0, queued_s: float = 0.0

@@ -41,8 +41,10 @@ from aiocontroller.zookeeper.znodes import BadZNode, PartitionStates
 
 log = logging.getLogger(__name__)
 
-CONNECT_GRACE_S = 0.5
-"""How long to wait for senders to connect before queueing the first requests; slower ones send theirs later."""
+CONNECT_GRACE_S = 0.1
+"""How long to wait for brokers that neither answer nor refuse.  Requests are encoded when they are queued, in versions
+that the broker offers; for one whose versions are unknown they may have to be encoded again later, from a newer state
+(``ControllerChannelManager.send``)."""
 GROUPS_AT_ONCE = 3
 """Groups of topics in progress: one being read, one being added, and one whose states are being read."""
 GROUP_PARTITIONS = 10_000

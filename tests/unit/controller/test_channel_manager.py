@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from types import SimpleNamespace
 from typing import Any
@@ -382,13 +383,30 @@ async def test_a_request_that_may_be_given_up_is_retried_while_the_broker_refuse
 async def test_waiting_for_first_connections_has_a_bound() -> None:
     async with channels() as it:
         await it.peer(1)
-        it.manager.add_brokers([it.broker(2, 9999)])
+        await it.world.network.serve(asyncio.Protocol, "127.0.0.1", 9998)  # accepts, and says nothing
+        it.manager.add_brokers([it.broker(2, 9998)])
         started = it.world.clock.monotonic()
         await it.manager.wait_until_connected(0.5)
         assert it.world.clock.monotonic() - started == pytest.approx(0.5)
         it.manager.remove_brokers([2])
         await it.manager.wait_until_connected(0.5)
         assert it.world.clock.monotonic() - started == pytest.approx(0.5), "all that are left are connected"
+
+
+@virtual_time
+async def test_broker_that_refuses_is_not_waited_for() -> None:
+    """Dead and still registered, as at most failovers in which a host is lost."""
+    async with channels() as it:
+        await it.peer(1)
+        it.manager.add_brokers([it.broker(2, 9999)])
+        started = it.world.clock.monotonic()
+        await it.manager.wait_until_connected(0.5)
+        assert it.world.clock.monotonic() - started < 0.01
+        it.send("a", 2)
+        peer = Peer(it.world)
+        await peer.listen(9999)
+        await seconds(1)
+        assert peer.bodies == [b"a v7 e7"], "it is still tried"
 
 
 @virtual_time
