@@ -230,9 +230,9 @@ class Config(msgspec.Struct, frozen=True):
     """The folder for the journal's files (docs/journal.md); ``run --data`` sets it."""
     aiocontroller_release_linger_ms: Milliseconds = 30_000
     """After a release, how long the ending process still answers clients that have not found the new controller."""
-    aiocontroller_takeover_policy: Literal["wait", "takeover", "observe"] = "wait"
-    """What to do while a broker is the controller: ``wait`` for a vacancy, ``takeover`` at once, or ``observe`` and
-    never stand."""
+    aiocontroller_takeover_policy: Literal["wait", "standby", "takeover", "observe"] = "wait"
+    """What to do while a broker is the controller: ``wait`` for a vacancy; ``standby`` to wait too, but to take over at
+    once from a broker that has succeeded an aiocontroller; ``takeover`` at once; or ``observe`` and never stand."""
     aiocontroller_audit_interval_ms: Milliseconds = 600_000
     """Interval of comparisons of memory with ZooKeeper; 0: only after writes by others."""
     aiocontroller_audit_partitions_per_second: PositiveInt = 4_000

@@ -143,6 +143,9 @@ _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
     ("aiocontroller", "Guard"): {
         "Reasons": Meaning("reasons", "Reasons why this process must not be the controller, by kind.", "above 0"),
         "Refusals": Meaning("elections", "Elections that this process stayed out of, by kind of reason."),
+        "Withdrawals": Meaning(
+            "elections", "Elections won and given back before the term began, for a reason.", "rises"
+        ),
         "BrokersUnanswered": Meaning(
             "brokers", "Registered brokers that have not said what they are.", "above 0 for minutes"
         ),

@@ -4,6 +4,13 @@ The role is held by the session that owns ``/controller``, not by the id in it: 
 an id.  One multi creates ``/controller`` and raises ``/controller_epoch``; every later write is fenced by the version
 of the latter, so a controller that does not know it was deposed can write nothing.
 
+A standby registers in one round trip when ``/controller`` vanishes (``seize``), because it competes with the brokers:
+ 1. While another controller holds the role, it reads ``/controller_epoch``, and the guard judges every few seconds.
+ 2. At the vacancy it sends the multi at once, if the guard's last judgement permits.  Whatever has changed since step 1
+    makes the multi fail, and the election takes its usual course.
+ 3. Once registered, it has the guard judge again.  Only then does its term begin; if there are reasons against it, it
+    deletes ``/controller`` and has written nothing else.
+
 A standby may watch the active controller (``heartbeats``) and take over as soon as that seems to be dead, with the
 multi that wins an election plus one operation.  A wrong suspicion is harmless: one of the two finds its fence gone at
 its next write.
@@ -12,13 +19,17 @@ its next write.
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Sequence
 
+from aiocontroller.controller.eligibility import Reason
 from aiocontroller.controller.failover import on_controller_failover, on_controller_resignation, stop_hearing
-from aiocontroller.controller.guard import Guard, Permit
+from aiocontroller.controller.guard import Guard, Permit, StandingPermit
 from aiocontroller.controller.heartbeats import Heartbeats
 from aiocontroller.controller.obeying import obey
 from aiocontroller.controller.shell import ControllerShell, address_of
 from aiocontroller.core.errors import ControllerMovedError
+from aiocontroller.zookeeper import registration
+from aiocontroller.zookeeper.registration import KnownEpoch
 from aiocontroller.zookeeper.znodes import SOFTWARE, BadZNode, ControllerZNode
 
 log = logging.getLogger(__name__)
@@ -42,6 +53,10 @@ class ControllerElection:
         self.heartbeats: Heartbeats | None = None
         """Watches the active controller while standing by, where early detection of controllers is on."""
         self._watched: ControllerZNode | None = None
+        self._known: KnownEpoch | None = None
+        """The epoch of the holder's term; None unless another controller is the holder, and its role may be ours."""
+        self._followed: KnownEpoch | None = None
+        """The epoch of the last term of another aiocontroller that this process has stood by for."""
         self._takes_over = False
         """The policy ``takeover`` still applies: this process has not been the controller yet."""
 
@@ -62,8 +77,63 @@ class ControllerElection:
             return  # active: if the role is lost after the last look, the watch fires and this runs again
         if holder is None or self._is_ours(holder):
             await self._contend(holder)
+        elif self._takes_back(holder):
+            await self._contend(holder, deposing=holder, session=holder.owner_session)
         elif self._takes_over:
             await self._take_over(holder)
+
+    async def seize(self) -> bool:
+        """Register at once, as ``/controller`` has just vanished; False if that was impossible: ``stand`` then."""
+        return await self._seize(replacing=False)
+
+    async def _seize(self, *, replacing: bool) -> bool:
+        """``replacing``: the present holder is deposed."""
+        known, self._known = self._known, None
+        standing = self._guard.standing_permit()
+        if known is None or standing is None or self.active or self._observes:
+            return False
+        zk, clock = self._shell.zk, self._shell.world.clock
+        won = await self._register(
+            standing,
+            registration.seize_controller(
+                zk.client,
+                known,
+                self._shell.id,
+                clock.wall_time_us() // 1000,
+                replacing=replacing,
+                address=self._own_address(),
+            ),
+        )
+        if won is None:
+            return False
+        found = await self._guard.permit()
+        if isinstance(found, Permit):
+            await self._begin_term(found, *won)
+            return True
+        self._refuse(found)
+        log.error("Giving the role back, epoch %d, before its term has begun", won[0])
+        self._guard.withdrawals.inc()
+        await self._delete_controller(won[1])
+        await self._look()
+        return True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the role, as last seen, is vacant or taken back from its holder."""
+        return self.holder is None or self._takes_back(self.holder)
+
+    def _takes_back(self, holder: ControllerZNode) -> bool:
+        """With the policy ``standby``: a broker has the role that another aiocontroller lost, but did not release."""
+        known, followed = self._known, self._followed
+        return (
+            self._shell.config.aiocontroller_takeover_policy == "standby"
+            and known is not None
+            and followed is not None
+            and known.releases == followed.releases
+            and holder.controller_id >= 0
+            and holder.software != SOFTWARE
+            and holder.kraft_controller_epoch <= 0
+        )
 
     async def take_over(self) -> list[str]:
         """Take over on request; returns the reasons if it is refused."""
@@ -91,24 +161,28 @@ class ControllerElection:
     async def _contend(
         self, holder: ControllerZNode | None, *, deposing: ControllerZNode | None = None, session: int | None = None
     ) -> list[str]:
-        """Win the role, or return the reasons against it; every election goes through here.
+        """Win the role, or return the reasons against it; every election but ``_seize`` goes through here.
 
-        ``holder`` is replaced: our own znode, a working broker's (``deposing``), or that of an aiocontroller with this
-        ``session`` that seems to be dead.
+        ``holder`` is replaced: our own znode, a working broker's (``deposing``), or that of the controller with
+        this ``session`` only.
         """
         found = await self._guard.permit(deposing=deposing)
         if isinstance(found, Permit):
-            self.refusals = ()
             self._takes_over = False
+            if deposing is not None:
+                log.info("Taking the role from controller %d, a broker", deposing.controller_id)
             await self._win(found, takeover=holder is not None, deposing=session)
             return []
-        for reason in found:
-            if reason.text not in self.refusals:
-                log.log(logging.INFO if reason.passing else logging.ERROR, "Not taking the role: %s", reason.text)
-        self.refusals = tuple(reason.text for reason in found)
+        self._refuse(found)
         if holder is not None and self._is_ours(holder):
             await self._vacate()
         return [reason.text for reason in found]
+
+    def _refuse(self, reasons: Sequence[Reason]) -> None:
+        for reason in reasons:
+            if reason.text not in self.refusals:
+                log.log(logging.INFO if reason.passing else logging.ERROR, "Not taking the role: %s", reason.text)
+        self.refusals = tuple(reason.text for reason in reasons)
 
     async def _vacate(self) -> None:
         """Delete our ``/controller`` although no term is running, so that others may contend."""
@@ -116,8 +190,11 @@ class ControllerElection:
         holder = await self._look()
         if epoch is None or holder is None or not self._is_ours(holder):
             return
+        await self._delete_controller(epoch[1])
+
+    async def _delete_controller(self, fence: int) -> None:
         try:
-            await self._shell.zk.delete_controller(epoch[1])
+            await self._shell.zk.delete_controller(fence)
         except ControllerMovedError:
             log.info("Another controller has taken over already")
 
@@ -145,35 +222,44 @@ class ControllerElection:
         suspicion = next(iter(self.heartbeats.suspects().values()), None)
         if suspicion is None or self.active:
             return
+        if self.holder is None or self.holder.owner_session != suspicion.epoch:
+            await self.stand()
+            return
+        log.warning(
+            "Controller %d seems to be dead (%s, silent for %.3f s): taking over",
+            suspicion.peer,
+            suspicion.reason,
+            suspicion.quiet_s,
+        )
+        self._shell.journal.append("suspicion", event="alarm", state="controller", broker=suspicion.peer)
+        if await self._seize(replacing=True):
+            return
         holder = await self._look()
         if holder is None:
             await self.stand()
         elif holder.owner_session == suspicion.epoch:
-            log.warning(
-                "Controller %d seems to be dead (%s, silent for %.3f s): taking over",
-                holder.controller_id,
-                suspicion.reason,
-                suspicion.quiet_s,
-            )
-            self._shell.journal.append("suspicion", event="alarm", state="controller", broker=holder.controller_id)
             await self._contend(holder, session=holder.owner_session)
 
     async def expire(self) -> None:
         """The session has expired, and ``/controller`` is gone with it."""
         self._hold(None)
+        self._known = None
         if self.active:
             await self._resign()
 
-    async def trigger_controller_move(self) -> None:
-        """Resign and delete ``/controller``, so that all candidates contend."""
+    async def trigger_controller_move(self, *, for_good: bool = False) -> None:
+        """Resign and delete ``/controller``, so that all candidates contend; ``for_good``, standbys not at once."""
         if not self.active:
             return
-        fence = self._shell.context.epoch_zk_version
+        client, epoch, fence = self._shell.zk.client, self._shell.context.epoch, self._shell.context.epoch_zk_version
         await self._resign()
+        if not for_good:
+            await self._delete_controller(fence)
+            return
         try:
-            await self._shell.zk.delete_controller(fence)
+            await registration.release_controller(client, epoch, fence)
         except ControllerMovedError:
-            log.info("Another controller has taken over already")
+            await self._vacate()  # another controller's fence, or our own one whose answer was lost
 
     async def reload(self) -> None:
         """Reload the cluster in the same term, because memory may differ from ZooKeeper.
@@ -202,6 +288,11 @@ class ControllerElection:
                 "Controller %d is active%s", found.controller_id, " (this process)" if self._is_ours(found) else ""
             )
         self._hold(found)
+        self._known = None
+        if found is not None and not (self.active or self._observes or self._is_ours(found)):
+            self._known = await registration.known_epoch(self._shell.zk.client, found)
+            if found.software == SOFTWARE:
+                self._followed = self._known
         return found
 
     def _hold(self, holder: ControllerZNode | None) -> None:
@@ -244,22 +335,38 @@ class ControllerElection:
         return f"{own[0].listener}://{host}:{own[0].port}"
 
     async def _win(self, permit: Permit, *, takeover: bool, deposing: int | None) -> None:
-        """``permit`` is used up by this."""
-        shell = self._shell
-        try:
-            epoch, epoch_zk_version = await shell.zk.register_controller_and_increment_controller_epoch(
-                shell.id,
-                shell.world.clock.wall_time_us() // 1000,
+        won = await self._register(
+            permit,
+            self._shell.zk.register_controller_and_increment_controller_epoch(
+                self._shell.id,
+                self._shell.world.clock.wall_time_us() // 1000,
                 takeover=takeover,
                 deposing=deposing,
                 address=self._own_address(),
-            )
+            ),
+        )
+        if won is None:
+            await self._look()
+        else:
+            await self._begin_term(permit, *won)
+
+    async def _register(
+        self, permit: Permit | StandingPermit, attempt: Awaitable[tuple[int, int]]
+    ) -> tuple[int, int] | None:
+        """The new epoch and the fence; None if another controller was elected first."""
+        try:
+            return await attempt
         except ControllerMovedError as error:
             log.info("Another controller was elected first: %s", error)
-            await self._look()
-            return
+            return None
+
+    async def _begin_term(self, permit: Permit, epoch: int, fence: int) -> None:
+        """``permit`` is used up by this."""
+        shell = self._shell
+        self.refusals = ()
+        self._known = self._followed = None
         obey(shell)
-        shell.begin_term(epoch, epoch_zk_version)
+        shell.begin_term(epoch, fence)
         self.active = True
         self.since_us = shell.world.clock.wall_time_us()
         log.info("%d successfully elected as the controller, epoch %d", shell.id, epoch)

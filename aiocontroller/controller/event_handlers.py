@@ -89,7 +89,7 @@ def _moving_isr_change(topic: str, partition: str) -> ev.Event:
 
 SIGNALS: dict[Change, Callable[[str], ev.Event]] = {
     Change.CONTROLLER_CHANGED: lambda _: ev.ControllerChange(),
-    Change.CONTROLLER_DELETED: lambda _: ev.Reelect(),
+    Change.CONTROLLER_DELETED: lambda _: ev.Reelect(vacant=True),
     Change.BROKER_IDS: lambda _: ev.BrokerChange(),
     Change.BROKER: lambda name: ev.BrokerModifications(int(name)),
     Change.TOPICS: lambda _: ev.TopicChange(),

@@ -41,7 +41,11 @@ LOOK_AT_ALL_S = 30.0
 
 
 class Permit:
-    """Permission to take the role now."""
+    """Permission to begin a term now."""
+
+
+class StandingPermit:
+    """Permission to register ``/controller`` at once, by the last look; a term needs a ``Permit`` after that."""
 
 
 class Guard:
@@ -57,7 +61,13 @@ class Guard:
         self._changed = changed
         self._policy = shell.policy
         self._cluster: Cluster | None = None
-        self._refused = self._stale = False
+        self._refused = False
+        self._hints = 0
+        """How often something is known to have changed."""
+        self._followed = -1
+        """The hints that the last look followed."""
+        self._judged_s = 0.0
+        """When the last look began."""
         self._wakeup = asyncio.Event()
         metrics = shell.metrics
         self._refusals = {
@@ -68,6 +78,7 @@ class Guard:
                 "aiocontroller", "Guard", "Reasons", functools.partial(self._count, kind), tags={"kind": kind}
             )
         metrics.gauge("aiocontroller", "Guard", "BrokersUnanswered", lambda: len(self.survey.unanswered))
+        self.withdrawals = metrics.counter("aiocontroller", "Guard", "Withdrawals")
 
     # -- before an election ----------------------------------------------------------------------------------------
 
@@ -84,6 +95,12 @@ class Guard:
         for kind in dict.fromkeys(reason.kind for reason in reasons):
             self._refusals[kind].inc()
         return reasons
+
+    def standing_permit(self) -> StandingPermit | None:
+        """A permit to register without another look; None where anything may speak against it."""
+        recent = self._shell.world.clock.monotonic() <= self._judged_s + 2 * LOOK_AGAIN_S
+        followed = self.looked and self._hints == self._followed
+        return StandingPermit() if recent and followed and not self.reasons and not self.survey.unanswered else None
 
     async def all_asked(self) -> None:
         """Wait until every broker has answered or could not be asked; for a takeover on request."""
@@ -109,7 +126,7 @@ class Guard:
 
     def look_now(self) -> None:
         """Something has changed in ZooKeeper: look now, not at the next round."""
-        self._stale = True
+        self._hints += 1
         self._wakeup.set()
 
     async def _look_when_read(self, acls: AclStore) -> None:
@@ -120,11 +137,11 @@ class Guard:
         seen: ClusterMarks | None = None
         looked_s = 0.0
         while True:
-            now_s = self._shell.world.clock.monotonic()
+            now_s, hints = self._shell.world.clock.monotonic(), self._hints
+            changed = hints != self._followed or now_s >= looked_s + LOOK_AT_ALL_S
             try:
                 marks = await read_cluster_marks(self._shell.zk.client)
-                if marks != seen or self._stale or self.survey.unanswered or now_s >= looked_s + LOOK_AT_ALL_S:
-                    self._stale = False
+                if changed or marks != seen or self.survey.unanswered:
                     cluster = await self._look(self.holder())
                     seen, looked_s = marks, now_s
                 else:
@@ -134,6 +151,7 @@ class Guard:
                 log.debug("The guard cannot read the cluster's state: %s", error)
             else:
                 self._judge(cluster)
+                self._followed, self._judged_s = hints, now_s
                 if self._refused and not self.reasons:
                     self._refused = False
                     self._changed()  # an election that was refused may be permitted now

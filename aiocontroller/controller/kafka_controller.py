@@ -239,11 +239,13 @@ class KafkaController:
 
     async def _controller_change(self, _: ev.ControllerChange) -> None:
         await self.election.maybe_resign()
-        if self.election.holder is None:
+        if self.election.is_open:
             # Created and deleted before the watch was re-armed: no other event will come (Kafka keeps standing by).
             await self.election.stand()
 
-    async def _reelect(self, _: ev.Reelect) -> None:
+    async def _reelect(self, event: ev.Reelect) -> None:
+        if event.vacant and await self.election.seize():
+            return
         await self.election.maybe_resign()
         await self.election.stand()
 

@@ -94,7 +94,7 @@ class RoleRelease:
         owed = tuple(debts.status(self._shell))
         for each in owed:
             log.warning("Broker %(broker)d still has %(replicas)d replicas to delete, of topics %(topics)s", each)
-        await self._election.trigger_controller_move()
+        await self._election.trigger_controller_move(for_good=any(each.for_good for each in self._asked))
         self._end(names, owed)
 
     def resume(self) -> None:

@@ -132,8 +132,9 @@ class ControllerChange(Signal, frozen=True, gc=False):
 
 
 class Reelect(Signal, frozen=True, gc=False):
-    """``/controller`` is gone."""
+    """``/controller`` is gone, or may be; ``vacant``: it was deleted just now."""
 
+    vacant: bool = False
     state = ControllerState.ControllerChange
 
 

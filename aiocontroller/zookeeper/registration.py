@@ -15,13 +15,17 @@ Winning ``/controller``, step by step (Kafka's ``registerControllerAndIncrementC
     exactly if ``/controller`` belongs to our session, the epoch is e+1, and one transaction wrote both; every later
     round writes a higher epoch.
  5. From then on v+1 is the fence: every write of the controller begins with a check of it.
+
+A standby reads e and v in advance, while another controller holds the role, and registers by step 2 alone
+(``seize_controller``).  A release on request raises v without e (``release_controller``): what standbys have read is
+outdated then, and the difference between e and v tells, also later, that the role was given back on purpose.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiocontroller.core.errors import AioControllerError, ControllerEpochError, ControllerMovedError
 from aiocontroller.zookeeper import paths, znodes
@@ -85,6 +89,34 @@ async def _stat_of(client: ZooKeeperClient, path: str) -> Any:
 # -- the controller ---------------------------------------------------------------------------------------------------
 
 
+class KnownEpoch(NamedTuple):
+    """``/controller_epoch`` in the term of another controller, read in advance."""
+
+    epoch: int
+    version: int
+    generation: int
+    """Of the session that read it."""
+
+    @property
+    def releases(self) -> int:
+        """Compared with that of another term: a difference means a release in between, or a write by hand."""
+        return self.version - self.epoch
+
+
+async def known_epoch(client: ZooKeeperClient, holder: znodes.ControllerZNode) -> KnownEpoch | None:
+    """The epoch of the holder's term; None if it is the holder no more, or the epoch cannot be read.
+
+    One multiRead sees both at one moment.  ZooKeeper before 3.6 reads the epoch first, so that after an election in
+    between it is outdated, and ``seize_controller`` fails.
+    """
+    generation = client.session.generation
+    reads = await client.get_many([paths.CONTROLLER_EPOCH, paths.CONTROLLER])
+    if any(reads.code) or reads.ephemeral_owner(1) != holder.owner_session:
+        return None
+    epoch = znodes.decode_controller_epoch(reads.data[0])
+    return None if isinstance(epoch, BadZNode) else KnownEpoch(epoch, reads.version[0], generation)
+
+
 async def read_controller_epoch(client: ZooKeeperClient) -> tuple[int, int] | None:
     """(epoch, znode version); a damaged epoch is an error, because nothing can be decided without it."""
     reads = await client.get_many([paths.CONTROLLER_EPOCH])
@@ -144,26 +176,61 @@ async def register_controller(
     Raises SessionExpiredError if the session ends meanwhile, since the role would have ended with it.
     """
     session = _Session(client)
+    data = znodes.encode_controller(controller_id, timestamp_ms, address=address)
     for _ in range(MAX_ATTEMPTS):
         epoch, version = await _epoch_to_beat(client, session)
         present = await _holder(client, session, takeover=takeover, deposing=deposing)
-        ops: list[Op] = [SetData(paths.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch + 1), version)]
-        if present:
-            ops.append(Delete(paths.CONTROLLER))
-        data = znodes.encode_controller(controller_id, timestamp_ms, address=address)
-        ops.append(Create(paths.CONTROLLER, data, ephemeral=True))
-        code, results = await _multi(client, session, ops)
-        if code == 0:
-            client.fence_generation = session.generation
-            return epoch + 1, results[0].version
-        if code not in (_LOST, Code.NODE_EXISTS, Code.BAD_VERSION, Code.NO_NODE):
-            raise error_at(paths.CONTROLLER, code)
-        won = await _resolve(client, session, epoch + 1)
+        code, fence = await _round(client, session, epoch, version, data, replacing=present)
+        won = (epoch + 1, fence) if code == 0 else await _resolve(client, session, epoch + 1)
         if won is not None:
             client.fence_generation = session.generation
             return won
         # lost to another: without takeover _holder raises in the next round; with it we replace the new holder
     raise ControllerMovedError(f"lost {MAX_ATTEMPTS} rounds for {paths.CONTROLLER}")
+
+
+async def seize_controller(
+    client: ZooKeeperClient,
+    known: KnownEpoch,
+    controller_id: int,
+    timestamp_ms: int,
+    *,
+    replacing: bool = False,
+    address: str = "",
+) -> tuple[int, int]:
+    """Register in one round trip: (new epoch, its znode version).
+
+    ``/controller`` must be absent, or with ``replacing`` be the one of the known term, which is deleted.  Otherwise
+    ControllerMovedError is raised, and nothing is written.  Raises SessionExpiredError like ``register_controller``.
+    """
+    session = _Session(client)
+    if known.generation != session.generation:
+        raise ControllerMovedError(f"{paths.CONTROLLER_EPOCH} was read in an earlier session")
+    data = znodes.encode_controller(controller_id, timestamp_ms, address=address)
+    code, fence = await _round(client, session, known.epoch, known.version, data, replacing=replacing)
+    won = None
+    if code == 0:
+        won = known.epoch + 1, fence
+    elif code == _LOST:
+        won = await _resolve(client, session, known.epoch + 1)
+    if won is None:
+        raise ControllerMovedError(f"another controller was elected after epoch {known.epoch}, or the role is held")
+    client.fence_generation = session.generation
+    return won
+
+
+async def _round(
+    client: ZooKeeperClient, session: _Session, epoch: int, version: int, data: bytes, *, replacing: bool
+) -> tuple[int, int]:
+    """Step 2: the multi's code (0, a conflict's, or _LOST), and the epoch's new version if it is 0."""
+    ops: list[Op] = [SetData(paths.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch + 1), version)]
+    if replacing:
+        ops.append(Delete(paths.CONTROLLER))
+    ops.append(Create(paths.CONTROLLER, data, ephemeral=True))
+    code, results = await _multi(client, session, ops)
+    if code not in (0, _LOST, Code.NODE_EXISTS, Code.BAD_VERSION, Code.NO_NODE):
+        raise error_at(paths.CONTROLLER, code)
+    return code, results[0].version if code == 0 else -1
 
 
 async def _resolve(client: ZooKeeperClient, session: _Session, epoch: int) -> tuple[int, int] | None:
@@ -183,6 +250,17 @@ async def delete_controller(client: ZooKeeperClient, fence: int) -> None:
     writes = await client.write_many([Delete(paths.CONTROLLER)], fence=fence)
     if writes.code[0] not in (0, Code.NO_NODE):
         raise error_at(paths.CONTROLLER, writes.code[0])
+
+
+async def release_controller(client: ZooKeeperClient, epoch: int, fence: int) -> None:
+    """Give the role back on request: the same in one multi with a write of the same epoch, which standbys notice.
+
+    Raises ControllerMovedError if the fence does not hold, also where our own write broke it and its answer was lost.
+    """
+    mark = SetData(paths.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch), fence)
+    writes = await client.write_many([mark, Delete(paths.CONTROLLER)], fence=fence)
+    if writes.code[1] not in (0, Code.NO_NODE):
+        raise error_at(paths.CONTROLLER, writes.code[1])
 
 
 # -- a broker ---------------------------------------------------------------------------------------------------------

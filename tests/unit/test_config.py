@@ -76,7 +76,7 @@ def test_environment_names() -> None:
         ("listeners", "localhost:9092", "NAME://host:port"),
         ("listeners", "A://h:1,A://h:2", "each name once"),
         ("aiocontroller.http.port", "70000", "0 to 65535"),
-        ("aiocontroller.takeover.policy", "grab", "one of wait, takeover, observe"),
+        ("aiocontroller.takeover.policy", "grab", "one of wait, standby, takeover, observe"),
         ("inter.broker.protocol.version", "latest", "a Kafka version such as 3.9"),
     ],
 )

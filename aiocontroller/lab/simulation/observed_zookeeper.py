@@ -12,9 +12,20 @@ from typing import NamedTuple
 
 from aiocontroller.lab.checkers.history import Writer, ZNodeHistory
 from aiocontroller.lab.zookeeper.jute import Reader
-from aiocontroller.lab.zookeeper.zookeeper_model import MULTI, WRITES, Connection, Session, ZooKeeperModel
+from aiocontroller.lab.zookeeper.zookeeper_model import (
+    EXISTS,
+    GET_DATA,
+    MULTI,
+    MULTI_READ,
+    WRITES,
+    Connection,
+    Session,
+    ZooKeeperModel,
+)
 from aiocontroller.lab.zookeeper.zookeeper_tree import CHANGED, CREATED, DELETED, Transaction
 from aiocontroller.zookeeper import paths
+
+_MIGRATION = paths.MIGRATION.encode()
 
 
 class Trap(NamedTuple):
@@ -43,11 +54,17 @@ class ObservedZooKeeper(ZooKeeperModel):
         self.history = history
         self.traps: list[Trap] = []
         self.controller_writes = 0
+        self._looked_ms: dict[int, int] = {}
+        """Session id -> when it last asked for /migration, as a controller's guard does in every look."""
+        self._vacant_ms: int | None = None
+        """When /controller was last deleted without a successor."""
         self._is_controller = is_controller
         self._broker_of = broker_of
 
     def request(self, connection: Connection, session: Session, body: Reader, now_ms: int) -> None:
         opcode = body.peek_int32(4)
+        if opcode in (EXISTS, GET_DATA, MULTI_READ) and _MIGRATION in body:
+            self._looked_ms[session.id] = now_ms
         if (opcode in WRITES or opcode == MULTI) and self._is_controller(session.id):
             self.controller_writes += 1
             struck = self._count_down()
@@ -65,6 +82,16 @@ class ObservedZooKeeper(ZooKeeperModel):
             connection.release_answers()
             return
         super().request(connection, session, body, now_ms)
+
+    def unseen_ms(self, session_id: int) -> int:
+        """Return for how long before the vacancy that it has filled this session last looked; 0 if it looked later.
+
+        Also 0 if it does not hold the role any more: the answer to its registration was late.
+        """
+        controller, looked_ms = self.tree.nodes.get(paths.CONTROLLER), self._looked_ms.get(session_id)
+        if controller is None or controller.owner != session_id or self._vacant_ms is None or looked_ms is None:
+            return 0
+        return max(0, self._vacant_ms - looked_ms)
 
     def _count_down(self) -> list[Trap]:
         """Count the write for all traps, and return the traps that strike at it."""
@@ -90,6 +117,8 @@ class ObservedZooKeeper(ZooKeeperModel):
     def end_session(self, session: Session, now_ms: int) -> None:
         for path in session.ephemerals:
             self.history.deleted(path, Writer(0))
+            if path == paths.CONTROLLER:
+                self._vacant_ms = now_ms
         super().end_session(session, now_ms)
 
     def _commit(self, transaction: Transaction, *, by_hand: bool = False) -> None:
@@ -105,6 +134,8 @@ class ObservedZooKeeper(ZooKeeperModel):
             times[path] = 0 if kind == DELETED else times.get(path, 0) + 1
             if kind == DELETED:
                 self.history.deleted(path, writer)
+                if path == paths.CONTROLLER and path not in self.tree.nodes:
+                    self._vacant_ms = transaction.now_ms
             elif number == last[path]:
                 node = self.tree.nodes[path]
                 self.history.changed(path, node.data, node.version, writer, times[path])

@@ -67,6 +67,8 @@ FAST_BOUNCE_MS = 500
 AUDIT_INTERVAL_MS = 5_000
 HEAL_WITHIN_S = 300.0
 """The virtual time within which a healed cluster must be whole."""
+LAST_LOOK_MS = 1_000
+"""How long before a vacancy the look may be on which a controller takes the role: answers may be late."""
 POLL_S = 2.0
 WHOLE_POLLS = 2
 """The number of successive polls that must find the cluster whole, without writes in between."""
@@ -436,8 +438,14 @@ class Simulation:
             self.problems.append(f"I12: a timer is set after {record.event} while not active")
 
     def _check_permitted(self, service: Service) -> None:
-        """A controller that is told what no broker has takes no role, unless it knew no broker when it was elected."""
+        """A controller looks at the cluster for each election.  If it is told what no broker has, it takes no role,
+        unless it knew no broker when it was elected."""
         number = next(number for number, each in self._services if each is service)
+        unseen_ms = self.model.unseen_ms(service.client.session_id)
+        if unseen_ms > LAST_LOOK_MS:
+            self.problems.append(
+                f"settings: controller {number} has taken the role, and last looked {unseen_ms} ms earlier"
+            )
         for told in self.settings.forbidden(number) if service.shell.settings.brokers else ():
             self.problems.append(
                 f"settings: controller {number} has taken the role, told {told}, which no broker has had"

@@ -22,6 +22,7 @@ from aiocontroller.controller.channel_manager import ControllerChannelManager, R
 from aiocontroller.controller.controller_election import ControllerElection
 from aiocontroller.controller.event_handlers import HANDLERS
 from aiocontroller.controller.event_queue import EventQueue
+from aiocontroller.controller.guard import Permit
 from aiocontroller.controller.kafka_controller import KafkaController
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core import alter_partition, election, events
@@ -97,6 +98,22 @@ def _election_lost_with_its_answer() -> list[Patch]:
         raise ControllerMovedError("no answer: another controller must have won")
 
     return [(registration, "_resolve", resolve)]
+
+
+def _second_judgement_skipped() -> list[Patch]:
+    original = vars(ControllerElection)["_seize"]
+
+    async def seize(self: ControllerElection, *, replacing: bool) -> bool:
+        async def permit() -> Permit:
+            return Permit()
+
+        vars(self._guard)["permit"] = permit
+        try:
+            return bool(await original(self, replacing=replacing))
+        finally:
+            vars(self._guard).pop("permit")
+
+    return [(ControllerElection, "_seize", seize)]
 
 
 def _fence_outlives_session() -> list[Patch]:
@@ -432,6 +449,7 @@ BUGS = (
     Bug("the controller's id identifies the role's owner", "design", _owner_by_id),
     Bug("an expired session is not noticed", "KAFKA-4447", _expiry_ignored),
     Bug("an election whose answer is lost counts as lost", "design", _election_lost_with_its_answer),
+    Bug("a quick election skips the second judgement", "design", _second_judgement_skipped),
     Bug("/controller is not watched again", "KAFKA-6082", _watch_not_armed_again("get_controller")),
     Bug("the list of topics is not watched again", "design", _watch_not_armed_again("get_all_topics_in_cluster")),
     Bug("the list of brokers is not watched again", "design", _watch_not_armed_again("get_all_brokers_in_cluster")),

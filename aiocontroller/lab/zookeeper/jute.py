@@ -32,6 +32,10 @@ class Reader:
         """Return the number that begins ``ahead`` bytes from here, without consuming it."""
         return int(_INT.unpack_from(self._payload, self._at + ahead)[0])
 
+    def __contains__(self, piece: bytes) -> bool:
+        """Whether the payload contains these bytes anywhere."""
+        return piece in self._payload
+
     def int32(self) -> int:
         (value,) = _INT.unpack_from(self._payload, self._at)
         self._at += 4

@@ -93,7 +93,7 @@ class Transaction:
         self._nodes = tree.nodes
         self._before: dict[str, ZNode | None] = {}
         self._zxid = zxid
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         self.session_id = session_id
         self._identities = tuple(identities)
         self.events: list[tuple[int, str]] = []
@@ -152,7 +152,7 @@ class Transaction:
         parent.creates += 1
         parent.pzxid = self._zxid
         self._before.setdefault(path, None)
-        self._nodes[path] = ZNode(data, acl, self._zxid, self._now_ms, owner)
+        self._nodes[path] = ZNode(data, acl, self._zxid, self.now_ms, owner)
         if owner:
             self.ephemerals.append((owner, path, True))
         self.events += [(CREATED, path), (CHILD, above)]
@@ -203,7 +203,7 @@ class Transaction:
         check_acl(node, WRITE, self._identities)
         check_version(node.version, version)
         node = self._node(path)
-        node.data, node.mzxid, node.mtime = data, self._zxid, self._now_ms
+        node.data, node.mzxid, node.mtime = data, self._zxid, self.now_ms
         node.version += 1
         self.events.append((CHANGED, path))
         return node.copy()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
+import msgspec
 import pytest
 
 from aiocontroller.core.errors import BadInputError, ControllerMovedError
@@ -15,7 +16,13 @@ from aiocontroller.core.ids import (
 from aiocontroller.zookeeper.cluster_znodes import FeatureZNode, ProducerIdBlock
 from aiocontroller.zookeeper.errors import MaybeAppliedError, NotSentError
 from aiocontroller.zookeeper.kafka_zk_client import BadZNode, Change, ControllerZNode, KafkaZkClient
-from aiocontroller.zookeeper.registration import BrokerIdInUseError
+from aiocontroller.zookeeper.registration import (
+    BrokerIdInUseError,
+    KnownEpoch,
+    known_epoch,
+    release_controller,
+    seize_controller,
+)
 from tests.integration.zookeeper.typed import (
     TP,
     Changes,
@@ -148,6 +155,139 @@ class TestElection:
         await zk.delete_controller(fence)
         await zk.delete_controller(fence)  # gone already is fine
         assert await zk.get_controller() is None
+
+
+class TestSeizing:
+    """A standby registers by what it has read while another controller held the role."""
+
+    async def stood_by(self, zk: KafkaZkClient) -> KnownEpoch:
+        holder = await zk.get_controller()
+        assert isinstance(holder, ControllerZNode)
+        known = await known_epoch(zk.client, holder)
+        assert known is not None
+        return known
+
+    async def test_vacancy_is_won_by_one_multi(self, zk: KafkaZkClient, connect: Connect, fence: int) -> None:
+        standby = await connect()
+        known = await self.stood_by(standby)
+        assert known[:2] == (fence, fence)
+        await zk.delete_controller(fence)
+        assert await seize_controller(standby.client, known, 8, 0) == (fence + 1, fence + 1)
+        holder = await zk.get_controller()
+        assert isinstance(holder, ControllerZNode)
+        assert (holder.controller_id, holder.owner_session) == (8, standby.client.session_id)
+
+    async def test_role_that_is_held_is_left(self, zk: KafkaZkClient, connect: Connect, fence: int) -> None:
+        standby = await connect()
+        known = await self.stood_by(standby)
+        with pytest.raises(ControllerMovedError):
+            await seize_controller(standby.client, known, 8, 0)
+        assert await zk.get_controller_epoch() == (fence, fence)
+
+    async def test_holder_of_the_known_term_is_replaced(self, connect: Connect, fence: int) -> None:
+        standby, other = await connect(), await connect()
+        known = await self.stood_by(standby)
+        assert await seize_controller(standby.client, known, 8, 0, replacing=True) == (fence + 1, fence + 1)
+        stale = known._replace(generation=other.client.session.generation)
+        with pytest.raises(ControllerMovedError):  # the holder is another one now
+            await seize_controller(other.client, stale, 9, 0)
+        with pytest.raises(ControllerMovedError):
+            await seize_controller(other.client, stale, 9, 0, replacing=True)
+        assert await other.get_controller_epoch() == (fence + 1, fence + 1)
+
+    async def test_nothing_is_replaced_where_nothing_is(self, zk: KafkaZkClient, connect: Connect, fence: int) -> None:
+        standby = await connect()
+        known = await self.stood_by(standby)
+        await zk.delete_controller(fence)
+        with pytest.raises(ControllerMovedError):
+            await seize_controller(standby.client, known, 8, 0, replacing=True)
+        assert await zk.get_controller() is None
+
+    async def test_race_has_one_winner(self, zk: KafkaZkClient, connect: Connect, fence: int) -> None:
+        standbys = [await connect() for _ in range(5)]
+        known = [await self.stood_by(each) for each in standbys]
+        await zk.delete_controller(fence)
+        outcomes = await asyncio.gather(
+            *(seize_controller(each.client, k, 8, 0) for each, k in zip(standbys, known, strict=True)),
+            return_exceptions=True,
+        )
+        assert sum(isinstance(each, ControllerMovedError) for each in outcomes) == 4, outcomes
+        assert (fence + 1, fence + 1) in outcomes
+
+    @pytest.mark.parametrize("applied", [True, False])
+    async def test_lost_answer(self, zk: KafkaZkClient, connect: Connect, fence: int, applied: bool) -> None:
+        """Not sent again: the usual election follows."""
+        standby = await connect()
+        known = await self.stood_by(standby)
+        await zk.delete_controller(fence)
+        Lossy(standby, applied=applied)
+        if applied:
+            assert await seize_controller(standby.client, known, 8, 0) == (fence + 1, fence + 1)
+        else:
+            with pytest.raises(ControllerMovedError):
+                await seize_controller(standby.client, known, 8, 0)
+            assert await zk.get_controller_epoch() == (fence, fence)
+
+    async def test_request_that_was_not_sent_is_sent_again(
+        self, zk: KafkaZkClient, connect: Connect, fence: int
+    ) -> None:
+        standby = await connect()
+        known = await self.stood_by(standby)
+        await zk.delete_controller(fence)
+        Lossy(standby, applied=False, error=NotSentError)
+        assert await seize_controller(standby.client, known, 8, 0) == (fence + 1, fence + 1)
+
+    async def test_what_an_earlier_session_read_is_outdated(
+        self, zk: KafkaZkClient, connect: Connect, fence: int
+    ) -> None:
+        standby = await connect()
+        known = await self.stood_by(standby)
+        await standby.client.expire_session_for_test()
+        while standby.client.session.generation == known.generation or not standby.client.connected:
+            await asyncio.sleep(0.01)
+        await zk.delete_controller(fence)
+        with pytest.raises(ControllerMovedError, match="earlier session"):
+            await seize_controller(standby.client, known, 8, 0)
+
+    async def test_epoch_is_known_of_the_present_holder_only(self, zk: KafkaZkClient, fence: int) -> None:
+        holder = await zk.get_controller()
+        assert isinstance(holder, ControllerZNode)
+        assert await known_epoch(zk.client, msgspec.structs.replace(holder, owner_session=5)) is None
+        await zk.delete_controller(fence)
+        assert await known_epoch(zk.client, holder) is None
+
+    async def test_unreadable_epoch_is_unknown(self, zk: KafkaZkClient, fence: int) -> None:
+        holder = await zk.get_controller()
+        assert isinstance(holder, ControllerZNode)
+        await zk.client.set_data("/controller_epoch", b"seven")
+        assert await known_epoch(zk.client, holder) is None
+        await zk.client.delete("/controller_epoch")
+        assert await known_epoch(zk.client, holder) is None
+
+    async def test_release_outdates_what_standbys_know(self, zk: KafkaZkClient, connect: Connect, fence: int) -> None:
+        standby, broker = await connect(), await connect()
+        known = await self.stood_by(standby)
+        await release_controller(zk.client, fence, fence)
+        assert await zk.get_controller() is None
+        assert await zk.get_controller_epoch() == (fence, fence + 1)
+        with pytest.raises(ControllerMovedError):
+            await seize_controller(standby.client, known, 8, 0)
+        await broker.register_controller_and_increment_controller_epoch(1, 0)
+        after = await self.stood_by(standby)
+        assert after.releases == known.releases + 1
+        await broker.delete_controller(fence + 2)
+        await broker.register_controller_and_increment_controller_epoch(1, 0)
+        assert (await self.stood_by(standby)).releases == after.releases, "an election alone changes nothing"
+
+    async def test_release_by_a_deposed_controller_changes_nothing(
+        self, zk: KafkaZkClient, connect: Connect, fence: int
+    ) -> None:
+        other = await connect()
+        won = await other.register_controller_and_increment_controller_epoch(9, 0, takeover=True)
+        with pytest.raises(ControllerMovedError):
+            await release_controller(zk.client, fence, fence)
+        assert await zk.get_controller_epoch() == won
+        assert await other.get_controller() is not None
 
 
 class TestFence:

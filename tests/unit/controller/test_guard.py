@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import aiocontroller
 from aiocontroller.controller.controller_election import ControllerElection
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
+from aiocontroller.zookeeper.codec import Create, Delete, SetData
 from tests.unit.controller.virtual_cluster import ACL_AUTHORIZER, AUTHORIZER, Stage, is_active, stage, take_over, terms
 from tests.virtual_time import virtual_time
 
@@ -40,6 +44,23 @@ async def vacancy(it: Stage, obstacle: Obstacle) -> Service:
     service = await it.add_controller()
     await obstacle()
     await it.delete("/controller")
+    return service
+
+
+async def vacancy_that_it_stood_by_for(it: Stage, obstacle: Obstacle) -> Service:
+    """It registers before it looks."""
+    await it.create("/controller_epoch", b"7")
+    return await vacancy(it, obstacle)
+
+
+async def broker_was_faster(it: Stage, obstacle: Obstacle) -> Service:
+    """The policy ``standby`` takes the role back."""
+    first = await it.add_controller(aiocontroller_id=1_000_002)
+    await it.until(lambda: is_active(first))
+    service = await it.add_controller(aiocontroller_takeover_policy="standby")
+    await obstacle()
+    brokers = Create("/controller", b'{"version":1,"brokerid":1,"timestamp":"0"}')
+    await it.client.multi([SetData("/controller_epoch", b"2", 1), Delete("/controller"), brokers])
     return service
 
 
@@ -102,6 +123,8 @@ WAYS = [
     start_at_a_vacancy,
     start_with_the_policy_takeover,
     vacancy,
+    vacancy_that_it_stood_by_for,
+    broker_was_faster,
     vacancy_before_the_watch_is_armed_again,
     takeover_command,
     early_election,
@@ -146,14 +169,24 @@ async def test_no_way_leads_past_the_guard_and_a_refused_role_is_tried_again(
 
 
 def test_nothing_but_the_guard_makes_a_permit() -> None:
-    """``_win`` wants one, and one method calls it."""
-    assert "permit" in ControllerElection._win.__annotations__
-    callers = [
+    """One method begins a term, and wants one; the two that call it have it from the guard."""
+    assert ControllerElection._begin_term.__annotations__["permit"] == "Permit"
+    assert ControllerElection._win.__annotations__["permit"] == "Permit"
+    assert _callers("_begin_term") == ["_seize", "_win"]
+    assert _callers("_win") == ["_contend"]
+    assert _callers("permit") == ["_contend", "_seize"]
+    package = Path(aiocontroller.__file__).parent
+    sources = [path for path in package.rglob("*.py") if "lab" not in path.parts]
+    makers = [path.name for path in sources if re.search(r"[^:|] Permit\(\)", path.read_text())]
+    assert makers == ["guard.py"]
+
+
+def _callers(method: str) -> list[str]:
+    return sorted(
         name
         for name, each in vars(ControllerElection).items()
-        if callable(each) and "_win" in getattr(each, "__code__", no_obstacle.__code__).co_names
-    ]
-    assert callers == ["_contend"]
+        if callable(each) and method in getattr(each, "__code__", no_obstacle.__code__).co_names
+    )
 
 
 # -- authorizers -------------------------------------------------------------------------------------------------------

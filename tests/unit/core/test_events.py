@@ -45,7 +45,7 @@ def test_timers_have_kafkas_names(state: ControllerState, timer: str | None) -> 
 @pytest.mark.parametrize("signal", subclasses(Signal))
 def test_equal_signals_are_one(signal: type[Signal]) -> None:
     """So that the queue can hold each of them once."""
-    arguments = {"broker": 1, "broker_epoch": 7, "topic": "t", "partition": 0, "step": "s"}
+    arguments = {"broker": 1, "broker_epoch": 7, "topic": "t", "partition": 0, "step": "s", "vacant": True}
     fields = [arguments[name] for name in signal.__struct_fields__]
     assert len({signal(*fields), signal(*fields)}) == 1
 

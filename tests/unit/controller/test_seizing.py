@@ -1,0 +1,446 @@
+"""A standby competes with brokers for a vacancy: it registers in one round trip, and the guard has the last word."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from aiocontroller.core.errors import ControllerMovedError
+from aiocontroller.core.events import Release, Reply
+from aiocontroller.service import Service
+from aiocontroller.zookeeper import registration
+from aiocontroller.zookeeper.client import ZooKeeperClient
+from aiocontroller.zookeeper.codec import Create, Delete, SetData
+from aiocontroller.zookeeper.kafka_zk_client import Change, ControllerZNode, KafkaZkClient
+from tests.unit.controller.virtual_cluster import Stage, is_active, stage, terms
+from tests.virtual_time import virtual_time
+
+FIRST, SECOND = 1_000_001, 1_000_002
+BROKERS = b'{"version":1,"brokerid":%d,"timestamp":"0"}'
+WITHDRAWALS = "aiocontroller_guard_withdrawals_total"
+
+
+class BrokersController:
+    """The controller in a broker: it stands for election as Kafka's does, by the same round trips."""
+
+    def __init__(self, it: Stage, broker_id: int = 1) -> None:
+        self.id = broker_id
+        self.client = ZooKeeperClient(it.zookeeper.address, world=it.world, session_timeout_s=60)
+        self.zk = KafkaZkClient(self.client)
+        self.zk.on_change = self._on_change
+        self.terms = 0
+        self._elections: list[asyncio.Task[None]] = []
+
+    async def start(self) -> BrokersController:
+        await self.client.start(10.0)
+        await self._elect()
+        return self
+
+    def _on_change(self, change: Change, _: str) -> None:
+        if change in (Change.CONTROLLER_DELETED, Change.CONTROLLER_CHANGED):
+            self._elections.append(asyncio.create_task(self._elect()))
+
+    async def _elect(self) -> None:
+        """``maybeResign`` and ``elect``: watch, look, read the epoch, register."""
+        if await self.zk.get_controller(watch=True) is not None:
+            return
+        epoch, version = await self.zk.get_controller_epoch() or (0, 0)
+        results = await self.client.multi(
+            [
+                SetData("/controller_epoch", b"%d" % (epoch + 1), version),
+                Create("/controller", BROKERS % self.id, ephemeral=True),
+            ]
+        )
+        self.terms += all(result.code == 0 for result in results)
+        await self.zk.get_controller(watch=True)
+
+    async def stop(self) -> None:
+        await asyncio.gather(*self._elections)
+        await self.client.close()
+
+
+@asynccontextmanager
+async def pair(**second: Any) -> AsyncIterator[tuple[Stage, Service, Service]]:
+    """A broker, an active controller, and its standby with these properties."""
+    async with stage() as it:
+        await it.add_broker(1)
+        active = await it.add_controller(aiocontroller_id=FIRST)
+        await it.until(lambda: is_active(active))
+        standby = await it.add_controller(aiocontroller_id=SECOND, **second)
+        assert not is_active(standby)
+        yield it, active, standby
+
+
+async def release(service: Service) -> None:
+    answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    service.queue.append(Release(reply=Reply(answer.set_result)))
+    await answer
+
+
+async def holder(it: Stage) -> int | None:
+    found = await it.zk.get_controller(watch=False)
+    return found.controller_id if isinstance(found, ControllerZNode) else None
+
+
+# -- the quick way -----------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_standby_beats_brokers_at_each_vacancy() -> None:
+    """Of five kills with default settings on real brokers, brokers won five before there was this way."""
+    async with stage() as it:
+        await it.add_broker(1)
+        active = await it.add_controller(aiocontroller_id=FIRST)
+        await it.until(lambda: is_active(active))
+        rivals = [await BrokersController(it, number).start() for number in (1, 2, 3)]
+        for term in range(2, 7):
+            standby = await it.add_controller(aiocontroller_id=FIRST + term)
+            it.crash(active)
+            await it.until(lambda s=standby: is_active(s))
+            assert await it.zk.get_controller_epoch() == (term, term)
+            active = standby
+        assert [rival.terms for rival in rivals] == [0, 0, 0]
+        for rival in rivals:
+            await rival.stop()
+
+
+@virtual_time
+async def test_between_the_vacancy_and_the_registration_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with pair() as (it, active, standby):
+        asked: list[str] = []
+        exchange = standby.client.session.exchange
+        seize = registration.seize_controller
+
+        async def recorded(bodies: Any, **options: Any) -> Any:
+            asked.append("exchange")
+            return await exchange(bodies, **options)
+
+        async def seized(*args: Any, **options: Any) -> Any:
+            before = len(asked)
+            won = await seize(*args, **options)
+            asked.append(f"registered by {len(asked) - before}")
+            return won
+
+        standby.client.session.exchange = recorded  # type: ignore[method-assign]
+        monkeypatch.setattr(registration, "seize_controller", seized)
+        it.crash(active)
+        await it.until(lambda: is_active(standby))
+        assert "registered by 1" in asked
+
+
+@virtual_time
+async def test_epoch_that_was_changed_since_it_was_read_costs_the_quick_way_only() -> None:
+    async with pair() as (it, active, standby):
+        await it.client.set_data("/controller_epoch", b"41", -1)
+        it.crash(active)
+        await it.until(lambda: is_active(standby))
+        assert await it.zk.get_controller_epoch() == (42, 3)
+
+
+@virtual_time
+async def test_damaged_epoch_is_no_bug_on_standby() -> None:
+    async with pair() as (it, _, standby):
+        await it.client.set_data("/controller_epoch", b"seven", -1)
+        await it.client.multi([Delete("/controller"), Create("/controller", BROKERS % 1)])
+        await it.sleep(1)
+        assert standby.journal.of_kind("fault") == []  # type: ignore[attr-defined]
+        assert not is_active(standby)
+
+
+@virtual_time
+async def test_kraft_controller_that_replaces_ours_is_left_alone() -> None:
+    """Its multi deletes ``/controller`` and creates its own, so that the watch tells of a deletion."""
+    async with pair(aiocontroller_takeover_policy="standby") as (it, active, standby):
+        claim = b'{"version":2,"brokerid":3000,"timestamp":"1","kraftControllerEpoch":4}'
+        await it.client.multi(
+            [SetData("/controller_epoch", b"2", 1), Delete("/controller"), Create("/controller", claim)]
+        )
+        await it.sleep(10)
+        assert await holder(it) == 3000
+        assert not is_active(standby)
+        assert not is_active(active)
+        assert terms(standby) == 0
+        assert await it.zk.get_controller_epoch() == (2, 2)
+
+
+@pytest.mark.parametrize("lost", [True, False])
+@virtual_time
+async def test_answer_of_the_quick_way_is_lost(lost: bool) -> None:
+    """The connection breaks after the multi was sent: it was applied, or a rival has come first."""
+    async with pair() as (it, active, standby):
+        multi = standby.client.multi
+
+        async def without_answer(ops: Any) -> Any:
+            standby.client.multi = multi  # type: ignore[method-assign]
+            if lost:
+                await multi(ops)
+            else:
+                await BrokersController(it).start()
+            raise registration.MaybeAppliedError("lost by the test")
+
+        standby.client.multi = without_answer  # type: ignore[method-assign]
+        it.crash(active)
+        await it.sleep(10)
+        assert is_active(standby) is lost
+        assert await holder(it) == (SECOND if lost else 1)
+        assert await it.zk.get_controller_epoch() == (2, 2)
+
+
+# -- the guard ---------------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_reason_that_appears_after_the_guards_last_look_ends_it_before_the_term(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with pair() as (it, active, standby):
+        it.crash(active)
+        await it.until(lambda: standby.controller.guard.standing_permit() is not None)
+        caplog.set_level(logging.INFO)
+        await it.client.multi([Create("/migration", b"{}"), Delete("/controller")])
+        await it.sleep(1)
+        assert terms(standby) == 0
+        assert not is_active(standby)
+        assert await holder(it) is None
+        assert await it.zk.get_controller_epoch() == (2, 2), "it had registered"
+        assert standby.metrics.snapshot()[WITHDRAWALS] == 1
+        errors = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
+        assert "Giving the role back, epoch 2, before its term has begun" in errors
+        assert "/migration exists" in standby.controller.election.refusals[0]
+        await it.sleep(30)
+        assert await it.zk.get_controller_epoch() == (2, 2), "it does not try again and again"
+        await it.delete("/migration")
+        await it.until(lambda: is_active(standby), 5)
+
+
+@virtual_time
+async def test_brokers_win_what_is_given_back() -> None:
+    async with pair() as (it, active, _):
+        it.crash(active)
+        rival = await BrokersController(it).start()
+        await it.client.multi([Create("/migration", b"{}"), Delete("/controller")])
+        await it.sleep(5)
+        assert await holder(it) == 1
+        assert rival.terms == 1
+        await rival.stop()
+
+
+@virtual_time
+async def test_standing_permit_is_for_a_guard_that_has_looked_lately_and_knows_everything() -> None:
+    async with pair() as (it, active, standby):
+        guard = standby.controller.guard
+        assert guard.standing_permit() is not None
+        guard.look_now()
+        assert guard.standing_permit() is None, "something is known to have changed"
+        await it.sleep(1)
+        assert guard.standing_permit() is not None
+        await it.add_broker(2)
+        it.brokers[2].unanswered.update(it.brokers[2].served)
+        await it.sleep(4)
+        assert guard.survey.unanswered == [2]
+        assert guard.standing_permit() is None, "a broker has not answered"
+        await it.kill_broker(2)
+        await it.until(lambda: guard.standing_permit() is not None)
+        it.zookeeper.stop()
+        await it.sleep(7)
+        assert guard.standing_permit() is None, "the last look was long ago"
+        await it.zookeeper.start()
+        assert active is not standby
+
+
+@virtual_time
+async def test_change_during_a_look_is_not_lost() -> None:
+    """The look had read the brokers before the change."""
+    async with pair() as (it, _, standby):
+        guard, zk = standby.controller.guard, standby.shell.zk
+        read = zk.get_all_brokers_in_cluster
+
+        async def slow(*, watch: bool) -> Any:
+            found = await read(watch=watch)
+            guard._hints += 1  # as ``look_now``, without waking the task that is in this look
+            zk.get_all_brokers_in_cluster = read  # type: ignore[method-assign]
+            return found
+
+        zk.get_all_brokers_in_cluster = slow  # type: ignore[method-assign]
+        guard.look_now()
+        await it.sleep(1)
+        assert guard.standing_permit() is None
+        await it.sleep(3)
+        assert guard.standing_permit() is not None
+
+
+# -- early detection ---------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_controller_that_seems_dead_is_replaced_in_the_same_multi() -> None:
+    async with pair(aiocontroller_early_controller_detection="refused") as (it, active, standby):
+        await it.until(lambda: standby.controller.election.standing_by_for)
+        rivals = [await BrokersController(it, number).start() for number in (1, 2)]
+        it.crash(active)
+        await it.until(lambda: is_active(standby), 1)  # the session lives for six
+        assert await it.zk.get_controller_epoch() == (2, 2)
+        assert [rival.terms for rival in rivals] == [0, 0]
+        for rival in rivals:
+            await rival.stop()
+
+
+@virtual_time
+async def test_of_several_standbys_that_suspect_one_controller_one_replaces_it() -> None:
+    early = {"aiocontroller_early_controller_detection": "refused"}
+    async with pair(**early) as (it, active, second):
+        third = await it.add_controller(aiocontroller_id=1_000_003, **early)
+        for each in (second, third):
+            await it.until(lambda e=each: e.controller.election.standing_by_for)
+        it.crash(active)
+        await it.until(lambda: is_active(second) or is_active(third), 1)
+        await it.sleep(10)
+        assert [is_active(second), is_active(third)].count(True) == 1
+        assert await it.zk.get_controller_epoch() == (2, 2)
+
+
+# -- the policy ``standby``, and releases ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["wait", "standby"])
+@virtual_time
+async def test_role_is_taken_back_from_a_broker_that_was_faster(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with pair(aiocontroller_takeover_policy=policy) as (it, active, standby):
+        await broker_first(it, active, monkeypatch)
+        await it.sleep(1)
+        assert is_active(standby) is (policy == "standby")
+        assert await it.zk.get_controller_epoch() == ((3, 3) if policy == "standby" else (2, 2))
+
+
+async def broker_first(it: Stage, active: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The active controller dies, and a broker's multi comes before the standby's."""
+    seize = registration.seize_controller
+
+    async def late(*args: Any, **options: Any) -> Any:
+        monkeypatch.setattr(registration, "seize_controller", seize)
+        await BrokersController(it).start()
+        return await seize(*args, **options)
+
+    monkeypatch.setattr(registration, "seize_controller", late)
+    it.crash(active)
+    await it.until(lambda: registration.seize_controller is seize)
+    await it.sleep(0.2)
+
+
+@virtual_time
+async def test_role_is_taken_back_past_the_guard_only() -> None:
+    async with pair(aiocontroller_takeover_policy="standby") as (it, active, standby):
+        rival = await BrokersController(it).start()
+        it.crash(active)
+        await it.create("/migration")
+        await it.until(lambda: rival.terms)
+        await it.sleep(10)
+        assert not is_active(standby)
+        assert await holder(it) == 1
+        assert await it.zk.get_controller_epoch() == (2, 2)
+        await it.delete("/migration")
+        await it.until(lambda: is_active(standby), 5)
+        await rival.stop()
+
+
+@virtual_time
+async def test_role_is_taken_back_by_a_standby_that_did_not_hear_of_the_vacancy() -> None:
+    """Its session ends as well, and the broker has been elected when it looks again."""
+    async with pair(aiocontroller_takeover_policy="standby") as (it, active, standby):
+        rival = await BrokersController(it).start()
+        it.crash(active)
+        it.network.block("localhost", it.hosts[standby].name)
+        await it.until(lambda: rival.terms)
+        await it.sleep(10)
+        assert await holder(it) == 1
+        it.network.heal()
+        await it.until(lambda: is_active(standby), 10)
+        assert await it.zk.get_controller_epoch() == (3, 3)
+        await rival.stop()
+
+
+@virtual_time
+async def test_process_that_has_stood_by_for_nobody_waits() -> None:
+    """It was started under a broker's controller: ``takeover`` is the policy for that."""
+    async with stage() as it:
+        await it.add_broker(1)
+        await it.create("/controller_epoch", b"7")
+        rival = await BrokersController(it).start()
+        started = await it.add_controller(aiocontroller_takeover_policy="standby")
+        await it.sleep(10)
+        assert not is_active(started)
+        assert await holder(it) == 1
+        await rival.stop()
+
+
+@virtual_time
+async def test_role_that_a_fault_gave_back_is_not_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would go to and fro until the process gives up."""
+    async with pair(aiocontroller_takeover_policy="standby") as (it, active, standby):
+        rival = await BrokersController(it).start()
+
+        async def broken(*, watch: bool) -> Any:
+            raise RuntimeError("a bug")
+
+        standby.shell.zk.get_all_topics_in_cluster = broken  # type: ignore[method-assign]
+        it.crash(active)
+        await it.until(lambda: rival.terms)
+        await it.sleep(30)
+        assert terms(standby) == 1
+        assert await holder(it) == 1
+        await rival.stop()
+
+
+@virtual_time
+async def test_aiocontroller_that_was_faster_keeps_the_role(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with pair(aiocontroller_takeover_policy="standby") as (it, active, standby):
+        third = await it.add_controller(aiocontroller_id=1_000_003, aiocontroller_takeover_policy="standby")
+        it.crash(active)
+        await it.until(lambda: is_active(standby) or is_active(third))
+        await it.sleep(10)
+        assert [is_active(standby), is_active(third)].count(True) == 1
+        assert await it.zk.get_controller_epoch() == (2, 2)
+
+
+@pytest.mark.parametrize("policy", ["wait", "standby"])
+@virtual_time
+async def test_release_is_not_undone_by_a_standby(policy: str) -> None:
+    """Neither at the vacancy that it makes nor afterwards; the epoch's version tells it from a death."""
+    async with pair(aiocontroller_takeover_policy=policy) as (it, active, standby):
+        rival = await BrokersController(it).start()
+        await release(active)
+        await it.until(lambda: rival.terms, 1)
+        assert await it.zk.get_controller_epoch() == (2, 3)
+        await standby.client.expire_session_for_test()  # and it looks anew
+        await it.sleep(10)
+        assert await holder(it) == 1
+        assert not is_active(standby)
+        await rival.stop()
+
+
+@virtual_time
+async def test_observer_takes_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with pair(aiocontroller_takeover_policy="standby") as (it, active, standby):
+        await release(standby)
+        assert standby.controller.election.observing
+        rival = await BrokersController(it).start()
+        it.crash(active)
+        await it.until(lambda: rival.terms)
+        await it.sleep(5)
+        assert not is_active(standby)
+        assert await holder(it) == 1
+        await rival.stop()
+
+
+@virtual_time
+async def test_stale_release_raises_and_deletes_nothing() -> None:
+    async with pair() as (it, _, _standby):
+        with pytest.raises(ControllerMovedError):
+            await registration.release_controller(it.client, 0, 0)
+        assert await holder(it) == FIRST
+        assert await it.zk.get_controller_epoch() == (1, 1)
