@@ -15,13 +15,11 @@ import asyncio
 import gc
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.abc
-import msgspec
 
 from aiocontroller.config import Config, Detection
 from aiocontroller.controller.channel_manager import ControllerChannelManager
@@ -33,7 +31,6 @@ from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.events import ControllerSuspected, Event, Release, Reply, ShutdownEventThread, SuspectsChange
 from aiocontroller.core.failure_detector import FailureDetector, Limits
 from aiocontroller.core.ids import Endpoint
-from aiocontroller.core.invariants import violations
 from aiocontroller.ending import Ending
 from aiocontroller.journal.journal import CLOSE_WITHIN_S as JOURNAL_CLOSED_WITHIN_S
 from aiocontroller.journal.journal import Journal, NullJournal
@@ -73,25 +70,8 @@ BROKEN_OFF_AFTER_S, CLOSED_AFTER_S, WRITTEN_AFTER_S, ENDED_AFTER_S = 0.5, 1.1, 1
 Ready = Callable[["Service"], None]
 
 
-class Inspection(msgspec.Struct, frozen=True, kw_only=True):
-    """A controller's state at one moment, for checkers; all empty on standby."""
-
-    id: int
-    session_id: int
-    active: bool
-    queued_events: int
-    queued_requests: int
-    """Requests that wait for brokers."""
-    senders: bool
-    timers: int
-    watches: int
-    partitions: int
-    brokers: list[int]
-    live_brokers: list[int]
-    reassigning: int
-    deleting: list[str]
-    violations: list[str]
-    """Broken invariants of the context (``core.invariants``)."""
+DebugHandlers = Callable[["Service"], Mapping[str, http.DebugHandler]]
+"""What answers ``POST /debug/NAME`` of a service; the laboratory has some (``aiocontroller.lab.debugging``)."""
 
 
 class Service:
@@ -105,7 +85,7 @@ class Service:
         journal: Journal | None = None,
         metrics: Metrics | None = None,
         with_http: bool = True,
-        allow_session_expiry: bool = False,
+        debug_handlers: DebugHandlers = lambda service: {},
         descriptors: int | None = None,
     ) -> None:
         """``descriptors``: the limit of open files and sockets; None: no limit."""
@@ -129,7 +109,7 @@ class Service:
         self._running: anyio.CancelScope | None = None
         self._step = "starting"
         self._with_http = with_http
-        self._allow_session_expiry = allow_session_expiry
+        self._debug_handlers = debug_handlers
         self._descriptors = descriptors
         self._tasks: anyio.abc.TaskGroup | None = None
         self._listeners: list[Listener] = []
@@ -222,25 +202,6 @@ class Service:
             return otherwise_s
         return max(self._released_by_s + after_s - self.world.clock.monotonic(), 0.1)
 
-    def inspect(self) -> Inspection:
-        shell, context = self.shell, self.shell.context
-        return Inspection(
-            id=shell.id,
-            session_id=self.client.session_id,
-            active=self.controller.election.active,
-            queued_events=len(self.queue),
-            queued_requests=sum(each.queued for each in shell.channels.statistics()) if shell.channels else 0,
-            senders=shell.channels is not None,
-            timers=self.queue.statistics().deferred,
-            watches=self.client.statistics().watches,
-            partitions=len(context.table),
-            brokers=sorted(context.brokers),
-            live_brokers=sorted(context.live),
-            reassigning=len(context.partitions_being_reassigned),
-            deleting=list(context.topics_to_be_deleted),
-            violations=list(violations(context)),
-        )
-
     async def _open(self, tasks: anyio.abc.TaskGroup, foundations: Tasks) -> None:
         config = self.config
         self._step = "opening listeners"
@@ -323,7 +284,7 @@ class Service:
             ready=self._ready,
             alive=lambda: True,
             status=self.controller.status,
-            debug=self._debug_handlers(),
+            debug=self._debug_handlers(self),
             settings=commands.settings,
             commands=commands.by_name(),
             token=self.token,
@@ -426,21 +387,13 @@ class Service:
             return taken
         return Endpoint(taken.listener, told.host, told.port or taken.port, taken.security_protocol)
 
-    def _debug_handlers(self) -> dict[str, Callable[[], Awaitable[Any]]]:
-        if not self._allow_session_expiry:
-            return {}
-        return {"expire-session": self.client.expire_session_for_test, "inspect": self._inspect_for_test}
-
-    async def _inspect_for_test(self) -> Inspection:
-        return self.inspect()
-
 
 def run_service(
     config: Config,
     ending: Ending,
     *,
     data: Path | None = None,
-    allow_session_expiry: bool = False,
+    debug_handlers: DebugHandlers = lambda service: {},
     on_ready: Ready | None = None,
 ) -> int:
     """Run until SIGTERM or SIGINT; the process's exit code.
@@ -458,7 +411,7 @@ def run_service(
             world,
             journal=journal,
             metrics=metrics,
-            allow_session_expiry=allow_session_expiry,
+            debug_handlers=debug_handlers,
             descriptors=raise_descriptor_limit(),
         )
         ending.attach(

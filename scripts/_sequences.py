@@ -10,8 +10,8 @@ from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.journal.records import Record
 from aiocontroller.lab.scenarios.plan import Step
 from aiocontroller.lab.scenarios.scenario import parse_scenario
+from aiocontroller.lab.simulated_net import EPOCH_US
 from aiocontroller.lab.simulation.simulation import Simulation, run
-from aiocontroller.net.simulated import EPOCH_US
 
 HEAD = """\
 # Sequences

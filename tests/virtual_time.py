@@ -7,15 +7,15 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from aiocontroller.net import simulated
+from aiocontroller.lab import simulated_net
 
 
 def virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Make a coroutine function into a plain test that ``simulated.run`` carries out."""
+    """Make a coroutine function into a plain test that ``simulated_net.run`` carries out."""
 
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
-        simulated.run(test(*args, **kwargs))
+        simulated_net.run(test(*args, **kwargs))
 
     return run
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from copy import copy
-from importlib.util import find_spec
 from typing import NoReturn
 
 import click
 
+from aiocontroller.cli.extras import ExtraMissingError, missing, refusal
 from aiocontroller.core.errors import AioControllerError
 
 COMMANDS = {
-    "up": ("aiocontroller.cli.up:up", "Start a whole cluster on this machine, with a live view."),
+    "up": ("aiocontroller.lab.cli.up:up", "Start a whole cluster on this machine, with a live view."),
     "run": ("aiocontroller.cli.run:run", "Run a controller for an existing cluster."),
     "takeover": ("aiocontroller.cli.role:takeover", "Make a running controller take the role from the brokers."),
     "release": ("aiocontroller.cli.role:release", "Make a running controller give the role back to the brokers."),
@@ -34,25 +33,38 @@ COMMANDS = {
         "aiocontroller.cli.analyze:analyze",
         "Report incidents and availability from journals and Kafka's logs.",
     ),
-    "simulate": ("aiocontroller.cli.simulate:simulate", "Simulate clusters with faults in memory, each from a seed."),
+    "simulate": (
+        "aiocontroller.lab.cli.simulate:simulate",
+        "Simulate clusters with faults in memory, each from a seed.",
+    ),
     "explore": (
-        "aiocontroller.cli.explore:explore",
+        "aiocontroller.lab.cli.explore:explore",
         "Check a specification of the controller in every state that it can reach.",
     ),
-    "storm": ("aiocontroller.cli.storm:storm", "Inject faults into real processes and check the results."),
-    "cluster": ("aiocontroller.cli.cluster:cluster", "Kill, stop and start processes of the cluster that 'up' runs."),
+    "storm": ("aiocontroller.lab.cli.storm:storm", "Inject faults into real processes and check the results."),
+    "cluster": (
+        "aiocontroller.lab.cli.cluster:cluster",
+        "Kill, stop and start processes of the cluster that 'up' runs.",
+    ),
 }
 """Name -> location (imported only when used) and line in the help."""
-LABORATORY = {"up", "simulate", "explore", "storm", "cluster"}
-"""Commands that import ``aiocontroller.lab``, which the plain install leaves out."""
+NEEDS = {"analyze": "pipeline", **dict.fromkeys(("up", "simulate", "explore", "storm", "cluster"), "lab")}
+"""Command -> the extra that it needs."""
 
 
-class LaboratoryMissingError(AioControllerError):
-    """The command needs what is not installed."""
+def _refusing(name: str, extra: str) -> click.Command:
+    """A command in the place of one whose extra is missing: it has help, and takes any words."""
 
+    def refuse(words: tuple[str, ...]) -> NoReturn:
+        raise ExtraMissingError(refusal(extra))
 
-def _refuse(**_: object) -> NoReturn:
-    raise LaboratoryMissingError('this command needs the laboratory: pip install "aiocontroller[lab]"')
+    return click.Command(
+        name,
+        callback=refuse,
+        params=[click.Argument(["words"], nargs=-1, metavar="...")],
+        help=f"{COMMANDS[name][1]}\n\nNot installed: {refusal(extra)}",
+        context_settings={"ignore_unknown_options": True},
+    )
 
 
 class LazyGroup(click.Group):
@@ -62,12 +74,12 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
+        extra = NEEDS.get(cmd_name)
+        if extra is not None and missing(extra):
+            return _refusing(cmd_name, extra)
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
-        if cmd_name in LABORATORY and find_spec("aiocontroller.lab") is None:
-            command = copy(command)
-            command.callback = _refuse
         return command
 
     def resolve_command(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,13 +12,14 @@ import click
 import msgspec
 
 from aiocontroller.cli.background import BackgroundLog
+from aiocontroller.cli.extras import ExtraMissingError, missing, refusal
 from aiocontroller.cli.long_running import LongRunning
 from aiocontroller.cli.output import JSON, print_json, say
 from aiocontroller.cli.properties import KEEP_OURS, PROPERTIES
 from aiocontroller.data_folder import FolderLock, make_private_folder
 
 if TYPE_CHECKING:
-    from aiocontroller.service import Service
+    from aiocontroller.service import DebugHandlers, Service
 
 
 READY_FILE = "controller.json"
@@ -35,6 +37,16 @@ class ControllerReady(msgspec.Struct, frozen=True):
     """Token for HTTP commands; not printed."""
     zookeeper: str = ""
     """The ZooKeeper connect string."""
+
+
+def _laboratorys_handlers(context: click.Context, parameter: click.Parameter, wanted: bool) -> DebugHandlers:
+    """What ``--debug`` adds to the pages of the controller."""
+    if not wanted:
+        return lambda service: {}
+    if missing("lab"):
+        raise ExtraMissingError(refusal("lab", "--debug"))
+    found: DebugHandlers = import_module("aiocontroller.lab.debugging").handlers
+    return found
 
 
 @click.command()
@@ -64,7 +76,13 @@ class ControllerReady(msgspec.Struct, frozen=True):
     show_default=True,
     help="Least severe level that is logged.",
 )
-@click.option("--debug", is_flag=True, help="Accept POST /debug/expire-session, for tests of failover.")
+@click.option(
+    "--debug",
+    "debug_handlers",
+    is_flag=True,
+    callback=_laboratorys_handlers,
+    help="Accept POST /debug/expire-session, for tests of failover (needs the laboratory).",
+)
 @JSON
 def run(
     file: Path | None,
@@ -76,7 +94,7 @@ def run(
     properties: dict[str, str],
     keep_ours: tuple[str, ...],
     log_level: str,
-    debug: bool,
+    debug_handlers: DebugHandlers,
     as_json: bool,
 ) -> None:
     """Run a controller for an existing cluster.
@@ -133,7 +151,7 @@ def run(
     def work() -> int:
         from aiocontroller.service import run_service
 
-        return run_service(config, process.ending, data=data, allow_session_expiry=debug, on_ready=on_ready)
+        return run_service(config, process.ending, data=data, debug_handlers=debug_handlers, on_ready=on_ready)
 
     process.finish(work)
 

@@ -9,7 +9,6 @@ Bulk methods work on many znodes at once and return columns; see ``reads.py`` an
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from ssl import SSLContext
 from typing import Any
@@ -24,11 +23,9 @@ from aiocontroller.zookeeper import codec
 from aiocontroller.zookeeper.acls import AclRule, EncodedAcls
 from aiocontroller.zookeeper.addresses import parse_connect_string
 from aiocontroller.zookeeper.codec import NO_NODE, NODE_EXISTS, OK, Check, Create, Delete, Op, OpResult, SetData
-from aiocontroller.zookeeper.connection import Connection, Counters, Progress
-from aiocontroller.zookeeper.errors import Code, SessionExpiredError, ZooKeeperError, response_error
+from aiocontroller.zookeeper.errors import Code, SessionExpiredError, response_error
 from aiocontroller.zookeeper.from_aiozk import (
     UNRESTRICTED_ACCESS,
-    CloseRequest,
     Create2Request,
     DeleteRequest,
     ExistsRequest,
@@ -115,8 +112,8 @@ class ZooKeeperClient:
         """
         hosts, chroot = parse_connect_string(connect)
         self.chroot = chroot or None
-        self._world = world
-        self._ssl = ssl
+        self.world = world
+        self.ssl = ssl
         self.session = ZooKeeperSession(
             hosts, session_timeout_s, world, ssl=ssl, sasl_digest=sasl_digest, metrics=metrics
         )
@@ -467,37 +464,3 @@ class ZooKeeperClient:
             conflicts=self._writer.conflicts,
             lost_answers=self._writer.lost_answers,
         )
-
-    async def expire_session_for_test(self) -> None:
-        """Make this session expire, for tests and demonstrations.
-
-        Another connection takes over the session by its id and password and closes it.  Our own connection may take it
-        back in between, so this is repeated until a server says that the session is gone.
-        """
-        session = self.session
-        session_id, password = session.session_id, session.password
-        if not session_id:
-            raise ZooKeeperError("there is no session to expire")
-        for _ in range(100):
-            if await self._close_by_force(session_id, password):
-                return
-        raise ZooKeeperError(f"session 0x{session_id:x} outlived 100 attempts to close it")
-
-    async def _close_by_force(self, session_id: int, password: bytes) -> bool:
-        session = self.session
-        host, port = session.connected_to or session.hosts[0]
-        _, conn = await self._world.network.connect(
-            lambda: Connection(self._world.clock, Progress(), Counters(), lambda *_: None, lambda: None),
-            host,
-            port,
-            timeout_s=5.0,
-            ssl=self._ssl,
-        )
-        try:
-            answer = conn.shake_hands(codec.connect_frame(0, round(session.timeout * 1000), session_id, password))
-            closed = conn.submit([CloseRequest().serialize()])  # in one write with the handshake
-            results = await asyncio.gather(answer, closed, return_exceptions=True)
-            handshake = results[0]
-            return isinstance(handshake, bytes) and codec.decode_connect_reply(handshake)[1] == 0
-        finally:
-            conn.abort("done")

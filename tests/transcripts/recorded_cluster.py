@@ -31,8 +31,9 @@ from aiocontroller.lab.scenarios.arguments import (
 )
 from aiocontroller.lab.scenarios.facts import Facts, judge
 from aiocontroller.lab.scenarios.verbs import Line, method_of, parse_line
+from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
+from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
-from aiocontroller.net.simulated import SimulatedNetwork, simulated_world
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper import paths
@@ -121,7 +122,7 @@ class RecordedCluster:
         self.cluster.services.remove(active)
 
     async def step_expire_controller(self, line: Line) -> None:
-        await self._active().client.expire_session_for_test()
+        await expire_session(self._active().client)
 
     async def step_delete_controller_znode(self, line: Line) -> None:
         await self.cluster.client.delete(paths.CONTROLLER)

@@ -19,10 +19,6 @@ BARE_TASKS = {
     "net/tasks.py LooseTasks.start_soon": "tells the loop's exception handler of a death; for commands and tests",
     "net/real.py RealListener._enter": "the loop accepts, not a task; ``close`` cancels what still opens",
     "controller/guard.py Guard._look": "gather: awaited on the spot; after an error the other reads end by themselves",
-    "zookeeper/client.py ZooKeeperClient._close_by_force": "gather: of two futures, no tasks",
-    "cli/up.py _storm": "waits for the first of two and cancels the other",
-    "cli/up.py _started": "waits for the first of two and cancels the other",
-    "cli/up.py _show": "waits for the first of two and cancels both; what hangs must not be awaited",
 }
 """Of everything but the laboratory."""
 BARE_TIMERS = {
@@ -44,6 +40,7 @@ UNKEPT_TIMERS = {
 }
 """Timers whose handle is not kept, so that they cannot be cancelled, outside the laboratory."""
 LABORATORY = {
+    "lab/cli/up.py": "waits for the first of two and cancels the other; what hangs must not be awaited",
     "lab/zookeeper/fault_proxy.py": "each connection awaits its pumps, and ends with the first",
     "lab/checkers/leaderless.py": "looks again and again; the simulation's loop ends with the plan",
     "lab/processes/observed_broker.py": "begun by a signal handler of a process that a storm kills",

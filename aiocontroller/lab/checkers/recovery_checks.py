@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from aiocontroller.core.ids import LeaderAndIsr, TopicAssignment, TopicPartition
 from aiocontroller.lab.checkers.history import ZNodeHistory
+from aiocontroller.lab.checkers.inspection import Inspection
 from aiocontroller.lab.cluster.broker_server import BrokerStatus
-from aiocontroller.service import Inspection
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 
 MAX_QUEUED = 5

@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from aiocontroller.lab.checkers.observers import wrap
-from aiocontroller.net.simulated import Host, SimulatedNetwork, SimulatedTransport
+from aiocontroller.lab.simulated_net import Host, SimulatedNetwork, SimulatedTransport
 
 _HEAD = Struct(">hhih")
 _TWO = Struct(">ii")

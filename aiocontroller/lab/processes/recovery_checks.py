@@ -10,10 +10,10 @@ import msgspec
 from aiocontroller.core.errors import AioControllerError
 from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.lab.checkers.history import Partition, ZNodeHistory
+from aiocontroller.lab.checkers.inspection import Inspection
 from aiocontroller.lab.checkers.recovery_checks import what_is_missing
 from aiocontroller.lab.processes.cluster import ProcessCluster
 from aiocontroller.lab.scenarios.facts import Facts
-from aiocontroller.service import Inspection
 from aiocontroller.zookeeper.kafka_zk_client import TopicAssignments
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from aiocontroller.lab.scenarios.facts import NOTHING, changes
 from aiocontroller.lab.scenarios.plan import Plan, Step
+from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation.simulation import Report, Simulation
-from aiocontroller.net.simulated import run
 
 
 def play(plan: Plan) -> tuple[Report, list[str]]:

@@ -1,8 +1,8 @@
 """Simulates a cluster in one process from one seed: controllers, brokers, ZooKeeper, the network and time.
 
 The simulation runs the program itself: services with their listeners, senders and sessions, and simulated brokers.  It
-replaces only the network, the clock and the random numbers (``net.simulated``), and ZooKeeper by a model that speaks
-its protocol.
+replaces only the network, the clock and the random numbers (``lab.simulated_net``), and ZooKeeper by a model that
+speaks its protocol.
 
 A run has two phases.  In the *fault* phase it takes the plan's steps (``plan``, ``steps``) and checks every znode
 change, every control request and every answer (``history``, ``observers``).  Then it *heals* everything: it repairs the
@@ -29,6 +29,7 @@ from aiocontroller.core.invariants import violations
 from aiocontroller.journal.journal import MemoryJournal
 from aiocontroller.journal.records import Record
 from aiocontroller.lab.checkers.history import ZNodeHistory
+from aiocontroller.lab.checkers.inspection import inspect
 from aiocontroller.lab.checkers.leaderless import LeaderWatch
 from aiocontroller.lab.checkers.observers import BrokerObserver, RequestObserver, check_journal, wrap
 from aiocontroller.lab.checkers.recovery_checks import what_is_missing
@@ -38,6 +39,7 @@ from aiocontroller.lab.scenarios.facts import Facts
 from aiocontroller.lab.scenarios.fleet import Fleet
 from aiocontroller.lab.scenarios.limits import in_force
 from aiocontroller.lab.scenarios.plan import DELETION, UNCLEAN, Plan, Step, draw
+from aiocontroller.lab.simulated_net import Host, SimulatedClock, SimulatedNetwork, run
 from aiocontroller.lab.simulation import coverage
 from aiocontroller.lab.simulation.awaits import counting
 from aiocontroller.lab.simulation.broker_settings import BrokerSettings
@@ -46,7 +48,6 @@ from aiocontroller.lab.simulation.steps.steps import Steps
 from aiocontroller.lab.zookeeper.zookeeper_follower import Follower
 from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
 from aiocontroller.net.ports import World
-from aiocontroller.net.simulated import Host, SimulatedClock, SimulatedNetwork, run
 from aiocontroller.service import Service
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
@@ -552,7 +553,7 @@ class Simulation:
         try:
             missing = await what_is_missing(
                 self.zk,
-                [service.inspect() for service, _ in self.controllers.values()],
+                [inspect(service) for service, _ in self.controllers.values()],
                 {number: broker.status() for number, (broker, _) in self.brokers.items()},
                 self.targets,
                 self.history,

@@ -19,6 +19,7 @@ from collections.abc import Callable
 import msgspec
 
 from aiocontroller.lab.zookeeper.fault_proxy import FaultProxy
+from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.metrics import LATEST_OBSERVATIONS
 from aiocontroller.net.ports import World
 from aiocontroller.net.real import RealClock, RealNetwork
@@ -129,7 +130,7 @@ class _Subject:
     async def expire(self, count: int) -> None:
         for _ in range(count):
             self._new_session.clear()
-            await self._client.expire_session_for_test()
+            await expire_session(self._client)
             await self._new_session.wait()
             self._proxy.connect_frames.clear()
             await self._client.get_many(self._paths, watch=True)

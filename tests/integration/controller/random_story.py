@@ -16,9 +16,10 @@ from aiozk import exc
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import LEADER_DURING_DELETE, LeaderAndIsr, TopicPartition
+from aiocontroller.lab import simulated_net
+from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
+from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
-from aiocontroller.net import simulated
-from aiocontroller.net.simulated import SimulatedNetwork, simulated_world
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.codec import SetData
@@ -251,7 +252,7 @@ class Story:
         service = self.active()
         if service is not None and service.client.session_id:
             self.told.append("expire")
-            await service.client.expire_session_for_test()
+            await expire_session(service.client)
 
     async def cut_zookeeper(self) -> None:
         self.told.append("cut")
@@ -425,7 +426,7 @@ async def _play(seed: int) -> list[str]:
 
 def play(seed: int) -> list[str]:
     """What was wrong at the end, and what had happened; empty when all agreed."""
-    return simulated.run(_play(seed))
+    return simulated_net.run(_play(seed))
 
 
 if __name__ == "__main__":

@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import sys
 
+from aiocontroller.lab import simulated_net
+from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
+from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
-from aiocontroller.net import simulated
-from aiocontroller.net.simulated import SimulatedNetwork, simulated_world
 from tests.integration.controller.harness import Cluster, idle, journal_of, running
 
 BROKERS = (1, 2, 3, 4, 5)
@@ -35,7 +36,7 @@ async def story(cluster: Cluster) -> None:
     await cluster.client.create("/admin/delete_topics/zebra")
     await cluster.create_topic("late", {p: [5, 3, 1] for p in range(3)})
     await asyncio.sleep(10)
-    await first.client.expire_session_for_test()
+    await expire_session(first.client)
     await asyncio.sleep(400)
     await cluster.kill_broker(5)
     await asyncio.sleep(10)
@@ -58,7 +59,7 @@ async def tell(seed: int) -> bytes:
 
 
 def main(seed: int = 1) -> bytes:
-    return simulated.run(tell(seed))
+    return simulated_net.run(tell(seed))
 
 
 if __name__ == "__main__":

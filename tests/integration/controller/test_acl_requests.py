@@ -19,6 +19,7 @@ from aiocontroller.authorizer.authorizer import (
     ResourceType,
 )
 from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.net.ports import World
 from aiocontroller.security import ACL_AUTHORIZERS
 from aiocontroller.service import Service
@@ -236,7 +237,7 @@ async def test_acls_take_effect_while_active_and_standing_by(world: World, zk_co
             assert await delete(one, acl_filter("t")) == [[("t", "User:alice", 0)]]
             await until(lambda: not may(second, "t"), within_s=1)
         for service in (first, second):
-            await service.client.expire_session_for_test()
+            await expire_session(service.client)
         async with asking(second) as two:
             await until(lambda: second.client.connected)
             assert await create(two, creation("late")) == [0]

@@ -17,9 +17,9 @@ import pytest
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import AlterPartition, AlterPartitionReceived, ElectionType, ReplicaLeaderElection, Reply
 from aiocontroller.core.invariants import violations
+from aiocontroller.lab.simulated_net import SimulatedClock, SimulatedNetwork, simulated_world
 from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
 from aiocontroller.net.ports import World
-from aiocontroller.net.simulated import SimulatedClock, SimulatedNetwork, simulated_world
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.znodes import encode_broker

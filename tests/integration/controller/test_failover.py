@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from aiocontroller.controller import failover
+from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.net.ports import World
 from aiocontroller.wire.apis import ApiKey
 from tests.integration.controller.harness import Cluster, running, until
@@ -111,7 +112,7 @@ async def test_expired_session_ends_the_term_and_another_begins(cluster: Cluster
     await cluster.add_broker(1)
     service = await cluster.add_controller()
     await cluster.active()
-    await service.client.expire_session_for_test()
+    await expire_session(service.client)
     await until(lambda: service.shell.context.epoch == 2)
     assert await cluster.active() is service
 

@@ -9,6 +9,7 @@ import pytest
 
 from aiocontroller.core.events import ListPartitionReassignments
 from aiocontroller.core.ids import ReplicaAssignment
+from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.wire.apis import ApiKey
 from tests.integration.controller.harness import Cluster, idle, journal_of, until
 from tests.integration.controller.test_reassignment import (
@@ -64,7 +65,7 @@ async def test_undone_reassignment_stays_undone_when_the_first_controller_is_ele
         a.shell.config,
         msgspec.structs.replace(a.shell.config, aiocontroller_takeover_policy="observe"),
     )
-    await a.client.expire_session_for_test()
+    await expire_session(a.client)
     await until(lambda: b.controller.election.active)
     a.shell.config = stands
     await until(lambda: list(b.shell.context.partitions_being_reassigned) == [0])

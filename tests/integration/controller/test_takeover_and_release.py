@@ -10,6 +10,7 @@ import pytest
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import CreateTopics, Release, Released, TakeOver
 from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment, TopicPartition
+from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.server.commands import CommandRefusedError, Commands
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
@@ -214,7 +215,7 @@ async def test_release_is_answered_when_the_session_ends_meanwhile(cluster: Clus
     cluster.brokers[2].unanswered.add(ApiKey.UPDATE_METADATA)
     releasing = asyncio.create_task(release(service))
     await until(lambda: service.shell.leaving)
-    await service.client.expire_session_for_test()
+    await expire_session(service.client)
     assert await releasing == Released(1)
     await until(lambda: service.controller.recent[-1].event == "Startup" or service.client.connected)
     await asyncio.sleep(0.2)

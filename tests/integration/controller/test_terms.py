@@ -16,6 +16,7 @@ from aiocontroller.controller.kafka_controller import FAULTS_TO_GIVE_UP, GivingU
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import ControllerMovedError, KafkaErrorCode
 from aiocontroller.lab.zookeeper.fault_proxy import Do, FaultProxy
+from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.net.ports import World
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
@@ -56,7 +57,7 @@ async def test_three_contenders_race_again_and_again(cluster: Cluster) -> None:
         holder: Any = await cluster.zk.get_controller(watch=False)
         assert holder.controller_id == winner.shell.id
         if epoch % 2:
-            await winner.client.expire_session_for_test()
+            await expire_session(winner.client)
         else:
             await cluster.client.delete("/controller")
         await until(lambda w=winner, e=epoch: w.shell.context.epoch != e)
@@ -255,7 +256,7 @@ async def test_requests_that_wait_at_the_end_of_a_session_are_answered(
     async with asking(service) as client:
         waiting = asyncio.create_task(client.controlled_shutdown(1, cluster.brokers[1].epoch))
         await until(lambda: len(service.queue))
-        await service.client.expire_session_for_test()
+        await expire_session(service.client)
         answer = await asyncio.wait_for(waiting, 10)
         assert answer.error_code == KafkaErrorCode.NOT_CONTROLLER
         assert not release.is_set(), "nothing waits for the handler that is at work"
@@ -274,7 +275,7 @@ async def test_session_that_ends_under_a_handler_which_is_then_refused(
     await cluster.create_topic("t", {0: [1]})
     await entered.wait()
     epoch = service.client.session_epoch
-    await service.client.expire_session_for_test()
+    await expire_session(service.client)
     await until(lambda: service.client.connected and service.client.session_epoch > epoch)
     await cluster.client.set_data("/controller_epoch", b"7")
     release.set()
@@ -298,7 +299,7 @@ async def test_handler_at_work_at_the_end_of_a_session_writes_nothing(
     await entered.wait()
     standby = await cluster.add_controller(aiocontroller_id=105)
     monkeypatch.setitem(HANDLERS, ev.BrokerChange, real)
-    await service.client.expire_session_for_test()
+    await expire_session(service.client)
     state = await cluster.until_state("t", 2, (2,))
     assert state.controller_epoch == standby.shell.context.epoch == 2
     release.set()
@@ -318,7 +319,7 @@ async def test_fence_is_good_for_no_other_session(cluster: Cluster, monkeypatch:
     await cluster.kill_broker(1)
     await entered.wait()
     epoch = service.client.session_epoch
-    await service.client.expire_session_for_test()
+    await expire_session(service.client)
     await until(lambda: service.client.connected and service.client.session_epoch > epoch)
     release.set()
     state = await cluster.until_state("t", 2, (2,))

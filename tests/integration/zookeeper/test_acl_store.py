@@ -13,6 +13,7 @@ import pytest
 from aiocontroller.authorizer.acl_authorizer import AclAuthorizer
 from aiocontroller.authorizer.acls import AccessControlEntry, ResourcePattern
 from aiocontroller.authorizer.authorizer import AclOperation, AclPermissionType, PatternType, ResourceType
+from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.net.ports import World
 from aiocontroller.zookeeper.acl_follower import AclFollower
 from aiocontroller.zookeeper.acl_store import AclStore, AclUpdateError, Entries
@@ -197,7 +198,7 @@ async def test_new_session_reads_all_again(connect: Connect, zk: KafkaZkClient, 
     other = await connect()
     async with following(zk, world) as it:
         await it.until(TOPIC)
-        await it.zk.client.expire_session_for_test()
+        await expire_session(it.zk.client)
         await write(other, "/kafka-acl/Topic/t", KAFKAS)  # and without a notification
         await it.until(TOPIC, ALICE, BOB)
         await it.store.update(PREFIX, adding(ALICE))

@@ -12,6 +12,7 @@ from aiozk.protocol.acl import ACL
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.ids import Broker, Endpoint, LeaderAndIsr, ReplicaAssignment, TopicAssignment, TopicPartition
 from aiocontroller.lab.zookeeper.fault_proxy import Do, FaultProxy
+from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from aiocontroller.zookeeper.client import Create, ZooKeeperClient
 from aiocontroller.zookeeper.cluster_znodes import ProducerIdBlock
@@ -113,7 +114,7 @@ async def test_an_election_does_not_slip_into_the_next_session(zk: KafkaZkClient
 
     async def expired_in_between(ops):
         zk.client.multi = multi
-        await zk.client.expire_session_for_test()
+        await expire_session(zk.client)
         while zk.client.session_epoch < 2:
             await asyncio.sleep(0.01)
         raise MaybeAppliedError("lost by the test")

@@ -15,6 +15,7 @@ import pytest
 from aiozk import ACL, exc
 
 from aiocontroller.lab.zookeeper.fault_proxy import Do, FaultProxy
+from aiocontroller.lab.zookeeper.session_expiry import close_by_force, expire_session
 from aiocontroller.net.ports import World
 from aiocontroller.net.real import RealClock, RealNetwork
 from aiocontroller.zookeeper import codec
@@ -420,7 +421,7 @@ async def test_expiry_is_told_before_the_next_session_opens(make_client: MakeCli
     client.on_session = lambda event: told.append(
         (event, client.session_id, client.session_epoch, len(proxy.connect_frames))
     )
-    await client.expire_session_for_test()
+    await expire_session(client)
     await until(lambda: told and told[-1][0] is E.NEW_SESSION)
     *_, expired, opened = told
     assert expired[:3] == (E.EXPIRED, 0, 1)
@@ -449,7 +450,7 @@ async def test_calls_of_an_expired_session_end_with_it(make_client: MakeClient, 
     ]
     client.session.connected_to = None
     direct = await make_client(direct=True)
-    await direct._close_by_force(client.session_id, client.session_password)
+    await close_by_force(direct, client.session_id, client.session_password)
     await proxy.start()
     results = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(r) for r in results] == [SessionExpiredError] * 4

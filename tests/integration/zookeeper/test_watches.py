@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from aiocontroller.core.errors import ControllerMovedError
+from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.zookeeper.client import Delete, SetData
 from aiocontroller.zookeeper.kafka_zk_client import Change, KafkaZkClient
 from tests.integration.zookeeper.typed import (
@@ -149,7 +150,7 @@ class TestWatches:
         await zk.register_controller_and_increment_controller_epoch(7, 0)
         await zk.register_broker(broker_info(7))
         assert await other.get_controller() is not None
-        await zk.client.expire_session_for_test()
+        await expire_session(zk.client)
         assert await changes.next() == (Change.CONTROLLER_DELETED, "")
         assert await other.register_controller_and_increment_controller_epoch(8, 0) == (2, 2)
         async with asyncio.timeout(10):

@@ -6,8 +6,8 @@ import pytest
 
 from aiocontroller.cli.output import iso_time, plural, table
 from aiocontroller.cli.root import COMMANDS, explain, root
-from aiocontroller.cli.views import microseconds
 from aiocontroller.core.errors import BadInputError
+from aiocontroller.lab.cli.views import microseconds
 
 
 def test_a_table_aligns_numbers_right_and_words_left() -> None:

@@ -13,8 +13,8 @@ from aiocontroller.controller.channel_manager import Body, ControllerChannelMana
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.journal.journal import MemoryJournal
+from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
 from aiocontroller.metrics import Metrics
-from aiocontroller.net.simulated import SimulatedNetwork, simulated_world
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey, VersionRange
 from tests.builders import add_topics

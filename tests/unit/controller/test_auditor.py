@@ -18,8 +18,8 @@ from aiocontroller.core.events import Audit, BrokerChange
 from aiocontroller.core.ids import ReplicaAssignment
 from aiocontroller.core.partitions import PartitionTable
 from aiocontroller.journal.journal import MemoryJournal, NullJournal
+from aiocontroller.lab.simulated_net import SimulatedClock, SimulatedNetwork, simulated_world
 from aiocontroller.metrics import Metrics
-from aiocontroller.net.simulated import SimulatedClock, SimulatedNetwork, simulated_world
 from tests.virtual_time import virtual_time
 
 

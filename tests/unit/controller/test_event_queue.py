@@ -10,7 +10,7 @@ import pytest
 from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.net.simulated import SimulatedClock
+from aiocontroller.lab.simulated_net import SimulatedClock
 from tests.virtual_time import turns, virtual_time
 
 

@@ -15,8 +15,8 @@ from aiocontroller.controller.faults import (
 )
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.lab.simulated_net import SimulatedClock
 from aiocontroller.metrics import Metrics
-from aiocontroller.net.simulated import SimulatedClock
 from tests.virtual_time import virtual_time
 
 BUG = RuntimeError("a bug")

@@ -9,8 +9,8 @@ import pytest
 
 from aiocontroller.config import Config
 from aiocontroller.journal.journal import MemoryJournal
+from aiocontroller.lab.simulated_net import SimulatedClock
 from aiocontroller.net.ports import World
-from aiocontroller.net.simulated import SimulatedClock
 from aiocontroller.net.tasks import Tasks
 from aiocontroller.service import Service
 from aiocontroller.zookeeper.errors import ClientClosedError

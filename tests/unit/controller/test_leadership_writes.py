@@ -22,8 +22,8 @@ from aiocontroller.core.effects import Effects
 from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
 from aiocontroller.core.leadership_changes import Change, Facts, Written
 from aiocontroller.journal.journal import NullJournal
+from aiocontroller.lab.simulated_net import SimulatedClock
 from aiocontroller.metrics import Metrics
-from aiocontroller.net.simulated import SimulatedClock
 from aiocontroller.zookeeper.errors import Code
 from aiocontroller.zookeeper.writes import Writes
 from tests.builders import ctx, leadership

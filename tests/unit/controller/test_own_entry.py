@@ -12,8 +12,8 @@ from aiocontroller.controller.obeyed_settings import Told
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import Broker, Endpoint
+from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
 from aiocontroller.metrics import Metrics
-from aiocontroller.net.simulated import SimulatedNetwork, simulated_world
 from aiocontroller.wire.apis import VersionRange
 
 US = 1_000_001

@@ -10,8 +10,8 @@ from aiocontroller.controller.refused_brokers import GOES_ON_S, RefusedBrokers
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.events import AlterPartitionReceived, CreateTopics, Reply
 from aiocontroller.core.ids import Broker
+from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
 from aiocontroller.metrics import Metrics
-from aiocontroller.net.simulated import SimulatedNetwork, simulated_world
 from aiocontroller.wire.apis import ApiKey
 from tests.virtual_time import virtual_time
 

@@ -12,10 +12,10 @@ import msgspec
 from aiocontroller.config import Config
 from aiocontroller.core.events import Reply, TakeOver
 from aiocontroller.journal.journal import MemoryJournal
+from aiocontroller.lab.simulated_net import Host, SimulatedClock, SimulatedNetwork, simulated_world
 from aiocontroller.lab.zookeeper.zookeeper_model import ZooKeeperModel
 from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
 from aiocontroller.net.ports import World
-from aiocontroller.net.simulated import Host, SimulatedClock, SimulatedNetwork, simulated_world
 from aiocontroller.service import Service
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient

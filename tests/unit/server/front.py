@@ -20,8 +20,8 @@ from aiocontroller.controller.refused_brokers import RefusedBrokers
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import Broker, Endpoint, LeaderAndIsr, ReplicaAssignment
 from aiocontroller.core.mutation_quotas import UNBOUNDED, MutationQuota
+from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
 from aiocontroller.metrics import Metrics
-from aiocontroller.net.simulated import SimulatedNetwork, simulated_world
 from aiocontroller.security import Security
 from aiocontroller.server.socket_server import PLAIN_ENDPOINT, SocketServer
 from aiocontroller.wire.apis import ApiKey

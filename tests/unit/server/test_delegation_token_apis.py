@@ -11,7 +11,7 @@ import pytest
 from aiocontroller.authorizer.authorizer import AclOperation, AllowAll, Authorizer, ResourceType
 from aiocontroller.config import Config
 from aiocontroller.core.ids import Endpoint
-from aiocontroller.net.simulated import SimulatedNetwork, simulated_world
+from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
 from aiocontroller.property_values import Secret
 from aiocontroller.server.delegation_token_apis import apis
 from aiocontroller.server.request import KafkaRequest, RequestContext

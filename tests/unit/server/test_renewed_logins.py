@@ -9,7 +9,7 @@ import pytest
 from aiocontroller.config import ConfigError, load_config
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Endpoint
-from aiocontroller.net.simulated import SimulatedNetwork
+from aiocontroller.lab.simulated_net import SimulatedNetwork
 from aiocontroller.security import Security
 from aiocontroller.server.sasl import LONGEST_MS
 from aiocontroller.server.socket_server import SocketServer

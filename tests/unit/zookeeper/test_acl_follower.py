@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from aiocontroller.net.simulated import SimulatedNetwork, simulated_world
+from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
 from aiocontroller.zookeeper.acl_follower import RETRY_S, AclFollower
 from aiocontroller.zookeeper.acl_store import AclStore
 from aiocontroller.zookeeper.znode_json import BadZNode

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from aiozk import exc
 
+from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
 from aiocontroller.lab.zookeeper.zookeeper_model import ZooKeeperModel
 from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
-from aiocontroller.net.simulated import SimulatedNetwork, simulated_world
 from aiocontroller.zookeeper import codec
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.codec import Create

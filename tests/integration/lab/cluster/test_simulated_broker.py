@@ -27,6 +27,7 @@ from aiocontroller.lab.cluster.simulated_broker import (
     read_ready,
     read_status,
 )
+from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.net.ports import World
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
@@ -225,7 +226,7 @@ async def test_an_expired_session_registers_again_under_a_new_epoch(
 ) -> None:
     await brokers.start(1)
     (before,) = await controller.brokers()
-    await brokers.running[1][0]._client.expire_session_for_test()
+    await expire_session(brokers.running[1][0]._client)
 
     async def another() -> bool:
         return any(broker.epoch > before.epoch for broker in await controller.brokers())

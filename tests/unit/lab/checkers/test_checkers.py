@@ -13,8 +13,8 @@ import pytest
 
 from aiocontroller.controller import brokers
 from aiocontroller.lab.scenarios.plan import Plan, Step
+from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation import simulation
-from aiocontroller.net.simulated import run
 from tests.mutation.mutants import Mutant, mutants_of, mutated
 from tests.unit.lab.checkers import made_up
 from tests.unit.lab.checkers.made_up import Case

@@ -10,10 +10,10 @@ import pytest
 from aiocontroller.controller import cluster_settings, eligibility, obeying
 from aiocontroller.lab.scenarios.plan import DELETION, DRAWN, SETTING_CHANGES, UNCLEAN, Plan, draw
 from aiocontroller.lab.scenarios.scenario import format_scenario, parse_scenario
+from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation.broker_settings import BrokerSettings
 from aiocontroller.lab.simulation.simulation import Report, Simulation
 from aiocontroller.lab.zookeeper.zookeeper_tree import ZNode
-from aiocontroller.net.simulated import run
 
 SEEDS = range(300)
 REBALANCING = "auto.leader.rebalance.enable"

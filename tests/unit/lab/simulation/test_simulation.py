@@ -15,13 +15,13 @@ from aiocontroller.controller.auditor import Auditor
 from aiocontroller.journal.records import Record
 from aiocontroller.lab.checkers.observers import check_journal
 from aiocontroller.lab.scenarios.plan import BY_HAND, DELETION, Plan, Step, draw
+from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation import simulation
 from aiocontroller.lab.simulation.campaign import HASH_SEEDS, digest_elsewhere, shrink
 from aiocontroller.lab.simulation.coverage import Coverage, everything
 from aiocontroller.lab.simulation.simulation import simulate, simulate_plan
 from aiocontroller.lab.simulation.zoo import attempt, injected, invariant_of
 from aiocontroller.lab.simulation.zoo_bugs import BUGS
-from aiocontroller.net.simulated import run
 from aiocontroller.zookeeper.client import ZooKeeperClient
 
 FIXED = range(1, 41)

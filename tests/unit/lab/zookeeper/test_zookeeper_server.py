@@ -8,9 +8,9 @@ import pytest
 
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.lab.simulated_net import SimulatedNetwork, run, simulated_world
 from aiocontroller.lab.zookeeper.zookeeper_model import ZooKeeperModel
 from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
-from aiocontroller.net.simulated import SimulatedNetwork, run, simulated_world
 from aiocontroller.zookeeper.client import Create, SessionEvent, ZooKeeperClient
 from aiocontroller.zookeeper.kafka_zk_client import Change, ControllerZNode, KafkaZkClient
 

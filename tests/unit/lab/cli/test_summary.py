@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiocontroller.cli.summary import count_events, journal_files, percentile
-from aiocontroller.cli.tail import JournalTail
 from aiocontroller.journal import Record, encode_records
+from aiocontroller.lab.cli.summary import count_events, journal_files, percentile
+from aiocontroller.lab.cli.tail import JournalTail
 
 
 def handled(seq: int, event: str, queue_us: int, processing_us: int) -> Record:

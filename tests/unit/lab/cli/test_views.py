@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 
 from aiocontroller.cli.cluster_state import BrokerState, ClusterState, ControllerState, PartitionState
-from aiocontroller.cli.live import LiveView
-from aiocontroller.cli.observer import Observation
-from aiocontroller.cli.views import Facts, JsonView, PlainView
 from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.lab.cli.live import LiveView
+from aiocontroller.lab.cli.observer import Observation
+from aiocontroller.lab.cli.views import Facts, JsonView, PlainView
 
 FACTS = Facts("127.0.0.1:2181", "127.0.0.1:9092", "http://127.0.0.1:1", "data")
 SUMMARY: dict[str, Any] = {

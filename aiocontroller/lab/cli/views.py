@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from aiocontroller.cli.happenings import microseconds
-from aiocontroller.cli.observer import Observation
 from aiocontroller.cli.output import plural, print_json, say, table
+from aiocontroller.lab.cli.happenings import microseconds
+from aiocontroller.lab.cli.observer import Observation
 
 SLOW_US = 100_000
 """An event that takes so long is shown even if it changed nothing, since all others wait for it."""

@@ -21,8 +21,8 @@ from aiocontroller.cli.long_running import LongRunning
 from aiocontroller.ending import SIGNALS, Ending
 
 if TYPE_CHECKING:
-    from aiocontroller.cli.observer import Observer
-    from aiocontroller.cli.views import View
+    from aiocontroller.lab.cli.observer import Observer
+    from aiocontroller.lab.cli.views import View
     from aiocontroller.lab.cluster.supervisor import ClusterOptions, ClusterSupervisor
 
 LOOK_EVERY_S = 0.5
@@ -125,14 +125,14 @@ def _log_to_file(data: Path) -> None:
 
 
 def _view(as_json: bool, process: LongRunning) -> View:
-    from aiocontroller.cli.views import JsonView, PlainView
+    from aiocontroller.lab.cli.views import JsonView, PlainView
 
     if as_json:
         return JsonView(process.errors.write)
     if sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
         from rich.console import Console
 
-        from aiocontroller.cli.live import LiveView
+        from aiocontroller.lab.cli.live import LiveView
 
         return LiveView(Console(file=cast(TextIO, BackgroundFile(process.output))))
     return PlainView()
@@ -224,9 +224,9 @@ async def _started(supervisor: ClusterSupervisor, stop: asyncio.Event) -> bool:
 async def _show(
     supervisor: ClusterSupervisor, view: View, stop: asyncio.Event, until_s: float | None, began_us: int
 ) -> dict[str, Any]:
-    from aiocontroller.cli.observer import Observer
-    from aiocontroller.cli.tail import JournalTail
-    from aiocontroller.cli.views import Facts
+    from aiocontroller.lab.cli.observer import Observer
+    from aiocontroller.lab.cli.tail import JournalTail
+    from aiocontroller.lab.cli.views import Facts
     from aiocontroller.net.real import real_world
 
     view.ready(
@@ -276,7 +276,7 @@ async def _last_look(observer: Observer) -> dict[str, Any]:
 
 
 def _add_journal(summary: dict[str, Any], data: Path, since_us: int) -> None:
-    from aiocontroller.cli.summary import count_events, journal_files
+    from aiocontroller.lab.cli.summary import count_events, journal_files
 
     summary["journal"] = _short(data / "controller" / "journal")
     summary.update(count_events(journal_files(data, since_us=since_us)))

@@ -16,8 +16,8 @@ import aiohttp
 import msgspec
 
 from aiocontroller.cli.cluster_state import ClusterState, read_cluster_state
-from aiocontroller.cli.tail import JournalTail
 from aiocontroller.core.errors import AioControllerError
+from aiocontroller.lab.cli.tail import JournalTail
 from aiocontroller.net.ports import World
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from aiocontroller.net import simulated
-from aiocontroller.net.simulated import DeadlockError, SimulatedNetwork, simulated_world
+from aiocontroller.lab import simulated_net
+from aiocontroller.lab.simulated_net import DeadlockError, SimulatedNetwork, simulated_world
 from tests.virtual_time import virtual_time
 
 HOST = "127.0.0.1"
@@ -213,7 +213,7 @@ def test_a_deadlock_is_reported() -> None:
         await asyncio.Event().wait()
 
     with pytest.raises(DeadlockError, match="no timer is set"):
-        simulated.run(forever())
+        simulated_net.run(forever())
 
 
 def _history(seed: int) -> list[str]:
@@ -232,7 +232,7 @@ def _history(seed: int) -> list[str]:
         await asyncio.gather(*(talk(i, transport) for i, (transport, _, _) in enumerate(ends)))
         await world.clock.sleep(1)
 
-    simulated.run(main())
+    simulated_net.run(main())
     return pair.log
 
 

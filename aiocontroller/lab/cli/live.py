@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from aiocontroller.cli.cluster_state import BrokerState
-from aiocontroller.cli.observer import Observation
-from aiocontroller.cli.views import Facts, View, silent_controller, summary_tables, worth_showing
+from aiocontroller.lab.cli.observer import Observation
+from aiocontroller.lab.cli.views import Facts, View, silent_controller, summary_tables, worth_showing
 
 BROKERS_SHOWN = 12
 EVENTS_KEPT = 50

@@ -1,0 +1,49 @@
+"""What a controller holds in memory at one moment, for checkers."""
+
+from __future__ import annotations
+
+import msgspec
+
+from aiocontroller.core.invariants import violations
+from aiocontroller.service import Service
+
+
+class Inspection(msgspec.Struct, frozen=True, kw_only=True):
+    """A controller's state at one moment, for checkers; all empty on standby."""
+
+    id: int
+    session_id: int
+    active: bool
+    queued_events: int
+    queued_requests: int
+    """Requests that wait for brokers."""
+    senders: bool
+    timers: int
+    watches: int
+    partitions: int
+    brokers: list[int]
+    live_brokers: list[int]
+    reassigning: int
+    deleting: list[str]
+    violations: list[str]
+    """Broken invariants of the context (``core.invariants``)."""
+
+
+def inspect(service: Service) -> Inspection:
+    shell, context = service.shell, service.shell.context
+    return Inspection(
+        id=shell.id,
+        session_id=service.client.session_id,
+        active=service.controller.election.active,
+        queued_events=len(service.queue),
+        queued_requests=sum(each.queued for each in shell.channels.statistics()) if shell.channels else 0,
+        senders=shell.channels is not None,
+        timers=service.queue.statistics().deferred,
+        watches=service.client.statistics().watches,
+        partitions=len(context.table),
+        brokers=sorted(context.brokers),
+        live_brokers=sorted(context.live),
+        reassigning=len(context.partitions_being_reassigned),
+        deleting=list(context.topics_to_be_deleted),
+        violations=list(violations(context)),
+    )

@@ -1,0 +1,17 @@
+"""What ``aiocontroller run --debug`` answers beside the controller's own pages: ``POST /debug/NAME``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aiocontroller.lab.checkers.inspection import Inspection, inspect
+from aiocontroller.lab.zookeeper.session_expiry import expire_session
+from aiocontroller.server.http import DebugHandler
+from aiocontroller.service import Service
+
+
+def handlers(service: Service) -> Mapping[str, DebugHandler]:
+    async def inspected() -> Inspection:
+        return inspect(service)
+
+    return {"expire-session": lambda: expire_session(service.client), "inspect": inspected}
