@@ -128,9 +128,10 @@ class EventQueue:
                 await self._wakeup
             finally:
                 self._wakeup = None
-        return self._take()
+        return self.take()
 
-    def _take(self) -> QueuedEvent:
+    def take(self) -> QueuedEvent:
+        """The next event; IndexError if there is none."""
         queued = self._events.popleft()
         if isinstance(queued.event, Signal):
             self._signals.discard(queued.event)
@@ -142,7 +143,7 @@ class EventQueue:
         """The following events of the same class, ``at_most`` of them, without waiting."""
         more: list[QueuedEvent] = []
         while self._events and len(more) < at_most and type(self._events[0].event) is type(event):
-            more.append(self._take())
+            more.append(self.take())
         return more
 
     def statistics(self) -> QueueStatistics:

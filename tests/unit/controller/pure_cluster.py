@@ -469,7 +469,7 @@ class PureCluster:
         """Another term, by the same process or by another: nothing of the last one is left."""
         for _ in range(10):
             while self.queue:
-                self._refuse(run(self.queue.get()).event)
+                self._refuse(self.queue.take().event)
             self.znodes.epoch += 1
             self.znodes.epoch_version += 1
             self.shell.begin_term(self.znodes.epoch, self.znodes.epoch_version)
@@ -485,7 +485,7 @@ class PureCluster:
         for _ in range(10_000):
             if not self.queue:
                 return
-            event = run(self.queue.get()).event
+            event = self.queue.take().event
             try:
                 if type(event) in GATHERED:
                     run(GATHERED[type(event)](self.shell, [event]))  # type: ignore[arg-type]
