@@ -5,11 +5,13 @@
 | subject | what it is |
 | --- | --- |
 | `duckdb` | `aiocontroller analyze --engine duckdb`: all tables |
-| `spark-1`, `spark-2` | the same by Spark in one process, with one and two workers |
+| `spark-1`, `spark-2` | the same by Spark on a standalone master with one and two workers, each of one core |
+| `local-1`, `local-2` | the same by Spark in one process, with one and two threads |
 | `query` | one hand-written query of DuckDB for the figures below, and nothing else |
 | `python` | one process that decodes each record by msgspec and keeps the figures in dicts |
 
-Each run is a process of its own, its start included.  The subjects take turns, so that what else the machine does
+Each run is a process of its own, its start included; Spark's master and workers, which start before the clock does, are
+not (their executors are).  The subjects take turns, so that what else the machine does
 meets all of them; load averages are printed.  All must find the same figures: of journals, records, closed windows
 without a leader, changes of leaders, requests, and the sum over APIs and brokers of the 99th percentile of their times;
 of logs, records, windows without a leader, requests, and the sum of the times that controllers' failovers took.
@@ -262,10 +264,14 @@ def _figures_of(out: Path) -> dict[str, int]:
     }
 
 
+WORKERS: Final = {"spark-1": 1, "spark-2": 2}
+MASTER: Final = "AIOCONTROLLER_BENCH_MASTER"
 SUBJECTS: Final[dict[str, Callable[[Path], dict[str, int]]]] = {
     "duckdb": lambda folder: by_analyze(folder, engine="duckdb"),
-    "spark-1": lambda folder: by_analyze(folder, engine="spark", master="local[1]"),
-    "spark-2": lambda folder: by_analyze(folder, engine="spark", master="local[2]"),
+    "spark-1": lambda folder: by_analyze(folder, engine="spark", master=os.environ[MASTER]),
+    "spark-2": lambda folder: by_analyze(folder, engine="spark", master=os.environ[MASTER]),
+    "local-1": lambda folder: by_analyze(folder, engine="spark", master="local[1]"),
+    "local-2": lambda folder: by_analyze(folder, engine="spark", master="local[2]"),
     "query": by_query,
     "python": by_python,
 }
@@ -318,11 +324,23 @@ def _waited_s() -> float:
 
 
 def one_run(subject: str, folder: Path, processors: Processors) -> dict[str, Any]:
-    """A process of its own."""
+    """A process of its own; with a master of its own, if it needs one."""
+    if subject not in WORKERS:
+        return _timed(subject, folder, processors, dict(os.environ))
+    from benchmarks import _spark_master
+
+    with tempfile.TemporaryDirectory(prefix="aiocontroller-bench-spark-", ignore_cleanup_errors=True) as own:
+        settings = {"executor_memory": "1500m", "driver_memory": "2g"}
+        environment = _spark_master.environment(Path(own), **settings)
+        with _spark_master.standalone(Path(own), environment, WORKERS[subject], "2g") as master:
+            return _timed(subject, folder, processors, {**environment, MASTER: master})
+
+
+def _timed(subject: str, folder: Path, processors: Processors, environment: dict[str, str]) -> dict[str, Any]:
     processors.most_bytes = 0
     before_s, waited_s, started = processors.used_s(), _waited_s(), time.perf_counter()
     command = [sys.executable, "-m", "benchmarks.pipeline", "--one", subject, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     took = time.perf_counter() - started
     if done.returncode:
         raise RuntimeError(f"{subject} ended with {done.returncode}:\n{done.stderr[-3000:]}")

@@ -27,6 +27,7 @@ Made = Callable[[Sequence[str]], str]
 _WEIGHTED: Final = re.compile(r"\s*percentile\((\w+), array\(([^)]*)\), (\w+)\) AS (\w+)\s*")
 _WIDENS: Final = re.compile(r"SUM\(|HUGEINT", re.IGNORECASE)
 """What makes numbers of 128 bits."""
+_MOST: Final = (1 << 63) - 1
 _HOW: Final = {"inner": "JOIN", "left": "LEFT JOIN", "full": "FULL JOIN", "left_semi": "SEMI JOIN",
                "left_anti": "ANTI JOIN"}  # fmt: skip
 _KINDS: Final = {"INTEGER": "int", "BIGINT": "bigint", "VARCHAR": "string", "DOUBLE": "double", "BOOLEAN": "boolean",
@@ -116,10 +117,10 @@ class SmallFrame:
         sql = self.sql()
         if _WIDENS.search(sql) is None:  # a description plans the whole statement
             return sql
-        wide = [name for name, kind in self.sparkSession.described(sql) if kind == "HUGEINT"]
+        wide = [name for name, kind in self.sparkSession.described(sql) if str(kind) == "HUGEINT"]
         if not wide:
             return sql
-        most = (1 << 63) - 1
+        most = _MOST
         casts = ", ".join(
             f'CAST(CASE WHEN "{n}" > {most} THEN {most} WHEN "{n}" < {-most} THEN {-most} ELSE "{n}" END AS BIGINT) '
             f'AS "{n}"'
@@ -128,8 +129,14 @@ class SmallFrame:
         return f"SELECT * REPLACE ({casts}) FROM ({sql})"
 
     def collect(self) -> list[Row]:
-        rows = self.sparkSession.run(self._query()).fetchall()
-        return [Row(zip(self.columns, row, strict=True)) for row in rows]
+        result = self.sparkSession.run(self.sql())
+        wide = [
+            name for name, (_, kind, *_) in zip(self.columns, result.description, strict=True) if str(kind) == "HUGEINT"
+        ]
+        rows = [Row(zip(self.columns, row, strict=True)) for row in result.fetchall()]
+        for row in rows if wide else ():  # as ``_query`` does, which would plan the statement twice
+            row.update({name: max(-_MOST, min(row[name], _MOST)) for name in wide if row[name] is not None})
+        return rows
 
     def first(self) -> Row | None:
         return next(iter(self.limit(1).collect()), None)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,85 +14,30 @@ import pytest
 from aiocontroller.analytics.gold import SORTED_BY
 from aiocontroller.analytics.job import Job, perform
 from aiocontroller.analytics.journal_files import HERE_BELOW_BYTES
-from aiocontroller.analytics.session import _java_home
-from aiocontroller.java import JavaMissingError, find_java
+from aiocontroller.java import JavaMissingError
+from benchmarks._spark_master import START_S, standalone
+from benchmarks._spark_master import environment as environment_of
 from benchmarks.pipeline import write_journal
 from tests.integration.analytics.test_recorded import RECORDED
 
-START_S, RUN_S = 180, 1200
-"""Generous: five Javas start at the same time, on a busy machine."""
+RUN_S = 1200
 pytestmark = [pytest.mark.timeout(RUN_S + 4 * START_S), pytest.mark.slow, pytest.mark.standalone]
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-DEFAULTS = {
-    "spark.executor.memory": "512m",
-    "spark.executor.extraJavaOptions": JAVA_OPTIONS,
-    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
-    "spark.driver.memory": "1g",
-    "spark.driver.host": "127.0.0.1",
-    "spark.ui.showConsoleProgress": "false",
-}
-
-
-@contextlib.contextmanager
-def daemon(log: Path, environment: dict[str, str], *command: str) -> Iterator[None]:
-    import pyspark
-
-    spark_class = str(Path(pyspark.__file__).parent / "bin/spark-class")
-    with log.open("wb") as output:
-        process = subprocess.Popen([spark_class, *command], stdout=output, stderr=output, env=environment)
-    try:
-        yield
-    finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def said(log: Path, pattern: str) -> str:
-    deadline = time.monotonic() + START_S
-    while (found := re.search(pattern, log.read_text(errors="replace"))) is None:
-        assert time.monotonic() < deadline, f"{pattern!r} was not said within {START_S} s:\n{log.read_text()[-3000:]}"
-        time.sleep(0.2)
-    return found[1]
 
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
+    options = {"executor_extraJavaOptions": JAVA_OPTIONS, "driver_extraJavaOptions": JAVA_OPTIONS}
     try:
-        home = _java_home(find_java())
+        return environment_of(tmp_path, executor_memory="512m", driver_memory="1g", **options)
     except JavaMissingError as error:
         pytest.skip(str(error))
-    (tmp_path / "conf").mkdir()
-    lines = (f"{name} {value}\n" for name, value in DEFAULTS.items())
-    (tmp_path / "conf" / "spark-defaults.conf").write_text("".join(lines))
-    own = {
-        "JAVA_HOME": str(home),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": str(Path(__file__).parents[3]),
-        "SPARK_CONF_DIR": str(tmp_path / "conf"),
-        "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
-        "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-    return {**os.environ, **own}
 
 
 @pytest.fixture
 def master(tmp_path: Path, environment: dict[str, str]) -> Iterator[str]:
-    options = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-    with contextlib.ExitStack() as running:
-        log = tmp_path / "master.log"
-        running.enter_context(daemon(log, environment, "org.apache.spark.deploy.master.Master", *options))
-        master = said(log, r"Starting Spark master at (spark://\S+)")
-        for number in (1, 2):
-            own = (*options, "--cores", "1", "--memory", "600m", "--work-dir", str(tmp_path / f"worker-{number}"))
-            log = tmp_path / f"worker-{number}.log"
-            running.enter_context(daemon(log, environment, "org.apache.spark.deploy.worker.Worker", *own, master))
-            said(log, r"(Successfully registered with master)")
-        yield master
+    with standalone(tmp_path, environment, workers=2, memory="600m") as url:
+        yield url
 
 
 def test_master_and_two_workers_compute_the_same_tables(

@@ -206,3 +206,14 @@ def test_rows_of_python_become_tables_at_once() -> None:
     session.run = lambda sql: statements.append(sql) or run(sql)  # type: ignore[method-assign,func-returns-value]
     assert session.createDataFrame([(n,) for n in range(100_000)], "n long").count() == 100_000
     assert len(statements) == 3
+
+
+def test_sums_beyond_64_bits_are_the_largest_number_also_in_results() -> None:
+    session = SmallSession()
+    most = 2**63 - 1
+    with computing_by(DUCKDB):
+        rows = session.createDataFrame(
+            [("a", most), ("a", most), ("b", -most), ("b", -most), ("c", 1)], "k string, n long"
+        )
+        found = rows.groupBy("k").agg(F.expr("sum(n)").alias("n")).orderBy("k").collect()
+    assert [tuple(row.asDict().values()) for row in found] == [("a", most), ("b", -most), ("c", 1)]
