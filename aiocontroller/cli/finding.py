@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from aiocontroller.core.errors import AioControllerError
+from aiocontroller.core.errors import AioControllerError, BadInputError
 
 if TYPE_CHECKING:
+    from aiocontroller.cli.run import ControllerReady
     from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 
 DEFAULT_DATA = Path(".aiocontroller")
@@ -23,6 +24,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 class ClusterNotFoundError(AioControllerError):
     """No cluster was named and none was found; the message lists the places searched."""
+
+
+class ControllerNotFoundError(AioControllerError):
+    """No running controller was found; the message lists the places searched."""
 
 
 def cluster_options(function: F) -> F:
@@ -65,10 +70,35 @@ def find_zookeeper(data: Path | None, zookeeper: str | None) -> str:
     from aiocontroller.cluster_file import CLUSTER_FILE, read_cluster_file
 
     if data is not None and not (data / CLUSTER_FILE).is_file() and (data / READY_FILE).is_file():
-        from aiocontroller.cli.role import find_controller  # 'aiocontroller run' has that folder
-
-        return find_controller(data).zookeeper
+        return find_controller(data).zookeeper  # the folder of 'aiocontroller run'
     return read_cluster_file(find_data(data)).zookeeper
+
+
+def find_controller(data: Path | None) -> ControllerReady:
+    """The ready file of a folder's running controller; ControllerNotFoundError when there is none."""
+    import msgspec
+
+    from aiocontroller.cli.run import READY_FILE, ControllerReady
+    from aiocontroller.data_folder import holder_of
+
+    here = Path.cwd()
+    folders = [data] if data is not None else [each / DEFAULT_DATA for each in (here, *here.parents)]
+    for path in (folder / part / READY_FILE for folder in folders for part in ("", "controller")):
+        try:
+            ready = msgspec.json.decode(path.read_bytes(), type=ControllerReady)
+        except FileNotFoundError:
+            continue
+        except msgspec.MsgspecError as error:
+            raise BadInputError(f"{path}: found {error}, expected the description of a running controller") from None
+        if holder_of(path.parent) != ready.pid:
+            raise ControllerNotFoundError(
+                f"no controller runs in {path.parent}: {path.name} is left over from process {ready.pid}, which is gone"
+            )
+        return ready
+    looked = data if data is not None else f"{DEFAULT_DATA} in {here} or above it"
+    raise ControllerNotFoundError(
+        f"no controller runs in {looked}: name its folder, 'aiocontroller run --data DIR', by --data DIR"
+    )
 
 
 @asynccontextmanager

@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
-from aiocontroller.cli.finding import DEFAULT_DATA
+from aiocontroller.cli.finding import find_controller
 from aiocontroller.cli.output import JSON, plural, print_json, say, table
 from aiocontroller.cli.properties import KEEP_OURS
-from aiocontroller.cli.run import READY_FILE, ControllerReady
-from aiocontroller.core.errors import AioControllerError, BadInputError
-from aiocontroller.data_folder import holder_of
+from aiocontroller.cli.run import ControllerReady
+from aiocontroller.core.errors import AioControllerError
 
 TIMEOUT_S = 60.0
 
@@ -27,11 +25,11 @@ _DATA = click.option(
 )
 
 
-class OfficeError(AioControllerError):
-    """No controller is running there, or it refuses; the message says why."""
+class CommandError(AioControllerError):
+    """The controller does not answer, or does not do what the command says; the message gives the reason."""
 
 
-class RefusedError(OfficeError):
+class RefusedError(CommandError):
     """The controller refuses; ``answer`` is its complete answer."""
 
     def __init__(self, message: str, answer: dict[str, Any]) -> None:
@@ -171,26 +169,6 @@ def release(data: Path | None, exit_: bool, linger: float | None, as_json: bool)
         say(f"It goes on answering for {answer['ends_in_ms'] / 1000:g} s and then ends.")
 
 
-def find_controller(data: Path | None) -> ControllerReady:
-    """The ready file of a folder's running controller; OfficeError when there is none."""
-    here = Path.cwd()
-    folders = [data] if data is not None else [each / DEFAULT_DATA for each in (here, *here.parents)]
-    for path in (folder / part / READY_FILE for folder in folders for part in ("", "controller")):
-        try:
-            ready = msgspec.json.decode(path.read_bytes(), type=ControllerReady)
-        except FileNotFoundError:
-            continue
-        except msgspec.MsgspecError as error:
-            raise BadInputError(f"{path}: found {error}, expected the description of a running controller") from None
-        if holder_of(path.parent) != ready.pid:
-            raise OfficeError(
-                f"no controller runs in {path.parent}: {path.name} is left over from process {ready.pid}, which is gone"
-            )
-        return ready
-    looked = data if data is not None else f"{DEFAULT_DATA} in {here} or above it"
-    raise OfficeError(f"no controller runs in {looked}: name its folder, 'aiocontroller run --data DIR', by --data DIR")
-
-
 def _post(ready: ControllerReady, command: str, body: dict[str, Any]) -> dict[str, Any]:
     from aiocontroller.server.http import TOKEN_HEADER
 
@@ -215,7 +193,7 @@ def _ask(ready: ControllerReady, request: urllib.request.Request) -> dict[str, A
             found = json.loads(text)
             message = f"controller {ready.id} does not: {found['error']}"
         except (ValueError, KeyError, TypeError):
-            raise OfficeError(f"controller {ready.id} does not: {text}") from None
+            raise CommandError(f"controller {ready.id} does not: {text}") from None
         raise RefusedError(message, found) from None
     except (OSError, ValueError) as error:
-        raise OfficeError(f"controller {ready.id} (process {ready.pid}) does not answer: {error}") from error
+        raise CommandError(f"controller {ready.id} (process {ready.pid}) does not answer: {error}") from error

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
-from aiocontroller.cli.role import find_controller
+from aiocontroller.cli.finding import find_controller
 from aiocontroller.lab.cluster.real_kafka import LATEST_PATCH, KafkaMissingError, kafka_missing, release
 from aiocontroller.lab.cluster.supervisor import ClusterOptions, ClusterSupervisor, send_command
 from tests.integration.controller.harness import until
