@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
@@ -38,6 +39,8 @@ BYTES_AT_ONCE: Final = 64 << 20
 """The limit for all files together in one batch; the next batch continues."""
 LINES: Final = "value string, file string, source string, cluster string, process string, start_us long"
 _BLOCK: Final = 64 << 10
+STARTS: Final = 5
+WORKER_LATE: Final = "Python worker failed to connect back"
 
 Step = Callable[[str], None]
 
@@ -86,20 +89,34 @@ def follow(
     timed = (
         writer.trigger(availableNow=True) if to_the_end_only else writer.trigger(processingTime=f"{every_s} seconds")
     )
-    return Following(timed.start(), store)
+    return Following(timed.start, store, step)
 
 
 class Following:
     """A running query; the folder is locked until it ends."""
 
-    def __init__(self, query: StreamingQuery, store: Store) -> None:
-        self._query = query
+    def __init__(self, start: Callable[[], StreamingQuery], store: Store, step: Step = log.info) -> None:
+        self._start = start
+        self._query = start()
         self._store = store
+        self._step = step
 
     def wait(self) -> None:
-        """Wait until the query ends by itself or fails; KeyboardInterrupt ends it."""
+        """Wait until the query ends by itself or fails; KeyboardInterrupt ends it.
+
+        Spark gives the Python process of a source ten seconds to start, fixed in its code, which a busy machine may
+        exceed.  The query is then started again: it continues where its checkpoint ends.
+        """
         try:
-            self._query.awaitTermination()
+            for tries_left in reversed(range(STARTS)):
+                try:
+                    self._query.awaitTermination()
+                    return
+                except StreamingQueryException as error:
+                    if not tries_left or WORKER_LATE not in str(error):
+                        raise
+                self._step("Spark's Python process did not start within 10 s: starting the query again")
+                self._query = self._start()
         finally:
             self._query.stop()
             self._store.unlock()

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark")
+
+from pyspark.errors import StreamingQueryException
 
 from aiocontroller.analytics import tail
 from aiocontroller.analytics.tail import JournalTailReader
@@ -73,3 +77,59 @@ def test_other_files_and_empty_ones_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / COMPLETE).write_text("")
     (tmp_path / "my-journal-notes.jsonl").write_text("x\n")
     assert read(reader(tmp_path), {})[0] == []
+
+
+class Query:
+    """A query that ends with ``error``, or by itself."""
+
+    def __init__(self, error: Exception | None) -> None:
+        self.error = error
+        self.stopped = False
+
+    def awaitTermination(self) -> None:  # Spark's name
+        if self.error is not None:
+            raise self.error
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+def followed(*errors: Exception | None) -> tuple[tail.Following, list[Query], Any]:
+    """A follower whose queries end with these errors, one after the other; the queries it has started; its store."""
+    started: list[Query] = []
+    left = list(errors)
+
+    def start() -> Any:
+        started.append(Query(left.pop(0)))
+        return started[-1]
+
+    store = SimpleNamespace(unlocked=0)
+    store.unlock = lambda: setattr(store, "unlocked", store.unlocked + 1)
+    return tail.Following(start, store), started, store
+
+
+LATE = StreamingQueryException(f"[STREAM_FAILED] Query terminated with exception: {tail.WORKER_LATE}. SQLSTATE: XXKST")
+
+
+def test_a_worker_that_starts_late_is_started_again() -> None:
+    following, started, store = followed(LATE, LATE, None)
+    following.wait()
+    assert len(started) == 3
+    assert started[-1].stopped
+    assert store.unlocked == 1
+
+
+def test_a_worker_that_never_starts_is_an_error() -> None:
+    following, started, store = followed(*[LATE] * tail.STARTS)
+    with pytest.raises(StreamingQueryException):
+        following.wait()
+    assert len(started) == tail.STARTS
+    assert store.unlocked == 1
+
+
+def test_other_errors_end_it_at_once() -> None:
+    following, started, store = followed(StreamingQueryException("the disk is full"), None)
+    with pytest.raises(StreamingQueryException, match="the disk is full"):
+        following.wait()
+    assert len(started) == 1
+    assert store.unlocked == 1
