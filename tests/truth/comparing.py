@@ -76,6 +76,7 @@ def true_outages(truth: Row) -> list[Outage]:
     for (topic, partition), changes in sorted(by_partition.items()):
         opened: tuple[int, int, int, int] | None = None
         in_sync: list[int] = []
+        led_us, before = 0, -1
         for now, after in zip(changes, [*changes[1:], None], strict=True):
             earliest_us, latest_us, _, _, leader, isr = now
             if leader is None:  # deleted
@@ -86,8 +87,10 @@ def true_outages(truth: Row) -> list[Outage]:
                 found.append(Outage(topic, partition, *opened[:2], earliest_us, latest_us, *opened[2:], causes))
                 opened = None
             in_sync = isr
+            led_us = led_us if leader == before else latest_us
+            before = leader
             until_us = after[1] if after is not None else None
-            death = _death_of(deaths, leader, latest_us, until_us)
+            death = _death_of(deaths, leader, led_us, latest_us, until_us)
             if death is not None and opened is None and (after is None or after[4] != leader):
                 served = "how" not in death and after is not None  # until its partition was taken from it
                 since = tuple(after[:2]) if served and after else (death["at_us"], death["at_us"])
@@ -125,10 +128,14 @@ def _causes(truth: Row, vacant: Iterable[tuple[int, int]], broker: int, gone_us:
     return ("broker_death",)
 
 
-def _death_of(deaths: Iterable[Row], leader: int, from_us: int, until_us: int | None) -> Row | None:
-    """The death that ended this leadership."""
+def _death_of(deaths: Iterable[Row], leader: int, led_us: int, from_us: int, until_us: int | None) -> Row | None:
+    """The death that ended this leadership, since ``led_us``; its last state is of ``from_us``.
+
+    A controller may take the leader's partition from it when it is just back.
+    """
     within = [d for d in deaths if d["broker"] == leader and (until_us is None or d["at_us"] <= until_us)]
-    return next((d for d in reversed(within) if d["at_us"] >= from_us or (d["back_us"] or 0) > from_us), None)
+    return next((d for d in reversed(within) if d["at_us"] >= from_us or (d["back_us"] or 0) > from_us or (
+        d["at_us"] >= led_us and until_us is not None and until_us <= (d["back_us"] or 0) + SETTLES_US)), None)  # fmt: skip
 
 
 COLUMNS = (

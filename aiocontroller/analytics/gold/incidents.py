@@ -168,6 +168,9 @@ def _of_turn(turn: Row, cost: Row | None, signs: Signs, terms: Sequence[Row], ca
     after = [term for term in terms if term["epoch"] >= turn["epoch"]]
     lost_controller = bool(turn["missed"] and ruling and ruling[-1]["controller"] == broker and after)
     successor = after[0] if turn["missed"] and ruling and after else {}
+    session_end_us = min(noticed_us, successor.get("ts_us") or noticed_us)
+    if not turn["missed"] and len(ruling) > 1 and ruling[-1]["ts_us"] > onset_us + error_us:
+        successor = ruling.pop()  # its session ended only after the next controller was elected
     cause = "controlled_shutdown" if how == "shut down" else "broker_death"
     if "unclean" in (cost or {}).get("causes", ()):
         cause = "unclean"
@@ -183,7 +186,7 @@ def _of_turn(turn: Row, cost: Row | None, signs: Signs, terms: Sequence[Row], ca
         onset_error_us=error_us,
         onset_evidence=onset.evidence,
         noticed_us=noticed_us,
-        session_end_us=min(noticed_us, successor.get("ts_us") or noticed_us),
+        session_end_us=session_end_us,
         controller_before=ruling[-1]["controller"] if ruling else None,
         controller_after=successor.get("controller"),
         controller_epoch=successor.get("epoch"),
