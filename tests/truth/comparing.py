@@ -134,8 +134,12 @@ def _death_of(deaths: Iterable[Row], leader: int, led_us: int, from_us: int, unt
     A controller may take the leader's partition from it when it is just back.
     """
     within = [d for d in deaths if d["broker"] == leader and (until_us is None or d["at_us"] <= until_us)]
-    return next((d for d in reversed(within) if d["at_us"] >= from_us or (d["back_us"] or 0) > from_us or (
-        d["at_us"] >= led_us and until_us is not None and until_us <= (d["back_us"] or 0) + SETTLES_US)), None)  # fmt: skip
+    for death in reversed(within):
+        back_us = death["back_us"] or 0
+        just_back = death["at_us"] >= led_us and until_us is not None and until_us <= back_us + SETTLES_US
+        if death["at_us"] >= from_us or back_us > from_us or just_back:
+            return death
+    return None
 
 
 COLUMNS = (

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,12 +19,15 @@ from aiocontroller.analytics.files import Files, HadoopFiles, LocalFiles
 from aiocontroller.analytics.gold import SORTED_BY
 from aiocontroller.analytics.report import write_report
 from aiocontroller.analytics.small.session import SmallSession
+from aiocontroller.analytics.sources import find_files
 from aiocontroller.analytics.store import Store
 from aiocontroller.analytics.summary import summarise
 from aiocontroller.core.errors import BadInputError
-from aiocontroller.data_folder import FolderInUseError
+from aiocontroller.data_folder import FolderInUseError, FolderLock
 from tests.integration.analytics.gold.build import lines
 from tests.integration.analytics.gold.histories import history
+from tests.integration.analytics.gold.test_incremental import Killed
+from tests.integration.analytics.test_recorded import RECORDED
 
 
 @pytest.fixture
@@ -241,6 +246,157 @@ def test_another_file_system_of_hadoop_holds_journals_and_tables(
         )
         assert remote == local, table
     assert pq.read_table(tmp_path / "local/gold/windows").num_rows > 0
+
+
+def test_logs_of_two_clusters_on_another_file_system_are_told_apart(
+    spark_itself: Any, tmp_path: Path, viewfs: str
+) -> None:
+    """Plain logs were looked through on this machine's disks only: elsewhere two clusters became one."""
+    for release, folder in (("3.9", "a b"), ("2.8", "c%20d")):
+        for packed in (RECORDED / release / "logs" / "broker-1").glob("*.gz"):
+            plain = tmp_path / "in" / folder / packed.name.removesuffix(".gz")
+            plain.parent.mkdir(parents=True, exist_ok=True)
+            plain.write_bytes(gzip.decompress(packed.read_bytes()))
+    with computing_by(SPARK):
+        found = find_files(spark_itself, [f"{viewfs}/in"])
+    by_folder = {file.name.split("/")[0]: file.cluster for file in found.files}
+    assert len(found.files) == 6
+    assert by_folder == {"a b": "RFdfHY2XTqOdVV1zfat4PA", "c%20d": "ccSFCcxtTSa-4hDuJUckWg"}
+
+
+def test_folders_of_others_on_another_file_system_stay(spark_itself: Any, tmp_path: Path, viewfs: str) -> None:
+    """Refused by name where they are in the way; neighbours, and what carries no mark of ours, are never deleted."""
+    out = tmp_path / "out" / "lake"
+    (out / "gold").mkdir(parents=True)
+    (out / "gold" / "precious").write_text("mine")
+    before = everything(out)
+    with computing_by(SPARK):
+        with pytest.raises(BadInputError, match=r"lake: found gold, .* nothing was touched"):
+            Store(spark_itself, f"{viewfs}/out/lake")
+        assert everything(out) == before
+        (out / "gold" / "precious").rename(out / "precious")
+        (out / "gold").rmdir()
+        for name in ("bronze", "silver"):
+            (out / name).mkdir()
+            (out / name / "precious").write_text(name)
+        store = Store(spark_itself, f"{viewfs}/out/lake")
+        with store.writing():
+            for number in (1, 2, 3, 4):
+                store.begin()
+                if number == 1:
+                    for name in ("backup", "000000-deadbeef"):
+                        (out / "runs" / name).mkdir()
+                        (out / "runs" / name / "precious").write_text(name)
+                store.commit({"batch": 0, "parts": [[0, 0]], "seen": {}, "files": {}})
+                published(store, spark_itself, number, str(number))
+    precious = {str(path.parent.relative_to(out)): path.read_text() for path in out.rglob("precious")}
+    assert precious == {
+        ".": "mine", "bronze": "bronze", "silver": "silver", "runs/backup": "backup",
+        "runs/000000-deadbeef": "000000-deadbeef",
+    }  # fmt: skip
+    kept = {path.name.split("-")[0] for path in (out / "runs").iterdir()}
+    assert kept == {"backup", "000000", "000003", "000004"}
+    marker = out / "_aiocontroller.json"
+    (out / f".{marker.name}.crc").unlink()
+    marker.write_text(json.dumps({"owner": "somebody"}))
+    with computing_by(SPARK), pytest.raises(BadInputError, match="found owner 'somebody'"):
+        Store(spark_itself, f"{viewfs}/out/lake")
+
+
+_STEPS = ("forget", "append", "write", "commit", "draft", "begin")
+_OF_FILES = ("write_new", "delete_tree", "link")
+
+
+def killed_at(call: int, kind: type[Files], work: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether ``work`` came to this step.  From then on it does nothing more, as a process that was killed."""
+    calls = 0
+    locks: list[FolderLock] = []
+
+    def counting(original: Any) -> Any:
+        def step(*arguments: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls >= call:
+                raise Killed
+            return original(*arguments)
+
+        return step
+
+    def acquire(self: FolderLock) -> None:
+        original_acquire(self)
+        locks.append(self)
+
+    original_acquire = FolderLock.acquire
+    with monkeypatch.context() as patch:
+        patch.setattr(FolderLock, "acquire", acquire)
+        for owner, names in ((Store, _STEPS), (kind, _OF_FILES)):
+            for name in names:
+                patch.setattr(owner, name, counting(getattr(owner, name)))
+        try:
+            work()
+        except Killed:
+            for lock in locks:  # as the system does with those of a process that has ended
+                lock.release()
+            return True
+    return False
+
+
+def test_kill_at_any_step_of_a_fresh_run_leaves_the_last_tables(
+    spark: Any, tmp_path: Path, journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    batch.run(spark, [str(journal)], str(out))
+    (journal / "journal-8-1-2-000001.jsonl").write_bytes(b"".join(lines(history([4], topics=1))))
+
+    def run() -> None:
+        batch.run(spark, [str(journal)], str(out))
+
+    before, call, steps = summarise(spark, str(out)), 1, 0
+    whole: dict[str, Any] = {}
+    while killed_at(call, LocalFiles, run, monkeypatch):
+        told = summarise(spark, str(out))
+        if told["records"] == before["records"]:
+            assert told == before, call
+            steps += 1
+        else:
+            whole = told  # it was killed while it tidied up
+        call += 9
+    assert steps > 4
+    after = summarise(spark, str(out))
+    assert after["records"] > before["records"]
+    assert whole in ({}, after)
+    run()
+    assert summarise(spark, str(out)) == after
+
+
+def test_kill_at_any_step_on_another_file_system_leaves_the_last_tables(
+    spark_itself: Any, tmp_path: Path, viewfs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = f"{viewfs}/out/tables"
+
+    def run(number: int) -> None:
+        store = Store(spark_itself, out)
+        with store.writing():
+            store.begin()
+            store.write("bronze/events", 0, spark_itself.createDataFrame([(number,)], "id long"))
+            store.commit({"batch": 0, "parts": [[0, 0]], "seen": {}, "files": {}})
+            published(store, spark_itself, number, str(number))
+
+    def told() -> list[int]:
+        store = Store(spark_itself, out)
+        return [value(store.gold(name).replace(viewfs, str(tmp_path))) for name in "ab"]
+
+    with computing_by(SPARK):
+        run(1)
+        call = 1
+        while killed_at(call, HadoopFiles, lambda: run(2), monkeypatch):
+            assert told() in ([1, 1], [2, 2]), call
+            if told() == [2, 2]:
+                break  # killed while it tidied up
+            call += 1
+        assert call > 5
+        run(3)
+        assert told() == [3, 3]
 
 
 def keeps_the_contract(files: Files) -> None:
