@@ -222,7 +222,8 @@ class Play:
         first = self.died(follower, "killed", now_us(), was_controller=False)
         self.stage.brokers[follower].kill()
         await self.moved_from({follower})
-        second = self.died(leader, "killed", now_us(), was_controller=leader == await self.controller())
+        was_controller = leader == await self.controller()  # asked before the clock is read
+        second = self.died(leader, "killed", now_us(), was_controller=was_controller)
         self.stage.brokers[leader].kill()
 
         async def leaderless() -> bool:
