@@ -36,10 +36,9 @@ PROPERTIES_HEAD = """\
 Generated from `aiocontroller/config.py` by `scripts/make-reference`; do not edit.
 
 The names are Kafka's, so a broker's `server.properties` can be handed over as it is; ours begin with `aiocontroller.`.
-The process reads them once, when it starts, so most change *at a restart*. A property that changes *with the brokers*
-is reloadable: while it is unset here, the controller uses the value that most brokers have, and follows it as they
-change it, without a restart; if it is set here, it has to agree with theirs
-([operating.md](../operating.md), "Settings").
+The process reads them once, when it starts. A *reloadable* one follows the brokers: while it is unset here, the
+controller uses the value that most brokers have, also when they change it; if it is set here, it has to agree with
+theirs ([operating.md](../operating.md), "Settings").
 
 `listener.name.<listener>.<property>` sets a property for one listener: those that begin with `ssl.`,
 `sasl.enabled.mechanisms`, `sasl.jaas.config`, `connections.max.reauth.ms`, `max.connections` and
@@ -111,12 +110,12 @@ def properties_page() -> str:
     meanings = _field_docstrings("config.py", "Config")
     lines = [PROPERTIES_HEAD]
     for title, ours in (("Ours", True), ("Kafka's", False)):
-        lines += [f"\n## {title}\n", "| property | default | takes | changes | meaning |", "|---|---|---|---|---|"]
+        lines += [f"\n## {title}\n", "| property | default | takes | reloadable | meaning |", "|---|---|---|---|---|"]
         for name, property_ in PROPERTIES.items():
             if name.startswith(OWN_PREFIX) is ours:
                 default, takes = _default(property_), _cell(property_.kind.expected)
                 meaning = _meaning(name, property_, meanings)
-                lines.append(f"| `{name}` | {default} | {takes} | {_changes(property_)} | {meaning} |")
+                lines.append(f"| `{name}` | {default} | {takes} | {_reloadable(property_)} | {meaning} |")
     return "\n".join(lines) + "\n"
 
 
@@ -141,10 +140,10 @@ def _meaning(name: str, property_: Property, meanings: dict[str, str]) -> str:
     return _cell(meanings.get(property_.field, "As Kafka documents it."))
 
 
-def _changes(property_: Property) -> str:
+def _reloadable(property_: Property) -> str:
     if property_.from_brokers is None:
-        return "at a restart"
-    return "with the brokers" if property_.from_brokers.adopted else "at a restart; must equal the brokers'"
+        return ""
+    return "yes" if property_.from_brokers.adopted else "no; must equal the brokers'"
 
 
 def _default(property_: Property) -> str:
