@@ -1,0 +1,114 @@
+"""The active instance is killed, again and again: the standby is the controller afterwards, not a broker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from aiocontroller.cli.run import READY_FILE, ControllerReady
+from aiocontroller.lab.kafka.controllers import OurController, until
+from aiocontroller.lab.kafka.stage import Stage
+from tests.integration.kafka.conftest import KafkaCluster
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow_kafka, pytest.mark.timeout(600)]
+
+KILLS = 5
+
+
+class Instances:
+    """An active instance and its standby, with default settings but ``policy``; each has an id of its own."""
+
+    def __init__(self, stage: Stage, kafka: KafkaCluster, folder: Path, policy: str) -> None:
+        ours = stage.controllers["aiocontroller"]
+        assert isinstance(ours, OurController)
+        self.first = ours
+        self._kafka, self._folder, self._policy = kafka, folder, policy
+        self.started: list[OurController] = []
+
+    async def start(self, policy: str | None = None) -> OurController:
+        """Returns when it is the controller, or a standby that is ready."""
+        controller_id = 1_000_010 + len(self.started)
+        folder = self._folder / str(controller_id)
+        folder.mkdir()
+        properties = {"aiocontroller.takeover.policy": policy or self._policy}
+        brokers = self._kafka.brokers.brokers
+        instance = OurController(
+            self.first.zk, brokers, self._kafka.zookeeper.address, folder, properties, controller_id=controller_id
+        )
+        self.started.append(instance)
+        instance.launch()
+        await until(lambda: asyncio.to_thread(_ready, folder), f"instance {controller_id} is ready")
+        return instance
+
+    async def active(self) -> OurController:
+        instance = await self.start("takeover")
+        await until(instance._ours, "it holds /controller")
+        return instance
+
+    def end(self) -> None:
+        for instance in self.started:
+            instance.close()
+
+
+def _ready(folder: Path) -> bool:
+    try:
+        told = msgspec.json.decode((folder / READY_FILE).read_bytes(), type=ControllerReady)
+        with urllib.request.urlopen(f"{told.http}/readyz", timeout=5) as answer:
+            return answer.status == 200
+    except (OSError, urllib.error.URLError):
+        return False
+
+
+@asynccontextmanager
+async def instances(stage: Stage, kafka: KafkaCluster, folder: Path, policy: str) -> AsyncIterator[Instances]:
+    made = Instances(stage, kafka, folder, policy)
+    try:
+        yield made
+    finally:
+        made.end()
+        await until(made.first.held_by_a_broker, "a broker holds /controller again")
+
+
+async def test_active_instance_is_killed_five_times(stage: Stage, kafka: KafkaCluster, tmp_path: Path) -> None:
+    """The epoch has risen by one each time, so no broker was the controller in between."""
+    load, processors = os.getloadavg()[0], os.cpu_count() or 1
+    if load > 2 * processors:
+        pytest.skip(f"a race between processes that wait for a processor (load {load:.0f}, {processors} processors)")
+    async with instances(stage, kafka, tmp_path, "wait") as them:
+        active = await them.active()
+        outcomes: list[str] = []
+        for _ in range(KILLS):
+            standby = await them.start()
+            await active.kill()
+            await active.succeeded()
+            won = await standby._ours() and await active.epoch() == active._epoch_before + 1
+            outcomes.append("standby" if won else "broker")
+            if not won:
+                standby.close()
+            active = standby if won else await them.active()
+        assert outcomes == ["standby"] * KILLS
+
+
+async def test_standby_takes_the_role_back_from_a_broker(stage: Stage, kafka: KafkaCluster, tmp_path: Path) -> None:
+    """It is suspended while the vacancy lasts, so that a broker is faster."""
+    async with instances(stage, kafka, tmp_path, "standby") as them:
+        active = await them.active()
+        standby = await them.start()
+        assert standby._child is not None
+        await active.kill()
+        standby._child.send_signal(signal.SIGSTOP)
+        try:
+            await until(active.held_by_a_broker, "a broker holds /controller")
+        finally:
+            standby._child.send_signal(signal.SIGCONT)
+        await until(standby._ours, "the standby has taken the role back")
+        assert await active.epoch() == active._epoch_before + 2
