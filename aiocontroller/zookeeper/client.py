@@ -23,7 +23,12 @@ from aiocontroller.zookeeper import codec
 from aiocontroller.zookeeper.acls import AclRule, EncodedAcls
 from aiocontroller.zookeeper.addresses import parse_connect_string
 from aiocontroller.zookeeper.codec import NO_NODE, NODE_EXISTS, OK, Check, Create, Delete, Op, OpResult, SetData
-from aiocontroller.zookeeper.errors import Code, SessionExpiredError, response_error
+from aiocontroller.zookeeper.errors import (
+    Code,
+    RecursiveWatchUnsupportedError,
+    SessionExpiredError,
+    response_error,
+)
 from aiocontroller.zookeeper.from_aiozk import (
     UNRESTRICTED_ACCESS,
     Create2Request,
@@ -431,8 +436,35 @@ class ZooKeeperClient:
         return [paths[i] for i, code in codes if (reads.num_children(i) if code == OK else code != NO_NODE)]
 
     def forget_watches(self) -> None:
-        """Do not re-arm the present watches after a reconnect.  Each watch on the server may still fire once."""
-        self.session.registry.clear()
+        """Do not re-arm the present one-shot watches after a reconnect.  Each one on the server may still fire once."""
+        self.session.registry.forget()
+
+    async def add_recursive_watch(self, path: str) -> None:
+        """Watch a znode and all below it until ``remove_recursive_watch`` or the session's end.
+
+        ``on_watch`` gets the creation, change and deletion of each of them, in order, but no change of children.  It is
+        armed again on a new connection; changes until then are not reported.  Put no one-shot watch on the same path:
+        before ZooKeeper 3.9 that ends this one.  Raises RecursiveWatchUnsupportedError.
+        """
+        full, registry = self._full(path), self.session.registry
+
+        def armed(code: int) -> None:
+            if code == OK:
+                registry.recursive[full] = None
+
+        [(code, _)] = await self.session.exchange([codec.add_watch(full)], retry=True, hooks=[armed])
+        if code in (Code.UNIMPLEMENTED, Code.MARSHALLING_ERROR, Code.NO_AUTH):
+            raise RecursiveWatchUnsupportedError(f"{path}: ZooKeeper answers a recursive watch with code {code}")
+        if code != OK:
+            raise response_error(code)
+
+    async def remove_recursive_watch(self, path: str) -> None:
+        """Remove the watch, and this session's one-shot watches on the same path; none is fine."""
+        full = self._full(path)
+        self.session.registry.removed(full)
+        [(code, _)] = await self.session.exchange([codec.remove_watches(full)], retry=True)
+        if code not in (OK, Code.NO_WATCHER):
+            raise response_error(code)
 
     # -- inspection ----------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from aiocontroller.zookeeper.from_aiozk import ConnectRequest, ConnectResponse, 
 CREATE, DELETE, EXISTS, GET_DATA, SET_DATA = 1, 2, 3, 4, 5
 GET_ACL, GET_CHILDREN, SYNC, PING, GET_CHILDREN2, CHECK, MULTI, CREATE2 = 6, 8, 9, 11, 12, 13, 14, 15
 MULTI_READ, SET_WATCHES, SASL, GET_EPHEMERALS, GET_ALL_CHILDREN_NUMBER = 22, 101, 102, 103, 104
+REMOVE_WATCHES, SET_WATCHES2, ADD_WATCH = 18, 105, 106
 READ_OPCODES = frozenset(
     (
         EXISTS,
@@ -36,6 +37,9 @@ READ_OPCODES = frozenset(
         GET_CHILDREN2,
         MULTI_READ,
         SET_WATCHES,
+        REMOVE_WATCHES,
+        SET_WATCHES2,
+        ADD_WATCH,
         GET_EPHEMERALS,
         GET_ALL_CHILDREN_NUMBER,
     )
@@ -43,6 +47,8 @@ READ_OPCODES = frozenset(
 """Operations that may be sent again after a lost connection."""
 
 EPHEMERAL, SEQUENTIAL = 1, 2
+PERSISTENT_RECURSIVE, ANY_WATCH = 1, 3
+"""The mode of AddWatch, and the type of RemoveWatches."""
 
 MAX_DATA_BYTES = 1_040_000
 """Limit for one znode: leaves room for the path and the multi below servers' ``jute.maxbuffer``, 1,048,575."""
@@ -346,6 +352,23 @@ def set_watches(relative_zxid: int, lists: Sequence[Sequence[str]]) -> bytes:
         parts.append(pack_int(len(paths)))
         parts += map(ustring, paths)
     return b"".join(parts)
+
+
+def set_watches2(relative_zxid: int, recursive: Sequence[str]) -> bytes:
+    """The body of SetWatches2 that arms persistent recursive watches and nothing else."""
+    none = pack_int(0)
+    paths = b"".join(map(ustring, recursive))
+    return pack_int(SET_WATCHES2) + _LONG.pack(relative_zxid) + none * 4 + pack_int(len(recursive)) + paths
+
+
+def add_watch(path: str) -> bytes:
+    """The body of AddWatch for a persistent recursive watch."""
+    return pack_int(ADD_WATCH) + ustring(path) + pack_int(PERSISTENT_RECURSIVE)
+
+
+def remove_watches(path: str) -> bytes:
+    """The body of RemoveWatches for this session's watches of every kind on the path."""
+    return pack_int(REMOVE_WATCHES) + ustring(path) + pack_int(ANY_WATCH)
 
 
 OK, NO_NODE = int(Code.OK), int(Code.NO_NODE)

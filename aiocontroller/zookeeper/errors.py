@@ -126,6 +126,10 @@ class BadReplyError(ZooKeeperError):
     """A reply is malformed."""
 
 
+class RecursiveWatchUnsupportedError(ZooKeeperError):
+    """The server refuses persistent recursive watches: it is older than 3.6, or configured without them."""
+
+
 class UnknownCodeError(ZooKeeperError):
     """The server answered with an error code that this client does not know."""
 

@@ -29,13 +29,21 @@ class WatchRegistry:
         self.data: dict[str, None] = {}
         self.exist: dict[str, None] = {}
         self.child: dict[str, None] = {}
+        self.recursive: dict[str, None] = {}
+        """Persistent recursive watches, which no event uses up."""
         self.arming: dict[str, dict[str, None]] = {}
         """Path -> ``data`` or ``exist``, the table for it once it is armed."""
 
     def __len__(self) -> int:
+        """The number of one-shot watches."""
         return len(self.data) + len(self.exist) + len(self.child)
 
     def clear(self) -> None:
+        self.forget()
+        self.recursive.clear()
+
+    def forget(self) -> None:
+        """Forget the one-shot watches."""
         self.arming.clear()
         self.data.clear()
         self.exist.clear()
@@ -73,8 +81,20 @@ class WatchRegistry:
         if kind == DELETED:
             self.child.pop(path, None)
 
+    def removed(self, path: str) -> None:
+        """A RemoveWatches of every kind on the path was answered."""
+        for table in (self.recursive, self.data, self.exist, self.child):
+            table.pop(path, None)
+
     def frames(self, relative_zxid: int) -> Iterator[bytes]:
-        """SetWatches bodies that arm everything again."""
+        """Bodies that arm everything again, persistent recursive watches first: the server does not say what these
+        missed, so whoever relies on one reads everything again after it was armed.
+        """
+        if self.recursive:
+            yield codec.set_watches2(relative_zxid, list(self.recursive))
+        yield from self._one_shot_frames(relative_zxid)
+
+    def _one_shot_frames(self, relative_zxid: int) -> Iterator[bytes]:
         data, exist = (
             [path for path in table if path not in self.arming] if self.arming else table
             for table in (self.data, self.exist)

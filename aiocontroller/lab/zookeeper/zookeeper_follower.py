@@ -21,7 +21,7 @@ class Follower:
     def __init__(self, model: ZooKeeperModel, clock: Clock, lag_s: Callable[[], float]) -> None:
         self.tree = Tree()
         self.tree.nodes = dict(model.tree.nodes)
-        self.watches = Watches()
+        self.watches = Watches(model.watches.kind)
         self.zxid = model.zxid
         self._model = model
         self._clock = clock

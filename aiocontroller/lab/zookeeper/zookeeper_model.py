@@ -8,6 +8,8 @@ Its behaviour (observed on ZooKeeper 3.9.5):
  * every write, refused ones too, and every start and end of a session takes one zxid; reads take none;
  * watches are one-shot and belong to a connection; those for data and for existence share a table; an event precedes
    any reply that shows the change, and the events of a client's own multi precede its reply;
+ * a persistent recursive watch reports creations, changes and deletions at and below its path, never children, and at
+   most one event to a connection for each; it ends with its connection;
  * SetWatches immediately reports what changed after the zxid that it names, and arms the other watches;
  * a client that has seen a higher zxid than this server is disconnected without a reply; a request for an unknown
    session, or with a wrong password, is answered with session id 0;
@@ -15,7 +17,8 @@ Its behaviour (observed on ZooKeeper 3.9.5):
 
 A follower (``zookeeper_follower``) answers reads from what it has received so far.
 
-The model omits quotas, TTL and container znodes, persistent watches, SASL and dynamic configuration.
+The model omits quotas, TTL and container znodes, persistent watches that are not recursive, SASL and dynamic
+configuration.
 """
 
 from __future__ import annotations
@@ -23,8 +26,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import struct
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from typing import Literal, Protocol
 
 from aiocontroller.lab.zookeeper.jute import Reader, buffer, string, strings
 from aiocontroller.lab.zookeeper.zookeeper_tree import (
@@ -46,7 +49,7 @@ MAX_FRAME_BYTES = 1_048_575
 EPOCH_BITS = 32
 """The bits of a zxid above these are the leader's epoch."""
 """``jute.maxbuffer``: a longer request ends its connection."""
-UNIMPLEMENTED, RUNTIME_INCONSISTENCY, AUTH_FAILED = -6, -2, -115
+UNIMPLEMENTED, RUNTIME_INCONSISTENCY, AUTH_FAILED, NO_WATCHER = -6, -2, -115, -121
 SYNC_CONNECTED = 3
 EVENT_XID, PING_XID, AUTH_XID = -1, -2, -4
 (CREATE, DELETE, EXISTS, GET_DATA, SET_DATA, GET_ACL, SET_ACL, GET_CHILDREN, SYNC, PING) = (
@@ -63,6 +66,11 @@ EVENT_XID, PING_XID, AUTH_XID = -1, -2, -4
 )
 GET_CHILDREN2, CHECK, MULTI, CREATE2, MULTI_READ, AUTH, SET_WATCHES = 12, 13, 14, 15, 22, 100, 101
 GET_EPHEMERALS, GET_ALL_CHILDREN_NUMBER, CLOSE_SESSION = 103, 104, -11
+REMOVE_WATCHES, SET_WATCHES2, ADD_WATCH = 18, 105, 106
+PERSISTENT_RECURSIVE, ANY_WATCH = 1, 3
+RecursiveWatches = Literal["3.9", "3.8", "no"]
+"""How a server treats persistent recursive watches.  Before 3.9 events carry no zxid, and a one-shot watch on the same
+path takes the place of a recursive one; before 3.6 there are none."""
 WRITES = (CREATE, CREATE2, DELETE, SET_DATA, SET_ACL)
 
 _REPLY = struct.Struct(">iqi")
@@ -139,15 +147,32 @@ class Connection:
             self.session.connection = None
 
 
-class Watches:
-    """The watches of all connections, by path; each fires once."""
+Table = dict[str, dict["Connection", None]]
 
-    def __init__(self) -> None:
-        self.data: dict[str, dict[Connection, None]] = {}
-        self.child: dict[str, dict[Connection, None]] = {}
+
+class Watches:
+    """The watches of all connections, by path; each fires once, but for the persistent recursive ones."""
+
+    def __init__(self, kind: RecursiveWatches = "3.9") -> None:
+        self.kind = kind
+        self.data: Table = {}
+        self.child: Table = {}
+        self.recursive: Table = {}
+
+    def add(self, table: Table, path: str, connection: Connection) -> None:
+        if self.kind == "3.8" and table is self.data:
+            self.recursive.get(path, {}).pop(connection, None)
+        table.setdefault(path, {})[connection] = None
+
+    def remove(self, path: str, connection: Connection) -> bool:
+        """Remove the connection's watches of every kind on the path; False if there are none."""
+        tables = [table for table in (self.data, self.child, self.recursive) if connection in table.get(path, {})]
+        for table in tables:
+            del table[path][connection]
+        return bool(tables)
 
     def forget(self, connection: Connection) -> None:
-        for table in (self.data, self.child):
+        for table in (self.data, self.child, self.recursive):
             for path in [path for path, who in table.items() if connection in who]:
                 del table[path][connection]
                 if not table[path]:
@@ -157,8 +182,19 @@ class Watches:
         heard = self.child.pop(path, {}) if kind == CHILD else self.data.pop(path, {})
         if kind == DELETED:
             heard = {**heard, **self.child.pop(path, {})}
+        if kind != CHILD and self.recursive:
+            for watched in _upwards(path):
+                heard = {**heard, **self.recursive.get(watched, {})}
         for connection in heard:
-            connection.write(_event(kind, path, zxid))
+            connection.write(_event(kind, path, zxid if self.kind == "3.9" else -1))
+
+
+def _upwards(path: str) -> Iterator[str]:
+    """The path and those above it, up to the root."""
+    while path != "/":
+        yield path
+        path = path.rpartition("/")[0] or "/"
+    yield path
 
 
 def _event(kind: int, path: str, zxid: int) -> bytes:
@@ -182,12 +218,12 @@ class Replica(Server, Protocol):
 
 
 class ZooKeeperModel:
-    def __init__(self, *, tick_ms: int = 500) -> None:
+    def __init__(self, *, tick_ms: int = 500, recursive_watches: RecursiveWatches = "3.9") -> None:
         self.followers: list[Replica] = []
         self.stale_reads = 0
         """The number of reads that were answered with outdated data."""
         self.tree = Tree()
-        self.watches = Watches()
+        self.watches = Watches(recursive_watches)
         self.sessions: dict[int, Session] = {}
         self.zxid = 0
         self.tick_ms = tick_ms
@@ -359,6 +395,8 @@ class ZooKeeperModel:
         if opcode == SET_WATCHES:
             self._set_watches(body, connection)
             return b""
+        if opcode in (ADD_WATCH, SET_WATCHES2, REMOVE_WATCHES):
+            return self._recursive(opcode, body, connection)
         if opcode == MULTI_READ:
             return self._multi_read(body, connection)
         if opcode not in (
@@ -393,8 +431,8 @@ class ZooKeeperModel:
         if node is not None and opcode != EXISTS:
             check_acl(node, 1, connection.identities)
         if watch and (node is not None or opcode == EXISTS):
-            table = server.watches.child if opcode in (GET_CHILDREN, GET_CHILDREN2) else server.watches.data
-            table.setdefault(path, {})[connection] = None
+            children = opcode in (GET_CHILDREN, GET_CHILDREN2)
+            server.watches.add(server.watches.child if children else server.watches.data, path, connection)
         if node is None:
             raise Refused(-101)
         if opcode == GET_DATA:
@@ -428,19 +466,40 @@ class ZooKeeperModel:
             elif nodes[path].mzxid > since:
                 tell(_event(CHANGED, path, -1))
             else:
-                watches.data.setdefault(path, {})[connection] = None
+                watches.add(watches.data, path, connection)
         for path in exist:
             if path in nodes:
                 tell(_event(CREATED, path, -1))
             else:
-                watches.data.setdefault(path, {})[connection] = None
+                watches.add(watches.data, path, connection)
         for path in child:
             if path not in nodes:
                 tell(_event(DELETED, path, -1))
             elif nodes[path].pzxid > since:
                 tell(_event(CHILD, path, -1))
             else:
-                watches.child.setdefault(path, {})[connection] = None
+                watches.add(watches.child, path, connection)
+
+    def _recursive(self, opcode: int, body: Reader, connection: Connection) -> bytes:
+        watches = connection.server.watches
+        if watches.kind == "no" and opcode != REMOVE_WATCHES:
+            raise Refused(UNIMPLEMENTED)
+        if opcode == SET_WATCHES2:
+            self._set_watches(body, connection)
+            if body.strings():
+                raise Refused(UNIMPLEMENTED)
+            for path in body.strings():
+                watches.add(watches.recursive, path, connection)
+            return b""
+        path, kind = body.string(), body.int32()
+        if kind != (PERSISTENT_RECURSIVE if opcode == ADD_WATCH else ANY_WATCH):
+            raise Refused(UNIMPLEMENTED)
+        if opcode == ADD_WATCH:
+            watches.add(watches.recursive, path, connection)
+            return _INT.pack(OK)
+        if not watches.remove(path, connection):
+            raise Refused(NO_WATCHER)
+        return b""
 
 
 # -- operations, from their bytes -------------------------------------------------------------------------------------

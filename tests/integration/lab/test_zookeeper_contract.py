@@ -29,6 +29,8 @@ ACL = struct.pack(">ii", 1, 31) + string("world") + string("anyone")
 PATHS = ["/t/a", "/t/a/b", "/t/a/b/c", "/t/d", "/t/d/e", "/t/e", "/t", "/t/none", "/", "/t/", "t"]
 KINDS = [CREATE] * 3 + [CREATE2] + [DELETE, SET, MULTI] * 2 + [EXISTS, GET, CHILDREN, CHILDREN2, MULTI_READ]
 KINDS += [SET_WATCHES, SYNC, EPHEMERALS, DESCENDANTS]
+REMOVE_WATCHES, SET_WATCHES2, ADD_WATCH = 18, 105, 106
+RECURSIVE = [ADD_WATCH] * 2 + [SET_WATCHES2, REMOVE_WATCHES]
 CLIENTS = 3
 STEPS = 1200
 
@@ -133,7 +135,7 @@ class Side:
             return sorted(body.strings()), self.stat(body)
         if opcode == SYNC:
             return body.string()
-        if opcode == DESCENDANTS:
+        if opcode in (DESCENDANTS, ADD_WATCH):
             return body.int32()
         if opcode in (MULTI, MULTI_READ):
             return self.results(body)
@@ -166,9 +168,9 @@ def operation(chance: random.Random, kind: int) -> bytes:
     return path + data + version if kind == SET else path + version
 
 
-def request(chance: random.Random, since: int) -> tuple[int, bytes]:
+def request(chance: random.Random, since: int, kinds: list[int]) -> tuple[int, bytes]:
     """(opcode, body); ``since`` is the zxid for SetWatches."""
-    kind = chance.choice(KINDS)
+    kind = chance.choice(kinds)
     watch = chance.choice([b"\0", b"\1", b"\1"])
     if kind in (CREATE, CREATE2, DELETE, SET):
         return kind, operation(chance, kind)
@@ -185,6 +187,12 @@ def request(chance: random.Random, since: int) -> tuple[int, bytes]:
     if kind == SET_WATCHES:
         lists = [chance.sample(PATHS[:8], chance.randint(0, 2)) for _ in range(3)]
         return kind, struct.pack(">q", since) + b"".join(map(strings, lists))
+    if kind == SET_WATCHES2:
+        lists = [chance.sample(PATHS[:8], chance.randint(0, 2)) for _ in range(3)]
+        recursive = chance.sample(PATHS[:8], chance.randint(0, 2))
+        return kind, struct.pack(">q", since) + b"".join(map(strings, [*lists, [], recursive]))
+    if kind in (ADD_WATCH, REMOVE_WATCHES):
+        return kind, string(chance.choice(PATHS[:9])) + struct.pack(">i", 1 if kind == ADD_WATCH else 3)
     return kind, string("/t" if kind != SYNC else "/")
 
 
@@ -233,8 +241,10 @@ async def end_session(side: Side, client: int, xid: int) -> list[tuple[Any, ...]
     return sorted(await exchange(side, client, xid, EXISTS, string("/t") + b"\0"), key=repr)
 
 
+@pytest.mark.parametrize("recursive", [False, True], ids=["one-shot", "recursive"])
 @pytest.mark.parametrize("seed", range(int(os.environ.get("CONTRACT_SEEDS", "2"))))
-async def test_same_requests_same_answers(real_port: int, model: ZooKeeperServer, seed: int) -> None:
+async def test_same_requests_same_answers(real_port: int, model: ZooKeeperServer, seed: int, recursive: bool) -> None:
+    kinds = KINDS + RECURSIVE if recursive else KINDS
     chance = random.Random(seed)
     sides = [Side(real_port), Side(model.port)]
     for side in sides:
@@ -249,7 +259,7 @@ async def test_same_requests_same_answers(real_port: int, model: ZooKeeperServer
         answers = []
         for side in sides:
             chance.setstate(state)
-            opcode, body = request(chance, max(side.last_zxid - back, 1))
+            opcode, body = request(chance, max(side.last_zxid - back, 1), kinds)
             answers.append(await exchange(side, client, xid, opcode, body))
         assert answers[0] == answers[1], f"step {step}: opcode {opcode}, {body!r}"
         events += sum(answer[0] == "event" for answer in answers[0])

@@ -13,6 +13,7 @@ from aiocontroller.core.ids import (
     Broker,
     LeaderAndIsr,
 )
+from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.zookeeper.cluster_znodes import FeatureZNode, ProducerIdBlock
 from aiocontroller.zookeeper.errors import MaybeAppliedError, NotSentError
 from aiocontroller.zookeeper.kafka_zk_client import BadZNode, Change, ControllerZNode, KafkaZkClient
@@ -242,7 +243,7 @@ class TestSeizing:
     ) -> None:
         standby = await connect()
         known = await self.stood_by(standby)
-        await standby.client.expire_session_for_test()
+        await expire_session(standby.client)
         while standby.client.session.generation == known.generation or not standby.client.connected:
             await asyncio.sleep(0.01)
         await zk.delete_controller(fence)

@@ -12,6 +12,7 @@ import pytest
 
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.events import Release, Reply
+from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.service import Service
 from aiocontroller.zookeeper import registration
 from aiocontroller.zookeeper.client import ZooKeeperClient
@@ -416,7 +417,7 @@ async def test_release_is_not_undone_by_a_standby(policy: str) -> None:
         await release(active)
         await it.until(lambda: rival.terms, 1)
         assert await it.zk.get_controller_epoch() == (2, 3)
-        await standby.client.expire_session_for_test()  # and it looks anew
+        await expire_session(standby.client)  # and it looks anew
         await it.sleep(10)
         assert await holder(it) == 1
         assert not is_active(standby)
