@@ -106,7 +106,7 @@ def to_be_deleted(shell: ControllerShell, removed: Mapping[int, Sequence[int]]) 
 
 def too_large(topic: str, size: int, partitions: int) -> str:
     return (
-        f"the znode of topic {topic!r} would have {size} bytes with {partitions} more partitions under way, "
+        f"the znode of topic {topic!r} would have {size} bytes with {partitions} more reassignments in progress, "
         f"{MAX_DATA_BYTES} fit: reassign fewer of them at a time"
     )
 

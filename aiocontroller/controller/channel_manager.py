@@ -165,7 +165,7 @@ class ControllerChannelManager:
         """Queue a request, encoded now with the current state.
 
         While the broker's versions are unknown, the request is encoded for those of the other brokers.  Encoded later,
-        it would show a newer state than the requests before it: a follower would be told of a leader that is not alive
+        it would show a newer state than the requests before it: a follower would learn of a leader that is not alive
         in its metadata yet, and never begin to fetch.  (That still happens where the guessed version is wrong.)
 
         For a broker that has fallen behind, the request may be merged into waiting ones (``request_queue``); ``anew``

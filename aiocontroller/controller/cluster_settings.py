@@ -98,7 +98,7 @@ class ClusterSettings:
 
     @property
     def known(self) -> bool:
-        """Whether some broker has told its settings, or no broker is known to be registered."""
+        """Whether some broker has reported its settings, or no broker is known to be registered."""
         return bool(self._told) or self._no_brokers
 
     def undecided(self, name: str) -> bool:
@@ -166,7 +166,7 @@ class ClusterSettings:
         }
 
     def every_release_is_older_than(self, protocol: tuple[int, int, int]) -> bool:
-        """Whether every broker has told its default protocol, the newest it supports, and each is older than this."""
+        """Whether every broker has reported its default protocol, its newest, and all are older than this."""
         newest = [told.defaults.get(PROTOCOL) for told in self._told.values()]
         return bool(newest) and all(text and parse_protocol_version(text) < protocol for text in newest)
 
@@ -185,7 +185,7 @@ class ClusterSettings:
         return self._policy
 
     def told(self, broker: int, name: str) -> str | None:
-        """One broker's value; None when it has not told it."""
+        """One broker's value; None when it has not reported it."""
         told = self._told.get(broker)
         found = None if told is None else vote(broker, told, self._dynamic, name)
         return None if found is None else found.value

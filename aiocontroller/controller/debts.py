@@ -242,7 +242,7 @@ def _retry(shell: ControllerShell, broker: int, failed: Sequence[Debt], *, silen
 
 
 async def _go_on_with(shell: ControllerShell, gone: Iterable[Debt]) -> None:
-    """Tell the broker about the present topic's replicas once those of the earlier topic are deleted."""
+    """Send the brokers the present topic's replicas, once those of the earlier topic are deleted."""
     context, table = shell.context, shell.context.table
     batch = shell.new_batch()
     for broker, rows in plan.rows_by_broker(context, gone).items():

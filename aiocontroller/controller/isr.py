@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from aiocontroller.controller.brokers import on_replicas_become_offline
 from aiocontroller.controller.leadership_writes import carry_out_pieces, read_states_again
 from aiocontroller.controller.moving_isrs import follow_isrs
-from aiocontroller.controller.reassignment import drop_strangers, maybe_complete_reassignment
+from aiocontroller.controller.reassignment import drop_non_replicas, maybe_complete_reassignment
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import trigger_online_partition_state_change
-from aiocontroller.core.alter_partition import IsrChange, Resolved, refused_strangers, take_disjoint
+from aiocontroller.core.alter_partition import IsrChange, Resolved, refused_non_replicas, take_disjoint
 from aiocontroller.core.apply import apply
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import (
@@ -51,12 +51,12 @@ async def _alter_together(shell: ControllerShell, requests: list[Resolved]) -> N
     await carry_out_pieces(shell, changes)
     refused: dict[int, list[int]] = {}
     for change in changes:
-        refused |= refused_strangers(shell.context, change.judged)
+        refused |= refused_non_replicas(shell.context, change.judged)
     known = [row for _, rows in requests for row in rows]
     if known:
         await shell.send_update_metadata(shell.context.brokers, known)
     await maybe_complete_reassignment(shell, known)
-    await drop_strangers(shell, refused)
+    await drop_non_replicas(shell, refused)
 
 
 def _steps(requests: Iterable[Resolved]) -> list[list[Resolved]]:
@@ -94,8 +94,8 @@ async def partition_reassignment_isr_change(
     shell: ControllerShell, events: Sequence[PartitionReassignmentIsrChange]
 ) -> None:
     """An added replica may have joined the ISR; the leader's notification comes later."""
-    table, under_way = shell.context.table, shell.context.partitions_being_reassigned
-    rows = sorted({row for event in events if (row := table.row(event.topic, event.partition)) in under_way})
+    table, moving = shell.context.table, shell.context.partitions_being_reassigned
+    rows = sorted({row for event in events if (row := table.row(event.topic, event.partition)) in moving})
     await follow_isrs(shell, rows)
     await maybe_complete_reassignment(shell, rows)
 

@@ -29,7 +29,7 @@ from aiocontroller.controller.faults import MAX_ERROR_LENGTH, name_of, refuse
 from aiocontroller.controller.guard import Guard
 from aiocontroller.controller.obeying import obey
 from aiocontroller.controller.readiness import Readiness, readiness
-from aiocontroller.controller.reassignment import drop_strangers_read_again
+from aiocontroller.controller.reassignment import drop_non_replicas_read_again
 from aiocontroller.controller.release import RoleRelease
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core import events as ev
@@ -229,8 +229,8 @@ class KafkaController:
             await self._load_anew()
         else:
             await HANDLERS[type(event)](self.shell, event)
-        if self.shell.context.read_with_strangers and self.election.active:
-            await drop_strangers_read_again(self.shell)
+        if self.shell.context.read_with_non_replicas and self.election.active:
+            await drop_non_replicas_read_again(self.shell)
 
     # -- events of elections, failovers and resignations -----------------------------------------------------------
 

@@ -36,7 +36,7 @@ MAX_ATTEMPTS = 16
 WRITTEN_AT_ONCE = 4_000
 """Partitions in one step."""
 WRITTEN_FIRST = 2_000
-"""Partitions in the first of several steps, so that the first brokers are told soon."""
+"""Partitions in the first of several steps, so that the first requests leave soon."""
 STATE_NAMES = [state.name for state in sorted(PartitionState)]
 
 

@@ -119,7 +119,7 @@ class Setting(msgspec.Struct, frozen=True):
     ours: str | None
     """Our own value."""
     brokers: Mapping[int, str]
-    """Values of the brokers that have told theirs."""
+    """Values of the brokers that have reported theirs."""
     contradicts: bool = False
     """Our value is neither the brokers' effective value nor the one in their files, and is not kept deliberately."""
     unusable: bool = False

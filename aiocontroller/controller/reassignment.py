@@ -28,7 +28,7 @@ from aiocontroller.controller.state_changes import (
 from aiocontroller.controller.topic_deletion import mark_ineligible, resume_deletion_for_topics
 from aiocontroller.core import reassignment as plan
 from aiocontroller.core.apply import apply
-from aiocontroller.core.context_changes import HeldBack, ReassignmentsBegun, ReassignmentsEnded, StrangersDropped
+from aiocontroller.core.context_changes import HeldBack, NonReplicasDropped, ReassignmentsBegun, ReassignmentsEnded
 from aiocontroller.core.effects import Effects
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.errors import KafkaErrorCode
@@ -81,13 +81,14 @@ async def api_partition_reassignment(shell: ControllerShell, event: ApiPartition
 async def zk_partition_reassignment(shell: ControllerShell, event: ZkPartitionReassignment) -> None:
     """Start the znode's entries; those that cannot start are removed from it, the others stay until they complete.
 
-    The znode also changes whenever an entry completes; that does not restart the entries under way.
+    The znode also changes whenever an entry completes; that does not restart the other reassignments.
     """
     await _begin_what_the_znode_says(shell, set(shell.context.partitions_being_reassigned))
 
 
-async def _begin_what_the_znode_says(shell: ControllerShell, under_way: AbstractSet[int] = frozenset()) -> set[int]:
-    """Start or resume the znode's entries, and return their rows.  Those ``under_way`` to the same target are kept."""
+async def _begin_what_the_znode_says(shell: ControllerShell, moving: AbstractSet[int] = frozenset()) -> set[int]:
+    """Start or resume the znode's entries, and return their rows.  Rows in ``moving`` keep a reassignment that has the
+    same target."""
     requested = await shell.zk.get_partition_reassignment(watch=True)
     if requested is None:
         return set()
@@ -98,7 +99,7 @@ async def _begin_what_the_znode_says(shell: ControllerShell, under_way: Abstract
     wanted: dict[int, ReplicaAssignment] = {}
     for piece in _pieces(requested.items()):
         await shell.breathe()
-        checked = plan.check_entries(shell.context, piece, under_way)
+        checked = plan.check_entries(shell.context, piece, moving)
         wanted |= checked.wanted
         for tp, why in checked.refused.items():
             log.error("Reassignment of %s to %s %s: removed from the request", tp, requested[tp], why.message)
@@ -122,14 +123,14 @@ def log_refused(shell: ControllerShell, failed: Mapping[int, Refused]) -> None:
 
 
 async def list_partition_reassignments(shell: ControllerShell, event: ListPartitionReassignments) -> None:
-    table, under_way = shell.context.table, shell.context.partitions_being_reassigned
-    asked: Iterable[int] = sorted(under_way)
+    table, moving = shell.context.table, shell.context.partitions_being_reassigned
+    asked: Iterable[int] = sorted(moving)
     if event.partitions is not None:
         asked = (table.row(*tp) for tp in event.partitions)
     found: dict[TopicPartition, ReplicaAssignment] = {}
     for rows in _pieces(asked):
         await shell.breathe()
-        found |= {table.topic_partition(row): table.assignment(row) for row in rows if row >= 0 and row in under_way}
+        found |= {table.topic_partition(row): table.assignment(row) for row in rows if row >= 0 and row in moving}
     event.reply.answer(found)
 
 
@@ -137,21 +138,21 @@ async def initialize_partition_reassignments(shell: ControllerShell) -> None:
     """At failover: clean up a predecessor's unfinished steps, then resume the znode's and the topic znodes' entries."""
     found = plan.leftovers(shell.context)
     if found:
-        await drop_strangers(shell, found)
+        await drop_non_replicas(shell, found)
     resumed = await _begin_what_the_znode_says(shell)
     await on_partition_reassignment(
         shell, [row for row in sorted(shell.context.partitions_being_reassigned) if row not in resumed]
     )
 
 
-async def drop_strangers(shell: ControllerShell, found: Mapping[int, Sequence[int]]) -> None:
+async def drop_non_replicas(shell: ControllerShell, found: Mapping[int, Sequence[int]]) -> None:
     """Remove brokers that are not replicas from ISRs, have them delete their logs, and tell leaders the real replicas.
 
     They exist when a controller ended between writing an assignment and sending it.  In Kafka they stay as long as they
     follow.  They are kept where the partition would have no leader without them.
     """
     context = shell.context
-    odd = plan.plan_strangers(context, found)
+    odd = plan.plan_non_replicas(context, found)
     if not odd.all:
         return
     log.info("Removing brokers that are not replicas from the ISRs of %s", shell.sample(list(odd.all)))
@@ -165,14 +166,14 @@ async def drop_strangers(shell: ControllerShell, found: Mapping[int, Sequence[in
     await shell.send(batch)
 
 
-async def drop_strangers_read_again(shell: ControllerShell) -> None:
+async def drop_non_replicas_read_again(shell: ControllerShell) -> None:
     """Drop brokers that a leader added to its ISR without knowing the assignment, as states read again have shown.
 
     Called after each event, because during a reassignment memory is ahead of ZooKeeper.
     """
-    found = plan.strangers_of(shell.context, shell.context.read_with_strangers)
-    apply(shell.context, StrangersDropped())
-    await drop_strangers(shell, found)
+    found = plan.non_replicas_of(shell.context, shell.context.read_with_non_replicas)
+    apply(shell.context, NonReplicasDropped())
+    await drop_non_replicas(shell, found)
 
 
 async def maybe_complete_reassignment(shell: ControllerShell, rows: Iterable[int]) -> None:
@@ -229,7 +230,7 @@ async def too_large_for_their_znodes(
 ) -> dict[int, Refused]:
     """Returns row -> why, for topics whose znode would be too large with the wanted and current reassignments.
 
-    A reassignment under way is stored with its adding and removing replicas, so it needs more room than its result.
+    A reassignment in progress is stored with its adding and removing replicas, so it needs more room than its result.
     Checked before anything starts; ZooKeeper's refusal covers a znode that grows meanwhile.
     """
     table = shell.context.table

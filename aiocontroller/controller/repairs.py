@@ -4,7 +4,7 @@ ZooKeeper wins over memory, as it would with the next controller.  Only where a 
 which holds its last content.
 
 Brokers accept only newer state than they know.  So each repaired partition gets a leader epoch, and a znode version,
-above all that brokers may have been told, even where the znode has been rewritten or created again.
+above all that brokers may have received, even where the znode has been rewritten or created again.
 """
 
 from __future__ import annotations

@@ -158,12 +158,12 @@ class ControllerShell:
         self.unclean_elections = metrics.meter("kafka.controller", "ControllerStats", "UncleanLeaderElectionsPerSec")
 
     def leaders_may_write(self) -> bool:
-        """Whether leaders write ISRs themselves, or might, since no broker has told its protocol yet."""
+        """Whether leaders write ISRs themselves, or might, since no broker has reported its protocol yet."""
         known = bool(self.settings.brokers)
         told = self.policy.alter_partition_supported and self.settings.policy.alter_partition_supported
         return not (known and told)
 
-    # -- terms of office -------------------------------------------------------------------------------------------
+    # -- terms -----------------------------------------------------------------------------------------------------
 
     def begin_term(self, epoch: int, epoch_zk_version: int, *, again: bool = False) -> None:
         """Start with a new, empty context and new channels, so that nothing is left of an earlier term.
@@ -252,7 +252,7 @@ class ControllerShell:
     async def send(self, batch: RequestBatch) -> Sent:
         """Encode the batch's requests, queue them to the brokers, and empty the batch.
 
-        Leaders are told first: the other brokers' requests wait in their queues until the leaders have acknowledged.
+        Leaders get theirs first: the other brokers' requests wait in their queues until the leaders have acknowledged.
         """
         assert self._requests is not None and self.channels is not None
         requests = batch.take()

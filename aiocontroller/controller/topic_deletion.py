@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 DELETION = "delete.topic.enable"
 UNDECIDED_S = 3.0
-"""How often to look whether a broker has told its settings, where none had before."""
+"""How often to look whether a broker has reported its settings, where none had before."""
 SILENCE_S = 10.0
 """How long to wait for live brokers, which go on deleting afterwards."""
 _SILENCE = "silent deletions"
@@ -110,7 +110,7 @@ def _wait_undecided(shell: ControllerShell, names: list[str]) -> bool:
         return False
     if names != shell.context.deletions_undecided:
         apply(shell.context, DeletionsUndecided(names))
-        log.info("No broker has told its %s yet: waiting with the requests to delete %s", DELETION, names[:10])
+        log.info("No broker has reported its %s yet: waiting with the requests to delete %s", DELETION, names[:10])
     shell.queue.schedule("undecided deletions", UNDECIDED_S, TopicDeletion())
     return True
 

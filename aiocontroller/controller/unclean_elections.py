@@ -1,6 +1,6 @@
 """Unclean elections for partitions already offline, when unclean leader election is enabled later.
 
-Inside a broker, Kafka's controller is told by that broker's configuration handlers.  Outside, the notifications in
+Inside a broker, the configuration handlers inform Kafka's controller.  Outside, the notifications in
 ZooKeeper carry the same: ``/config/changes`` names topics, brokers and the defaults of all brokers.
 """
 

@@ -141,10 +141,10 @@ def results(
     ]
 
 
-def refused_strangers(context: ControllerContext, judged: Judged) -> dict[int, list[int]]:
+def refused_non_replicas(context: ControllerContext, judged: Judged) -> dict[int, list[int]]:
     """row -> brokers that its leader wrongly takes for replicas, and would propose again; Kafka accepts them."""
     return {
-        verdict.row: strangers(context, verdict.row, change.isr)
+        verdict.row: non_replicas(context, verdict.row, change.isr)
         for (event, _), each in zip(judged.requests, judged.verdicts, strict=True)
         for change, verdict in zip(event.partitions, each, strict=True)
         if verdict.error_code == KafkaErrorCode.INVALID_REQUEST and event.broker == context.table.leader[verdict.row]
@@ -194,7 +194,7 @@ def check_partition(context: ControllerContext, change: AlterPartition, broker: 
         or current.leader not in change.isr
     ):
         return Verdict(row, KafkaErrorCode.INVALID_REQUEST)  # never written: an ISR holds its leader
-    outside = strangers(context, row, change.isr)
+    outside = non_replicas(context, row, change.isr)
     if not all(replica in context.live for replica in change.isr) and (version > 0 or outside):
         ineligible = KafkaErrorCode.INELIGIBLE_REPLICA if version >= 2 else KafkaErrorCode.OPERATION_NOT_ATTEMPTED
         return Verdict(row, ineligible)
@@ -214,7 +214,7 @@ def check_partition(context: ControllerContext, change: AlterPartition, broker: 
     )
 
 
-def strangers(context: ControllerContext, row: int, isr: Sequence[int]) -> list[int]:
+def non_replicas(context: ControllerContext, row: int, isr: Sequence[int]) -> list[int]:
     """Brokers in the ISR that are not replicas."""
     replicas = context.table.replicas(row)
     return [broker for broker in isr if broker not in replicas]

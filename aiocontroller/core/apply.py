@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import compress
 
-from aiocontroller.core.alter_partition import strangers
+from aiocontroller.core.alter_partition import non_replicas
 from aiocontroller.core.columns import take
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.context_changes import ContextChange
@@ -41,8 +41,8 @@ def _enter(context: ControllerContext, effects: Effects) -> None:
 def adopt(context: ControllerContext, row: int, state: LeaderAndIsr) -> None:
     """Take a state over that was read again from ZooKeeper; brokers in its ISR that are not replicas are noted."""
     context.table.set_leadership(row, state)
-    if strangers(context, row, state.isr):
-        context.read_with_strangers[row] = None
+    if non_replicas(context, row, state.isr):
+        context.read_with_non_replicas[row] = None
 
 
 def load_states(

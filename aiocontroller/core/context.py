@@ -39,7 +39,7 @@ class ControllerContext:
         self.offline_dirs: dict[int, set[int]] = {}
         """Broker -> rows whose replica there is on a failed log directory."""
         self.partitions_being_reassigned: dict[int, None] = {}
-        self.read_with_strangers: dict[int, None] = {}
+        self.read_with_non_replicas: dict[int, None] = {}
         """rows whose ISR, when read again from ZooKeeper, contained a broker that is not a replica."""
         self.debts = Ledger()
         """Removed replicas that their brokers have yet to delete."""
@@ -192,9 +192,9 @@ class ControllerContext:
         for row in rows:
             self.partitions_being_reassigned.pop(row, None)
 
-    def take_read_with_strangers(self) -> dict[int, None]:
-        """The rows whose ISR had strangers when it was read again; they are forgotten."""
-        rows, self.read_with_strangers = self.read_with_strangers, {}
+    def take_read_with_non_replicas(self) -> dict[int, None]:
+        """The rows whose ISR contained a broker that is not a replica when it was read again; forgets them."""
+        rows, self.read_with_non_replicas = self.read_with_non_replicas, {}
         return rows
 
     # -- replicas --------------------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ class ControllerContext:
     # -- debts -----------------------------------------------------------------------------------------------------
 
     def may_be_deleted(self, debt: Debt) -> bool:
-        """Whether the broker can be told to delete it now: the replica there is not one of the present topic.
+        """Whether the broker may be asked to delete it now: the replica there is not one of the present topic.
 
         This is checked again for each StopReplica.  A broker never hears of a held-back replica of the present topic,
         so its replica of that name belongs to an earlier topic.

@@ -98,7 +98,7 @@ class TopicsRemoved(NamedTuple):
 
 
 class TopicsGone(NamedTuple):
-    """Another process has deleted the topics' znodes: brokers are about to be told to forget them."""
+    """Another process has deleted the topics' znodes: brokers will be sent the end of these topics."""
 
     topics: Sequence[Topic]
 
@@ -188,11 +188,11 @@ class ReassignmentsEnded(NamedTuple):
         context.end_reassignments(self.rows)
 
 
-class StrangersDropped(NamedTuple):
-    """The rows noted in ``read_with_strangers`` have been looked at."""
+class NonReplicasDropped(NamedTuple):
+    """The rows noted in ``read_with_non_replicas`` have been looked at."""
 
     def apply(self, context: ControllerContext) -> None:
-        context.read_with_strangers = {}
+        context.read_with_non_replicas = {}
 
 
 # -- debts -------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ Rules.
  * A broker owes each (topic name, partition) once at most: StopReplica knows names only, so one answer pays for all
    topics that ever had this name.  The first debt stays.
  * While a broker owes a partition of an earlier topic, the same partition of the present topic is not online there, and
-   the broker is not told about it: it would mistake one topic's log for the other's, or delete the wrong one.
+   the broker gets no request about it: it would mistake one topic's log for the other's, or delete the wrong one.
 """
 
 from __future__ import annotations

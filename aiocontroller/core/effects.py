@@ -2,7 +2,7 @@
 
 A handler goes in four steps: *plan* (core) -> *write* (ZooKeeper) -> *apply* (core) -> *send*.  ZooKeeper may refuse a
 part of a write; a pure function of the rest says, as a value, what follows: which states partitions and replicas enter,
-which brokers are told what, which replicas stop.  ``core.apply`` brings it into the context, ``add_to`` into a batch of
+which requests brokers get, which replicas stop.  ``core.apply`` brings it into the context, ``add_to`` into a batch of
 requests.  The controller decides nothing.
 """
 
@@ -53,7 +53,7 @@ class Effects(NamedTuple):
     entered: tuple[Entered, ...] = ()
     told: Sequence[Told | ToldTogether] = ()
     metadata: Sequence[int] = ()
-    """Partitions without leadership, which all brokers are told of by UpdateMetadata."""
+    """Partitions without leadership, which all brokers get by UpdateMetadata."""
     stopped: Mapping[int, Sequence[int]] = {}
     """Replicas that stop, and are kept."""
     deleted: Mapping[int, Sequence[int]] = {}

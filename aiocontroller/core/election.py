@@ -92,7 +92,8 @@ def preferred_replica_partition_leader_election(
 def controlled_shutdown_partition_leader_election(
     replicas: Replicas, isr: Replicas, online_or_shutting_down: Collection[int], shutting_down: Collection[int]
 ) -> Outcome | None:
-    """The first assigned in-sync replica that stays; brokers shutting down leave the ISR, and are told as well."""
+    """The first assigned in-sync replica that stays; brokers shutting down leave the ISR, and get a LeaderAndIsr
+    as well."""
     alive = tuple(r for r in replicas if r in online_or_shutting_down)
     leader = next((r for r in alive if r in isr and r not in shutting_down), None)
     if leader is None:

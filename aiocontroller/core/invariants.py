@@ -22,7 +22,7 @@ def violations(context: ControllerContext) -> list[str]:
         *_table(context.table),
         *_brokers(context),
         *_partitions(context),
-        *_under_way(context),
+        *_in_progress(context),
         *_debts(context),
     ]
 
@@ -64,8 +64,8 @@ def _brokers(context: ControllerContext) -> Iterator[str]:
     )
     yield from _differs("suspects that are not registered", sorted(set(context.suspected) - set(context.brokers)), [])
     yield from _differs("order of brokers", list(context.brokers), sorted(context.brokers))
-    strangers = sorted(set(context.offline_dirs) - set(context.brokers))
-    yield from _differs("failed directories of brokers that are not registered", strangers, [])
+    unregistered = sorted(set(context.offline_dirs) - set(context.brokers))
+    yield from _differs("failed directories of brokers that are not registered", unregistered, [])
     for broker, held in sorted(context.held_back.items()):
         if broker in context.brokers:
             online = sorted(held - context.offline_dirs.get(broker, set()))
@@ -96,7 +96,7 @@ def _partitions(context: ControllerContext) -> Iterator[str]:
             yield f"{name}: found leader {known.leader}, expected a registered broker in {state.name}"
 
 
-def _under_way(context: ControllerContext) -> Iterator[str]:
+def _in_progress(context: ControllerContext) -> Iterator[str]:
     """Reassignments and deletions refer to existing partitions, and all of them are tracked."""
     table = context.table
     existing = set(table.rows())

@@ -74,7 +74,7 @@ class Topic:
         self.id = topic_id
         self.rows: array[int] = array("i")
         self.deleting = False
-        """Queued for deletion: the gauges leave it out, and brokers are told to forget it."""
+        """Queued for deletion: the gauges leave it out, and brokers are sent its end."""
 
     def partitions(self) -> list[int]:
         """The rows of all partitions that exist, in order of partition number."""

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from aiocontroller.core.alter_partition import strangers
+from aiocontroller.core.alter_partition import non_replicas
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.debts import Debt
 from aiocontroller.core.effects import Effects, Told, ToldTogether
@@ -52,9 +52,10 @@ def check_targets(
 
 
 def check_entries(
-    context: ControllerContext, entries: Iterable[tuple[TopicPartition, Sequence[int]]], under_way: AbstractSet[int]
+    context: ControllerContext, entries: Iterable[tuple[TopicPartition, Sequence[int]]], moving: AbstractSet[int]
 ) -> Checked:
-    """The verdict on entries of the request znode; those ``under_way`` to the same target are in neither list.
+    """The verdict on entries of the request znode; rows in ``moving`` that have the same target already are
+    in neither list.
 
     Targets need not be alive: as in Kafka, a dead target is waited for.
     """
@@ -67,7 +68,7 @@ def check_entries(
             continue
         current = context.table.assignment(row)
         assignment = current.reassign_to(target)
-        if row in under_way and assignment == current and not is_complete(context, row):
+        if row in moving and assignment == current and not is_complete(context, row):
             continue
         if in_sync_replica_stays(context, row, assignment):
             checked.wanted[row] = assignment
@@ -378,7 +379,7 @@ def effects_of_commit(
     )
 
 
-# -- brokers in ISRs that are no replicas ------------------------------------------------------------------------------
+# -- brokers in ISRs that are not replicas -----------------------------------------------------------------------------
 
 
 def leftovers(context: ControllerContext) -> dict[int, list[int]]:
@@ -390,16 +391,16 @@ def leftovers(context: ControllerContext) -> dict[int, list[int]]:
         (a, i) for a, i in combinations if i != NO_ISR and a >= 0 and not set(in_sync[i]) <= set(replicas[a].replicas)
     }
     rows = [row for row in table.rows() if (table.assignment_of[row], table.isr_of[row]) in odd] if odd else []
-    return {row: strangers(context, row, table.isr(row)) for row in rows}
+    return {row: non_replicas(context, row, table.isr(row)) for row in rows}
 
 
-def strangers_of(context: ControllerContext, rows: Iterable[int]) -> dict[int, list[int]]:
+def non_replicas_of(context: ControllerContext, rows: Iterable[int]) -> dict[int, list[int]]:
     table = context.table
     led = [row for row in rows if table.topic_of[row] >= 0 and table.isr_of[row] != NO_ISR]
-    return {row: strangers(context, row, table.isr(row)) for row in led}
+    return {row: non_replicas(context, row, table.isr(row)) for row in led}
 
 
-class Strangers(NamedTuple):
+class NonReplicas(NamedTuple):
     """Brokers that are not replicas, row -> brokers, where the partition has a leader without them."""
 
     all: dict[int, Sequence[int]]
@@ -407,17 +408,17 @@ class Strangers(NamedTuple):
     """Those that ISRs contain."""
 
 
-def plan_strangers(context: ControllerContext, found: Mapping[int, Sequence[int]]) -> Strangers:
+def plan_non_replicas(context: ControllerContext, found: Mapping[int, Sequence[int]]) -> NonReplicas:
     table = context.table
     odd = {
         row: brokers
         for row, brokers in found.items()
         if brokers and table.leader[row] in table.replicas(row) and not table.topic(row).deleting
     }
-    return Strangers(odd, {row: b for row, b in odd.items() if not set(b).isdisjoint(table.isr(row))})
+    return NonReplicas(odd, {row: b for row, b in odd.items() if not set(b).isdisjoint(table.isr(row))})
 
 
-def no_longer_in_sync(context: ControllerContext, plan: Strangers) -> dict[int, Sequence[int]]:
+def no_longer_in_sync(context: ControllerContext, plan: NonReplicas) -> dict[int, Sequence[int]]:
     """Those that are to delete their logs."""
     return {row: b for row, b in plan.all.items() if set(b).isdisjoint(context.table.isr(row))}
 

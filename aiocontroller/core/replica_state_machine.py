@@ -165,7 +165,7 @@ class OfflinePlan(NamedTuple):
     shrink: Decisions
     """ISRs to write without the replicas that go offline."""
     unchanged: list[int]
-    """Partitions whose ISR did not contain the replica: the other replicas are told, nothing is written."""
+    """Partitions whose ISR did not contain the replica: nothing is written, the other replicas get a LeaderAndIsr."""
     without_leadership: list[int]
 
 
@@ -212,7 +212,7 @@ def plan_offline(context: ControllerContext, replicas: Replicas) -> OfflinePlan:
 def effects_of_offline(
     context: ControllerContext, replicas: Replicas, plan: OfflinePlan, stop: bool, done: Decisions
 ) -> Effects:
-    """The remaining replicas are told; with ``stop``, those that went offline stop."""
+    """The remaining replicas get a LeaderAndIsr; with ``stop``, those that went offline are stopped."""
     told = [Told(done.rows, done.recipients)]
     if plan.unchanged:
         gone = leaving(among(replicas, plan.unchanged))

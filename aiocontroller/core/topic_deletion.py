@@ -1,7 +1,7 @@
 """Decides which topics can be deleted and the next step of each (Kafka's ``TopicDeletionManager``).
 
 A topic that is *queued* (an entry in ``/admin/delete_topics``) goes through these steps; the sets are in the context:
- 1. *eligible*: queued, no replica's deletion under way, not ineligible;
+ 1. *eligible*: queued, no replica's deletion in progress, not ineligible;
  2. *started*: its partitions are NonExistentPartition, brokers forget it, replicas on live brokers are
     ReplicaDeletionStarted, those on dead ones ReplicaDeletionIneligible;
  3. answers turn replicas ReplicaDeletionSuccessful, or Ineligible if a broker failed or refused;
@@ -104,11 +104,11 @@ def progress(context: ControllerContext) -> Progress:
         if states <= {ReplicaState.ReplicaDeletionSuccessful}:
             found.complete.append(topic)
             continue
-        under_way = ReplicaState.ReplicaDeletionStarted in states
-        if not under_way and ReplicaState.ReplicaDeletionIneligible in states:
+        deleting = ReplicaState.ReplicaDeletionStarted in states
+        if not deleting and ReplicaState.ReplicaDeletionIneligible in states:
             for broker, rows in replicas_in_state(context, topic, ReplicaState.ReplicaDeletionIneligible).items():
                 found.retry.setdefault(broker, []).extend(rows)
-        if not under_way and name not in context.topics_ineligible_for_deletion and not waits_for_debts(context, topic):
+        if not deleting and name not in context.topics_ineligible_for_deletion and not waits_for_debts(context, topic):
             found.start.append(topic)
     return found
 

@@ -116,7 +116,7 @@ async def test_reassignment_that_is_too_large_for_the_topics_znode_is_refused(
     assert {code for code, _ in found.values()} == {Code.POLICY_VIOLATION}
     (message,) = {message for _, message in found.values()}
     assert "the znode of topic 'large' would have 1" in message
-    assert f"with 40 more partitions under way, {small_znodes} fit" in message
+    assert f"with 40 more reassignments in progress, {small_znodes} fit" in message
     assert (await cluster.zk.get_topic_assignments(["large"], watch=False)).found == before.found
     assert {s.isr for s in await cluster.states("large", 40) if s is not None} == {(1, 2)}
     few = {TopicPartition("large", n): (3, 1) for n in range(5)}

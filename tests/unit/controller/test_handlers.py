@@ -12,7 +12,7 @@ from aiocontroller.config import Config
 from aiocontroller.controller import debts, isr, repairs
 from aiocontroller.controller.leadership_writes import journal_partitions
 from aiocontroller.controller.mutation_quotas import RATE, MutationQuotas
-from aiocontroller.controller.reassignment import drop_strangers
+from aiocontroller.controller.reassignment import drop_non_replicas
 from aiocontroller.core import debt_changes
 from aiocontroller.core import events as ev
 from aiocontroller.core.audit import Finding, Kind
@@ -211,7 +211,7 @@ def test_a_stranger_in_an_isr_raises_the_leader_epoch_once() -> None:
     before = it.znodes.states[T0]
     it.znodes.states[T0] = msgspec.structs.replace(before, isr=(1, 3, 2))
     table.set_leadership(table.row("t", 0), it.znodes.states[T0])
-    run(drop_strangers(it.shell, {table.row("t", 0): [3]}))
+    run(drop_non_replicas(it.shell, {table.row("t", 0): [3]}))
     after = it.znodes.states[T0]
     assert (after.isr, after.leader_epoch, after.partition_epoch) == ((1, 2), before.leader_epoch + 1, 1)
 

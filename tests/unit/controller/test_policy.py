@@ -414,7 +414,7 @@ async def test_deletion_waits_for_the_first_broker_which_may_forbid_it(
         assert await it.client.exists("/brokers/topics/t/partitions/0/state")
         assert await it.client.exists("/admin/delete_topics/t")
         assert "Audit" not in caplog.text
-        assert caplog.text.count("No broker has told its delete.topic.enable yet") == 1
+        assert caplog.text.count("No broker has reported its delete.topic.enable yet") == 1
         for broker in (1, 9):
             await it.add_broker(broker, delete_topic_enable=allowed)
         await it.sleep(20)

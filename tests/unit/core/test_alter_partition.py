@@ -15,7 +15,7 @@ from aiocontroller.core.alter_partition import (
     check_partition,
     check_request,
     judge,
-    refused_strangers,
+    refused_non_replicas,
     resolve,
     results,
     take_disjoint,
@@ -241,7 +241,7 @@ def test_verdicts_writes_and_answers_of_several_requests() -> None:
     assert judged.decisions.rows == [0, 3]
     assert [state.isr for state in judged.decisions.leaderships] == [(1,), (1,)]
     assert judged.any_unknown()
-    assert refused_strangers(context, judged) == {1: [3]}
+    assert refused_non_replicas(context, judged) == {1: [3]}
     lead(context, "t-0", 1, (1,), partition_epoch=1)
     ok, refused = KafkaErrorCode.NONE, KafkaErrorCode.INVALID_UPDATE_VERSION
     assert results(context, judged, {0: ok, 3: refused}) == [

@@ -112,5 +112,5 @@ def test_strangers_of_a_state_read_again_are_noted() -> None:
     adopt(context, 0, leadership(1, (1, 3), partition_epoch=4))
     adopt(context, 1, leadership(2, (2,)))
     assert (context.table.isr(0), context.table.partition_epoch[0], context.table.leader[1]) == ((1, 3), 4, 2)
-    assert list(context.take_read_with_strangers()) == [0]
-    assert list(context.take_read_with_strangers()) == []
+    assert list(context.take_read_with_non_replicas()) == [0]
+    assert list(context.take_read_with_non_replicas()) == []

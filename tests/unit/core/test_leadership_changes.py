@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from aiocontroller.core.alter_partition import AlterPartitionResult, IsrChange, refused_strangers, take_disjoint
+from aiocontroller.core.alter_partition import AlterPartitionResult, IsrChange, refused_non_replicas, take_disjoint
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.decisions import Decisions, commit
 from aiocontroller.core.effects import Effects, Entered, Told
@@ -173,7 +173,7 @@ def test_leaders_requests_are_answered_partition_by_partition() -> None:
         )
     ]
     assert answers == [], "the controller answers"
-    assert refused_strangers(context, change.judged) == {2: [3]}
+    assert refused_non_replicas(context, change.judged) == {2: [3]}
 
 
 def test_what_zookeeper_refuses_for_another_reason_is_an_unknown_error() -> None:

@@ -14,9 +14,9 @@ from aiocontroller.core.effects import Effects, Told, ToldTogether
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.core.reassignment import (
+    NonReplicas,
     PhaseU,
     Refused,
-    Strangers,
     by_broker,
     check_entries,
     check_target,
@@ -32,16 +32,16 @@ from aiocontroller.core.reassignment import (
     led_by_dropped,
     leftovers,
     no_longer_in_sync,
+    non_replicas_of,
     not_moved,
     not_raised,
     plan_commit,
+    plan_non_replicas,
     plan_phase_b,
     plan_phase_u,
-    plan_strangers,
     queued_topics,
     ready,
     replicas_to_create,
-    strangers_of,
     waiting_for,
     without_controllers,
 )
@@ -347,7 +347,7 @@ def test_leftovers_of_a_controller_that_ended() -> None:
     assert leftovers(context) == {}
     lead(context, "t-1", 1, (1, 3, 2))
     assert leftovers(context) == {1: [3]}
-    assert strangers_of(context, [0, 1]) == {0: [], 1: [3]}
+    assert non_replicas_of(context, [0, 1]) == {0: [], 1: [3]}
 
 
 def test_strangers_go_where_a_replica_leads() -> None:
@@ -355,8 +355,8 @@ def test_strangers_go_where_a_replica_leads() -> None:
     for name, leader, isr in (("t-0", 1, (1, 3)), ("t-1", 3, (3,)), ("going-0", 1, (1, 3))):
         lead(context, name, leader, isr)
     context.queue_topic_deletion(["going"])
-    plan = plan_strangers(context, {0: [3], 1: [3], 2: [3], 3: [], 4: [3]})
-    assert plan == Strangers({0: [3], 2: [3]}, {0: [3]}), "1 would have no leader"
+    plan = plan_non_replicas(context, {0: [3], 1: [3], 2: [3], 3: [], 4: [3]})
+    assert plan == NonReplicas({0: [3], 2: [3]}, {0: [3]}), "1 would have no leader"
     assert no_longer_in_sync(context, plan) == {2: [3]}
     lead(context, "t-0", 1, (1, 2))
     assert no_longer_in_sync(context, plan) == {0: [3], 2: [3]}
