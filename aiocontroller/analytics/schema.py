@@ -183,7 +183,7 @@ GOLD: Final = {
     "failovers": _table(
         """
         cluster string, node int, epoch int, elected_us long, loaded_us long, duration_us long
-        partitions long, brokers long, topics long
+        partitions long, brokers long, topics long, sources string
         """
     ),
     "failover_phases": _table(
@@ -192,13 +192,13 @@ GOLD: Final = {
     "latencies": _table(
         """
         cluster string, what string, name string, broker int, count long
-        p50_us long, p90_us long, p99_us long, p999_us long, max_us long, mean_us long
+        p50_us long, p90_us long, p99_us long, p999_us long, max_us long, mean_us long, sources string
         """
     ),
     "churn": _table(
         """
         cluster string, hour_us long, topic string, broker int
-        leader_changes long, isr_changes long, elections_unclean long
+        leader_changes long, isr_changes long, elections_unclean long, sources string
         """
     ),
     "imbalance": _table(

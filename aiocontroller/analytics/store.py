@@ -4,7 +4,7 @@
     snapshots/N.json           what readers see: the run, its gold, and the files of every table; the highest N counts
     gold                       a link to the tables of the current snapshot, if the file system has links
     runs/M-ID/                 everything that one run, and later batches added to it, have written:
-      _run.json                  marks the folder as ours
+      _run.json                  marks the folder as ours, and names the run
       bronze/events/batch=N/day=…   typed records
       bronze/quarantine/batch=N     what was not understood
       silver/events/batch=N         one vocabulary, if there are logs; silver/clocks: of the logs' writers
@@ -41,7 +41,7 @@ from aiocontroller.analytics.schema import Table
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.data_folder import FolderLock
 
-LAYOUT: Final = 6
+LAYOUT: Final = 7
 """Increases when the folder changes, or the columns of tables to which batches add."""
 OWNER: Final = "aiocontroller analyze"
 FOLLOWED: Final = "_followed"
@@ -144,14 +144,17 @@ class Store:
             for name in self._files.names("runs")
             if _RUN_NAME.fullmatch(name)
             and self._files.exists(f"runs/{name}/{_RUN_MARKER}")
-            and _parsed(self._files.read(f"runs/{name}/{_RUN_MARKER}")).get("owner") == OWNER
+            and _is_of(_parsed(self._files.read(f"runs/{name}/{_RUN_MARKER}")), name)
         ]
 
     def begin(self) -> None:
         """Begin a new run without batches; what readers see stays as it is."""
         number = max((int(name[:6]) for name in self._files.names("runs") if _RUN_NAME.fullmatch(name)), default=0)
         self._run = f"{number + 1:06d}-{uuid.uuid4().hex[:8]}"
-        self._files.write_new(f"runs/{self._run}/{_RUN_MARKER}", json.dumps({"owner": OWNER, "layout": LAYOUT}))
+        self._files.write_new(
+            f"runs/{self._run}/{_RUN_MARKER}",
+            json.dumps({"owner": OWNER, "layout": LAYOUT, "run": self._run}),
+        )
 
     def abandon(self) -> None:
         """Delete the current run if it has no complete batch."""
@@ -332,6 +335,11 @@ def read_parquet(spark: SparkSession, folders: Iterable[str], schema: Table | No
 
 def _batch(number: int) -> str:
     return f"{_BATCH}{number}"
+
+
+def _is_of(marker: Mapping[str, Any], run: str) -> bool:
+    """Return whether a run's marker is ours and names this run: a copy under another name is somebody else's."""
+    return marker.get("owner") == OWNER and marker.get("run") == run
 
 
 def _parsed(text: str) -> dict[str, Any]:

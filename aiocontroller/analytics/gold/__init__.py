@@ -19,7 +19,7 @@ from aiocontroller.analytics.gold.failovers import failover_phases, failovers
 from aiocontroller.analytics.gold.incidents import incidents, with_onsets
 from aiocontroller.analytics.gold.latencies import latencies, requests
 from aiocontroller.analytics.gold.problems import problems
-from aiocontroller.analytics.gold.quality import data_quality
+from aiocontroller.analytics.gold.quality import data_quality, with_sources
 from aiocontroller.analytics.schema import GOLD, Table
 
 __all__ = ["LARGE", "SORTED_BY", "tables"]
@@ -45,6 +45,10 @@ SORTED_BY: Final[dict[str, tuple[str, ...]]] = {
     "data_quality": ("file", "source"),
 }
 """The order of each table's rows in its files; the same input gives the same rows in the same order."""
+
+
+_KIND_OF_LATENCY: Final = """
+    CASE what WHEN 'queue' THEN 'event' WHEN 'processing' THEN 'event' WHEN 'request' THEN 'response' ELSE what END"""
 
 
 def tables(
@@ -76,8 +80,8 @@ def tables(
         "completeness": whole,
         "failovers": failovers(milestones),
         "failover_phases": failover_phases(milestones),
-        "latencies": took,
-        "churn": facts["churn"],
+        "latencies": with_sources(took, tallies, _KIND_OF_LATENCY),
+        "churn": with_sources(facts["churn"], tallies, "'partition'"),
         "imbalance": imbalance(facts["balance"]),
         "requests": requests(tallies, took),
         "violations": invariants.violations(facts["findings"], milestones, tallies, last_rows, events, span),

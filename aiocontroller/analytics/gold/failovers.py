@@ -18,10 +18,11 @@ def failovers(milestones: DataFrame) -> DataFrame:
         F.expr("max(if(kind = 'loaded', partitions, NULL)) AS partitions"),
         F.expr("max(if(kind = 'loaded', size(brokers), NULL)) AS brokers"),
         F.expr("max(if(kind = 'loaded', count, NULL)) AS topics"),
+        F.expr("array_join(array_sort(collect_set(source)), ', ') AS sources"),
     )
     return told.selectExpr(
         "cluster", "node", "epoch", "elected_us", "loaded_us",
-        "coalesce(done_us, loaded_us) - elected_us AS duration_us", "partitions", "brokers", "topics",
+        "coalesce(done_us, loaded_us) - elected_us AS duration_us", "partitions", "brokers", "topics", "sources",
     )  # fmt: skip
 
 

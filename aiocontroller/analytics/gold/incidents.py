@@ -20,6 +20,8 @@ from aiocontroller.analytics.gold.rows import Row, collected
 from aiocontroller.analytics.gold.stalls import Stall, stalls_of
 from aiocontroller.analytics.gold.terms import last_records, lost_controllers, terms_of, told
 
+WRITES_US: Final = 1_000_000
+"""A controller writes what it has decided within this time."""
 OUTAGES_APART_US: Final = 60_000_000
 """Windows that no broker's death explains belong to one incident unless more than this time lies between them."""
 _KINDS: Final = ("elected", "active", "loaded", "resigned", "peer_lost", "log_end", "session", "broker", "term")
@@ -62,12 +64,13 @@ def with_onsets(windows: DataFrame, onsets: DataFrame) -> DataFrame:
     noticed.
 
     A broker that only lost its session went on serving until its partition was taken from it, between the controller's
-    first record (``start_us``) and the record of that change (``decided_us``); if no record shows the change, that of
-    the next leader.
+    first record (``start_us``) and the write to ZooKeeper.  That follows the controller's decision (``decided_us``)
+    within ``WRITES_US`` and precedes the record of the next leader.
     """
     of_dead = "unavailable AND onset_us IS NOT NULL AND leader_before = broker"
     served = "unavailable AND onset_us IS NULL AND onset_evidence IS NOT NULL AND leader_before = broker"
-    took_us = "greatest(if(decided_us > start_us, decided_us, coalesce(end_us, decided_us)) - start_us, 0)"
+    written_us = f"decided_us + {WRITES_US}"
+    took_us = f"greatest(least(coalesce(end_us, {written_us}), {written_us}) - start_us, 0)"
     first = f"if({of_dead}, least(onset_us, start_us), if({served}, start_us + {took_us} DIV 2, start_us))"
     error = f"if({of_dead}, onset_error_us, if({served}, error_us + ({took_us} + 1) DIV 2, error_us))"
     return windows.join(F.broadcast(onsets), ["cluster", "culprit", "broker"], "left").withColumns(

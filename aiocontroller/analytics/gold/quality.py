@@ -5,6 +5,14 @@ from __future__ import annotations
 from aiocontroller.analytics.dataframes import DataFrame, F, Window
 
 
+def with_sources(table: DataFrame, tallies: DataFrame, kind: str) -> DataFrame:
+    """Add ``sources``: the kinds of files that hold the records behind a row, whose ``kind`` is an SQL expression."""
+    told = tallies.groupBy("cluster", "kind").agg(
+        F.expr("array_join(array_sort(collect_set(source)), ', ') AS sources")
+    )
+    return table.withColumn("kind", F.expr(kind)).join(F.broadcast(told), ["cluster", "kind"], "left").drop("kind")
+
+
 def data_quality(tallies: DataFrame, repeated: DataFrame, quarantine: DataFrame) -> DataFrame:
     """The table ``data_quality``; ``repeated`` has (file, duplicates), and ``quarantine`` is bronze's.
 

@@ -89,8 +89,8 @@ def test_neighbours_of_the_tables_stay(spark: Any, tmp_path: Path, journal: Path
 @pytest.mark.parametrize(
     "marker, words",
     [
-        ({"owner": "somebody", "layout": 6}, "found owner 'somebody', expected 'aiocontroller analyze'"),
-        ({"owner": "aiocontroller analyze", "layout": 99}, "found tables of layout 99, expected 6"),
+        ({"owner": "somebody", "layout": 7}, "found owner 'somebody', expected 'aiocontroller analyze'"),
+        ({"owner": "aiocontroller analyze", "layout": 99}, "found tables of layout 99, expected 7"),
         ("no object", "found owner None"),
     ],
 )
@@ -186,11 +186,16 @@ def test_only_what_carries_the_mark_is_deleted(spark: Any, tmp_path: Path) -> No
                     (out / "runs" / name).mkdir()
                     (out / "runs" / name / "precious").write_text("mine")
                 (out / "runs" / "000000-feedbeef").symlink_to(tmp_path)
+                # A copy of a run, under another name.
+                (out / "runs" / "000000-c0ffee00").mkdir()
+                marker = Path(store.in_run("_run.json")).read_text()
+                (out / "runs" / "000000-c0ffee00" / "_run.json").write_text(marker)
             store.commit({"batch": 0, "parts": [[0, 0]], "seen": {}, "files": {}})
             published(store, spark, number, str(number))
     kept = {path.name.split("-")[0] for path in (out / "runs").iterdir()}
     assert kept == {"backup", "000000", "000003", "000004"}
     assert (out / "runs/000000-deadbeef/precious").read_text() == "mine"
+    assert (out / "runs/000000-c0ffee00/_run.json").exists()
     assert tmp_path.exists()
 
 
