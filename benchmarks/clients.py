@@ -37,8 +37,8 @@ from aiocontroller.lab.cluster.load.clients import KINDS, kept_its_word
 from aiocontroller.lab.cluster.load.tally import Verdict
 from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, KafkaMissingError, kafka_jars
 from aiocontroller.lab.kafka.events import EVENTS, Felt, play
+from aiocontroller.lab.kafka.played_cluster import AS_SHIPPED, PlayedCluster, kraft_cluster, zookeeper_cluster
 from aiocontroller.lab.kafka.report import Stalls, felt_line, stall_table, stalls, verdict_lines
-from aiocontroller.lab.kafka.stage import AS_SHIPPED, Stage, kraft_stage, zookeeper_stage
 
 PLAYED = [event for event in EVENTS if event not in ("takeover", "release")]
 EARLY = {"aiocontroller.early.broker.detection": "full", "aiocontroller.early.fast.bounce.ms": "1000"}
@@ -119,12 +119,12 @@ class Bench:
                     broker.resume()
             return await stage.load.finish(), unfinished
 
-    def _stage(self, subject: str) -> AbstractAsyncContextManager[Stage]:
+    def _stage(self, subject: str) -> AbstractAsyncContextManager[PlayedCluster]:
         folder, version = self.folder / subject, self.options.version
         if subject == "kraft":
-            return kraft_stage(folder, overrides=self.broker_settings, version=version)
+            return kraft_cluster(folder, overrides=self.broker_settings, version=version)
         properties = self.options.variant.get(subject, {})
-        return zookeeper_stage(folder, overrides=self.broker_settings, properties=properties, version=version)
+        return zookeeper_cluster(folder, overrides=self.broker_settings, properties=properties, version=version)
 
 
 def settings(texts: list[str]) -> dict[str, str]:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from aiocontroller.lab.cluster.real_kafka import release
 from aiocontroller.lab.kafka import pair
-from aiocontroller.lab.kafka.stage import zookeeper_stage
+from aiocontroller.lab.kafka.played_cluster import zookeeper_cluster
 
 SETTINGS = {
     "zookeeper.session.timeout.ms": "6000",
@@ -40,7 +40,7 @@ async def measure(options: argparse.Namespace, found: dict[str, list[pair.Round]
 
     protocol = {"inter.broker.protocol.version": options.protocol} if options.protocol else {}
     with tempfile.TemporaryDirectory(prefix="pair-") as folder:
-        async with zookeeper_stage(
+        async with zookeeper_cluster(
             Path(folder), version=release(options.release), overrides=SETTINGS | protocol
         ) as stage:
             await pair.rounds(stage, CONTROLLERS[options.controller], options.rounds, options.seed, tell=tell)

@@ -21,8 +21,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from benchmarks.controller.cases import CASES, LARGEST_FROM, OF_THE_LARGEST, USUAL, Bench
 from benchmarks.controller.figures import History, Measured, rows_of, show, write_json
 from benchmarks.controller.page import write_page
+from benchmarks.controller.preloaded_cluster import Shape, stage
 from benchmarks.controller.resources import peak_rss_mib
-from benchmarks.controller.stage import Shape, stage
 from benchmarks.controller.subjects import SUBJECTS, Subject
 
 AGAINST = {"none": (), "kafka": ("kafka",), "kafka-1000": ("kafka-1000",), "both": ("kafka", "kafka-1000")}

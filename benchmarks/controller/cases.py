@@ -18,8 +18,8 @@ from aiocontroller.core.ids import ReplicaAssignment, TopicAssignment, TopicPart
 from aiocontroller.zookeeper import paths, znodes
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.writes import Create
+from benchmarks.controller.preloaded_cluster import BROKERS, REPLICATION_FACTOR, PreloadedCluster, Shape, topic_id
 from benchmarks.controller.resources import Meter, Usage
-from benchmarks.controller.stage import BROKERS, REPLICATION_FACTOR, Shape, Stage, topic_id
 from benchmarks.controller.subjects import Subject
 
 FEW_QUIET_S = 3.0
@@ -52,7 +52,7 @@ class IncompleteError(AssertionError):
 class Bench:
     """One subject on its stage."""
 
-    def __init__(self, stage: Stage, subject: Subject) -> None:
+    def __init__(self, stage: PreloadedCluster, subject: Subject) -> None:
         self.stage = stage
         self.subject = subject
         self.zk: KafkaZkClient = stage.zk

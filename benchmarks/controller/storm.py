@@ -31,7 +31,7 @@ from aiocontroller.zookeeper.from_aiozk import exc
 from benchmarks.controller.cases import Bench
 from benchmarks.controller.figures import PEER, wide_console
 from benchmarks.controller.page import COLOURS, document
-from benchmarks.controller.stage import BROKERS, Shape, stage
+from benchmarks.controller.preloaded_cluster import BROKERS, Shape, stage
 from benchmarks.controller.subjects import SUBJECTS, Subject
 
 MAX_PAUSE_S = 0.5

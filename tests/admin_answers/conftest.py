@@ -13,8 +13,8 @@ from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, kafka_missing
 from tests.admin_answers.player import Scenario
 from tests.admin_answers.report import Verdict
 from tests.admin_answers.requests import DELETION_DISABLED, SCENARIOS
-from tests.admin_answers.stage import RELEASES, Stage
 from tests.admin_answers.table import Table
+from tests.admin_answers.two_clusters import RELEASES, TwoClusters
 
 VERDICT: pytest.StashKey[Verdict] = pytest.StashKey()
 
@@ -52,9 +52,9 @@ async def verdict(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
             pytest.skip(missing)
         folder: Path = tmp_path_factory.mktemp(f"admin-answers-{release}")
         only_highest = release != DEFAULT_VERSION or short
-        tables.append(await played(Stage(folder, release), SCENARIOS, only_highest))
+        tables.append(await played(TwoClusters(folder, release), SCENARIOS, only_highest))
         if release == DEFAULT_VERSION and not short:
-            stage = Stage(folder / "no-deletion", release, more={"delete.topic.enable": "false"})
+            stage = TwoClusters(folder / "no-deletion", release, more={"delete.topic.enable": "false"})
             tables.append(await played(stage, DELETION_DISABLED, only_highest))
     found = request.config.stash[VERDICT] = Verdict(tables, short)
     report = request.config.getoption("--admin-answers-report")
@@ -63,7 +63,7 @@ async def verdict(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     return found
 
 
-async def played(stage: Stage, scenarios: Iterable[Scenario], only_highest: bool) -> Table:
+async def played(stage: TwoClusters, scenarios: Iterable[Scenario], only_highest: bool) -> Table:
     try:
         await stage.start()
         table = Table(stage, scenarios, only_highest)

@@ -9,8 +9,8 @@ import re
 from collections.abc import Collection
 from typing import NamedTuple
 
-from tests.admin_answers.stage import RELEASES
 from tests.admin_answers.table import Found
+from tests.admin_answers.two_clusters import RELEASES
 
 
 class Explanation(NamedTuple):

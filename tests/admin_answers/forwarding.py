@@ -7,8 +7,8 @@ from tests.admin_answers.moves import elect, move, moves
 from tests.admin_answers.player import Fields, Player
 from tests.admin_answers.registry import one
 from tests.admin_answers.settings import BROKER, TOPIC, altered
-from tests.admin_answers.stage import ALICE, CAROL, LISTENING
 from tests.admin_answers.topics import assigned, create, delete, grow, more, new
+from tests.admin_answers.two_clusters import ALICE, CAROL, LISTENING
 
 ALTER, INCREMENT = ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from aiocontroller.wire.apis import ApiKey
 from tests.admin_answers.player import Fields, Player
 from tests.admin_answers.registry import one, scenario
-from tests.admin_answers.stage import LISTENING, NOWHERE
 from tests.admin_answers.topics import PLENTY_MS, seen, start_deletion, start_move
+from tests.admin_answers.two_clusters import LISTENING, NOWHERE
 
 E, A, L = ApiKey.ELECT_LEADERS, ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.LIST_PARTITION_REASSIGNMENTS
 PREFERRED, UNCLEAN = 0, 1

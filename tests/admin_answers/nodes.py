@@ -8,8 +8,8 @@ from typing import Any
 from aiocontroller.wire.apis import ApiKey
 from tests.admin_answers.player import Fields, Player
 from tests.admin_answers.registry import one, scenario
-from tests.admin_answers.stage import ALICE, FIRST, LISTENING, NOWHERE
 from tests.admin_answers.topics import UNKNOWN_ID, start_deletion
+from tests.admin_answers.two_clusters import ALICE, FIRST, LISTENING, NOWHERE
 
 # -- UpdateFeatures ----------------------------------------------------------------------------------------------------
 

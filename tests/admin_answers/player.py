@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
-from tests.admin_answers.stage import ADMIN, Cluster
+from tests.admin_answers.two_clusters import ADMIN, Cluster
 from tests.authorization.client import Outcome, Side
 from tests.authorization.principals import Way
-from tests.authorization.stage import Failed
+from tests.authorization.secured_cluster import Failed
 
 Fields = dict[str, Any]
 Assignments = Mapping[str, Sequence[Sequence[int]]]

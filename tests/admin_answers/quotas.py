@@ -7,8 +7,8 @@ from collections.abc import Callable
 from aiocontroller.wire.apis import ApiKey
 from tests.admin_answers.player import Fields, Player
 from tests.admin_answers.registry import scenario
-from tests.admin_answers.stage import SINCE_2_7, throttled
 from tests.admin_answers.topics import assigned, create, delete, grow, more, new
+from tests.admin_answers.two_clusters import SINCE_2_7, throttled
 
 MANY = 12
 """Partitions: ten seconds' worth more than the quota has at once, so the second request comes in time."""

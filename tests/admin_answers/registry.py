@@ -7,7 +7,7 @@ from typing import Any
 
 from aiocontroller.wire.apis import ApiKey
 from tests.admin_answers.player import ANSWERED_WITHIN_S, Assignments, Fields, Player, Scenario
-from tests.admin_answers.stage import ADMIN
+from tests.admin_answers.two_clusters import ADMIN
 from tests.authorization.principals import Way
 
 SCENARIOS: list[Scenario] = []

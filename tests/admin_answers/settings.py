@@ -8,7 +8,7 @@ from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.topic_configs import TOPIC_CONFIGS
 from tests.admin_answers.player import Fields, Player
 from tests.admin_answers.registry import one, scenario
-from tests.admin_answers.stage import SINCE_2_7
+from tests.admin_answers.two_clusters import SINCE_2_7
 
 DESCRIBE, ALTER, INCREMENT = ApiKey.DESCRIBE_CONFIGS, ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS
 UNKNOWN, TOPIC, BROKER, LOGGER, METRICS = 0, 2, 4, 8, 16

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from aiocontroller.wire.apis import ApiKey, VersionRange
 from tests.admin_answers.player import Answer, Player, Scenario
 from tests.admin_answers.reading import differences, read
-from tests.admin_answers.stage import FIRST, NOWHERE, SINCE_2_7, THROTTLED, Cluster, NotOfferedError, Stage
-from tests.authorization.stage import Failed, until
+from tests.admin_answers.two_clusters import FIRST, NOWHERE, SINCE_2_7, THROTTLED, Cluster, NotOfferedError, TwoClusters
+from tests.authorization.secured_cluster import Failed, until
 from tests.comparing_answers import Difference
 
 INTERNAL_TOPICS = {"__consumer_offsets": [[FIRST]] * 5, "__transaction_state": [[FIRST]] * 3}
@@ -26,7 +26,7 @@ class Found(NamedTuple):
 
 
 class Table:
-    def __init__(self, stage: Stage, scenarios: Iterable[Scenario], only_highest: bool) -> None:
+    def __init__(self, stage: TwoClusters, scenarios: Iterable[Scenario], only_highest: bool) -> None:
         self.stage = stage
         self.name = stage.version + (f" ({', '.join(stage.more)})" if stage.more else "")
         self.found: list[Found] = []

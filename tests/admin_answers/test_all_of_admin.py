@@ -14,8 +14,8 @@ import pytest
 import pytest_asyncio
 
 from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, kafka_missing
-from tests.admin_answers.stage import CONTROLLER, FIRST, Cluster, Stage
 from tests.admin_answers.table import INTERNAL_TOPICS, make_topics
+from tests.admin_answers.two_clusters import CONTROLLER, FIRST, Cluster, TwoClusters
 from tests.authorization.principals import PLAINTEXT, SASL_PLAINTEXT
 from tests.java import java_program
 
@@ -37,11 +37,11 @@ pytestmark = [
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[TwoClusters]:
     missing = kafka_missing()
     if missing:
         pytest.skip(missing)
-    stage = Stage(tmp_path_factory.mktemp("all-of-admin"), DEFAULT_VERSION, [FIRST, CONTROLLER])
+    stage = TwoClusters(tmp_path_factory.mktemp("all-of-admin"), DEFAULT_VERSION, [FIRST, CONTROLLER])
     try:
         await stage.start()
         for cluster in (stage.kafka, stage.ours):
@@ -74,7 +74,7 @@ def plain(cluster: Cluster, text: str) -> str:
     return text
 
 
-async def test_admin_gets_the_same(stage: Stage) -> None:
+async def test_admin_gets_the_same(stage: TwoClusters) -> None:
     kafka, ours = await asyncio.gather(*(asyncio.to_thread(results, each) for each in (stage.kafka, stage.ours)))
     assert kafka.pop("never called") == ours.pop("never called") == "[]"
     assert "never" not in kafka, kafka["never"]

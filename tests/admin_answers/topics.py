@@ -9,7 +9,7 @@ from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.topic_configs import TOPIC_CONFIGS
 from tests.admin_answers.player import Fields, Player
 from tests.admin_answers.registry import one, scenario
-from tests.admin_answers.stage import LISTENING, NOWHERE
+from tests.admin_answers.two_clusters import LISTENING, NOWHERE
 
 UNKNOWN_ID = b"an unknown topic"
 C, P, D = ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS

@@ -10,7 +10,7 @@ from aiocontroller.wire.apis import ApiKey
 from tests.acl_requests import acl, acl_filter
 from tests.admin_answers.player import Fields, Player
 from tests.admin_answers.registry import one, scenario
-from tests.admin_answers.stage import ALICE, BOB
+from tests.admin_answers.two_clusters import ALICE, BOB
 
 # -- SCRAM -------------------------------------------------------------------------------------------------------------
 

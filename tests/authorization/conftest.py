@@ -14,7 +14,7 @@ from aiocontroller.lab.cluster.real_kafka import kafka_missing
 from tests.authorization.principals import SHORT_WAYS, WAYS
 from tests.authorization.report import Verdict
 from tests.authorization.requests import ASKS
-from tests.authorization.stage import Stage
+from tests.authorization.secured_cluster import SecuredCluster
 from tests.authorization.table import Table
 
 VERDICT: pytest.StashKey[Verdict] = pytest.StashKey()
@@ -32,7 +32,7 @@ def only_apis(items: list[pytest.Item]) -> frozenset[int] | None:
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")
-async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SecuredCluster]:
     """Before the takeover."""
     missing = kafka_missing() or (None if shutil.which("openssl") else "no openssl to make certificates with")
     if missing:
@@ -42,7 +42,7 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage
     except JavaMissingError as error:
         pytest.skip(str(error))
     folder: Path = tmp_path_factory.mktemp("authorization")
-    stage = Stage(folder)
+    stage = SecuredCluster(folder)
     try:
         await stage.start()
         yield stage
@@ -51,7 +51,7 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")
-async def verdict(stage: Stage, request: pytest.FixtureRequest) -> Verdict:
+async def verdict(stage: SecuredCluster, request: pytest.FixtureRequest) -> Verdict:
     """The whole table, played and judged; the stage is ours afterwards."""
     short = is_short(request.config)
     table = Table(stage, ASKS, SHORT_WAYS if short else WAYS, short, only_apis(request.session.items))
@@ -64,7 +64,7 @@ async def verdict(stage: Stage, request: pytest.FixtureRequest) -> Verdict:
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")
-async def taken(stage: Stage, request: pytest.FixtureRequest) -> Stage:
+async def taken(stage: SecuredCluster, request: pytest.FixtureRequest) -> SecuredCluster:
     """After the takeover, and after the table where that is played too."""
     if any("verdict" in getattr(item, "fixturenames", ()) for item in request.session.items):
         request.getfixturevalue("verdict")

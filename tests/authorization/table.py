@@ -17,7 +17,7 @@ from tests.authorization.between_brokers import UNKNOWN_APIS
 from tests.authorization.client import ANSWER_TIMEOUT_S, IMPATIENT_S, Outcome, Side
 from tests.authorization.compare import differences
 from tests.authorization.principals import FRESH, Way
-from tests.authorization.stage import ORACLE, OUR_ID, Stage, until
+from tests.authorization.secured_cluster import ORACLE, OUR_ID, SecuredCluster, until
 from tests.comparing_answers import Difference
 
 
@@ -42,7 +42,12 @@ class Table:
     """``places`` is what was asked, ``found`` what differs."""
 
     def __init__(
-        self, stage: Stage, asks: Iterable[Ask], ways: Sequence[Way], short: bool, only: frozenset[int] | None = None
+        self,
+        stage: SecuredCluster,
+        asks: Iterable[Ask],
+        ways: Sequence[Way],
+        short: bool,
+        only: frozenset[int] | None = None,
     ) -> None:
         self.stage = stage
         self.places: list[Place] = []

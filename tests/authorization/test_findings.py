@@ -29,7 +29,7 @@ from tests.authorization.principals import (
     Way,
     password,
 )
-from tests.authorization.stage import LEADER, Stage, until
+from tests.authorization.secured_cluster import LEADER, SecuredCluster, until
 
 pytestmark = [
     pytest.mark.authorization,
@@ -65,7 +65,7 @@ def acl_of(principal: str) -> dict[str, Any]:
 # -- finding 7: certificates -------------------------------------------------------------------------------------------
 
 
-async def test_client_without_a_certificate_gets_no_acls(taken: Stage) -> None:
+async def test_client_without_a_certificate_gets_no_acls(taken: SecuredCluster) -> None:
     for side in (taken.sides[LEADER], taken.ours):
         answer = await asked(side, STRANGER, ApiKey.CREATE_ACLS, 3, creations=[acl_of("User:ANONYMOUS")])
         assert [int(result.error_code) for result in answer.results] == [CLUSTER_AUTHORIZATION_FAILED], side.name
@@ -83,13 +83,13 @@ async def test_client_without_a_certificate_gets_no_acls(taken: Stage) -> None:
     assert [int(topic.error_code) for topic in seen.topics] != [0]
 
 
-async def test_client_without_a_certificate_shuts_no_broker_down(taken: Stage) -> None:
+async def test_client_without_a_certificate_shuts_no_broker_down(taken: SecuredCluster) -> None:
     epoch = taken.broker_epochs[LEADER]
     answer = await asked(taken.ours, STRANGER, ApiKey.CONTROLLED_SHUTDOWN, 3, broker_id=LEADER, broker_epoch=epoch)
     assert int(answer.error_code) == CLUSTER_AUTHORIZATION_FAILED
 
 
-async def test_super_user_is_known_by_its_certificate_where_one_is_only_requested(taken: Stage) -> None:
+async def test_super_user_is_known_by_its_certificate_where_one_is_only_requested(taken: SecuredCluster) -> None:
     known = Way("super", SSL, CERTIFICATE)
     answer = await asked(taken.ours, known, ApiKey.CREATE_ACLS, 3, creations=[acl_of("User:unknown-user")])
     assert [int(result.error_code) for result in answer.results] == [0]
@@ -101,7 +101,7 @@ async def test_super_user_is_known_by_its_certificate_where_one_is_only_requeste
 @pytest.mark.parametrize(
     "way", [Way("super", SASL_SSL, SCRAM), Way("super", SSL, CERTIFICATE), Way("allow", SASL_PLAINTEXT, PLAIN)], ids=str
 )
-async def test_delegation_token_belongs_to_its_requester(taken: Stage, way: Way) -> None:
+async def test_delegation_token_belongs_to_its_requester(taken: SecuredCluster, way: Way) -> None:
     answer = await asked(taken.ours, way, ApiKey.CREATE_DELEGATION_TOKEN, 3, renewers=[], max_lifetime=-1)
     assert int(answer.error_code) == 0
     assert (answer.principal_type, answer.principal_name) == ("User", way.who)
@@ -122,7 +122,7 @@ class WithToken(Visit):
         exchange.verify(await self._token(exchange.respond(await self._token(exchange.first()))))
 
 
-async def test_client_with_a_delegation_token_is_its_owner_and_gets_no_other(taken: Stage) -> None:
+async def test_client_with_a_delegation_token_is_its_owner_and_gets_no_other(taken: SecuredCluster) -> None:
     """Whichever node made the token: its login at the controller was refused."""
     way = Way("allow", SASL_PLAINTEXT, SCRAM)
     for maker in (taken.oracle, taken.ours):
@@ -152,7 +152,7 @@ async def test_client_with_a_delegation_token_is_its_owner_and_gets_no_other(tak
             assert int(another.error_code) == DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, side.name
 
 
-async def test_user_with_a_prefix_creates_topics_through_the_controller(taken: Stage) -> None:
+async def test_user_with_a_prefix_creates_topics_through_the_controller(taken: SecuredCluster) -> None:
     """librdkafka asks the controller's node for metadata as any other's."""
     client = AdminClient(
         {
@@ -174,9 +174,9 @@ async def test_user_with_a_prefix_creates_topics_through_the_controller(taken: S
 
 
 @pytest_asyncio.fixture(loop_scope="package")
-async def brokers(tmp_path: Path, stage: Stage) -> AsyncIterator[Stage]:
+async def brokers(tmp_path: Path, stage: SecuredCluster) -> AsyncIterator[SecuredCluster]:
     """A stage of its own, whose brokers may be killed; ``stage`` is for the reasons to skip."""
-    own = Stage(tmp_path)
+    own = SecuredCluster(tmp_path)
     try:
         await own.start()
         yield own
@@ -184,7 +184,7 @@ async def brokers(tmp_path: Path, stage: Stage) -> AsyncIterator[Stage]:
         await own.stop()
 
 
-async def test_process_without_an_authorizer_wins_no_vacancy_of_brokers_that_have_one(brokers: Stage) -> None:
+async def test_process_without_an_authorizer_wins_no_vacancy_of_brokers_that_have_one(brokers: SecuredCluster) -> None:
     ours = brokers.launch_ours(without=("authorizer.class.name", "super.users"))
 
     async def refused() -> bool:
@@ -211,6 +211,6 @@ async def test_process_without_an_authorizer_wins_no_vacancy_of_brokers_that_hav
     assert holder is None, "the office stays empty"
 
 
-def _says(stage: Stage, ours: Child, words: str) -> bool:
+def _says(stage: SecuredCluster, ours: Child, words: str) -> bool:
     assert ours.running, ours.log_tail(40)
     return words in stage.our_log.read_text()

@@ -10,7 +10,7 @@ from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.service import Service
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
-from tests.conformance.stage import Stage
+from tests.conformance.simulated_cluster import SimulatedCluster
 from tests.integration.controller.asking import Asking, asking
 from tests.integration.controller.harness import until
 
@@ -82,7 +82,7 @@ def errors_of(answer: Any) -> dict[str, KafkaErrorCode]:
     raise AssertionError(answer)
 
 
-async def exists_everywhere(stage: Stage, name: str, partitions: int = 1) -> None:
+async def exists_everywhere(stage: SimulatedCluster, name: str, partitions: int = 1) -> None:
     """Every broker knows the leader of each of its partitions."""
 
     def known() -> bool:
@@ -92,5 +92,5 @@ async def exists_everywhere(stage: Stage, name: str, partitions: int = 1) -> Non
     await until(known, f"{name} is known to all brokers")
 
 
-async def gone_everywhere(stage: Stage, name: str) -> None:
+async def gone_everywhere(stage: SimulatedCluster, name: str) -> None:
     await until(lambda: all(stage.cached(broker, name) is None for broker in stage.simulated), f"{name} is forgotten")

@@ -15,9 +15,9 @@ import pytest
 
 from aiocontroller.net.ports import World
 from tests.conformance.kafka_map import scenarios_by_test
-from tests.conformance.stage import Stage, stage
+from tests.conformance.simulated_cluster import SimulatedCluster, stage
 
-Setting = Callable[..., AbstractAsyncContextManager[Stage]]
+Setting = Callable[..., AbstractAsyncContextManager[SimulatedCluster]]
 
 ROOT = Path(__file__).parents[2]
 

@@ -22,7 +22,7 @@ from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.cluster_znodes import FEATURES_DISABLED, FEATURES_ENABLED, FeatureZNode
 from aiocontroller.zookeeper.znodes import encode_broker
 from tests.conformance.conftest import Setting
-from tests.conformance.stage import Stage
+from tests.conformance.simulated_cluster import SimulatedCluster
 from tests.integration.controller.harness import idle, running, until
 from tests.recording_broker import RecordingBroker
 
@@ -160,7 +160,7 @@ async def test_topic_partition_expansion_with_offline_replica(on: Setting) -> No
 # -- no replica in sync -----------------------------------------------------------------------------------------------
 
 
-async def entire_isr_dies(stage: Stage) -> None:
+async def entire_isr_dies(stage: SimulatedCluster) -> None:
     await stage.create_topic("t", {0: [1]})
     await stage.wait_for_partition_state("t", 0, 1, 0)
     await stage.stop_broker(1)

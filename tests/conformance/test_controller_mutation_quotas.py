@@ -16,7 +16,7 @@ from aiocontroller.core.mutation_quotas import UNBOUNDED, StrictQuota
 from aiocontroller.wire.apis import ApiKey
 from tests.conformance.admin_requests import Admin, admin_of, errors_of, gone_everywhere, topic_req
 from tests.conformance.conftest import Setting
-from tests.conformance.stage import Stage
+from tests.conformance.simulated_cluster import SimulatedCluster
 from tests.integration.controller.harness import idle, until
 
 RATE = 2.0
@@ -27,13 +27,15 @@ BOTH = dict.fromkeys(TOPICS, E.NONE)
 
 
 @asynccontextmanager
-async def quotas(on: Setting) -> AsyncIterator[tuple[Stage, Admin]]:
+async def quotas(on: Setting) -> AsyncIterator[tuple[SimulatedCluster, Admin]]:
     settings = {"controller_quota_window_num": SAMPLES, "controller_quota_window_size_seconds": 1}
     async with on(1, **settings) as stage, admin_of(stage.service) as admin:
         yield stage, admin
 
 
-async def define(stage: Stage, admin: Admin, rate: float | None, user: str | None = "ANONYMOUS", **more: Any) -> None:
+async def define(
+    stage: SimulatedCluster, admin: Admin, rate: float | None, user: str | None = "ANONYMOUS", **more: Any
+) -> None:
     """Kafka's ``defineUserQuota``, and the controller has heard of it."""
     entity = [{"entity_type": "user", "entity_name": user}]
     entity += [{"entity_type": kind.replace("_", "-"), "entity_name": name} for kind, name in more.items()]
@@ -46,7 +48,7 @@ async def define(stage: Stage, admin: Admin, rate: float | None, user: str | Non
     await idle(stage.service)
 
 
-async def rate_of(stage: Stage, user: str = USER, client: str | None = "me") -> float | None:
+async def rate_of(stage: SimulatedCluster, user: str = USER, client: str | None = "me") -> float | None:
     """None: no quota."""
     quota = await stage.service.shell.mutation_quotas.quota_for(user, client, strict=True)
     if quota is UNBOUNDED:

@@ -14,7 +14,7 @@ from aiocontroller.property_values import parse_text
 from aiocontroller.wire.apis import ApiKey
 from tests.conformance.admin_requests import Admin, admin_of
 from tests.conformance.conftest import Setting
-from tests.conformance.stage import Stage
+from tests.conformance.simulated_cluster import SimulatedCluster
 from tests.integration.controller.harness import idle
 
 UNKNOWN, SHA_256, SHA_512 = 0, 1, 2
@@ -23,7 +23,7 @@ Results = list[tuple[str, int]]
 
 
 @asynccontextmanager
-async def broker(on: Setting, **settings: Any) -> AsyncIterator[tuple[Stage, Admin]]:
+async def broker(on: Setting, **settings: Any) -> AsyncIterator[tuple[SimulatedCluster, Admin]]:
     async with on(0, **settings) as stage, admin_of(stage.service) as admin:
         await idle(stage.service)
         yield stage, admin

@@ -12,7 +12,7 @@ from aiocontroller.core.ids import TopicPartition
 from aiocontroller.wire.apis import ApiKey
 from tests.conformance.admin_requests import Admin, admin_of, errors_of, exists_everywhere, topic_req
 from tests.conformance.conftest import Setting
-from tests.conformance.stage import Stage
+from tests.conformance.simulated_cluster import SimulatedCluster
 
 PREFERRED, UNCLEAN = 0, 1
 P0, P1 = TopicPartition("unclean-test-topic-1", 0), TopicPartition("unclean-test-topic-1", 1)
@@ -62,17 +62,17 @@ async def listed(admin: Admin, *partitions: TopicPartition, everything: bool = F
     return [topic.name for topic in answer.topics]
 
 
-async def made(stage: Stage, admin: Admin, topic: str, *replicas: Sequence[int]) -> None:
+async def made(stage: SimulatedCluster, admin: Admin, topic: str, *replicas: Sequence[int]) -> None:
     answer = await admin.create_topics(topic_req(topic, assignment=dict(enumerate(replicas))))
     assert errors_of(answer) == {topic: E.NONE}
     await exists_everywhere(stage, topic, len(replicas))
 
 
-async def led(stage: Stage, tp: TopicPartition, leader: int) -> None:
+async def led(stage: SimulatedCluster, tp: TopicPartition, leader: int) -> None:
     await stage.until_cached(tp.topic, tp.partition, leader=leader)
 
 
-async def gone_in_turn(stage: Stage, first: int, then: int, *partitions: TopicPartition) -> None:
+async def gone_in_turn(stage: SimulatedCluster, first: int, then: int, *partitions: TopicPartition) -> None:
     """``first`` leaves the ISRs that it is in, then no replica in them is left."""
     await stage.kill_broker(first)
     for tp in partitions:

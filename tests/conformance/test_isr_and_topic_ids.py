@@ -15,7 +15,7 @@ from aiocontroller.core.errors import KafkaErrorCode as Code
 from aiocontroller.core.events import AlterPartition, AlterPartitionReceived, ControlledShutdown
 from aiocontroller.core.ids import NO_TOPIC_ID, RECOVERED, RECOVERING, LeaderAndIsr
 from tests.conformance.conftest import Setting
-from tests.conformance.stage import Stage
+from tests.conformance.simulated_cluster import SimulatedCluster
 from tests.integration.controller.harness import until
 
 OLD = "2.7-IV0"
@@ -27,7 +27,9 @@ PROTOCOLS = (
 """Kafka's test goes through all of them."""
 
 
-async def ask_isr(stage: Stage, version: int, isr: tuple[int, ...], **changes: Any) -> AlterPartitionResult | Code:
+async def ask_isr(
+    stage: SimulatedCluster, version: int, isr: tuple[int, ...], **changes: Any
+) -> AlterPartitionResult | Code:
     """The leader of t-0 asks for an ISR; ``changes`` replace what it knows of itself and of the partition."""
     state = await stage.state("t")
     topic_id = stage.service.shell.context.table.topic_by_name["t"].id
@@ -56,7 +58,7 @@ async def ask_isr(stage: Stage, version: int, isr: tuple[int, ...], **changes: A
     return result
 
 
-async def with_topic(stage: Stage, replicas: list[int], isr: tuple[int, ...]) -> LeaderAndIsr:
+async def with_topic(stage: SimulatedCluster, replicas: list[int], isr: tuple[int, ...]) -> LeaderAndIsr:
     await stage.create_topic("t", {0: replicas})
     return await stage.until_state("t", replicas[0], isr)
 
@@ -206,21 +208,21 @@ async def test_alter_partition_errors_after_unclean_election(on: Setting) -> Non
 # -- topic ids ---------------------------------------------------------------------------------------------------------
 
 
-async def ids(stage: Stage, name: str) -> tuple[bytes, bytes]:
+async def ids(stage: SimulatedCluster, name: str) -> tuple[bytes, bytes]:
     """In the znode, and in the controller's context."""
     found = await stage.topic(name)
     assert found is not None
     return found.topic_id, stage.service.shell.context.table.topic_by_name[name].id
 
 
-async def successor(stage: Stage, topics: int = 1, **settings: Any) -> None:
+async def successor(stage: SimulatedCluster, topics: int = 1, **settings: Any) -> None:
     """The controller ends and another begins, knowing all topics."""
     await stage.stop_controller(stage.service)
     await stage.add_controller(**settings)
     await until(lambda: stage.service.shell.context.table.leadership_count >= topics)
 
 
-async def one_topic(stage: Stage, name: str = "t", replicas: tuple[int, ...] = (0,)) -> bytes:
+async def one_topic(stage: SimulatedCluster, name: str = "t", replicas: tuple[int, ...] = (0,)) -> bytes:
     """Made by a tool that knows no topic ids; its id."""
     await stage.create_topic(name, {0: list(replicas)})
     await stage.until_state(name, replicas[0], replicas)
@@ -246,7 +248,7 @@ async def test_topic_ids_are_not_added(on: Setting) -> None:
         assert (await ids(stage, "t1")) == (NO_TOPIC_ID, NO_TOPIC_ID)
 
 
-async def migration_and_handling(stage: Stage, *, has_id: bool) -> None:
+async def migration_and_handling(stage: SimulatedCluster, *, has_id: bool) -> None:
     given = await one_topic(stage)
     assert (given != NO_TOPIC_ID) == has_id
     await stage.expand("t", {1: [0]})

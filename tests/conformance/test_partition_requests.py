@@ -10,13 +10,13 @@ from aiocontroller.core.errors import KafkaErrorCode as E
 from aiocontroller.wire.apis import ApiKey
 from tests.conformance.admin_requests import Admin, admin_of, errors_of, exists_everywhere, topic_req
 from tests.conformance.conftest import Setting
-from tests.conformance.stage import Stage
+from tests.conformance.simulated_cluster import SimulatedCluster
 
 ASSIGNMENTS = {"new-topic1": [0, 1], "new-topic2": [1, 2], "new-topic3": [2, 3, 0, 1], "new-topic4": [0, 3]}
 
 
 @asynccontextmanager
-async def four_brokers(on: Setting) -> AsyncIterator[tuple[Stage, Admin]]:
+async def four_brokers(on: Setting) -> AsyncIterator[tuple[SimulatedCluster, Admin]]:
     async with on(4) as stage, admin_of(stage.service) as admin:
         topics = [topic_req(name, assignment={0: replicas}) for name, replicas in ASSIGNMENTS.items()]
         assert set(errors_of(await admin.create_topics(*topics)).values()) == {E.NONE}
@@ -31,7 +31,7 @@ async def increase(admin: Admin, topic: str, count: int, assignments: Sequence[S
     return result
 
 
-async def placed(stage: Stage, topic: str, partitions: int) -> list[tuple[int, set[int]]]:
+async def placed(stage: SimulatedCluster, topic: str, partitions: int) -> list[tuple[int, set[int]]]:
     """Leader and replicas of each partition, as every broker has them in its metadata."""
     await exists_everywhere(stage, topic, partitions)
     found = []

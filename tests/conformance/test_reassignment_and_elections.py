@@ -17,7 +17,7 @@ from aiocontroller.net.ports import World
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
 from tests.conformance.conftest import Setting
-from tests.conformance.stage import Stage
+from tests.conformance.simulated_cluster import SimulatedCluster
 from tests.integration.controller.harness import idle, journal_of, running, until
 
 T0 = TopicPartition("t", 0)
@@ -124,7 +124,7 @@ async def test_partition_reassignment_resumes_after_replica_comes_online(on: Set
 # -- preferred leaders -------------------------------------------------------------------------------------------------
 
 
-async def preferred_replica_leader_election(stage: Stage, leader_epoch: int) -> None:
+async def preferred_replica_leader_election(stage: SimulatedCluster, leader_epoch: int) -> None:
     """Bounce the preferred leader and elect it again: two epochs later."""
     await stage.stop_broker(1)
     await stage.wait_for_partition_state("t", 0, 0, leader_epoch + 1)
@@ -218,7 +218,7 @@ async def test_auto_preferred_replica_leader_election_with_same_partition_being_
 # -- the role moves under it -------------------------------------------------------------------------------------------
 
 
-async def controller_move(stage: Stage, act: Callable[[], Awaitable[Any]]) -> None:
+async def controller_move(stage: SimulatedCluster, act: Callable[[], Awaitable[Any]]) -> None:
     """Another process raises ``/controller_epoch``; the next write is refused, the term ends, nothing is written."""
     service: Service = stage.service
     await idle(service)

@@ -25,7 +25,7 @@ from tests.conformance.admin_requests import (
     topic_req,
 )
 from tests.conformance.conftest import Setting
-from tests.conformance.stage import Stage
+from tests.conformance.simulated_cluster import SimulatedCluster
 from tests.integration.controller.harness import until
 
 BROKERS = 3
@@ -33,7 +33,9 @@ BROKERS = 3
 # -- CreateTopicsRequestTest -------------------------------------------------------------------------------------------
 
 
-async def validate_valid(stage: Stage, admin: Admin, *topics: dict[str, Any], validate_only: bool = False) -> None:
+async def validate_valid(
+    stage: SimulatedCluster, admin: Admin, *topics: dict[str, Any], validate_only: bool = False
+) -> None:
     """Kafka's ``validateValidCreateTopicsRequests``."""
     answer = await admin.create_topics(*topics, validate_only=validate_only)
     assert errors_of(answer) == {topic["name"]: E.NONE for topic in topics}
@@ -181,7 +183,7 @@ async def test_create_cluster_metadata_topic(on: Setting) -> None:
 # -- DeleteTopicsRequestTest -------------------------------------------------------------------------------------------
 
 
-async def made(stage: Stage, admin: Admin, name: str, partitions: int = 1, factor: int = 1) -> bytes:
+async def made(stage: SimulatedCluster, admin: Admin, name: str, partitions: int = 1, factor: int = 1) -> bytes:
     answer = await admin.create_topics(topic_req(name, partitions, factor))
     assert errors_of(answer) == {name: E.NONE}
     await exists_everywhere(stage, name, partitions)

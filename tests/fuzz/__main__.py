@@ -20,7 +20,7 @@ import msgspec
 from rich.console import Console
 
 from tests.fuzz.inputs import Input, Maker, Message
-from tests.fuzz.stage import Lines, chance_of, play
+from tests.fuzz.playing import Lines, chance_of, play
 
 CORPUS = Path(__file__).parent / "corpus"
 SAY_EVERY_S = 5.0

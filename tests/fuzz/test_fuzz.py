@@ -6,7 +6,7 @@ import pytest
 
 from tests.fuzz.__main__ import corpus
 from tests.fuzz.inputs import Input, Maker
-from tests.fuzz.stage import chance_of, play
+from tests.fuzz.playing import chance_of, play
 
 FRESH, TOGETHER = 150, 10
 CORPUS = corpus()

@@ -20,7 +20,7 @@ from typing import Any
 from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from aiocontroller.lab.cluster.real_kafka import RealKafkaCluster, release
 from aiocontroller.lab.kafka.controllers import OUR_ID, BrokerAsController, OurController, until
-from aiocontroller.lab.kafka.stage import BROKERS, Stage, stage_on
+from aiocontroller.lab.kafka.played_cluster import BROKERS, PlayedCluster, cluster_on
 from aiocontroller.lab.zookeeper.fault_proxy import FaultProxy
 from tests.truth.watching import Watcher, Writer, now_us
 
@@ -55,7 +55,7 @@ log4j.logger.org.apache.zookeeper=INFO
 class Play:
     """``steps`` are what was done, each with the brokers that died of it: from when, until when."""
 
-    def __init__(self, stage: Stage, zookeeper: EmbeddedZooKeeper, proxy: FaultProxy, watcher: Watcher) -> None:
+    def __init__(self, stage: PlayedCluster, zookeeper: EmbeddedZooKeeper, proxy: FaultProxy, watcher: Watcher) -> None:
         self.stage, self.zookeeper, self.proxy, self.watcher = stage, zookeeper, proxy, watcher
         self.steps: list[dict[str, Any]] = []
         self.deaths: list[dict[str, Any]] = []
@@ -354,7 +354,7 @@ async def play(version: str, controller: str, folder: Path, steps: tuple[str, ..
         proxy = await FaultProxy(zookeeper.port).start()  # what the cluster uses; the watcher does not
         cluster = RealKafkaCluster(BROKERS, proxy.address, folder, version=version, overrides=SETTINGS, log4j=log4j)
         await cluster.start_async()
-        async with stage_on(zookeeper.address, cluster.brokers, folder, session_ms=SESSION_MS) as stage:
+        async with cluster_on(zookeeper.address, cluster.brokers, folder, session_ms=SESSION_MS) as stage:
             ours = await _ours(stage, folder, proxy.address) if controller != "kafka" else {}
             watcher = Watcher(stage.controllers["kafka"].zk)  # type: ignore[attr-defined]
             for topic, copies in zip(TOPICS, (3, 2), strict=True):
@@ -401,7 +401,7 @@ def _ours_of(version: str) -> tuple[str, ...]:
     return tuple(step for step in OURS if step not in unclean)
 
 
-async def _ours(stage: Stage, folder: Path, zookeeper: str) -> dict[int, OurController]:
+async def _ours(stage: PlayedCluster, folder: Path, zookeeper: str) -> dict[int, OurController]:
     """Ours takes the role from the brokers, and another one of ours stands by."""
     given = stage.controllers[OurController.name]
     assert isinstance(given, OurController)
@@ -416,7 +416,7 @@ async def _ours(stage: Stage, folder: Path, zookeeper: str) -> dict[int, OurCont
     return {each.controller_id: each for each in (active, standby)}
 
 
-def _created(stage: Stage, topic: str, assignment: dict[int, tuple[int, ...]]) -> None:
+def _created(stage: PlayedCluster, topic: str, assignment: dict[int, tuple[int, ...]]) -> None:
     stage._ask(lambda admin: admin.create_topics({topic: {"assignments": assignment}}))
 
 

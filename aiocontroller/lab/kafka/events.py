@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from aiocontroller.lab.cluster.load.clients import now_us
-from aiocontroller.lab.kafka.stage import Stage
+from aiocontroller.lab.kafka.played_cluster import PlayedCluster
 from aiocontroller.lab.kafka.view import PartitionKey, led_by, moved_off, whole
 
 SETTLE_S = 0.3
@@ -30,7 +30,7 @@ class Struck(NamedTuple):
     """Partitions that lose their leader through the event."""
 
 
-Strike = Callable[[Stage, int], Awaitable[Struck]]
+Strike = Callable[[PlayedCluster, int], Awaitable[Struck]]
 
 
 class Felt(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class Felt(msgspec.Struct, frozen=True):
     """Errors that clients reported to their users meanwhile."""
 
 
-async def play(stage: Stage, event: str, chance: random.Random) -> Felt:
+async def play(stage: PlayedCluster, event: str, chance: random.Random) -> Felt:
     """Strike, wait until the event is over, measure, and heal.
 
     Raises TimeoutError if the cluster does not recover.
@@ -70,14 +70,14 @@ async def play(stage: Stage, event: str, chance: random.Random) -> Felt:
     return felt
 
 
-async def nothing(_: Stage, __: int) -> Struck:
+async def nothing(_: PlayedCluster, __: int) -> Struck:
     """Do nothing, to measure the noise of the machine."""
     since = now_us()
     await asyncio.sleep(PEACE_S)
     return Struck(since, frozenset())
 
 
-async def takeover(stage: Stage, _: int) -> Struck:
+async def takeover(stage: PlayedCluster, _: int) -> Struck:
     """Let aiocontroller depose the active broker; for Kafka's own controller, delete ``/controller`` to force an
     election."""
     since = now_us()
@@ -85,13 +85,13 @@ async def takeover(stage: Stage, _: int) -> Struck:
     return Struck(since, frozenset())
 
 
-async def release(stage: Stage, _: int) -> Struck:
+async def release(stage: PlayedCluster, _: int) -> Struck:
     since = now_us()
     await stage.controller.give()
     return Struck(since, frozenset())
 
 
-async def broker_sigkill(stage: Stage, victim: int) -> Struck:
+async def broker_sigkill(stage: PlayedCluster, victim: int) -> Struck:
     led = led_by(await stage.view(), victim)
     since = now_us()
     stage.brokers[victim].kill()
@@ -99,7 +99,7 @@ async def broker_sigkill(stage: Stage, victim: int) -> Struck:
     return Struck(since, led)
 
 
-async def broker_sigstop(stage: Stage, victim: int) -> Struck:
+async def broker_sigstop(stage: PlayedCluster, victim: int) -> Struck:
     """Freeze a broker until its partitions have moved, then wake it.
 
     Its ZooKeeper session has expired by then.
@@ -114,7 +114,7 @@ async def broker_sigstop(stage: Stage, victim: int) -> Struck:
     return Struck(since, led)
 
 
-async def controlled_shutdown(stage: Stage, victim: int) -> Struck:
+async def controlled_shutdown(stage: PlayedCluster, victim: int) -> Struck:
     led = led_by(await stage.view(), victim)
     since = now_us()
     stage.brokers[victim].terminate()
@@ -123,7 +123,7 @@ async def controlled_shutdown(stage: Stage, victim: int) -> Struck:
     return Struck(since, led)
 
 
-async def rolling_restart(stage: Stage, _: int) -> Struck:
+async def rolling_restart(stage: PlayedCluster, _: int) -> Struck:
     """Restart every broker once; each partition loses its leader."""
     view = await stage.view()
     since = now_us()
@@ -135,7 +135,7 @@ async def rolling_restart(stage: Stage, _: int) -> Struck:
     return Struck(since, frozenset(view))
 
 
-async def leader_move(stage: Stage, victim: int) -> Struck:
+async def leader_move(stage: PlayedCluster, victim: int) -> Struck:
     """Move the leader of one partition per topic to the second replica: reorder the replicas, then elect."""
     view = await stage.view()
     led = sorted(led_by(view, victim))
@@ -149,7 +149,7 @@ async def leader_move(stage: Stage, victim: int) -> Struck:
     return Struck(since, frozenset(chosen))
 
 
-async def controller_sigkill(stage: Stage, _: int) -> Struck:
+async def controller_sigkill(stage: PlayedCluster, _: int) -> Struck:
     """Kill the controller; with Kafka's own controller, its broker dies too."""
     view = await stage.view()
     since = now_us()
@@ -160,7 +160,7 @@ async def controller_sigkill(stage: Stage, _: int) -> Struck:
     return Struck(since, frozenset().union(*(led_by(view, broker) for broker in dead)))
 
 
-async def controller_and_broker_sigkill(stage: Stage, victim: int) -> Struck:
+async def controller_and_broker_sigkill(stage: PlayedCluster, victim: int) -> Struck:
     """Kill the active controller and one broker at once; Kafka's own controller and its broker are one process."""
     view = await stage.view()
     since = now_us()
@@ -173,7 +173,7 @@ async def controller_and_broker_sigkill(stage: Stage, victim: int) -> Struck:
     return Struck(since, frozenset().union(*(led_by(view, broker) for broker in dead)))
 
 
-async def sigkill_and_restart(stage: Stage, victim: int) -> Struck:
+async def sigkill_and_restart(stage: PlayedCluster, victim: int) -> Struck:
     """Kill a broker and restart it immediately.
 
     The restart is repeated while the broker ends because its old registration still exists.
@@ -186,7 +186,7 @@ async def sigkill_and_restart(stage: Stage, victim: int) -> Struck:
     return Struck(since, led)
 
 
-async def _off(stage: Stage, *dead: int) -> None:
+async def _off(stage: PlayedCluster, *dead: int) -> None:
     gone = frozenset(dead)
     await stage.until(lambda view: moved_off(view, gone), f"everything has moved off {sorted(gone)}")
 

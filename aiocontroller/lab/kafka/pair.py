@@ -16,7 +16,7 @@ from typing import NamedTuple
 from aiocontroller.core.ids import NO_LEADER, Broker, LeaderAndIsr
 from aiocontroller.lab.cluster.real_kafka import RealKafkaBroker
 from aiocontroller.lab.kafka.controllers import OurController, ZooKeeperController, until
-from aiocontroller.lab.kafka.stage import Stage
+from aiocontroller.lab.kafka.played_cluster import PlayedCluster
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 
@@ -40,7 +40,7 @@ class Round(NamedTuple):
     """Whether the state in ZooKeeper had no leader for a time although an in-sync replica was alive."""
 
 
-async def stand_on(stage: Stage, controller: str) -> ZooKeeperController:
+async def stand_on(stage: PlayedCluster, controller: str) -> ZooKeeperController:
     """Put ``controller`` in charge; if it is Kafka's own, make the broker that never dies the controller."""
     ours = stage.controllers["aiocontroller"]
     stage.controller = held = stage.controllers[controller]
@@ -65,7 +65,7 @@ async def stand_on(stage: Stage, controller: str) -> ZooKeeperController:
 class Pair:
     """The partition between two rounds: ``leader`` is alone in the ISR, ``follower`` is dead."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: PlayedCluster) -> None:
         self._stage = stage
         self._leader, self._follower = 1, 2
 
@@ -90,7 +90,7 @@ class Pair:
 
 
 async def rounds(
-    stage: Stage,
+    stage: PlayedCluster,
     controllers: Sequence[str],
     count: int,
     seed: int = 26,

@@ -32,8 +32,8 @@ from aiocontroller.lab.cluster.load.clients import KINDS, kept_its_word
 from aiocontroller.lab.cluster.load.tally import Verdict
 from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, KafkaMissingError, kafka_jars
 from aiocontroller.lab.kafka.events import Felt, play
+from aiocontroller.lab.kafka.played_cluster import AS_SHIPPED, PlayedCluster, zookeeper_cluster
 from aiocontroller.lab.kafka.report import Stalls, felt_line, stall_table, stalls, surfaced_in, verdict_lines
-from aiocontroller.lab.kafka.stage import AS_SHIPPED, Stage, zookeeper_stage
 
 STRUCK = ("nothing", "broker SIGKILL", "controlled shutdown", "leader move", "controller SIGKILL")
 NOTHING_MAY_SHOW = ("takeover", "release")
@@ -62,7 +62,7 @@ class Report(msgspec.Struct):
 class KafkaStorm:
     """Plays rounds until time is up, at least one."""
 
-    def __init__(self, stage: Stage, seed: int, minutes: float, console: Console) -> None:
+    def __init__(self, stage: PlayedCluster, seed: int, minutes: float, console: Console) -> None:
         self.stage = stage
         self.felt: list[Felt] = []
         self.rounds = 0
@@ -99,7 +99,7 @@ class KafkaStorm:
 async def storm(options: argparse.Namespace, folder: Path, console: Console) -> Report:
     overrides = AS_SHIPPED | {"zookeeper.session.timeout.ms": str(options.session_ms)}
     properties = dict(text.partition("=")[::2] for text in options.property)
-    async with zookeeper_stage(folder, overrides=overrides, properties=properties, version=options.version) as stage:
+    async with zookeeper_cluster(folder, overrides=overrides, properties=properties, version=options.version) as stage:
         await stage.open_load(KINDS, options.partitions, folder / "load", options.version)
         console.print(f"three Kafka {options.version} brokers are up; {' and '.join(KINDS)} clients write and read")
         run = KafkaStorm(stage, options.seed, options.minutes, console)

@@ -16,7 +16,7 @@ from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from aiocontroller.lab.cluster.load.clients import kept_its_word
 from aiocontroller.lab.cluster.real_kafka import LOG4J, RealKafkaCluster, archive_classes, kafka_missing
 from aiocontroller.lab.kafka.controllers import OurController, until
-from aiocontroller.lab.kafka.stage import Stage, stage_on
+from aiocontroller.lab.kafka.played_cluster import PlayedCluster, cluster_on
 from tests.integration.kafka.releases import chosen_generations, chosen_releases, number
 
 SESSION_MS = 8000
@@ -84,10 +84,10 @@ def kafka(kafka_version: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.fixture
-async def stage(kafka: KafkaCluster, tmp_path: Path) -> AsyncIterator[Stage]:
+async def stage(kafka: KafkaCluster, tmp_path: Path) -> AsyncIterator[PlayedCluster]:
     """The cluster, with a broker as controller until a test has aiocontroller ``take`` the role."""
     brokers = kafka.brokers.brokers
-    async with stage_on(kafka.zookeeper.address, brokers, tmp_path, session_ms=6000) as stage:
+    async with cluster_on(kafka.zookeeper.address, brokers, tmp_path, session_ms=6000) as stage:
         await stage.heal()
         try:
             yield stage
@@ -96,7 +96,7 @@ async def stage(kafka: KafkaCluster, tmp_path: Path) -> AsyncIterator[Stage]:
             await released(stage)
 
 
-async def released(stage: Stage) -> None:
+async def released(stage: PlayedCluster) -> None:
     """A broker is controller again."""
     ours = stage.controllers["aiocontroller"]
     assert isinstance(ours, OurController)
@@ -105,7 +105,7 @@ async def released(stage: Stage) -> None:
     await until(ours.held_by_a_broker, "a broker holds /controller")
 
 
-async def take_over(stage: Stage) -> OurController:
+async def take_over(stage: PlayedCluster) -> OurController:
     """aiocontroller is in charge, as a process."""
     stage.controller = ours = stage.controllers["aiocontroller"]
     await ours.take()
@@ -113,13 +113,13 @@ async def take_over(stage: Stage) -> OurController:
     return ours
 
 
-async def under_load(stage: Stage, kafka: KafkaCluster, partitions: int = 6, kind: str = "java") -> None:
+async def under_load(stage: PlayedCluster, kafka: KafkaCluster, partitions: int = 6, kind: str = "java") -> None:
     """A client writes to a topic of the test's own, and reads it."""
     suffix = f"-{next(_numbers)}"
     await stage.open_load([kind], partitions, kafka.folder / "load", kafka.version, suffix=suffix)
 
 
-async def check_nothing_lost(stage: Stage) -> int:
+async def check_nothing_lost(stage: PlayedCluster) -> int:
     """Every acknowledged record is there, once and in order, and no client gave its user an error."""
     verdicts = await stage.load.finish()
     assert kept_its_word(verdicts), verdicts

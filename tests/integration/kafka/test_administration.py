@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.lab.kafka.controllers import OurController, until
-from aiocontroller.lab.kafka.stage import Stage
+from aiocontroller.lab.kafka.played_cluster import PlayedCluster
 from aiocontroller.lab.kafka.view import controller_address
 from tests.integration.kafka.conftest import KafkaCluster, check_nothing_lost, take_over, under_load
 from tests.integration.kafka.releases import number
@@ -63,7 +63,7 @@ async def assignments(controller: OurController) -> dict[str, set[int]]:
     return {a.topic: {b for replicas in a.partitions.values() for b in replicas.replicas} for a in found}
 
 
-async def test_clients_and_brokers_make_topics(stage: Stage) -> None:
+async def test_clients_and_brokers_make_topics(stage: PlayedCluster) -> None:
     controller = await take_over(stage)
     await asyncio.to_thread(administer, stage.bootstrap)
     assert await asyncio.to_thread(consume_by_group, stage.bootstrap) == RECORDS
@@ -115,7 +115,7 @@ def by_kafka_python(bootstrap: str, incremental: bool) -> None:
         admin.close()
 
 
-async def test_kafka_python_works_through_us(stage: Stage, kafka: KafkaCluster) -> None:
+async def test_kafka_python_works_through_us(stage: PlayedCluster, kafka: KafkaCluster) -> None:
     """It asks for nothing that its first broker cannot do: where brokers know no reassignments it begins with us.
 
     Then it takes every broker to know what we know, and sends changes of configs to any of them, or to us: they must be
@@ -128,7 +128,7 @@ async def test_kafka_python_works_through_us(stage: Stage, kafka: KafkaCluster) 
     await asyncio.to_thread(by_kafka_python, bootstrap, incremental=number(kafka.version) >= (2, 3))
 
 
-async def test_aiokafka_works_through_us(stage: Stage) -> None:
+async def test_aiokafka_works_through_us(stage: PlayedCluster) -> None:
     await take_over(stage)
     admin = aiokafka.admin.AIOKafkaAdminClient(bootstrap_servers=stage.bootstrap)
     topic = "by-aiokafka"
@@ -150,7 +150,7 @@ async def test_aiokafka_works_through_us(stage: Stage) -> None:
         await admin.close()
 
 
-async def test_replicas_move_while_a_producer_writes(stage: Stage, kafka: KafkaCluster) -> None:
+async def test_replicas_move_while_a_producer_writes(stage: PlayedCluster, kafka: KafkaCluster) -> None:
     """Every partition gives up a replica, gets it back elsewhere in the list, and no record is lost."""
     await take_over(stage)
     await under_load(stage, kafka)

@@ -9,7 +9,7 @@ import pytest
 from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.lab.cluster.load.clients import now_us
 from aiocontroller.lab.kafka.controllers import OurController, until
-from aiocontroller.lab.kafka.stage import Stage
+from aiocontroller.lab.kafka.played_cluster import PlayedCluster
 from aiocontroller.lab.kafka.view import led_by, moved_off, whole
 from tests.integration.kafka.conftest import KafkaCluster, check_nothing_lost, take_over, under_load
 from tests.integration.kafka.releases import finds_an_outside_controller
@@ -19,7 +19,7 @@ VICTIM = 2
 PARTITIONS = 6
 
 
-async def states(stage: Stage) -> list[LeaderAndIsr]:
+async def states(stage: PlayedCluster) -> list[LeaderAndIsr]:
     """The topic's state znodes."""
     ours = stage.controllers["aiocontroller"]
     assert isinstance(ours, OurController)
@@ -29,7 +29,7 @@ async def states(stage: Stage) -> list[LeaderAndIsr]:
     return found  # type: ignore[return-value]
 
 
-async def test_a_follower_that_lags_leaves_the_isr_and_comes_back(stage: Stage, kafka: KafkaCluster) -> None:
+async def test_a_follower_that_lags_leaves_the_isr_and_comes_back(stage: PlayedCluster, kafka: KafkaCluster) -> None:
     """By AlterPartition, asked of us by the leaders: no leader changes, no leader epoch rises.
 
     A follower lags only where a record has come meanwhile, which need not be in every partition: a broker answers the
@@ -61,7 +61,7 @@ async def test_a_follower_that_lags_leaves_the_isr_and_comes_back(stage: Stage, 
     assert await check_nothing_lost(stage)
 
 
-async def test_a_broker_frozen_past_its_session_wakes_up_deposed(stage: Stage, kafka: KafkaCluster) -> None:
+async def test_a_broker_frozen_past_its_session_wakes_up_deposed(stage: PlayedCluster, kafka: KafkaCluster) -> None:
     await take_over(stage)
     await under_load(stage, kafka)
     led = led_by(await stage.view(), VICTIM)
@@ -82,7 +82,7 @@ async def test_a_broker_frozen_past_its_session_wakes_up_deposed(stage: Stage, k
     assert await check_nothing_lost(stage)
 
 
-async def test_a_broker_is_killed_and_comes_back(stage: Stage, kafka: KafkaCluster) -> None:
+async def test_a_broker_is_killed_and_comes_back(stage: PlayedCluster, kafka: KafkaCluster) -> None:
     await take_over(stage)
     await under_load(stage, kafka)
     before = await states(stage)
@@ -101,7 +101,7 @@ async def test_a_broker_is_killed_and_comes_back(stage: Stage, kafka: KafkaClust
     assert await check_nothing_lost(stage)
 
 
-async def test_a_rolling_restart_is_clean(stage: Stage, kafka: KafkaCluster) -> None:
+async def test_a_rolling_restart_is_clean(stage: PlayedCluster, kafka: KafkaCluster) -> None:
     await take_over(stage)
     await under_load(stage, kafka)
     for broker in stage.brokers.values():

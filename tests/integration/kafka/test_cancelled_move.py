@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from aiocontroller.core.ids import ReplicaAssignment
 from aiocontroller.lab.kafka.controllers import until
-from aiocontroller.lab.kafka.stage import Stage
+from aiocontroller.lab.kafka.played_cluster import PlayedCluster
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from tests.integration.kafka.conftest import KafkaCluster, take_over
 
@@ -36,7 +36,7 @@ def directories(broker_folder: Path, topic: str) -> list[str]:
 @pytest.mark.slow_kafka
 @pytest.mark.parametrize("target", [None, (1, 2)], ids=["cancelled", "overridden"])
 async def test_throttled_move_that_is_taken_back_leaves_no_directory(
-    stage: Stage, kafka: KafkaCluster, target: tuple[int, ...] | None
+    stage: PlayedCluster, kafka: KafkaCluster, target: tuple[int, ...] | None
 ) -> None:
     """Brokers of 2.6 to 3.4.0 ignore a StopReplica of the leader epoch that they have (KAFKA-13972)."""
     from kafka import TopicPartition

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aiocontroller.lab.kafka.stage import Stage
+from aiocontroller.lab.kafka.played_cluster import PlayedCluster
 from tests.integration.kafka.command_line import CommandLine
 from tests.integration.kafka.conftest import KafkaCluster, take_over
 
@@ -50,7 +50,7 @@ def work(tools: CommandLine) -> None:
         pass
 
 
-async def test_kafkas_own_tools_work_through_us(stage: Stage, kafka: KafkaCluster, tmp_path: Path) -> None:
+async def test_kafkas_own_tools_work_through_us(stage: PlayedCluster, kafka: KafkaCluster, tmp_path: Path) -> None:
     await take_over(stage)
     await asyncio.to_thread(
         work, CommandLine(kafka.version, stage.bootstrap, tmp_path, zookeeper=kafka.zookeeper.address)

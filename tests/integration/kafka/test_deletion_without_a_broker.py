@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.lab.kafka.controllers import until
-from aiocontroller.lab.kafka.stage import Stage
+from aiocontroller.lab.kafka.played_cluster import PlayedCluster
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from tests.integration.kafka.conftest import KafkaCluster, take_over
 from tests.integration.kafka.releases import number
@@ -55,7 +55,7 @@ def directories(broker_folder: Path, topic: str) -> dict[str, str]:
 
 
 async def test_broker_that_was_dead_deletes_the_old_topic_and_serves_the_new_one(
-    stage: Stage, kafka: KafkaCluster
+    stage: PlayedCluster, kafka: KafkaCluster
 ) -> None:
     """Kafka's deletion waits for the broker."""
     if number(kafka.version) < (2, 8):

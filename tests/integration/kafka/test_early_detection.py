@@ -8,7 +8,7 @@ import pytest
 
 from aiocontroller.journal.records import Record, decode_record
 from aiocontroller.lab.kafka.controllers import until
-from aiocontroller.lab.kafka.stage import Stage, stage_on
+from aiocontroller.lab.kafka.played_cluster import PlayedCluster, cluster_on
 from aiocontroller.lab.kafka.view import led_by, moved_off
 from tests.integration.kafka.conftest import KafkaCluster, check_nothing_lost, released, take_over, under_load
 
@@ -24,7 +24,7 @@ EARLY = {
 async def test_a_killed_broker_is_succeeded_before_its_session_expires(kafka: KafkaCluster, tmp_path: Path) -> None:
     """The order tells: had its session expired first, it would be dead before there was an alarm."""
     brokers = kafka.brokers.brokers
-    async with stage_on(kafka.zookeeper.address, brokers, tmp_path, session_ms=6000, properties=EARLY) as stage:
+    async with cluster_on(kafka.zookeeper.address, brokers, tmp_path, session_ms=6000, properties=EARLY) as stage:
         await stage.heal()
         try:
             await take_over(stage)
@@ -40,7 +40,7 @@ async def test_a_killed_broker_is_succeeded_before_its_session_expires(kafka: Ka
             await released(stage)
 
 
-async def kill(stage: Stage) -> None:
+async def kill(stage: PlayedCluster) -> None:
     assert led_by(await stage.view(), VICTIM)
     stage.brokers[VICTIM].kill()
     await stage.until(lambda view: moved_off(view, frozenset((VICTIM,))), "everything has moved off it")

@@ -10,7 +10,7 @@ import pytest
 from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.lab.cluster.real_kafka import RealKafkaBroker, RealKafkaCluster, kafka_missing
 from aiocontroller.lab.kafka.controllers import until
-from aiocontroller.lab.kafka.stage import stage_on
+from aiocontroller.lab.kafka.played_cluster import cluster_on
 from aiocontroller.property_values import parse_protocol_version
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from tests.integration.kafka.conftest import SETTINGS, take_over
@@ -48,7 +48,7 @@ async def test_leaders_leave_a_failed_log_directory(
         broker.overrides["log.dirs"] = ",".join(str((broker.data_dir / name).resolve()) for name in DIRECTORIES)
     try:
         await cluster.start_async()
-        async with stage_on(
+        async with cluster_on(
             zk_connect,
             cluster.brokers,
             tmp_path,

@@ -10,7 +10,7 @@ from kafka import KafkaAdminClient, TopicPartition
 
 from aiocontroller.lab.cluster.load.clients import kept_its_word
 from aiocontroller.lab.kafka.events import play
-from aiocontroller.lab.kafka.stage import Stage
+from aiocontroller.lab.kafka.played_cluster import PlayedCluster
 from tests.integration.kafka.conftest import KafkaCluster, check_nothing_lost, under_load
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -25,7 +25,7 @@ def delete_first_records(bootstrap: str, topic: str) -> None:
         admin.close()
 
 
-async def test_records_that_are_gone_are_found_to_be_lost(stage: Stage, kafka: KafkaCluster) -> None:
+async def test_records_that_are_gone_are_found_to_be_lost(stage: PlayedCluster, kafka: KafkaCluster) -> None:
     """Acknowledged and read along, but no longer there when everything is read back."""
     await under_load(stage, kafka, kind="librdkafka")
     await stage.load.settled()
@@ -37,7 +37,7 @@ async def test_records_that_are_gone_are_found_to_be_lost(stage: Stage, kafka: K
     assert not kept_its_word(verdicts)
 
 
-async def test_events_are_played_and_felt(stage: Stage, kafka: KafkaCluster) -> None:
+async def test_events_are_played_and_felt(stage: PlayedCluster, kafka: KafkaCluster) -> None:
     chance = random.Random(1)
     await under_load(stage, kafka)
     stage.controller = stage.controllers["aiocontroller"]

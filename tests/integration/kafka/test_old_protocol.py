@@ -11,7 +11,7 @@ from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.lab.cluster.real_kafka import RealKafkaCluster, kafka_missing
 from aiocontroller.lab.kafka import pair
 from aiocontroller.lab.kafka.controllers import BrokerAsController, until
-from aiocontroller.lab.kafka.stage import stage_on
+from aiocontroller.lab.kafka.played_cluster import cluster_on
 from aiocontroller.lab.kafka.view import whole
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
@@ -37,7 +37,7 @@ async def test_isrs_shrink_and_expand_by_zookeeper(kafka_version: str, zk_connec
     cluster = RealKafkaCluster(3, zk_connect, tmp_path, version=kafka_version, overrides=settings)
     try:
         await cluster.start_async()
-        async with stage_on(zk_connect, cluster.brokers, tmp_path, session_ms=6000) as stage:
+        async with cluster_on(zk_connect, cluster.brokers, tmp_path, session_ms=6000) as stage:
             controller = await take_over(stage)
             await under_load(stage, KafkaCluster(kafka_version, None, cluster, tmp_path), PARTITIONS)  # type: ignore[arg-type]
             before = await states(stage)
@@ -75,7 +75,7 @@ async def test_takeover_leaves_znodes_as_the_brokers_controller_has_them(
     cluster = RealKafkaCluster(2, zk_connect, tmp_path, version=kafka_version, overrides=settings)
     try:
         await cluster.start_async()
-        async with stage_on(zk_connect, cluster.brokers, tmp_path, session_ms=6000) as stage:
+        async with cluster_on(zk_connect, cluster.brokers, tmp_path, session_ms=6000) as stage:
             kafkas = stage.controllers["kafka"]
             assert isinstance(kafkas, BrokerAsController)
             client = kafkas.zk.client
@@ -117,7 +117,7 @@ async def test_live_replica_in_sync_leads_after_the_other_dies(
     cluster = RealKafkaCluster(3, zk_connect, tmp_path, version=kafka_version, overrides=settings)
     try:
         await cluster.start_async()
-        async with stage_on(zk_connect, cluster.brokers, tmp_path, session_ms=6000) as stage:
+        async with cluster_on(zk_connect, cluster.brokers, tmp_path, session_ms=6000) as stage:
             found = await pair.rounds(stage, ["aiocontroller"], ROUNDS)
             assert [one.leaderless for one in found["aiocontroller"]] == [False] * ROUNDS
     finally:

@@ -10,7 +10,7 @@ import pytest
 
 from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment
 from aiocontroller.lab.kafka.controllers import OurController, until
-from aiocontroller.lab.kafka.stage import Stage
+from aiocontroller.lab.kafka.played_cluster import PlayedCluster
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from tests.integration.kafka.command_line import CommandLine
 from tests.integration.kafka.conftest import KafkaCluster, take_over
@@ -62,7 +62,7 @@ class Topic:
 
 @pytest.mark.parametrize("away", ["killed", pytest.param("frozen", marks=pytest.mark.slow_kafka)])
 async def test_list_verify_and_cancel_tell_the_truth(
-    stage: Stage, kafka: KafkaCluster, tmp_path: Path, away: str
+    stage: PlayedCluster, kafka: KafkaCluster, tmp_path: Path, away: str
 ) -> None:
     controller = await take_over(stage)
     answering = ",".join(broker.address for broker in stage.brokers.values() if broker.id != VICTIM)

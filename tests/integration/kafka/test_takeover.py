@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from aiocontroller.lab.kafka.controllers import until
-from aiocontroller.lab.kafka.stage import Stage
+from aiocontroller.lab.kafka.played_cluster import PlayedCluster
 from tests.integration.kafka.conftest import KafkaCluster, check_nothing_lost, take_over, under_load
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 
-async def test_takeover_and_release_lose_nothing(stage: Stage, kafka: KafkaCluster) -> None:
+async def test_takeover_and_release_lose_nothing(stage: PlayedCluster, kafka: KafkaCluster) -> None:
     await under_load(stage, kafka, kind="librdkafka")
     ours = stage.controllers["aiocontroller"]
     before = await ours.zk.get_controller_epoch()  # type: ignore[attr-defined]
@@ -26,7 +26,7 @@ async def test_takeover_and_release_lose_nothing(stage: Stage, kafka: KafkaClust
 
 
 async def test_a_broker_takes_over_from_a_killed_aiocontroller_and_gives_back(
-    stage: Stage, kafka: KafkaCluster
+    stage: PlayedCluster, kafka: KafkaCluster
 ) -> None:
     controller = await take_over(stage)
     await under_load(stage, kafka, kind="librdkafka")

@@ -12,7 +12,7 @@ import pytest
 
 from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.lab.kafka.controllers import OurController, until
-from aiocontroller.lab.kafka.stage import Stage
+from aiocontroller.lab.kafka.played_cluster import PlayedCluster
 from tests.integration.cli.program import aiocontroller
 from tests.integration.kafka.conftest import KafkaCluster
 from tests.integration.kafka.test_operating import touch
@@ -31,7 +31,7 @@ def windows_of(out: Path) -> list[dict[str, Any]]:
 
 
 async def test_windows_from_kafkas_logs_are_what_zookeeper_showed(
-    stage: Stage, kafka: KafkaCluster, tmp_path: Path
+    stage: PlayedCluster, kafka: KafkaCluster, tmp_path: Path
 ) -> None:
     pytest.importorskip("pyspark")
     controller = stage.controllers["aiocontroller"]

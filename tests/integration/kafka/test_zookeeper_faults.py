@@ -10,13 +10,13 @@ import pytest
 from aiocontroller.lab.cluster.embedded_zookeeper import ZooKeeperEnsemble
 from aiocontroller.lab.cluster.real_kafka import RealKafkaCluster, kafka_missing
 from aiocontroller.lab.kafka.controllers import until
-from aiocontroller.lab.kafka.stage import Stage, stage_on
+from aiocontroller.lab.kafka.played_cluster import PlayedCluster, cluster_on
 from tests.integration.kafka.conftest import SETTINGS, KafkaCluster, check_nothing_lost, take_over, under_load
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 
-async def still_decides(stage: Stage) -> None:
+async def still_decides(stage: PlayedCluster) -> None:
     """A change that needs ZooKeeper and every broker: leaders move away and back."""
     key, replicas = next(iter(stage.made().items()))
     await stage.reassign({key: (*replicas[1:], replicas[0])})
@@ -25,7 +25,7 @@ async def still_decides(stage: Stage) -> None:
     await stage.heal()
 
 
-async def test_zookeeper_restarts(stage: Stage, kafka: KafkaCluster) -> None:
+async def test_zookeeper_restarts(stage: PlayedCluster, kafka: KafkaCluster) -> None:
     """Killed and started: sessions live on, so no controller and no broker loses its znode."""
     controller = await take_over(stage)
     await under_load(stage, kafka, kind="librdkafka")
@@ -51,7 +51,7 @@ async def test_zookeeper_changes_its_leader(kafka_version: str, tmp_path: Path) 
     cluster = RealKafkaCluster(3, ensemble.address, tmp_path, version=kafka_version, overrides=SETTINGS)
     try:
         await cluster.start_async()
-        async with stage_on(ensemble.address, cluster.brokers, tmp_path, session_ms=8000) as stage:
+        async with cluster_on(ensemble.address, cluster.brokers, tmp_path, session_ms=8000) as stage:
             own = KafkaCluster(kafka_version, ensemble.servers[0], cluster, tmp_path)
             await take_over(stage)
             await under_load(stage, own)

@@ -112,7 +112,7 @@ class DelayProxy:
         self._process.wait()
 
 
-class Stage(NamedTuple):
+class PreloadedCluster(NamedTuple):
     zookeeper: str
     """Where the subject finds it: behind the delay, if there is one."""
 
@@ -123,7 +123,9 @@ class Stage(NamedTuple):
 
 
 @asynccontextmanager
-async def stage(folder: Path, shape: Shape, *, rtt_ms: float = 0.0, ensemble: bool = False) -> AsyncIterator[Stage]:
+async def stage(
+    folder: Path, shape: Shape, *, rtt_ms: float = 0.0, ensemble: bool = False
+) -> AsyncIterator[PreloadedCluster]:
     heap_mb = 2000 + shape.partitions * HEAP_MB_PER_MILLION // 1_000_000
     keeper: EmbeddedZooKeeper | ZooKeeperEnsemble
     if ensemble:
@@ -144,7 +146,7 @@ async def stage(folder: Path, shape: Shape, *, rtt_ms: float = 0.0, ensemble: bo
         brokers = await asyncio.to_thread(RecordingBrokers, keeper.address)
         if rtt_ms > 0:
             proxy = await asyncio.to_thread(DelayProxy, keeper.address, rtt_ms)
-        yield Stage(proxy.address if proxy else keeper.address, servers, zk, brokers, shape)
+        yield PreloadedCluster(proxy.address if proxy else keeper.address, servers, zk, brokers, shape)
     finally:
         if proxy is not None:
             proxy.stop()

@@ -106,7 +106,7 @@ class Failed(AssertionError):
     """The stage could not be set: the tests say nothing then."""
 
 
-class Stage:
+class SecuredCluster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.stores = folder / "stores"

@@ -41,7 +41,7 @@ AS_SHIPPED = {
 """Kafka's defaults for settings that test brokers change; but leaders move back only when the play asks for it."""
 
 
-class Stage:
+class PlayedCluster:
     """The cluster; ``controllers`` are the controllers that it can have, and ``controller`` is the one in charge."""
 
     def __init__(self, brokers: Mapping[int, RealKafkaBroker], controllers: Mapping[str, ClusterController]) -> None:
@@ -256,14 +256,14 @@ class Stage:
 
 
 @asynccontextmanager
-async def zookeeper_stage(
+async def zookeeper_cluster(
     folder: Path,
     *,
     overrides: Mapping[str, str] = AS_SHIPPED,
     properties: Mapping[str, str] | None = None,
     version: str = DEFAULT_VERSION,
-) -> AsyncIterator[Stage]:
-    """Start ZooKeeper and three brokers, and yield their stage (see ``stage_on``)."""
+) -> AsyncIterator[PlayedCluster]:
+    """Start ZooKeeper and three brokers, and yield their stage (see ``cluster_on``)."""
     async with AsyncExitStack() as stack:
         zookeeper = EmbeddedZooKeeper(folder / "zookeeper")
         await zookeeper.start_async()
@@ -272,19 +272,19 @@ async def zookeeper_stage(
         stack.callback(cluster.kill)
         await cluster.start_async()
         session_ms = int(overrides["zookeeper.session.timeout.ms"])
-        stage = stage_on(zookeeper.address, cluster.brokers, folder, session_ms=session_ms, properties=properties)
+        stage = cluster_on(zookeeper.address, cluster.brokers, folder, session_ms=session_ms, properties=properties)
         yield await stack.enter_async_context(stage)
 
 
 @asynccontextmanager
-async def stage_on(
+async def cluster_on(
     zookeeper: str,
     brokers: Mapping[int, RealKafkaBroker],
     folder: Path,
     *,
     session_ms: int,
     properties: Mapping[str, str] | None = None,
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[PlayedCluster]:
     """Yield the stage of a running cluster; its controller is Kafka's own, or aiocontroller with ``properties``."""
     async with AsyncExitStack() as stack:
         client = ZooKeeperClient(zookeeper, world=real_world(), session_timeout_s=30)
@@ -298,21 +298,21 @@ async def stage_on(
         }
         kafkas = BrokerAsController(zk, brokers)
         our = OurController(zk, brokers, zookeeper, folder / "aiocontroller", ours)
-        stage = Stage(brokers, {controller.name: controller for controller in (kafkas, our)})
+        stage = PlayedCluster(brokers, {controller.name: controller for controller in (kafkas, our)})
         stack.callback(stage.close)
         yield stage
 
 
 @asynccontextmanager
-async def kraft_stage(
+async def kraft_cluster(
     folder: Path, *, overrides: Mapping[str, str] = AS_SHIPPED, version: str = DEFAULT_VERSION
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[PlayedCluster]:
     """Start three brokers and three dedicated controllers, and yield their stage."""
     settings = {key: value for key, value in overrides.items() if not key.startswith("zookeeper.")}
     cluster = KRaftCluster(BROKERS, folder, version=version, overrides=settings)
     async with AsyncExitStack() as stack:
         stack.callback(cluster.kill)
         await cluster.start_async()
-        stage = Stage(cluster.brokers, {KRaftController.name: KRaftController(cluster)})
+        stage = PlayedCluster(cluster.brokers, {KRaftController.name: KRaftController(cluster)})
         stack.callback(stage.close)
         yield stage

@@ -27,7 +27,7 @@ from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from tests.authorization.client import CLIENT_ID, Outcome, Side
 from tests.authorization.principals import ANONYMOUS, NOTHING, PLAIN, PLAINTEXT, SASL_PLAINTEXT, Way, password
-from tests.authorization.stage import Failed, escaped, registration_epochs, until, zookeeper
+from tests.authorization.secured_cluster import Failed, escaped, registration_epochs, until, zookeeper
 from tests.conftest import create_znode
 from tests.differential.fleet import Fleet
 
@@ -273,7 +273,7 @@ class OurCluster(Cluster):
         await super().stop()
 
 
-class Stage:
+class TwoClusters:
     """``members`` are the brokers; clients that ask any of them, as Kafka's do, want no LISTENING among them.
 
     ``more`` are properties of all brokers and of ours.

@@ -24,7 +24,7 @@ from aiocontroller.service import Service
 from tests.integration.controller.harness import WITHIN_S, Cluster, until
 
 
-class Stage(Cluster):
+class SimulatedCluster(Cluster):
     def __init__(self, world: World, zk_connect: str, folder: Path) -> None:
         super().__init__(world, zk_connect)
         self.folder = folder
@@ -171,9 +171,9 @@ class Stage(Cluster):
 @asynccontextmanager
 async def stage(
     world: World, zk_connect: str, folder: Path, brokers: int = 0, **controller: Any
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[SimulatedCluster]:
     """``controller``: its settings; without rebalancing unless asked for."""
-    made = Stage(world, zk_connect, folder)
+    made = SimulatedCluster(world, zk_connect, folder)
     settings = {"auto_leader_rebalance_enable": False} | controller
     try:
         await made.start(brokers, **settings)
