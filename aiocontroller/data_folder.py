@@ -12,6 +12,8 @@ from pathlib import Path
 
 from aiocontroller.core.errors import AioControllerError
 
+DEFAULT_DATA = Path(".aiocontroller")
+"""Where a cluster on this machine has its folder, unless another is named."""
 LOCK_FILE = "process.lock"
 
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from aiocontroller.core.errors import AioControllerError, BadInputError
+from aiocontroller.data_folder import DEFAULT_DATA
 
 if TYPE_CHECKING:
     from aiocontroller.cli.run import ControllerReady
     from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 
-DEFAULT_DATA = Path(".aiocontroller")
 CONNECT_TIMEOUT_S = 5.0
 
 F = TypeVar("F", bound=Callable[..., Any])

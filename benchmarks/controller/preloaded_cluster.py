@@ -50,10 +50,10 @@ def topic_id(number: int) -> bytes:
 
 
 class RecordingBrokers:
-    """The process of ``benchmarks.recording_brokers``, asked over its standard input."""
+    """The process of ``aiocontroller.lab.recording_brokers``, asked over its standard input."""
 
     def __init__(self, zookeeper: str) -> None:
-        command = [sys.executable, "-m", "benchmarks.recording_brokers", "--zookeeper", zookeeper]
+        command = [sys.executable, "-m", "aiocontroller.lab.recording_brokers", "--zookeeper", zookeeper]
         self._process = subprocess.Popen(
             [*command, "--brokers", str(BROKERS)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )

@@ -16,6 +16,7 @@ from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import ElectionType
 from aiocontroller.core.ids import Endpoint, TopicPartition
+from aiocontroller.lab.recording_brokers.recording_broker import RecordingBroker
 from aiocontroller.net.ports import World
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
@@ -24,7 +25,6 @@ from aiocontroller.zookeeper.znodes import encode_broker
 from tests.conformance.conftest import Setting
 from tests.conformance.simulated_cluster import SimulatedCluster
 from tests.integration.controller.harness import idle, running, until
-from tests.recording_broker import RecordingBroker
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

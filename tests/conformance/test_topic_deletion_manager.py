@@ -23,11 +23,11 @@ from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.debts import Deletions
 from aiocontroller.core.partitions import PartitionTable
 from aiocontroller.core.states import PartitionState, ReplicaState
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.codec import Create
 from tests.unit.controller.virtual_cluster import Stage, is_active, stage
-from tests.virtual_time import virtual_time
 
 Replica = tuple[str, int, int]
 """(topic, partition, broker)"""

@@ -12,6 +12,7 @@ import pytest_asyncio
 from aiocontroller.java import JavaMissingError, find_java
 from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from aiocontroller.lab.cluster.real_kafka import kafka_missing
+from aiocontroller.lab.recording_brokers.recording_broker import SERVED
 from aiocontroller.net.real import real_world
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
@@ -21,7 +22,6 @@ from tests.differential.observed_cluster import ObservedCluster
 from tests.differential.random_scenarios import variant_of
 from tests.differential.report import of_a_run
 from tests.differential.subjects import KafkasOwn, Ours
-from tests.recording_broker import SERVED
 
 
 class Pairs:

@@ -9,6 +9,7 @@ import msgspec
 
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.lab.cluster.generations import NEWEST, Protocol, generation, protocol_of
+from aiocontroller.lab.recording_brokers.recording_broker import SERVED, SURVEYED, Received, RecordingBroker
 from aiocontroller.lab.scenarios.fleet import Version
 from aiocontroller.net.ports import World
 from aiocontroller.wire.apis import ApiKey
@@ -16,7 +17,6 @@ from aiocontroller.zookeeper import paths, znodes
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.codec import Create, Delete, Op, SetData
 from aiocontroller.zookeeper.znodes import BrokerInfo
-from tests.recording_broker import SERVED, SURVEYED, Received, RecordingBroker
 
 MARK = "mark"
 """The topic whose state tells brokers that all before it has reached them (see ``observed_cluster``)."""

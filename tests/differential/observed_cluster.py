@@ -31,6 +31,7 @@ import msgspec
 from aiocontroller.core.ids import NO_TOPIC_ID, LeaderAndIsr, ReplicaAssignment, TopicAssignment, TopicPartition
 from aiocontroller.lab.cluster.asking import ask
 from aiocontroller.lab.cluster.generations import NEWEST
+from aiocontroller.lab.recording_brokers.recording_broker import Received
 from aiocontroller.lab.scenarios.facts import Facts, judge
 from aiocontroller.lab.scenarios.fleet import Version
 from aiocontroller.net.ports import World
@@ -42,7 +43,6 @@ from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from tests.differential.fleet import MARK, Fleet
 from tests.differential.subjects import Subject
 from tests.differential.told import Receiver, Told, told_by
-from tests.recording_broker import Received
 
 BROKERS = (1, 2, 3, 4, 5)
 """Those of scenarios."""

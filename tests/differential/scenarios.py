@@ -39,7 +39,12 @@ def _named() -> Iterator[Scenario]:
         yield scenario(name.removeprefix("# "), lines)
 
 
-NAMED = list(_named())
+SHARED = [
+    scenario(path.stem, path.read_text(encoding="utf-8"))
+    for path in (Path(__file__).parents[1] / "scenarios" / "maintenance.txt",)
+]
+"""Files of ``tests/scenarios``, which the simulation plays and transcripts, too."""
+NAMED = [*_named(), *SHARED]
 
 
 def in_all_releases(variant: str) -> Scenario:

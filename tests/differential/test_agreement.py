@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from aiocontroller.lab.recording_brokers.recording_broker import Received
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper import paths
@@ -17,7 +18,6 @@ from tests.differential.random_scenarios import random_scenario
 from tests.differential.report import of_a_run, side_by_side
 from tests.differential.scenarios import NAMED
 from tests.differential.told import NO_EPOCH, Receiver, Told, told_by
-from tests.recording_broker import Received
 from tests.unit.test_departures import rows
 
 ISR = Told("LeaderAndIsr", 1, 2, (2, 3), 1, 0, (1, 2, 3))

@@ -14,6 +14,7 @@ from aiocontroller.core.ids import TopicPartition
 from aiocontroller.lab.cluster.controller_requests import alter_partition_version
 from aiocontroller.lab.cluster.generations import GENERATIONS, Protocol, generation, protocol_of
 from aiocontroller.lab.cluster.replica_manager import IsrChange, Partition
+from aiocontroller.lab.recording_brokers.recording_broker import SERVED, Received
 from aiocontroller.lab.scenarios.fleet import PROTOCOLS, Version, knows
 from aiocontroller.lab.scenarios.verbs import parse_line
 from aiocontroller.net.ports import World
@@ -29,7 +30,6 @@ from tests.differential.scenarios import IN_ALL_RELEASES
 from tests.differential.subjects import OLDER_PROTOCOLS
 from tests.differential.subjects import protocol_of as subjects_protocol
 from tests.differential.told import NO_EPOCH, Receiver, Told, told_by
-from tests.recording_broker import SERVED, Received
 
 SEEDS = range(1, 201)
 

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from aiocontroller.core.ids import TopicPartition
+from aiocontroller.lab.recording_brokers.recording_broker import Received
 from aiocontroller.wire.apis import ApiKey
-from tests.recording_broker import Received
 
 Ids = tuple[int, ...]
 FIRST_WITH_STATES = 3

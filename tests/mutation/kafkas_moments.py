@@ -17,6 +17,7 @@ import msgspec
 
 from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
 from aiocontroller.lab.cluster.real_kafka import kafka_missing
+from aiocontroller.lab.recording_brokers.recording_broker import SERVED
 from aiocontroller.net.real import real_world
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
@@ -26,7 +27,6 @@ from tests.differential.observed_cluster import Moment, ObservedCluster, Scenari
 from tests.differential.random_scenarios import random_scenario
 from tests.differential.scenarios import NAMED
 from tests.differential.subjects import VARIANTS, KafkasOwn
-from tests.recording_broker import SERVED
 
 SEEDS = range(1, 21)
 

@@ -21,6 +21,7 @@ from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
 from aiocontroller.core.invariants import violations
 from aiocontroller.lab.cluster.asking import ask
+from aiocontroller.lab.recording_brokers.recording_broker import Received
 from aiocontroller.lab.scenarios.arguments import (
     StepArgumentError,
     assignment,
@@ -39,7 +40,6 @@ from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from tests.integration.controller.harness import Cluster
-from tests.recording_broker import Received
 
 SETTLE_S = 1.0
 REQUEST_TIMEOUT_MS = 15_000

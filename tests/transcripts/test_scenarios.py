@@ -13,13 +13,13 @@ import pytest
 
 from aiocontroller.lab.processes.steps import ProcessSteps
 from aiocontroller.lab.processes.storm import WEIGHTS
+from aiocontroller.lab.recording_brokers.__main__ import Fleet
 from aiocontroller.lab.scenarios.arguments import StepArgumentError
 from aiocontroller.lab.scenarios.plan import BY_HAND, DETECTION_FAULTS, KINDS, ROLLS, SETTING_CHANGES, draw
 from aiocontroller.lab.scenarios.scenario import ScenarioError, format_scenario, parse_scenario
 from aiocontroller.lab.scenarios.verbs import VERBS, Verb, _by_name, played_by, verb_of
 from aiocontroller.lab.simulation.playing import play
 from aiocontroller.lab.simulation.steps.steps import Steps
-from benchmarks.recording_brokers.__main__ import Fleet
 from tests.differential import steps as differential
 from tests.transcripts.recorded_cluster import RecordedCluster
 

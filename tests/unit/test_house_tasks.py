@@ -40,6 +40,8 @@ UNKEPT_TIMERS = {
 }
 """Timers whose handle is not kept, so that they cannot be cancelled, outside the laboratory."""
 LABORATORY = {
+    "lab/recording_brokers/isr.py": "sends what waits for one broker; ``close`` ends it with its connections",
+    "lab/scripted_peer.py": "a late answer by the world's clock; dropped where the connection has ended",
     "lab/cli/up.py": "waits for the first of two and cancels the other; what hangs must not be awaited",
     "lab/zookeeper/fault_proxy.py": "each connection awaits its pumps, and ends with the first",
     "lab/checkers/leaderless.py": "looks again and again; the simulation's loop ends with the plan",

@@ -13,10 +13,10 @@ from aiocontroller.journal.journal import JournalStatistics
 from aiocontroller.journal.kinds import KINDS
 from aiocontroller.journal.records import Record
 from aiocontroller.lab.testing import Faults, KafkaCluster
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.metric_meanings import MEANINGS
 from tests.unit.controller.virtual_cluster import is_active, stage
 from tests.unit.generated_pages import ROOT, make
-from tests.virtual_time import virtual_time
 
 REFERENCE = ROOT / "docs" / "reference"
 

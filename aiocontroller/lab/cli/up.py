@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 import click
 
 from aiocontroller.cli.background import BackgroundFile
-from aiocontroller.cli.finding import DEFAULT_DATA
 from aiocontroller.cli.long_running import LongRunning
+from aiocontroller.data_folder import DEFAULT_DATA
 from aiocontroller.ending import SIGNALS, Ending
 
 if TYPE_CHECKING:

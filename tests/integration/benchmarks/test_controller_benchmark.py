@@ -12,10 +12,10 @@ import pytest
 
 from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment
 from aiocontroller.lab.cluster.real_kafka import kafka_missing
+from aiocontroller.lab.recording_brokers.views import Views
 from benchmarks.controller.__main__ import parse
 from benchmarks.controller.cases import USUAL
 from benchmarks.controller.storm import KINDS, histogram, percentile, schedule
-from benchmarks.recording_brokers.views import Views
 
 ROOT = Path(__file__).parents[3]
 

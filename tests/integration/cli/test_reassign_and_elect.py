@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.lab.recording_brokers.recording_broker import RecordingBroker
 from aiocontroller.net.ports import World
 from aiocontroller.service import Service
 from aiocontroller.wire import messages
 from aiocontroller.wire.apis import ApiKey
 from tests.integration.cli.program import aiocontroller
 from tests.integration.controller.harness import Cluster, idle, running
-from tests.recording_broker import RecordingBroker
 
 
 class Knowing(RecordingBroker):

@@ -16,6 +16,7 @@ from aiocontroller.controller.event_handlers import HANDLERS
 from aiocontroller.core.events import ControllerState
 from aiocontroller.core.ids import Broker, LeaderAndIsr, ReplicaAssignment, TopicAssignment
 from aiocontroller.journal.journal import MemoryJournal
+from aiocontroller.lab.recording_brokers.recording_broker import RecordingBroker
 from aiocontroller.net.ports import World
 from aiocontroller.server.controller_apis import PRELOADED
 from aiocontroller.service import Service
@@ -24,7 +25,6 @@ from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.codec import Create, Delete
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.znodes import encode_broker, encode_topic
-from tests.recording_broker import RecordingBroker
 
 WITHIN_S = 15.0
 OPENED_WITHIN_S = 45.0

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from aiocontroller.lab.recording_brokers.recording_broker import RecordingBroker
 from aiocontroller.net.ports import World
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
 from tests.integration.controller.harness import Cluster, idle, running, until
 from tests.integration.controller.test_reassignment import T0, catch_up, finished, reassign
-from tests.recording_broker import RecordingBroker
 
 
 @asynccontextmanager

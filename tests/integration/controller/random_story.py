@@ -17,6 +17,7 @@ from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import LEADER_DURING_DELETE, LeaderAndIsr, TopicPartition
 from aiocontroller.lab import simulated_net
+from aiocontroller.lab.recording_brokers.recording_broker import RecordingBroker
 from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
 from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
@@ -26,7 +27,6 @@ from aiocontroller.zookeeper.codec import SetData
 from aiocontroller.zookeeper.errors import ZooKeeperError
 from aiocontroller.zookeeper.registration import BrokerIdInUseError
 from tests.integration.controller.harness import Cluster, idle, journal_of, running, until
-from tests.recording_broker import RecordingBroker
 
 BROKERS = (1, 2, 3, 4)
 STEPS = 25

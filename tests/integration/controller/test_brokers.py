@@ -10,12 +10,12 @@ import pytest
 from aiocontroller.controller.eligibility import ACL_AUTHORIZERS
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Endpoint
+from aiocontroller.lab.recording_brokers.recording_broker import RecordingBroker
 from aiocontroller.net.ports import World
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.codec import Delete
 from aiocontroller.zookeeper.znodes import encode_broker
 from tests.integration.controller.harness import Cluster, idle, journal_of, running, until
-from tests.recording_broker import RecordingBroker
 
 
 def partitions(request: Any) -> list[tuple[str, int]]:

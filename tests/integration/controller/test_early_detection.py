@@ -18,13 +18,13 @@ from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import AlterPartition, AlterPartitionReceived, ElectionType, ReplicaLeaderElection, Reply
 from aiocontroller.core.invariants import violations
 from aiocontroller.lab.simulated_net import SimulatedClock, SimulatedNetwork, simulated_world
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
 from aiocontroller.net.ports import World
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.znodes import encode_broker
 from tests.integration.controller.harness import Cluster, journal_of
-from tests.virtual_time import virtual_time
 
 QUICKLY_S = 1.0
 """Far below a session."""

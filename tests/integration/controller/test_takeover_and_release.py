@@ -10,6 +10,7 @@ import pytest
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import CreateTopics, Release, Released, TakeOver
 from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment, TopicPartition
+from aiocontroller.lab.recording_brokers.recording_broker import RecordingBroker, _encode
 from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.server.commands import CommandRefusedError, Commands
 from aiocontroller.service import Service
@@ -17,7 +18,6 @@ from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.znodes import encode_broker
 from tests.integration.controller.harness import Cluster, idle, until
 from tests.integration.controller.test_reassignment import T0, ask, assignment, catch_up, request_by_znode
-from tests.recording_broker import RecordingBroker, _encode
 
 US = 1_000_001
 AUTHORIZER = {"authorizer_class_name": "kafka.security.authorizer.AclAuthorizer", "super_users": ("User:ANONYMOUS",)}

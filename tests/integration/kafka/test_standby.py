@@ -13,10 +13,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from aiocontroller.lab.kafka.stage import Stage
 
 from aiocontroller.cli.run import READY_FILE, ControllerReady
 from aiocontroller.lab.kafka.controllers import OurController, until
-from aiocontroller.lab.kafka.stage import Stage
 from tests.integration.kafka.conftest import KafkaCluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow_kafka, pytest.mark.timeout(600)]

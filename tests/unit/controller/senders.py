@@ -13,12 +13,12 @@ from aiocontroller.controller.channel_manager import Body, ControllerChannelMana
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.journal.journal import MemoryJournal
+from aiocontroller.lab.scripted_peer import Peer
 from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
 from aiocontroller.metrics import Metrics
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey, VersionRange
 from tests.builders import add_topics
-from tests.scripted_peer import Peer
 
 REQUEST_TIMEOUT_S = 30.0
 

@@ -19,8 +19,8 @@ from aiocontroller.core.ids import ReplicaAssignment
 from aiocontroller.core.partitions import PartitionTable
 from aiocontroller.journal.journal import MemoryJournal, NullJournal
 from aiocontroller.lab.simulated_net import SimulatedClock, SimulatedNetwork, simulated_world
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.metrics import Metrics
-from tests.virtual_time import virtual_time
 
 
 class Stage:

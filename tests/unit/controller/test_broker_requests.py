@@ -7,11 +7,11 @@ import pytest
 from aiocontroller.controller.broker_requests import BrokerRequestSender
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.request_batch import RequestBatch
+from aiocontroller.lab.scripted_peer import NEWEST, Peer, after
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.wire.apis import ApiKey, VersionRange
 from tests.builders import add_topics, leadership
-from tests.scripted_peer import NEWEST, Peer, after
 from tests.unit.controller.senders import at_first_listener, channels, cluster, decoded, seconds
-from tests.virtual_time import virtual_time
 
 
 @virtual_time

@@ -14,10 +14,7 @@ from aiocontroller.controller.channel_manager import RETRY_BACKOFF_S, Response
 from aiocontroller.core.debts import Deletions
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Broker
-from aiocontroller.wire.apis import ApiKey, VersionRange
-from aiocontroller.wire.errors import FrameError
-from aiocontroller.wire.frames import RequestHeader
-from tests.scripted_peer import (
+from aiocontroller.lab.scripted_peer import (
     NEWEST,
     Peer,
     PeerConnection,
@@ -30,8 +27,11 @@ from tests.scripted_peer import (
     silence,
     wrong_correlation_id,
 )
+from aiocontroller.lab.virtual_time import turns, virtual_time
+from aiocontroller.wire.apis import ApiKey, VersionRange
+from aiocontroller.wire.errors import FrameError
+from aiocontroller.wire.frames import RequestHeader
 from tests.unit.controller.senders import REQUEST_TIMEOUT_S, channels, seconds
-from tests.virtual_time import turns, virtual_time
 
 
 @virtual_time

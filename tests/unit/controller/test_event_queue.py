@@ -11,7 +11,7 @@ from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.lab.simulated_net import SimulatedClock
-from tests.virtual_time import turns, virtual_time
+from aiocontroller.lab.virtual_time import turns, virtual_time
 
 
 def queue() -> EventQueue:

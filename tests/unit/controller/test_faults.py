@@ -16,8 +16,8 @@ from aiocontroller.controller.faults import (
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.lab.simulated_net import SimulatedClock
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.metrics import Metrics
-from tests.virtual_time import virtual_time
 
 BUG = RuntimeError("a bug")
 BROKERS = (1, 2)

@@ -10,12 +10,12 @@ import pytest
 from aiocontroller.config import Config
 from aiocontroller.journal.journal import MemoryJournal
 from aiocontroller.lab.simulated_net import SimulatedClock
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.net.ports import World
 from aiocontroller.net.tasks import Tasks
 from aiocontroller.service import Service
 from aiocontroller.zookeeper.errors import ClientClosedError
 from tests.unit.controller.virtual_cluster import Stage, is_active, stage
-from tests.virtual_time import virtual_time
 
 
 class Death(Exception):

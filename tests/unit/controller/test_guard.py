@@ -12,11 +12,11 @@ import pytest
 
 import aiocontroller
 from aiocontroller.controller.controller_election import ControllerElection
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.codec import Create, Delete, SetData
 from tests.unit.controller.virtual_cluster import ACL_AUTHORIZER, AUTHORIZER, Stage, is_active, stage, take_over, terms
-from tests.virtual_time import virtual_time
 
 Obstacle = Callable[[], Awaitable[None]]
 

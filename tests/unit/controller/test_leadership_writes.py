@@ -23,11 +23,11 @@ from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
 from aiocontroller.core.leadership_changes import Change, Facts, Written
 from aiocontroller.journal.journal import NullJournal
 from aiocontroller.lab.simulated_net import SimulatedClock
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.metrics import Metrics
 from aiocontroller.zookeeper.errors import Code
 from aiocontroller.zookeeper.writes import Writes
 from tests.builders import ctx, leadership
-from tests.virtual_time import virtual_time
 
 
 class Stage:

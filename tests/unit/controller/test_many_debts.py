@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.codec import Create
 from aiocontroller.zookeeper.debts import encode_debts, encode_root
 from tests.unit.controller.virtual_cluster import is_active, stage
-from tests.virtual_time import virtual_time
 
 
 @pytest.mark.parametrize("topics, partitions", [(1, 6000), (600, 10)])

@@ -6,8 +6,8 @@ from typing import Any
 
 from aiocontroller.config import Config
 from aiocontroller.controller.mutation_quotas import MAX_NAME_CHARACTERS, RATE, MutationQuotas
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.metrics import Metrics
-from tests.virtual_time import virtual_time
 
 
 class _Clock:

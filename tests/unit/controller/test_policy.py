@@ -13,12 +13,12 @@ from aiocontroller.core.events import ApiPartitionReassignment, Reply
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.invariants import violations
 from aiocontroller.core.states import PartitionState
+from aiocontroller.lab.recording_brokers.recording_broker import RecordingBroker
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
-from tests.recording_broker import RecordingBroker
 from tests.unit.controller.test_guard import WAYS
 from tests.unit.controller.virtual_cluster import Stage, is_active, stage, take_over
-from tests.virtual_time import virtual_time
 
 CREATION = "create.topic.policy.class.name"
 

@@ -11,9 +11,9 @@ from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.events import AlterPartitionReceived, CreateTopics, Reply
 from aiocontroller.core.ids import Broker
 from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.metrics import Metrics
 from aiocontroller.wire.apis import ApiKey
-from tests.virtual_time import virtual_time
 
 
 def alter_partition(broker: int, epoch: int) -> AlterPartitionReceived:

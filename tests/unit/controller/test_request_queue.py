@@ -13,11 +13,11 @@ from aiocontroller.controller.broker_requests import BrokerRequestSender
 from aiocontroller.controller.request_queue import MERGED_FROM
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.request_batch import RequestBatch
+from aiocontroller.lab.scripted_peer import Peer, after, silence
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.wire.apis import ApiKey
 from tests.builders import add_topics, leadership
-from tests.scripted_peer import Peer, after, silence
 from tests.unit.controller.senders import Channels, cluster, decoded, seconds
-from tests.virtual_time import virtual_time
 
 LISR, UMR, STOP = ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA, ApiKey.STOP_REPLICA
 

@@ -12,6 +12,7 @@ import pytest
 
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.core.events import Release, Reply
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.service import Service
 from aiocontroller.zookeeper import registration
@@ -19,7 +20,6 @@ from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.codec import Create, Delete, SetData
 from aiocontroller.zookeeper.kafka_zk_client import Change, ControllerZNode, KafkaZkClient
 from tests.unit.controller.virtual_cluster import Stage, is_active, stage, terms
-from tests.virtual_time import virtual_time
 
 FIRST, SECOND = 1_000_001, 1_000_002
 BROKERS = b'{"version":1,"brokerid":%d,"timestamp":"0"}'

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from aiocontroller.lab.virtual_time import virtual_time
 from tests.unit.controller.senders import channels, seconds
-from tests.virtual_time import virtual_time
 
 
 @virtual_time

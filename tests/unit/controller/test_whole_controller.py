@@ -16,15 +16,15 @@ from aiocontroller.core.errors import ControllerMovedError, KafkaErrorCode
 from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
 from aiocontroller.core.ownership import NotTheOwnerError
 from aiocontroller.core.states import PartitionState
+from aiocontroller.lab.recording_brokers.recording_broker import RecordingBroker
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.cluster_znodes import ProducerIdBlock
 from aiocontroller.zookeeper.codec import Create, SetData
 from aiocontroller.zookeeper.errors import Code
 from aiocontroller.zookeeper.state_settling import settle_partition_state
-from tests.recording_broker import RecordingBroker
 from tests.unit.controller.virtual_cluster import Stage, is_active, stage, terms
-from tests.virtual_time import virtual_time
 
 T0 = TopicPartition("t", 0)
 

@@ -12,6 +12,7 @@ import msgspec
 from aiocontroller.config import Config
 from aiocontroller.core.events import Reply, TakeOver
 from aiocontroller.journal.journal import MemoryJournal
+from aiocontroller.lab.recording_brokers.recording_broker import RecordingBroker
 from aiocontroller.lab.simulated_net import Host, SimulatedClock, SimulatedNetwork, simulated_world
 from aiocontroller.lab.zookeeper.zookeeper_model import ZooKeeperModel
 from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
@@ -19,7 +20,6 @@ from aiocontroller.net.ports import World
 from aiocontroller.service import Service
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
-from tests.recording_broker import RecordingBroker
 
 SESSION_MS = 6_000
 ACL_AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"

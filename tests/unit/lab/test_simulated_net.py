@@ -9,7 +9,7 @@ import pytest
 
 from aiocontroller.lab import simulated_net
 from aiocontroller.lab.simulated_net import DeadlockError, SimulatedNetwork, simulated_world
-from tests.virtual_time import virtual_time
+from aiocontroller.lab.virtual_time import virtual_time
 
 HOST = "127.0.0.1"
 

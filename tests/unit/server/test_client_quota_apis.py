@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.server import client_quota_apis
 from aiocontroller.server.client_quota_apis import DEFAULT, EXACT, SPECIFIED, _quotas, quota_filter
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.topic_rules import TopicError
 from tests.unit.server.front import front, settle
-from tests.virtual_time import virtual_time
 
 ENTITIES = {
     "u": {"user": "u"},

@@ -9,6 +9,7 @@ import pytest
 
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import Broker, Endpoint, LeaderAndIsr, ReplicaAssignment, TopicAssignment
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.server import cluster_reader
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
@@ -24,7 +25,6 @@ from tests.unit.server.one_more_broker import (
     metadata,
     told,
 )
-from tests.virtual_time import virtual_time
 
 
 class Znodes:

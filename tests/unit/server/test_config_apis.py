@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from aiocontroller.authorizer.authorizer import AclOperation, ResourceType
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.net.complaints import MAX_CHARACTERS
 from aiocontroller.server.alter_configs import (
     APPEND,
@@ -22,7 +23,6 @@ from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.topic_rules import TopicError
 from tests.unit.server.front import front, settle
-from tests.virtual_time import virtual_time
 
 US = {"resource_type": 4, "resource_name": "1000001"}
 

@@ -7,10 +7,10 @@ import logging
 import pytest
 
 from aiocontroller.core.ids import TopicPartition
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.wire import elect_leaders, reassignments
 from aiocontroller.wire.apis import ApiKey
 from tests.unit.server.front import front, settle
-from tests.virtual_time import virtual_time
 
 
 @virtual_time

@@ -16,10 +16,10 @@ from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import TopicResult
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.wire import cold, elect_leaders
 from aiocontroller.wire.apis import ApiKey
 from tests.unit.server.front import Client, Front, front, settle
-from tests.virtual_time import virtual_time
 
 Op, E = AclOperation, KafkaErrorCode
 CLUSTER = ResourcePattern(ResourceType.CLUSTER, CLUSTER_NAME)

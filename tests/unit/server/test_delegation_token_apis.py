@@ -12,12 +12,12 @@ from aiocontroller.authorizer.authorizer import AclOperation, AllowAll, Authoriz
 from aiocontroller.config import Config
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.property_values import Secret
 from aiocontroller.server.delegation_token_apis import apis
 from aiocontroller.server.request import KafkaRequest, RequestContext
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import SUPPORTED, ApiKey
-from tests.virtual_time import virtual_time
 
 TOKEN_APIS = (
     ApiKey.CREATE_DELEGATION_TOKEN,

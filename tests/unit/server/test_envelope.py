@@ -16,6 +16,7 @@ from aiocontroller.core.errors import KafkaErrorCode as E
 from aiocontroller.core.events import CreateTopics, TopicResult
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.core.mutation_quotas import PermissiveQuota, TokenBucket
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.server.request import KafkaRequest
 from aiocontroller.server.request_sizes import MIB
 from aiocontroller.wire import cold
@@ -32,7 +33,6 @@ from aiocontroller.wire.envelope import (
 from aiocontroller.wire.errors import FrameError
 from aiocontroller.wire.frames import decode_response_header, encode_request_header
 from tests.unit.server.front import Client, Front, front, settle, warnings
-from tests.virtual_time import virtual_time
 
 Op = AclOperation
 CLUSTER = ResourcePattern(ResourceType.CLUSTER, CLUSTER_NAME)

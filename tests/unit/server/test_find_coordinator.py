@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from aiocontroller.authorizer.authorizer import AllowAll, ResourceType
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.server.find_coordinator import java_hash, partition_for
 from aiocontroller.wire.apis import ApiKey
 from tests.unit.server.allowing import Allowing
@@ -18,7 +19,6 @@ from tests.unit.server.one_more_broker import (
     ask,
     front,
 )
-from tests.virtual_time import virtual_time
 
 
 def test_keys_are_hashed_as_java_does() -> None:

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 
 import pytest
 
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.server import kafka_apis
 from aiocontroller.server.apis import HANDLER_TIMEOUT_S, Apis, Handler, all_versions
 from aiocontroller.server.request import KafkaRequest
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.errors import FrameError
 from tests.unit.server.front import Front, front, settle, warnings
-from tests.virtual_time import virtual_time
 
 
 def use(it: Front, handlers: Mapping[ApiKey, Handler]) -> None:

@@ -12,6 +12,7 @@ from aiocontroller.config import load_config
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Broker, TopicPartition
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.server.admission import PLACES_OF_A_BROKER, PLACES_OF_STRANGERS
 from aiocontroller.server.apis import all_versions
 from aiocontroller.server.kafka_channel import KafkaChannel
@@ -23,7 +24,6 @@ from aiocontroller.wire.frames import encode_request_header, request_frame
 from tests.unit.server.front import Client, Front, front, settle, warnings
 from tests.unit.server.test_logins import SECURE
 from tests.unit.server.test_logins import front as secure_front
-from tests.virtual_time import virtual_time
 
 MIB = 1 << 20
 LIST_ALL = reassignments.encode_list_partition_reassignments_request(0, None)

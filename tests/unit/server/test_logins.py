@@ -19,6 +19,7 @@ from aiocontroller.controller.connecting import connect_to_broker
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Endpoint
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.security import Security, authorizer_of
 from aiocontroller.server.controller_apis import SERVED
 from aiocontroller.wire import cold, elect_leaders, messages, sasl_messages
@@ -29,7 +30,6 @@ from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from aiocontroller.zookeeper.cluster_znodes import DelegationToken
 from aiocontroller.zookeeper.delegation_tokens import DelegationTokens, token_hmac
 from tests.unit.server.front import Client, Front, settle, warnings
-from tests.virtual_time import virtual_time
 
 SECURE = Endpoint("SASL_PLAINTEXT", "127.0.0.1", 0, "SASL_PLAINTEXT")
 OPEN = Endpoint("PLAINTEXT", "127.0.0.1", 0)

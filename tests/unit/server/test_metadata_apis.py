@@ -10,6 +10,7 @@ from aiocontroller.authorizer.authorizer import CLUSTER_NAME
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Broker, Endpoint, ReplicaAssignment
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.server import metadata_apis, topic_creation
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
@@ -31,7 +32,6 @@ from tests.unit.server.one_more_broker import (
     metadata,
     told,
 )
-from tests.virtual_time import virtual_time
 
 
 @pytest.mark.parametrize("version", range(13))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import SUPPORTED, ApiKey
 from tests.unit.server.front import front, settle
-from tests.virtual_time import virtual_time
 
 PER_NODE = [
     (api, version)

@@ -10,6 +10,7 @@ import pytest
 from aiocontroller.authorizer.authorizer import CLUSTER_NAME, AclOperation
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import SUPPORTED, ApiKey
 from tests.unit.server.allowing import Allowed, Allowing
@@ -21,7 +22,6 @@ from tests.unit.server.one_more_broker import (
     ask,
     front,
 )
-from tests.virtual_time import virtual_time
 
 
 async def init(it: Front, version: int, **fields: Any) -> tuple[int, int, int]:

@@ -10,12 +10,12 @@ from kio.schema.errors import ErrorCode
 
 from aiocontroller.authorizer.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.server import coordinator_apis, leader_apis
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
 from tests.unit.server.allowing import Allowing
 from tests.unit.server.front import TOPIC_ID, Front, front, settle
-from tests.virtual_time import virtual_time
 
 TOPIC = {"name": "orders"}
 PARTITION = {"partition_index": 0}

@@ -10,6 +10,7 @@ from aiocontroller.config import ConfigError, load_config
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.lab.simulated_net import SimulatedNetwork
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.security import Security
 from aiocontroller.server.sasl import LONGEST_MS
 from aiocontroller.server.socket_server import SocketServer
@@ -17,7 +18,6 @@ from aiocontroller.wire import cold, sasl_messages
 from aiocontroller.wire.apis import ApiKey
 from tests.unit.server.front import Client, Front, settle, warnings
 from tests.unit.server.test_logins import SECURE, TOKEN_ID, TOKEN_KEY, front, front_with_token, log_in_with_token
-from tests.virtual_time import virtual_time
 
 LIFETIME_MS = 60_000
 REAUTH = {"connections.max.reauth.ms": str(LIFETIME_MS)}

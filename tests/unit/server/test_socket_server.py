@@ -11,12 +11,12 @@ from aiocontroller.core import events as ev
 from aiocontroller.core.alter_partition import AlterPartitionResult
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.server.request import KafkaRequest
 from aiocontroller.wire import alter_partition, cold, elect_leaders, messages
 from aiocontroller.wire.apis import SUPPORTED, ApiKey, VersionRange
 from aiocontroller.wire.frames import decode_response_header, request_frame
 from tests.unit.server.front import framed, front, settle, warnings
-from tests.virtual_time import virtual_time
 
 TOPIC_ID = bytes(range(16))
 

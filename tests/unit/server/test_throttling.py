@@ -10,11 +10,11 @@ import pytest
 from aiocontroller.core.errors import KafkaErrorCode as E
 from aiocontroller.core.events import TopicResult
 from aiocontroller.core.mutation_quotas import PermissiveQuota, StrictQuota, TokenBucket
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.frames import decode_response_header
 from tests.unit.server.front import Client, Front, front, settle
-from tests.virtual_time import virtual_time
 
 REQUESTS: dict[ApiKey, dict[str, Any]] = {
     ApiKey.CREATE_TOPICS: {

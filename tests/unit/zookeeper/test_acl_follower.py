@@ -9,10 +9,10 @@ from typing import cast
 import pytest
 
 from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.zookeeper.acl_follower import RETRY_S, AclFollower
 from aiocontroller.zookeeper.acl_store import AclStore
 from aiocontroller.zookeeper.znode_json import BadZNode
-from tests.virtual_time import virtual_time
 
 
 class Store:

@@ -11,6 +11,7 @@ import pytest
 from aiozk import exc
 
 from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.lab.zookeeper.zookeeper_model import ZooKeeperModel
 from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
 from aiocontroller.zookeeper import codec
@@ -21,7 +22,6 @@ from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.reads import Reads
 from aiocontroller.zookeeper.registration import delete_broker_registration
 from aiocontroller.zookeeper.znode_access import ZNodeAccess
-from tests.virtual_time import virtual_time
 
 
 @asynccontextmanager

@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
+from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.zookeeper.overlap import Give, overlapped, taken_in
-from tests.virtual_time import virtual_time
 
 
 class Steps:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.virtual_time import virtual_time
 
 from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
 from aiocontroller.lab.zookeeper.session_expiry import expire_session
@@ -16,7 +17,6 @@ from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.codec import Create, Delete, SetData
 from aiocontroller.zookeeper.errors import RecursiveWatchUnsupportedError
 from aiocontroller.zookeeper.watches import CHANGED, CHILD, CREATED, DELETED, WatchRegistry
-from tests.virtual_time import virtual_time
 
 
 class Stage:

@@ -1,4 +1,4 @@
-"""One recording broker: registered in ZooKeeper, answers at once, decodes nothing while requests come in.
+"""A recording broker for measurements: it answers at once, keeps each request with its time, and decodes nothing.
 
 Two exceptions.  A StopReplica's answer must name each deleted partition, or a deletion never ends.  And while a
 reassignment is measured (``follow``), a leader that is told of new replicas asks for them in its ISR, as if they had
@@ -23,6 +23,8 @@ from aiocontroller.lab.cluster.broker_responses import (
 from aiocontroller.lab.cluster.controller_requests import encode_controlled_shutdown
 from aiocontroller.lab.cluster.generations import NEWEST, generation
 from aiocontroller.lab.cluster.simulated_settings import Settings
+from aiocontroller.lab.recording_brokers.isr import IsrAsker
+from aiocontroller.lab.recording_brokers.recording_broker import SURVEYED
 from aiocontroller.net.ports import Listener
 from aiocontroller.net.real import real_world
 from aiocontroller.wire.apis import ApiKey, VersionRange
@@ -33,7 +35,6 @@ from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.codec import Create, Delete
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.znodes import BrokerInfo, encode_broker
-from benchmarks.recording_brokers.isr import IsrAsker
 
 OFFERED = {
     ApiKey.LEADER_AND_ISR: VersionRange(0, 7),
@@ -42,14 +43,12 @@ OFFERED = {
     ApiKey.API_VERSIONS: VersionRange(0, 4),
     ApiKey.DESCRIBE_CONFIGS: VersionRange(0, 4),
 }
-SURVEYED = (ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CONFIGS)
-"""What controllers ask beside their work."""
 SESSION_TIMEOUT_S = 60
 
 _SETTINGS = Settings(generation(NEWEST), policy=False)
 
 
-class RecordingBroker:
+class TimedBroker:
     def __init__(self, zookeeper: str, broker_id: int) -> None:
         self.id = broker_id
         self.epoch = 0
@@ -136,7 +135,7 @@ class RecordingBroker:
 
 
 class _Connection(asyncio.Protocol):
-    def __init__(self, broker: RecordingBroker) -> None:
+    def __init__(self, broker: TimedBroker) -> None:
         self._broker = broker
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None

@@ -1,6 +1,6 @@
 """The process with the recording brokers.
 
-    python -m benchmarks.recording_brokers --zookeeper HOST:PORT --brokers 10
+    python -m aiocontroller.lab.recording_brokers --zookeeper HOST:PORT --brokers 10
 
 Driven by lines on standard input, answered by one JSON line each.  ``COMMANDS`` lists them.  Times are
 ``time.monotonic``, which the processes of a machine share.
@@ -21,13 +21,13 @@ import uvloop
 
 from aiocontroller.core.ids import LeaderAndIsr, TopicAssignment
 from aiocontroller.lab.cluster.replica_manager import IsrChange
+from aiocontroller.lab.recording_brokers.isr import IsrAsker, isr_change
+from aiocontroller.lab.recording_brokers.timed_broker import TimedBroker
+from aiocontroller.lab.recording_brokers.views import Views
 from aiocontroller.lab.scenarios.verbs import method_of, played_by
 from aiocontroller.net.real import real_world
 from aiocontroller.zookeeper.client import ZooKeeperClient
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
-from benchmarks.recording_brokers.broker import RecordingBroker
-from benchmarks.recording_brokers.isr import IsrAsker, isr_change
-from benchmarks.recording_brokers.views import Views
 
 MAX_SAMPLES = 5
 MAX_CHANGES = 10_000
@@ -40,7 +40,7 @@ class Fleet:
     """All brokers of the process; its methods are the commands."""
 
     def __init__(self, zookeeper: str, count: int) -> None:
-        self.brokers = {n: RecordingBroker(zookeeper, n) for n in range(1, count + 1)}
+        self.brokers = {n: TimedBroker(zookeeper, n) for n in range(1, count + 1)}
         self.views = Views(self.brokers)
         self._client = ZooKeeperClient(zookeeper, world=real_world(), session_timeout_s=30)
         self._zk = KafkaZkClient(self._client)
@@ -68,7 +68,7 @@ class Fleet:
         """
         return {number: await self._heard(number, broker) for number, broker in self.brokers.items()}
 
-    async def _heard(self, number: int, broker: RecordingBroker) -> dict[str, Any]:
+    async def _heard(self, number: int, broker: TimedBroker) -> dict[str, Any]:
         first: dict[str, float] = {}
         last: dict[str, float] = {}
         partitions: dict[str, int] = {}
