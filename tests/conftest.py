@@ -29,6 +29,7 @@ _SEEDS_IN_CI, _SEEDS = 10, 200
 
 ON_REQUEST = {
     "benchmark": "measures us beside Kafka",
+    "must_notice": "runs each test that plays one of Kafka's with a mutant that it must notice",
     "standalone": "a Spark master and two workers, for minutes",
 }
 """Marker -> what its tests do."""
