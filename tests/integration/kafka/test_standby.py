@@ -13,10 +13,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from aiocontroller.lab.kafka.stage import Stage
 
 from aiocontroller.cli.run import READY_FILE, ControllerReady
 from aiocontroller.lab.kafka.controllers import OurController, until
+from aiocontroller.lab.kafka.played_cluster import PlayedCluster
 from tests.integration.kafka.conftest import KafkaCluster
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow_kafka, pytest.mark.timeout(600)]
@@ -27,7 +27,7 @@ KILLS = 5
 class Instances:
     """An active instance and its standby, with default settings but ``policy``; each has an id of its own."""
 
-    def __init__(self, stage: Stage, kafka: KafkaCluster, folder: Path, policy: str) -> None:
+    def __init__(self, stage: PlayedCluster, kafka: KafkaCluster, folder: Path, policy: str) -> None:
         ours = stage.controllers["aiocontroller"]
         assert isinstance(ours, OurController)
         self.first = ours
@@ -69,7 +69,7 @@ def _ready(folder: Path) -> bool:
 
 
 @asynccontextmanager
-async def instances(stage: Stage, kafka: KafkaCluster, folder: Path, policy: str) -> AsyncIterator[Instances]:
+async def instances(stage: PlayedCluster, kafka: KafkaCluster, folder: Path, policy: str) -> AsyncIterator[Instances]:
     made = Instances(stage, kafka, folder, policy)
     try:
         yield made
@@ -78,7 +78,7 @@ async def instances(stage: Stage, kafka: KafkaCluster, folder: Path, policy: str
         await until(made.first.held_by_a_broker, "a broker holds /controller again")
 
 
-async def test_active_instance_is_killed_five_times(stage: Stage, kafka: KafkaCluster, tmp_path: Path) -> None:
+async def test_active_instance_is_killed_five_times(stage: PlayedCluster, kafka: KafkaCluster, tmp_path: Path) -> None:
     """The epoch has risen by one each time, so no broker was the controller in between."""
     load, processors = os.getloadavg()[0], os.cpu_count() or 1
     if load > 2 * processors:
@@ -98,7 +98,9 @@ async def test_active_instance_is_killed_five_times(stage: Stage, kafka: KafkaCl
         assert outcomes == ["standby"] * KILLS
 
 
-async def test_standby_takes_the_role_back_from_a_broker(stage: Stage, kafka: KafkaCluster, tmp_path: Path) -> None:
+async def test_standby_takes_the_role_back_from_a_broker(
+    stage: PlayedCluster, kafka: KafkaCluster, tmp_path: Path
+) -> None:
     """It is suspended while the vacancy lasts, so that a broker is faster."""
     async with instances(stage, kafka, tmp_path, "standby") as them:
         active = await them.active()
