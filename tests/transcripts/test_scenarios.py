@@ -15,7 +15,7 @@ from aiocontroller.lab.processes.steps import ProcessSteps
 from aiocontroller.lab.processes.storm import WEIGHTS
 from aiocontroller.lab.recording_brokers.__main__ import Fleet
 from aiocontroller.lab.scenarios.arguments import StepArgumentError
-from aiocontroller.lab.scenarios.plan import BY_HAND, DETECTION_FAULTS, KINDS, ROLLS, SETTING_CHANGES, draw
+from aiocontroller.lab.scenarios.plan import BY_HAND, DATA_FAULTS, DETECTION_FAULTS, KINDS, ROLLS, SETTING_CHANGES, draw
 from aiocontroller.lab.scenarios.scenario import ScenarioError, format_scenario, parse_scenario
 from aiocontroller.lab.scenarios.verbs import VERBS, Verb, _by_name, played_by, verb_of
 from aiocontroller.lab.simulation.playing import play
@@ -81,7 +81,7 @@ def test_a_second_meaning_of_a_verb_is_refused() -> None:
 
 
 def test_every_kind_that_is_drawn_is_a_verb_and_is_played() -> None:
-    drawn = {verb_of(kind) for kind in (*KINDS, *DETECTION_FAULTS, *BY_HAND, *ROLLS, *SETTING_CHANGES)}
+    drawn = {verb_of(kind) for kind in (*KINDS, *DETECTION_FAULTS, *BY_HAND, *ROLLS, *SETTING_CHANGES, *DATA_FAULTS)}
     assert drawn - set(played_by(Steps)) == set()
     assert {verb_of(kind) for kind in WEIGHTS} - set(played_by(ProcessSteps)) == set()
 

@@ -32,6 +32,7 @@ import msgspec
 
 from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.lab.checkers.answers import Answers
+from aiocontroller.lab.checkers.records import DataChecker
 from aiocontroller.lab.checkers.unclean_elections import UncleanElections
 from aiocontroller.zookeeper import paths, znodes
 
@@ -125,6 +126,14 @@ class ZNodeHistory:
         """Brokers are configured to refuse the deletion of topics."""
         self.written_by_hand: dict[str, dict[str, int]] = {}
         """Topic -> znode -> the controller epoch of the last foreign write to it."""
+        self.data = DataChecker(
+            self.complain,
+            self.probe,
+            self.topic_ids,
+            self.written_by_hand,
+            lambda topic: self._exists(paths.delete_topics_topic(topic)),
+        )
+        """What clients' records became."""
 
     # -- writes to ZooKeeper ---------------------------------------------------------------------------------------
 
@@ -175,6 +184,7 @@ class ZNodeHistory:
             if not (writer.by_hand or self._exists(paths.delete_topics_topic(topic[1]))):
                 self.complain("I8", topic[1], "the topic was deleted without a request")
             self.topic_ids.pop(topic[1], None)
+            self.data.topic_gone(topic[1])
             self.answers.topic(topic[1], None)
             self.replicas = {p: r for p, r in self.replicas.items() if p[0] != topic[1]}
             brokers = {broker: self._broker_epoch(broker) for broker in range(1, MOST_BROKERS + 1)}
@@ -354,6 +364,8 @@ class ZNodeHistory:
             self.probe("unclean election")
             if not (by_hand or self.unclean.allowed(partition)):
                 self.complain("I4", partition, f"leader {after.leader} from outside the ISR {before.isr}")
+            else:
+                self.data.elected_uncleanly(partition, after.leader_epoch)
         elif after.leader_epoch == before.leader_epoch:
             self._check_within_epoch(partition, before, after)
         elif set(after.isr) - set(before.isr):

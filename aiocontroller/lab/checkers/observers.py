@@ -10,18 +10,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.core.events import Event, Reply, Request
-from aiocontroller.core.ids import LEADER_DURING_DELETE
+from aiocontroller.core.ids import LEADER_DURING_DELETE, NO_TOPIC_ID
 from aiocontroller.journal.records import Record
 from aiocontroller.lab.checkers.history import Leadership, Partition
+from aiocontroller.lab.checkers.records import DataChecker
 from aiocontroller.lab.cluster.broker_requests import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
-from aiocontroller.lab.cluster.replica_manager import IsrChange
+from aiocontroller.lab.cluster.replica_manager import Fetcher, IsrChange
 from aiocontroller.lab.cluster.replica_manager import Partition as Replica
+from aiocontroller.lab.cluster.replication import FetchAnswer
 from aiocontroller.lab.cluster.simulated_broker import SimulatedBroker
+from aiocontroller.zookeeper.znode_json import topic_id_to_text
 
 ANSWER_WITHIN_S = 3.0
 DOES = frozenset({"request", "partition", "isr", "write", "loaded", "reassigned", "topic_deleted", "finding", "audit"})
@@ -110,6 +113,63 @@ class BrokerObserver:
             if leader_epoch == replica.leader_epoch:  # otherwise the answer belongs to another leader's term
                 self._history.acknowledged(self._broker, (replica.topic, replica.partition), leadership)
         return bool(original(change, error_code, leader_epoch, isr, partition_epoch))
+
+
+class LogObserver:
+    """Observes the logs of one broker with a disk; what a dead process still does is nothing."""
+
+    def __init__(self, data: DataChecker, broker: SimulatedBroker, dead: Callable[[], bool]) -> None:
+        self._data = data
+        self._broker = broker.config.id
+        self._replicas = broker.replicas
+        self._dead = dead
+        wrap(broker.replicas, "_make_leader", self._leads)
+        wrap(broker.replicas, "raise_hw", self._raises)
+        wrap(broker.replicas, "_take", self._takes)
+        wrap(broker.replicas, "fail_log_dir", self._fails)
+
+    def _leads(self, original: Any, partition: Replica, now_ms: int) -> None:
+        log = None if partition.stored is None else partition.stored.log
+        if log is not None and not self._dead():
+            name, topic_id = (partition.topic, partition.partition), _text(partition.topic_id)
+            self._data.led(self._broker, name, partition.leader_epoch, log.runs, topic_id)
+        original(partition, now_ms)
+
+    def _raises(self, original: Any, partition: Replica) -> None:
+        before = self._hw(partition)
+        original(partition)
+        self._raised(partition, before)
+
+    def _takes(self, original: Any, fetcher: Fetcher, partition: Replica, answer: FetchAnswer) -> bool:
+        before = self._hw(partition)
+        changed = bool(original(fetcher, partition, answer))
+        if partition.stored is not None and not self._dead():
+            self._data.copied(self._broker, (partition.topic, partition.partition), partition.stored.log.end)
+        self._raised(partition, before)
+        return changed
+
+    def _fails(self, original: Any, partitions: Iterable[Partition]) -> None:
+        disk = self._replicas.disk
+        names = list(partitions)
+        for name in names:
+            if disk is not None and (stored := disk.find(name)) is not None:
+                self._data.damaged(self._broker, name, 0, stored.log.end)
+        original(names)
+
+    @staticmethod
+    def _hw(partition: Replica) -> int:
+        return 0 if partition.stored is None else partition.stored.log.hw
+
+    def _raised(self, partition: Replica, before: int) -> None:
+        if partition.stored is None or partition.stored.log.hw <= before or self._dead():
+            return
+        log, name = partition.stored.log, (partition.topic, partition.partition)
+        topic_id = _text(partition.topic_id)
+        self._data.raised(self._broker, name, partition.leader_epoch, log.runs, log.hw, topic_id)
+
+
+def _text(topic_id: bytes) -> str:
+    return "" if topic_id == NO_TOPIC_ID else topic_id_to_text(topic_id)
 
 
 class RequestObserver:

@@ -63,6 +63,10 @@ class Plan(msgspec.Struct, frozen=True):
     """``inter.broker.protocol.version`` of all brokers; empty: each broker uses that of its release."""
     limits: Limits = ()
     """Size limits of the program that are smaller than usual; see ``limits``."""
+    data: bool = False
+    """Brokers keep logs."""
+    clients: int = 0
+    """Clients that produce to all partitions and read, if brokers keep logs."""
 
     def crashing_at(self, number: int, *, before: bool) -> Plan:
         """Return the plan with only the operator's work and one crash at a write."""
@@ -74,6 +78,12 @@ class Plan(msgspec.Struct, frozen=True):
 
     def _work(self) -> tuple[Step, ...]:
         return tuple(msgspec.structs.replace(s, pause_s=1.0) for s in self.steps if s.kind in (*WORKLOAD, *ROLLS))
+
+    def with_data(self) -> Plan:
+        """Return the same plan with logs and clients; in half of the seeds acks=all needs two replicas in sync."""
+        min_isr = random.Random(f"min isr {self.seed}").choice(("1", "2"))
+        settings = tuple(setting for setting in self.settings if setting[0] != MIN_ISR)
+        return msgspec.structs.replace(self, data=True, clients=2, settings=(*settings, (MIN_ISR, min_isr)))
 
     def without(self, start: int, end: int) -> Plan:
         return msgspec.structs.replace(self, steps=self.steps[:start] + self.steps[end:])
@@ -157,6 +167,10 @@ BY_HAND = ("write_state", "delete_state", "write_assignment", "make_topic_anew")
 """Drawn in a fifth of the seeds: foreign writes to znodes that only the controller may write."""
 SETTING_CHANGES = ("configure_broker", "alter_broker_configs")
 """Drawn in a quarter of the seeds."""
+DATA_FAULTS = ("power_cut",)
+"""Drawn if brokers keep logs."""
+DATA_SHARE = 0.25
+MIN_ISR = "min.insync.replicas"
 ROLLS = ("upgrade_broker",)
 """The steps of a rolling upgrade, in order; see ``fleet``."""
 REPAIRS = ("start_broker", "start_controller", "heal", "wait")
@@ -179,6 +193,9 @@ def draw(seed: int) -> Plan:
         known = (*known, *BY_HAND)
     if random.Random(f"setting changes {seed}").random() < 0.25:
         known = (*known, *SETTING_CHANGES)
+    data = not by_hand and random.Random(f"data {seed}").random() < DATA_SHARE
+    if data:
+        known = (*known, *DATA_FAULTS)
     kinds = [kind for kind in known if kind in ALWAYS or chance.random() < 0.5]
     weights = [chance.choice((1, 2, 4, 8)) + (4 if kind in REPAIRS else 0) for kind in kinds]
     steps = tuple(
@@ -189,7 +206,7 @@ def draw(seed: int) -> Plan:
     # if leaders write states as well, foreign writes cannot be distinguished
     fleet = Drawn() if by_hand else draw_fleet(seed, brokers)
     rolls = [Step(roll.kind, n, 1.0, roll.arguments) for n, roll in enumerate(fleet.rolls)]
-    return Plan(
+    drawn = Plan(
         seed,
         brokers=brokers,
         controllers=controllers,
@@ -208,6 +225,7 @@ def draw(seed: int) -> Plan:
         protocol=fleet.protocol,
         limits=draw_limits(seed),
     )
+    return drawn.with_data() if data else drawn
 
 
 def _settings(seed: int) -> tuple[tuple[str, str], ...]:

@@ -90,6 +90,7 @@ _TABLE = (
     Verb("alter-broker-configs", "broker or `<default>`, `name:value`", "a dynamic setting; without a value, removed"),
     Verb("fail-log-dir", "broker, partitions", "the log directory that holds them fails, and the broker says so"),
     Verb("trap-broker", "broker, request", "the broker dies after it has received the request, before it answers"),
+    Verb("power-cut", "brokers", "the same as `kill-broker`, and what the broker had not flushed is lost"),
     Verb("slow-disk", "broker, seconds", "its answers to LeaderAndIsr and StopReplica take long"),
     Verb("deafen-broker", "broker, seconds", "it lives, but its listener refuses connections; those that exist end"),
     Verb("flap-broker", "broker", "the same, again and again"),
@@ -148,6 +149,7 @@ _TABLE = (
     Verb("elect-zookeeper-leader", "seconds", "another ZooKeeper server leads; meanwhile none serves"),
     Verb("lag-followers", "seconds", "ZooKeeper's followers lag behind"),
     # -- for the reader ------------------------------------------------------------------------------------------------
+    Verb("produce", "partition, batches, acks", "a client produces single records; the cluster has `data`"),
     Verb("wait", "seconds", "time goes by"),
     Verb("expect", "a fact (below)", "it must hold within 60 s"),
 )

@@ -43,6 +43,7 @@ from aiocontroller.lab.simulated_net import Host, SimulatedClock, SimulatedNetwo
 from aiocontroller.lab.simulation import coverage
 from aiocontroller.lab.simulation.awaits import counting
 from aiocontroller.lab.simulation.broker_settings import BrokerSettings
+from aiocontroller.lab.simulation.data import SimulatedData
 from aiocontroller.lab.simulation.observed_zookeeper import ObservedZooKeeper
 from aiocontroller.lab.simulation.steps.steps import Steps
 from aiocontroller.lab.zookeeper.zookeeper_follower import Follower
@@ -141,7 +142,7 @@ class Simulation:
         self.settings = BrokerSettings(plan, lambda: self.model.tree.nodes)
         self.history.unclean.by_default = "true" in self.settings.ever(UNCLEAN)
         self.history.deletion_forbidden = "true" not in self.settings.ever(DELETION)
-        self.zookeeper = ZooKeeperServer(self._world("zookeeper"), self.model, port=2181)
+        self.zookeeper = ZooKeeperServer(self.world("zookeeper"), self.model, port=2181)
         self.zookeeper_host = self._host
         self.followers: list[ZooKeeperServer] = []
         self.followers_lag_s = 0.0
@@ -170,6 +171,7 @@ class Simulation:
         self._requests: dict[int, RequestObserver] = {}
         self.wire = WireObserver(self.history.complain, lambda: self.history.controller_epoch)
         self.wire.watch(self.network)
+        self.data = SimulatedData(self) if plan.data else None
         self._born = 0
 
     # -- life ------------------------------------------------------------------------------------------------------
@@ -178,7 +180,7 @@ class Simulation:
         asyncio.get_running_loop().set_exception_handler(self._unhandled)
         await self.zookeeper.start()
         await self._start_followers()
-        client = ZooKeeperClient(self.zookeeper.address, world=self._world("admin"), session_timeout_s=10)
+        client = ZooKeeperClient(self.zookeeper.address, world=self.world("admin"), session_timeout_s=10)
         await client.start()
         self.zk = KafkaZkClient(client)
         self.admin = AdminZkClient(self.zk)
@@ -193,6 +195,9 @@ class Simulation:
                 for controller in range(1, self.plan.controllers + 1):
                     self.start_controller(controller)
                 LeaderWatch(self).start()
+                for number in range(1, self.plan.clients + 1):
+                    if self.data is not None:
+                        self.data.start_client(self.world(f"client {number}"))
                 await self.clock.sleep(2)
                 for step in self.plan.steps:
                     await steps.take(step)
@@ -221,6 +226,8 @@ class Simulation:
 
     def _report(self, taken: dict[str, int]) -> Report:
         digest = self.history.digest
+        if self.data is not None:
+            digest.update(self.history.data.digest.digest())
         for journal in self.journals:
             digest.update(journal.content())
             self.problems += check_journal(journal.records)
@@ -250,6 +257,8 @@ class Simulation:
         for _, process in [*self.controllers.values(), *self.brokers.values()]:
             self.kill(process)
         self.network.heal()
+        if self.data is not None:
+            self.data.stop_clients()
         await client.close()
         self.zookeeper.stop()
 
@@ -262,14 +271,15 @@ class Simulation:
 
     # -- processes -------------------------------------------------------------------------------------------------
 
-    def _world(self, name: str) -> World:
+    def world(self, name: str) -> World:
+        """Return the world of a process with a host of its own."""
         self._host = self.network.host(name)
         chance = random.Random(f"{self.plan.seed} {name}")
         return World(self._host, SimulatedClock(self._host), chance, debug=True)
 
     def _start(self, name: str, serve: Callable[[World], Awaitable[None]]) -> Process:
         self._born += 1
-        world = self._world(f"{name}#{self._born}")
+        world = self.world(f"{name}#{self._born}")
         self._host.clock_rate = 1.0 + self.plan.drift_percent / 100 * (2 * self._drift.random() - 1)
         process = Process(name, self._host, asyncio.ensure_future(serve(world)))
         process.task.add_done_callback(lambda task: self._ended(process, task))
@@ -306,6 +316,8 @@ class Simulation:
             self._all_brokers.append(made)
             BrokerObserver(self.history, made, self._heard)
             self.brokers[broker] = (made, process)
+            if self.data is not None:
+                await self.data.mount(made, process, world)
             await made.run()
 
         process = self._start(f"broker {broker}", serve)
@@ -483,6 +495,8 @@ class Simulation:
             repair()
         for number in [b for b, (broker, _) in self.brokers.items() if broker.replicas.failed]:
             self.kill(self.brokers.pop(number)[1])  # a failed disk is replaced by a new process
+        if self.data is not None:
+            self.data.stop_clients()
         self._raise_the_dead()
 
     def _has_lost_its_registration(self, broker: int, process: SimulatedBroker) -> bool:
@@ -548,6 +562,8 @@ class Simulation:
                 return
         for observer in self._requests.values():
             self.problems += observer.unanswered()
+        if self.data is not None:
+            self.data.check_end()
 
     async def _what_is_missing(self) -> list[str]:
         try:

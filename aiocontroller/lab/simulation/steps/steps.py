@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from aiocontroller.lab.simulation.steps.admin import AdminSteps
 from aiocontroller.lab.simulation.steps.brokers import BrokerSteps
 from aiocontroller.lab.simulation.steps.controllers import ControllerSteps
+from aiocontroller.lab.simulation.steps.data import DataSteps
 from aiocontroller.lab.simulation.steps.foreign import ForeignSteps
 from aiocontroller.lab.simulation.steps.network import NetworkSteps
 from aiocontroller.lab.simulation.steps.releases import ReleaseSteps
@@ -18,7 +19,9 @@ FALLEN_BEHIND_S = 3.5
 """A leader has asked for an ISR without a follower if it has not heard from that follower for this long."""
 
 
-class Steps(AdminSteps, BrokerSteps, ControllerSteps, NetworkSteps, ForeignSteps, ReleaseSteps, SettingSteps):
+class Steps(
+    AdminSteps, BrokerSteps, ControllerSteps, DataSteps, NetworkSteps, ForeignSteps, ReleaseSteps, SettingSteps
+):
     """All steps that a plan may contain."""
 
     async def step_stop_controller(self) -> None:

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 from aiocontroller.core.events import ElectionType, TopicResult
 from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
+from aiocontroller.lab.checkers.records import Records
+from aiocontroller.lab.cluster.logs import Run
 from aiocontroller.zookeeper import paths, znodes
 
 
@@ -780,3 +782,50 @@ def every_write_counts_for_the_digest(s: Story) -> None:
     s.delete("/a")
     seen.add(s.history.digest.hexdigest())
     assert len(seen) == 3
+
+
+# -- records (made_up_records has more) --------------------------------------------------------------------------------
+
+
+def led(s: Story, broker: int, epoch: int, *runs: Run) -> None:
+    s.history.data.led(broker, ("t", 0), epoch, list(runs), "A" * 22)
+
+
+def acknowledge(s: Story) -> None:
+    led(s, 1, 0)
+    s.history.data.acknowledged(("t", 0), Records(0, 1, 0, 3), "A" * 22)
+
+
+@case("I13")
+def a_record_is_lost(s: Story) -> None:
+    acknowledge(s)
+    s.state(2, 1, (2,))
+    led(s, 2, 1)
+
+
+@case()
+def a_record_is_given_up_by_an_unclean_election(s: Story) -> None:
+    acknowledge(s)
+    s.settings(UNCLEAN.format("true"))
+    s.state(3, 1, (3,))
+    led(s, 3, 1)
+    assert s.history.probes["I13 excused: an unclean election"] == 1
+
+
+@case("I4 I13")
+def a_record_is_lost_by_an_unclean_election_that_is_forbidden(s: Story) -> None:
+    acknowledge(s)
+    s.state(3, 1, (3,))
+    led(s, 3, 1)
+
+
+@case()
+def a_record_goes_with_its_topic(s: Story) -> None:
+    acknowledge(s)
+    s.there.add(paths.delete_topics_topic("t"))
+    led(s, 1, 0)
+    s.delete(STATE)
+    s.delete(paths.topic("t"))
+    s.there.clear()
+    s.topic({0: [1, 2, 3]}, topic_id="A" * 22)
+    led(s, 1, 0)

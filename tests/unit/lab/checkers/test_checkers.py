@@ -19,12 +19,14 @@ from tests.mutation.mutants import Mutant, mutants_of, mutated
 from tests.unit.lab.checkers import made_up
 from tests.unit.lab.checkers.made_up import Case
 from tests.unit.lab.checkers.made_up_answers import ANSWERS, LEADERLESS, WIRE
+from tests.unit.lab.checkers.made_up_records import RECORDS
 
 CHECKERS: dict[str, list[Case]] = {
     "history": made_up.CASES,
     "answers": ANSWERS,
     "wire_observer": WIRE,
     "leaderless": LEADERLESS,
+    "records": RECORDS,
 }
 PARTS = {"unclean_elections": ("history",), "timeline": ("history", "answers")}
 """Modules without cases of their own -> the checkers that use them."""
@@ -34,7 +36,7 @@ HARMLESS = {
     "None and before.controller_epoch …": "for the type checker: where all is the same, there was a state",
     "lab/checkers/answers.py:Answers.__init__: constant: 1": "below the first producer id",
     "lab/checkers/history.py:: constant: 8": "more brokers than there are",
-    "lab/checkers/history.py:ZNodeHistory.deleted: constant: 1 #12": "more brokers than there are",
+    "lab/checkers/history.py:ZNodeHistory.deleted: constant: 1 #13": "more brokers than there are",
     "lab/checkers/history.py:ZNodeHistory.__init__: constant: True": "a default that each user replaces",
     "lab/checkers/history.py:ZNodeHistory.__init__: constant: 0": "a default that each user replaces",
     "lab/checkers/history.py:ZNodeHistory.__init__: constant: 0 #4": "no session",

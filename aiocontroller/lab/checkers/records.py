@@ -1,0 +1,229 @@
+"""Checks that records which were promised to stay are not lost, and that replicas agree on them.
+
+ * I13: a record that was acknowledged with acks=all is in the log of every later leader, unless Kafka's rules give it
+   up.
+ * I14: records below a high watermark are the same in every log, and every later leader has them.
+
+A leader is judged when it begins an epoch, and an acknowledgement that arrives later by the log with which the newest
+leader began.  Rules give a record up where, after it was written,
+
+ * a leader was elected from outside the ISR, and that was allowed;
+ * the leader had lost it with its page cache or its disk: a controller cannot know that, and the broker is in sync;
+ * a foreign client wrote to the topic's znodes.
+
+Each is counted.  A deleted topic is forgotten, and so is one whose deletion was requested; replicas of an earlier
+topic of the same name say nothing of a new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from aiocontroller.lab.cluster.logs import Run, between, diverges_at, shown, spans
+
+Partition = tuple[str, int]
+NO_ID = ""
+
+
+class Records(NamedTuple):
+    """Records that one leader appended in one epoch, up to offset ``end``, exclusive."""
+
+    epoch: int
+    leader: int
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"offsets {self.start} to {self.end - 1} of epoch {self.epoch} by broker {self.leader}"
+
+    def are_in(self, runs: Sequence[Run]) -> bool:
+        return between(runs, self.start, self.end) == [Run(self.epoch, self.leader, self.end)]
+
+    def lost_from(self, offset: int, runs: Sequence[Run]) -> bool:
+        """Whether all of them that are below the offset are in the log."""
+        return self.start >= offset or self._replace(end=min(self.end, offset)).are_in(runs)
+
+
+class Excuse(NamedTuple):
+    """Why records of earlier epochs from this offset on may be missing since an epoch."""
+
+    epoch: int
+    offset: int
+    why: str
+
+
+class Leadership(NamedTuple):
+    """The newest leader, and its log when it began."""
+
+    epoch: int
+    runs: Sequence[Run]
+
+
+class Ledger:
+    """What one partition of one topic has promised."""
+
+    def __init__(self) -> None:
+        self.acknowledged: list[Records] = []
+        self.committed: list[Run] = []
+        """The longest log that was below a high watermark."""
+        self.excuses: list[Excuse] = []
+        self.newest = Leadership(0, ())
+
+    def excuse(self, records: Records, leader: Leadership, more: Iterable[Excuse] = ()) -> str | None:
+        """Why a leader may lack the records; ``more`` holds for records of its own epoch, too."""
+        valid = [each for each in self.excuses if records.epoch < each.epoch <= leader.epoch]
+        found = [each.why for each in (*valid, *more) if records.lost_from(each.offset, leader.runs)]
+        return found[0] if found else None
+
+
+class DataChecker:
+    """``topic_ids`` are those of the topics that there are, empty for one without an id; ``by_hand`` has the topics
+    with foreign writes; ``deleting`` tells whether a topic's deletion was requested."""
+
+    def __init__(
+        self,
+        complain: Callable[[str, Partition, str], None],
+        probe: Callable[[str], None],
+        topic_ids: Mapping[str, str],
+        by_hand: Mapping[str, object],
+        deleting: Callable[[str], bool],
+    ) -> None:
+        self.digest = hashlib.sha256()
+        """Over everything that was acknowledged."""
+        self.acknowledgements = 0
+        self._complain = complain
+        self._probe = probe
+        self._topic_ids = topic_ids
+        self._by_hand = by_hand
+        self._deleting = deleting
+        self._ledgers: dict[Partition, Ledger] = {}
+        self._damaged: dict[tuple[int, Partition], tuple[int, int]] = {}
+        """(broker, partition) -> the end of the log after it lost records, and before."""
+
+    def _ledger(self, partition: Partition, topic_id: str) -> Ledger | None:
+        """None for a topic that is gone or is to go."""
+        known = self._topic_ids.get(partition[0])
+        if known is None or NO_ID != topic_id != known != NO_ID or self._deleting(partition[0]):
+            return None
+        return self._ledgers.setdefault(partition, Ledger())
+
+    # -- what happens ----------------------------------------------------------------------------------------------
+
+    def topic_gone(self, topic: str) -> None:
+        self._ledgers = {partition: ledger for partition, ledger in self._ledgers.items() if partition[0] != topic}
+
+    def elected_uncleanly(self, partition: Partition, leader_epoch: int) -> None:
+        """A leader was elected from outside the ISR, and that was allowed."""
+        self._ledgers.setdefault(partition, Ledger()).excuses.append(Excuse(leader_epoch, 0, "an unclean election"))
+
+    def damaged(self, broker: int, partition: Partition, after: int, before: int) -> None:
+        """The broker's log ended at ``before``, and lost what was at ``after`` and later, with its power or its disk.
+
+        What it had lost earlier and not fetched again is lost still.
+        """
+        lowest, highest = self._damaged.get((broker, partition), (after, before))
+        self._damaged[broker, partition] = min(lowest, after), max(highest, before)
+
+    def copied(self, broker: int, partition: Partition, end: int) -> None:
+        """The broker has fetched, and has records up to here."""
+        after, before = self._damaged.get((broker, partition), (end, end))
+        self._damaged[broker, partition] = max(after, end), before
+        if end >= before:
+            del self._damaged[broker, partition]
+
+    def acknowledged(self, partition: Partition, records: Records, topic_id: str) -> None:
+        """A client's records were acknowledged with acks=all."""
+        self.digest.update(f"{partition} {records}".encode())
+        self.acknowledgements += 1
+        ledger = self._ledger(partition, topic_id)
+        if ledger is None:
+            return
+        newest = ledger.newest
+        if records.epoch < newest.epoch and not records.are_in(newest.runs):
+            self._lost("I13", partition, records, newest.epoch, ledger.excuse(records, newest))
+            return
+        last = ledger.acknowledged[-1] if ledger.acknowledged else None
+        if last is not None and (last.epoch, last.leader, last.end) == records[:3]:
+            ledger.acknowledged[-1] = last._replace(end=records.end)
+        else:
+            ledger.acknowledged.append(records)
+
+    def led(self, broker: int, partition: Partition, epoch: int, runs: Sequence[Run], topic_id: str) -> None:
+        """A broker begins to lead in this epoch, with this log; or it leads at the end of a run."""
+        ledger = self._ledger(partition, topic_id)
+        if ledger is None or epoch < ledger.newest.epoch:
+            return
+        leader = Leadership(epoch, list(runs))
+        after, _ = self._damaged.get((broker, partition), (None, None))
+        damage = [] if after is None else [Excuse(epoch, after, "lost power or a lost disk")]
+        kept = []
+        for records in ledger.acknowledged:
+            if records.are_in(runs):
+                kept.append(records)
+            else:
+                self._lost("I13", partition, records, epoch, ledger.excuse(records, leader, damage))
+        ledger.acknowledged = kept
+        self._check_committed(partition, ledger, leader, damage)
+        ledger.excuses += damage
+        ledger.newest = leader
+        self._settle(partition, _end(runs))
+
+    def raised(
+        self, broker: int, partition: Partition, epoch: int, runs: Iterable[Run], hw: int, topic_id: str
+    ) -> None:
+        """A replica at this leader epoch has a new high watermark."""
+        ledger = self._ledger(partition, topic_id)
+        if ledger is None or partition[0] in self._by_hand or any(epoch < e.epoch for e in ledger.excuses):
+            return
+        below = between(runs, 0, hw)
+        at = diverges_at(ledger.committed, below)
+        if at is not None:
+            there = f"broker {broker} has {shown(below)}, committed is {shown(ledger.committed)}"
+            self._complain("I14", partition, f"at offset {at}, below the high watermark {hw}: {there}")
+        else:
+            ledger.committed = max(ledger.committed, below, key=_end)
+
+    def ended(
+        self, partition: Partition, leader: int, epoch: int, logs: Mapping[int, Sequence[Run]], topic_id: str
+    ) -> None:
+        """The cluster is whole, nobody writes any more, and these are the logs of the partition's replicas."""
+        self.led(leader, partition, epoch, logs[leader], topic_id)
+        for broker, runs in logs.items():
+            if list(spans(runs)) != list(spans(logs[leader])):
+                self._complain("I14", partition, f"broker {broker} has {shown(runs)}, its leader {shown(logs[leader])}")
+
+    def _settle(self, partition: Partition, end: int) -> None:
+        """From now on the leader's log, with this end, counts: nobody has lost what it does not have."""
+        for damaged, (after, before) in list(self._damaged.items()):
+            if damaged[1] == partition:
+                self._damaged[damaged] = after, min(before, end)
+                if after >= end:
+                    del self._damaged[damaged]
+
+    # -- judging ---------------------------------------------------------------------------------------------------
+
+    def _check_committed(
+        self, partition: Partition, ledger: Ledger, leader: Leadership, damage: Iterable[Excuse]
+    ) -> None:
+        at = diverges_at(ledger.committed, leader.runs)
+        at = _end(leader.runs) if at is None else at
+        for start, run in spans(ledger.committed):
+            if run.end > at:
+                records = Records(run.epoch, run.leader, max(start, at), run.end)
+                self._lost("I14", partition, records, leader.epoch, ledger.excuse(records, leader, damage))
+        ledger.committed = between(ledger.committed, 0, at)
+
+    def _lost(self, rule: str, partition: Partition, records: Records, epoch: int, excuse: str | None) -> None:
+        if partition[0] in self._by_hand:
+            excuse = "a write by hand"
+        if excuse is None:
+            what = "acknowledged" if rule == "I13" else "committed"
+            self._complain(rule, partition, f"the leader of epoch {epoch} has lost what was {what}: {records}")
+        else:
+            self._probe(f"{rule} excused: {excuse}")
+
+
+def _end(runs: Sequence[Run]) -> int:
+    return runs[-1].end if runs else 0

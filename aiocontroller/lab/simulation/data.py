@@ -1,0 +1,119 @@
+"""The records of a simulation: its brokers' disks, clients that produce and read, and what must be there in the end.
+
+A disk outlives its broker's processes.  One process at a time has it: the next one waits until the one before has
+ended, as Kafka's lock file makes it wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from aiocontroller.core.ids import NO_TOPIC_ID
+from aiocontroller.lab.checkers.observers import LogObserver
+from aiocontroller.lab.checkers.records import Partition, Records
+from aiocontroller.lab.cluster import client_requests
+from aiocontroller.lab.cluster.data_client import Acknowledged, Address, DataClient
+from aiocontroller.lab.cluster.logs import Disk, Run
+from aiocontroller.lab.cluster.replication import ALL
+from aiocontroller.lab.cluster.simulated_broker import LOOPBACK, SimulatedBroker
+from aiocontroller.net.ports import World
+from aiocontroller.zookeeper import paths
+from aiocontroller.zookeeper.znode_json import topic_id_to_text
+
+if TYPE_CHECKING:
+    from aiocontroller.lab.simulation.simulation import Process, Simulation
+
+LOCK_POLL_S = 0.1
+
+
+class SimulatedData:
+    """``world`` makes the world of one client's process."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.acknowledged: list[Acknowledged] = []
+        """Every acknowledgement of any kind, in order."""
+        self._simulation = simulation
+        self._checker = simulation.history.data
+        self._disks = {broker: Disk() for broker in range(1, simulation.plan.brokers + 1)}
+        self._users: dict[int, Process] = {}
+        self._clients: dict[asyncio.Task[None], DataClient] = {}
+
+    # -- disks -----------------------------------------------------------------------------------------------------
+
+    async def mount(self, broker: SimulatedBroker, process: Process, world: World) -> None:
+        """Give a broker its disk before it runs."""
+        number = broker.config.id
+        before = self._users.get(number)
+        self._users[number] = process
+        while before is not None and not before.task.done():
+            await world.clock.sleep(LOCK_POLL_S)
+        self._disks[number] = self._disks[number].reopen()
+        broker.mount(self._disks[number])
+        LogObserver(self._checker, broker, lambda: process.host.crashed)
+
+    def power_cut(self, number: int) -> None:
+        """Take from a killed broker what it had not flushed."""
+        self._disks[number] = self._disks[number].reopen()
+        for partition, (after, before) in self._disks[number].power_cut().items():
+            self._simulation.history.probe("records lost with the power")
+            self._checker.damaged(number, partition, after, before)
+
+    # -- clients ---------------------------------------------------------------------------------------------------
+
+    def client(self, world: World) -> DataClient:
+        return DataClient(world, self._addresses, self._note, self._note_read)
+
+    def start_client(self, world: World) -> None:
+        client = self.client(world)
+        task = asyncio.ensure_future(client.run())
+        self._clients[task] = client
+        task.add_done_callback(self._ended)
+
+    def stop_clients(self) -> None:
+        for task, client in self._clients.items():
+            task.cancel()
+            client.close()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._simulation.problems.append(f"bug: a client ended with {error!r}")
+
+    def _addresses(self) -> list[Address]:
+        return [(LOOPBACK, broker.port) for broker, _ in self._simulation.brokers.values() if broker.port]
+
+    def _note(self, told: Acknowledged) -> None:
+        self.acknowledged.append(told)
+        self._simulation.history.probe(f"acks={'all' if told.acks == ALL else told.acks}")
+        if told.acks == ALL:
+            records = Records(told.epoch, told.leader, told.base, told.base + told.number)
+            self._checker.acknowledged(told.partition, records, _text(told.topic_id))
+
+    def _note_read(self, partition: Partition, start: int, answer: client_requests.Records) -> None:
+        self._simulation.history.probe("records read")
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def logs(self, partition: Partition) -> dict[int, list[Run]]:
+        """The logs of the partition's replicas on running brokers."""
+        found = {}
+        for number, (broker, _) in sorted(self._simulation.brokers.items()):
+            replica = broker.replicas.partition(*partition)
+            if replica is not None and replica.stored is not None:
+                found[number] = list(replica.stored.log.runs)
+        return found
+
+    def check_end(self) -> None:
+        """The cluster is whole: every acknowledged record is there, and all replicas agree."""
+        history = self._simulation.history
+        for partition, state in sorted(history.states.items()):
+            if paths.topic(partition[0]) not in self._simulation.model.tree.nodes:
+                continue
+            logs = self.logs(partition)
+            if state.leader in logs:
+                topic_id = history.topic_ids.get(partition[0], "")
+                self._checker.ended(partition, state.leader, state.leader_epoch, logs, topic_id)
+
+
+def _text(topic_id: bytes) -> str:
+    return "" if topic_id == NO_TOPIC_ID else topic_id_to_text(topic_id)

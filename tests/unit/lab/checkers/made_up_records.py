@@ -1,0 +1,523 @@
+"""Made-up histories of records: leaders, acknowledgements, high watermarks and what brokers have lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+
+from aiocontroller.lab.cluster.logs import Run
+from tests.unit.lab.checkers.made_up import Case
+
+T = ("t", 0)
+A, B = "A" * 22, "B" * 22
+RECORDS: list[Case] = []
+
+Runs = list[tuple[int, int, int]]
+
+
+class Story:
+    """The topic t, with id A, has one partition.  Broker 1 leads in epoch 0 from the beginning, and has records 0 to 9,
+    of which those below 6 were acknowledged and are committed."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self.module = module
+        self.found: list[str] = []
+        self.told: list[str] = []
+        self.excused: list[str] = []
+        self.topic_ids = {"t": A}
+        self.by_hand: dict[str, int] = {}
+        self.to_go: set[str] = set()
+        self.check = module.DataChecker(
+            self.complain, self.excused.append, self.topic_ids, self.by_hand, self.to_go.__contains__
+        )
+        self.led(1, 0)
+        self.acknowledged(0, 1, 0, 2)
+        self.acknowledged(0, 1, 2, 6)
+        self.raised(1, 0, 6, (0, 1, 10))
+
+    def complain(self, rule: str, partition: tuple[str, int], detail: str) -> None:
+        assert partition[0] == "t"
+        self.found.append(rule)
+        self.told.append(detail)
+
+    def led(self, broker: int, epoch: int, *runs: tuple[int, int, int], topic_id: str = A) -> None:
+        self.check.led(broker, T, epoch, [Run(*run) for run in runs], topic_id)
+
+    def acknowledged(self, epoch: int, leader: int, start: int, end: int, topic_id: str = A) -> None:
+        self.check.acknowledged(T, self.module.Records(epoch, leader, start, end), topic_id)
+
+    def raised(self, broker: int, epoch: int, hw: int, *runs: tuple[int, int, int], topic_id: str = A) -> None:
+        self.check.raised(broker, T, epoch, [Run(*run) for run in runs], hw, topic_id)
+
+    def unclean(self, epoch: int) -> None:
+        self.check.elected_uncleanly(T, epoch)
+
+
+def case(violated: str = "", excused: str = "") -> Callable[[Callable[[Story], None]], Callable[[Story], None]]:
+    """``violated`` are the rules that the story breaks, ``excused`` parts of what is excused, each in order."""
+
+    def add(tell: Callable[[Story], None]) -> Callable[[Story], None]:
+        def play(module: ModuleType) -> list[str]:
+            story = Story(module)
+            tell(story)
+            expected = excused.split(",") if excused else []
+            assert len(story.excused) == len(expected), story.excused
+            assert all(part in found for part, found in zip(expected, story.excused, strict=True)), story.excused
+            return story.found
+
+        RECORDS.append(Case(tell.__name__, play, violated.split()))
+        return tell
+
+    return add
+
+
+# -- acknowledged records ----------------------------------------------------------------------------------------------
+
+
+@case()
+def the_next_leader_has_what_was_acknowledged(s: Story) -> None:
+    s.led(2, 1, (0, 1, 6))
+    s.led(3, 2, (0, 1, 6), (1, 2, 9))
+    assert s.check.acknowledgements == 2
+
+
+@case("I13 I14")
+def the_next_leader_has_one_record_less(s: Story) -> None:
+    s.led(2, 1, (0, 1, 5))
+    assert "epoch 1 has lost what was acknowledged: offsets 0 to 5 of epoch 0 by broker 1" in s.told[0]
+    assert "committed: offsets 5 to 5 of epoch 0 by broker 1" in s.told[1]
+
+
+@case("I13 I14")
+def the_next_leader_has_nothing(s: Story) -> None:
+    s.led(2, 1)
+
+
+@case("I13 I14")
+def the_next_leader_has_other_records(s: Story) -> None:
+    s.led(2, 1, (0, 1, 4), (0, 2, 9))
+
+
+@case("I13 I14")
+def the_next_leader_has_records_of_another_epoch(s: Story) -> None:
+    s.led(2, 2, (0, 1, 5), (1, 1, 9))
+
+
+@case("I13 I14")
+def the_same_leader_in_the_same_epoch_has_lost_them(s: Story) -> None:
+    s.led(1, 0, (0, 1, 3))
+
+
+@case("I13 I14")
+def what_is_lost_once_is_told_once(s: Story) -> None:
+    s.led(2, 1, (0, 1, 5))
+    s.led(2, 2, (0, 1, 5))
+    s.led(3, 3, (0, 1, 5))
+
+
+@case("I13")
+def one_of_two_leaders_records_is_lost(s: Story) -> None:
+    s.led(2, 1, (0, 1, 6))
+    s.acknowledged(1, 2, 6, 8)
+    s.led(3, 2, (0, 1, 6))
+
+
+@case()
+def a_leader_of_an_earlier_epoch_begins_late(s: Story) -> None:
+    s.led(2, 2, (0, 1, 6))
+    s.acknowledged(2, 2, 6, 8)
+    s.led(3, 1, (0, 1, 6))
+    s.led(3, 1, (0, 1, 5))
+
+
+@case()
+def an_acknowledgement_comes_after_the_next_leader_has_begun(s: Story) -> None:
+    s.led(2, 1, (0, 1, 8))
+    s.acknowledged(0, 1, 6, 8)
+    s.led(3, 2, (0, 1, 8))
+
+
+@case("I13")
+def an_acknowledgement_comes_late_and_the_next_leader_has_it_not(s: Story) -> None:
+    s.led(2, 1, (0, 1, 7))
+    s.acknowledged(0, 1, 6, 8)
+    s.led(3, 2, (0, 1, 7))
+
+
+@case("I13")
+def an_acknowledgement_that_came_late_is_kept_in_mind(s: Story) -> None:
+    s.led(2, 1, (0, 1, 8))
+    s.acknowledged(0, 1, 6, 8)
+    s.led(3, 2, (0, 1, 7))
+
+
+@case("I13 I13")
+def two_batches_with_a_gap_are_two(s: Story) -> None:
+    s.acknowledged(0, 1, 7, 8)
+    s.acknowledged(0, 1, 9, 10)
+    s.led(2, 1, (0, 1, 6))
+
+
+@case("I13")
+def batches_by_two_leaders_are_not_one(s: Story) -> None:
+    s.led(2, 0, (0, 1, 6))
+    s.acknowledged(0, 2, 6, 8)
+    s.led(3, 1, (0, 1, 6))
+
+
+@case("I13")
+def batches_of_two_epochs_are_not_one(s: Story) -> None:
+    s.led(1, 1, (0, 1, 6))
+    s.acknowledged(1, 1, 6, 8)
+    s.led(3, 2, (0, 1, 6))
+
+
+# -- excuses -----------------------------------------------------------------------------------------------------------
+
+
+@case("", "I13 excused: an unclean,I14 excused: an unclean")
+def an_unclean_election_gives_records_up(s: Story) -> None:
+    s.unclean(1)
+    s.led(2, 1, (0, 1, 2))
+    s.led(3, 2, (0, 1, 2))
+
+
+@case("", "I13 excused: an unclean,I14 excused: an unclean")
+def the_leader_of_an_unclean_election_never_began(s: Story) -> None:
+    s.unclean(1)
+    s.led(3, 2, (0, 1, 2))
+
+
+@case("I13")
+def an_unclean_election_excuses_nothing_later(s: Story) -> None:
+    s.unclean(1)
+    s.led(2, 1, (0, 1, 6))
+    s.acknowledged(1, 2, 6, 8)
+    s.led(3, 2, (0, 1, 6))
+
+
+@case("I13 I14")
+def an_unclean_election_excuses_nothing_earlier(s: Story) -> None:
+    s.unclean(2)
+    s.led(2, 1, (0, 1, 5))
+
+
+@case("", "I13 excused: an unclean")
+def an_acknowledgement_comes_late_after_an_unclean_election(s: Story) -> None:
+    s.unclean(1)
+    s.led(2, 1, (0, 1, 6))
+    s.acknowledged(0, 1, 6, 8)
+
+
+@case("", "I13 excused: lost power,I14 excused: lost power")
+def a_leader_in_sync_has_lost_its_page_cache(s: Story) -> None:
+    s.check.damaged(2, T, 3, 6)
+    s.led(2, 1, (0, 1, 3))
+
+
+@case("I13 I14")
+def another_broker_has_lost_its_page_cache(s: Story) -> None:
+    s.check.damaged(3, T, 3, 6)
+    s.led(2, 1, (0, 1, 3))
+
+
+@case("I13 I14")
+def another_partition_was_damaged(s: Story) -> None:
+    s.check.damaged(2, ("t", 1), 3, 6)
+    s.led(2, 1, (0, 1, 3))
+
+
+@case("I13 I14")
+def it_had_fetched_again_what_it_had_lost(s: Story) -> None:
+    s.check.damaged(2, T, 3, 6)
+    s.check.copied(2, T, 6)
+    s.led(2, 1, (0, 1, 3))
+
+
+@case("I13 I14", "I14 excused: lost power")
+def it_lacks_more_than_it_lost(s: Story) -> None:
+    s.led(1, 1, (0, 1, 6))
+    s.raised(1, 1, 8, (0, 1, 6), (1, 1, 8))
+    s.check.damaged(2, T, 6, 8)
+    s.led(2, 2, (0, 1, 5))
+
+
+@case("I13 I14", "I13 excused: lost power")
+def it_has_fetched_half_of_what_it_had_lost(s: Story) -> None:
+    s.led(1, 1, (0, 1, 6))
+    s.acknowledged(1, 1, 6, 8)
+    s.check.damaged(2, T, 3, 8)
+    s.check.copied(2, T, 6)
+    s.check.copied(2, T, 5)
+    s.led(2, 2, (0, 1, 4))
+    assert "offsets 0 to 5" in s.told[0]
+
+
+@case("", "I13 excused: lost power,I14 excused: lost power")
+def it_has_lost_twice(s: Story) -> None:
+    s.check.damaged(2, T, 2, 8)
+    s.check.damaged(2, T, 4, 5)
+    s.check.copied(2, T, 7)
+    s.check.damaged(2, T, 2, 7)
+    s.led(2, 1, (0, 1, 2))
+
+
+@case("", "I13 excused: lost power")
+def an_acknowledgement_comes_late_after_a_loss(s: Story) -> None:
+    s.check.damaged(2, T, 6, 8)
+    s.led(2, 1, (0, 1, 6))
+    s.acknowledged(0, 1, 6, 8)
+
+
+@case("I13")
+def an_acknowledgement_comes_late_and_is_below_the_loss(s: Story) -> None:
+    s.check.damaged(2, T, 8, 9)
+    s.led(2, 1, (0, 1, 6))
+    s.acknowledged(0, 1, 6, 8)
+
+
+@case("I13")
+def a_loss_is_over_when_its_broker_leads(s: Story) -> None:
+    s.check.damaged(2, T, 6, 8)
+    s.led(2, 1, (0, 1, 6))
+    s.acknowledged(1, 2, 6, 9)
+    s.led(2, 2, (0, 1, 6))
+
+
+@case("I13")
+def a_loss_is_over_when_another_leads_without_what_was_lost(s: Story) -> None:
+    s.check.damaged(3, T, 6, 8)
+    s.led(2, 1, (0, 1, 6))
+    s.acknowledged(1, 2, 6, 9)
+    s.led(3, 2, (0, 1, 6))
+
+
+@case("", "I13 excused: lost power")
+def a_loss_is_not_over_when_another_leads_with_what_was_lost(s: Story) -> None:
+    s.acknowledged(0, 1, 6, 8)
+    s.check.damaged(3, T, 6, 8)
+    s.led(2, 1, (0, 1, 8))
+    s.led(3, 2, (0, 1, 6))
+
+
+@case("", "I13 excused: a write by hand,I14 excused: a write by hand")
+def a_foreign_write_gives_records_up(s: Story) -> None:
+    s.by_hand["t"] = 1
+    s.led(2, 1)
+
+
+@case("I13 I14")
+def a_foreign_write_to_another_topic(s: Story) -> None:
+    s.by_hand["u"] = 1
+    s.led(2, 1)
+
+
+@case("I13")
+def a_loss_is_over_when_all_was_fetched_again(s: Story) -> None:
+    s.check.damaged(2, T, 3, 6)
+    s.check.copied(2, T, 6)
+    s.acknowledged(0, 1, 6, 8)
+    s.led(2, 1, (0, 1, 6))
+
+
+@case("I13")
+def a_loss_is_over_when_all_was_fetched_that_the_leader_has(s: Story) -> None:
+    s.check.damaged(3, T, 5, 9)
+    s.led(2, 1, (0, 1, 7))
+    s.check.copied(3, T, 7)
+    s.acknowledged(1, 2, 7, 9)
+    s.led(3, 2, (0, 1, 7))
+
+
+# -- topics of the same name -------------------------------------------------------------------------------------------
+
+
+@case()
+def a_topic_is_deleted(s: Story) -> None:
+    s.check.topic_gone("t")
+    del s.topic_ids["t"]
+    s.led(2, 1)
+    s.acknowledged(1, 2, 0, 3)
+    s.topic_ids["t"] = B
+    s.led(2, 0, topic_id=B)
+    s.raised(2, 0, 3, (0, 2, 3), topic_id=B)
+    s.led(3, 1, (0, 2, 3), topic_id=B)
+
+
+@case()
+def a_topic_is_to_be_deleted(s: Story) -> None:
+    s.to_go.add("t")
+    s.led(2, 1)
+    s.acknowledged(1, 2, 0, 3)
+    s.raised(2, 1, 3, (1, 2, 3))
+
+
+@case("I13 I14")
+def its_deletion_was_refused(s: Story) -> None:
+    s.to_go.add("t")
+    s.led(1, 0, (0, 1, 9))
+    s.to_go.clear()
+    s.led(2, 1)
+
+
+@case("I13 I14")
+def another_topic_is_to_be_deleted(s: Story) -> None:
+    s.to_go.add("u")
+    s.led(2, 1)
+
+
+@case()
+def what_led_after_the_end_of_a_topic_is_no_leader_of_the_next(s: Story) -> None:
+    s.check.topic_gone("t")
+    del s.topic_ids["t"]
+    s.led(2, 5, topic_id="")
+    s.topic_ids["t"] = B
+    s.led(2, 0, topic_id=B)
+    s.acknowledged(0, 2, 0, 3, topic_id=B)
+    s.led(3, 1, (0, 2, 3), topic_id=B)
+
+
+@case("I13 I14")
+def another_topic_is_deleted(s: Story) -> None:
+    s.check.topic_gone("u")
+    s.led(2, 1)
+
+
+@case()
+def a_replica_of_an_earlier_topic_says_nothing(s: Story) -> None:
+    s.led(2, 1, topic_id=B)
+    s.raised(2, 1, 6, (0, 2, 6), topic_id=B)
+    s.acknowledged(0, 1, 6, 9, topic_id=B)
+    s.led(2, 1, (0, 1, 6))
+
+
+@case("I13 I14 I13")
+def releases_without_ids_are_believed(s: Story) -> None:
+    s.led(2, 1, topic_id="")
+    s.topic_ids["t"] = ""
+    s.acknowledged(1, 2, 0, 1, topic_id=B)
+    s.led(2, 2, topic_id=B)
+
+
+# -- high watermarks ---------------------------------------------------------------------------------------------------
+
+
+@case()
+def all_agree_below_their_high_watermarks(s: Story) -> None:
+    s.raised(2, 0, 4, (0, 1, 4))
+    s.raised(2, 0, 5, (0, 1, 7))
+    s.raised(1, 0, 9, (0, 1, 10))
+    s.raised(2, 0, 7, (0, 1, 8))
+    s.led(2, 1, (0, 1, 9))
+
+
+@case("I14")
+def a_follower_differs_below_its_high_watermark(s: Story) -> None:
+    s.raised(2, 0, 5, (0, 1, 3), (0, 2, 7))
+    assert s.told[0].startswith("at offset 3, below the high watermark 5: broker 2 has 0-2 of epoch 0 by broker 1, 3-4")
+
+
+@case("I14")
+def a_follower_differs_in_the_first_record(s: Story) -> None:
+    s.raised(2, 0, 5, (0, 2, 1), (0, 1, 5))
+
+
+@case("", "I13 excused: an unclean,I14 excused: an unclean")
+def the_first_record_is_committed_once(s: Story) -> None:
+    s.unclean(1)
+    s.led(2, 1, (0, 1, 1))
+    s.raised(2, 1, 5, (0, 1, 1), (1, 2, 5))
+    s.led(3, 2, (0, 1, 1), (1, 2, 5))
+    s.raised(3, 2, 5, (0, 1, 1), (1, 2, 5))
+
+
+@case()
+def a_follower_differs_above_its_high_watermark(s: Story) -> None:
+    s.raised(2, 0, 3, (0, 1, 3), (0, 2, 7))
+
+
+@case("I14")
+def what_only_a_high_watermark_covers_is_lost(s: Story) -> None:
+    s.raised(1, 0, 9, (0, 1, 10))
+    s.led(2, 1, (0, 1, 6))
+    assert "epoch 1 has lost what was committed: offsets 6 to 8" in s.told[0]
+
+
+@case("I14")
+def a_lower_high_watermark_takes_nothing_back(s: Story) -> None:
+    s.raised(1, 0, 9, (0, 1, 10))
+    s.raised(2, 0, 6, (0, 1, 6))
+    s.led(2, 1, (0, 1, 6))
+
+
+@case("I14")
+def what_is_lost_is_judged_by_its_own_epoch(s: Story) -> None:
+    s.unclean(1)
+    s.led(2, 1, (0, 1, 6))
+    s.raised(2, 1, 8, (0, 1, 6), (1, 2, 8))
+    s.led(3, 2, (0, 1, 6))
+
+
+@case("", "I13 excused: an unclean,I14 excused: an unclean")
+def a_leader_that_was_given_up_goes_on_committing(s: Story) -> None:
+    s.unclean(1)
+    s.led(2, 1)
+    s.raised(2, 1, 3, (1, 2, 3))
+    s.raised(1, 0, 8, (0, 1, 10))
+
+
+@case("I14")
+def after_an_unclean_election_all_must_agree_again(s: Story) -> None:
+    s.unclean(1)
+    s.led(2, 1, (0, 1, 6))
+    s.raised(2, 1, 8, (0, 1, 6), (1, 2, 8))
+    s.raised(3, 1, 8, (0, 1, 8))
+
+
+@case()
+def after_a_foreign_write_they_need_not(s: Story) -> None:
+    s.by_hand["t"] = 1
+    s.raised(2, 0, 5, (0, 2, 7))
+
+
+# -- the end -----------------------------------------------------------------------------------------------------------
+
+
+def ended(s: Story, leader: int, epoch: int, topic_id: str = A, **logs: Runs) -> None:
+    found = {int(name[1:]): [Run(*run) for run in runs] for name, runs in logs.items()}
+    s.check.ended(T, leader, epoch, found, topic_id)
+
+
+@case()
+def at_the_end_all_have_the_same(s: Story) -> None:
+    ended(s, 2, 1, b1=[(0, 1, 6), (1, 2, 7)], b2=[(0, 1, 6), (1, 2, 7)])
+
+
+@case()
+def at_the_end_one_has_noted_an_epoch_without_records(s: Story) -> None:
+    ended(s, 2, 1, b1=[(0, 1, 6)], b2=[(0, 1, 6), (1, 2, 6)])
+
+
+@case("I14")
+def at_the_end_one_has_less(s: Story) -> None:
+    ended(s, 2, 1, b1=[(0, 1, 6)], b2=[(0, 1, 6), (1, 2, 7)])
+    assert s.told[0].startswith("broker 1 has 0-5 of epoch 0 by broker 1, its leader 0-5 of epoch 0 by broker 1, 6-6")
+
+
+@case("I14")
+def at_the_end_one_has_other_records(s: Story) -> None:
+    ended(s, 2, 1, b1=[(0, 1, 7)], b2=[(0, 1, 6), (1, 2, 7)])
+
+
+@case("I13 I14")
+def at_the_end_all_have_lost_them(s: Story) -> None:
+    ended(s, 1, 0, b1=[(0, 1, 5)], b2=[(0, 1, 5)])
+
+
+@case()
+def acknowledgements_are_a_part_of_the_digest(s: Story) -> None:
+    before = s.check.digest.hexdigest()
+    s.acknowledged(0, 1, 6, 7)
+    assert s.check.digest.hexdigest() != before
+    other = s.module.DataChecker(s.complain, s.excused.append, s.topic_ids, s.by_hand, s.to_go.__contains__)
+    assert other.acknowledgements == 0

@@ -1,0 +1,95 @@
+"""Simulations whose brokers keep logs: seeds without a violation, the same again, and what a loss of power takes."""
+
+from __future__ import annotations
+
+import pytest
+from aiocontroller.net.simulated import run
+
+from aiocontroller.lab.checkers.records import DataChecker
+from aiocontroller.lab.scenarios.plan import Plan, draw
+from aiocontroller.lab.scenarios.scenario import parse_scenario
+from aiocontroller.lab.simulation.simulation import Report, Simulation, simulate_plan
+
+WITH_DATA = [seed for seed in range(200, 260) if draw(seed).data][:10]
+
+
+@pytest.mark.parametrize("seed", WITH_DATA)
+def test_seed_with_data_violates_nothing(seed: int) -> None:
+    assert not simulate_plan(draw(seed)).violations
+
+
+def test_the_same_seed_acknowledges_the_same_records() -> None:
+    plan = draw(3).with_data()
+    report = simulate_plan(plan)
+    assert simulate_plan(plan) == report
+    assert report.marks["probe/acks=all"] > 10
+
+
+def test_a_seed_with_data_has_logs_and_clients() -> None:
+    plans = [draw(seed) for seed in range(100)]
+    assert 15 < sum(plan.data for plan in plans) < 35
+    assert {plan.clients for plan in plans if plan.data} == {2}
+    assert {plan.clients for plan in plans if not plan.data} == {0}
+
+
+STORY = """
+cluster brokers=3 controllers=1 data
+create-topic orders 1,2,3 then=3
+produce orders-0 20 all
+{fault}
+expect leader orders-0 {leader}
+produce orders-0 5 all
+start-broker 1 then=10
+"""
+
+
+def played(text: str) -> tuple[Report, Simulation, Plan]:
+    plan = parse_scenario(text)
+    made = Simulation(plan)
+    return run(made.run()), made, plan
+
+
+@pytest.mark.parametrize("fault", ["kill-broker 1", "power-cut 1"])
+def test_a_broker_dies_and_comes_back(fault: str) -> None:
+    report, made, _ = played(STORY.format(fault=fault, leader=2))
+    assert not report.violations
+    assert made.data is not None
+    assert [told.epoch for told in made.data.acknowledged] == [0] * 20 + [1] * 5
+    logs = made.data.logs(("orders", 0))
+    assert {broker: runs[-1].end for broker, runs in logs.items()} == {1: 25, 2: 25, 3: 25}
+
+
+ALONE = """
+cluster brokers=2 controllers=1 data
+create-topic orders 1 then=3
+produce orders-0 20 all then=0.01
+{fault} 1 then=5
+start-broker 1 then=5
+expect leader orders-0 1
+produce orders-0 5 all
+"""
+
+
+@pytest.mark.parametrize("fault, excused", [("kill-broker", 0), ("power-cut", 1)])
+def test_the_only_replica_loses_its_page_cache(fault: str, excused: int) -> None:
+    report, made, _ = played(ALONE.format(fault=fault))
+    assert not report.violations
+    assert made.data is not None
+    assert len(made.data.acknowledged) == 25
+    assert (report.marks.get("probe/I13 excused: lost power or a lost disk", 0) > 0) == excused
+
+
+def test_a_loss_that_nothing_excuses_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DataChecker, "damaged", lambda *_: None)
+    report, _, _ = played(ALONE.format(fault="power-cut"))
+    assert {violation.partition(" ")[0] for violation in report.violations} == {"I13", "I14"}
+
+
+def test_a_write_by_hand_gives_records_up() -> None:
+    text = """
+cluster brokers=3 controllers=1 data clients=2
+create-topic orders 1,2,3 then=3
+produce orders-0 20 all
+make-topic-anew orders then=5
+"""
+    assert not played(text)[0].violations
