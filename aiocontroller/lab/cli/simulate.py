@@ -323,9 +323,9 @@ def _crash_point(seed: int, text: str, as_json: bool) -> bool:
 
 def _zoo(jobs: int, only: tuple[str, ...], tries: int, most: int, as_json: bool) -> bool:
     from aiocontroller.lab.simulation.campaign import run_zoo
-    from aiocontroller.lab.simulation.zoo_bugs import BUGS
+    from aiocontroller.lab.simulation.zoo_data import ALL_BUGS
 
-    sources = {bug.name: bug for bug in BUGS}
+    sources = {bug.name: bug for bug in ALL_BUGS}
 
     def each(hunt: Hunt) -> None:
         click.echo(f"{hunt.bug}: {hunt.found} of {len(hunt.seeds)}", err=True)

@@ -23,7 +23,7 @@ from aiocontroller.lab.scenarios.plan import Plan, draw
 from aiocontroller.lab.simulation.coverage import Coverage
 from aiocontroller.lab.simulation.simulation import Report, simulate, simulate_plan
 from aiocontroller.lab.simulation.zoo import MOST_SEEDS, TRIES, Hunt, attempt, invariant_of
-from aiocontroller.lab.simulation.zoo_bugs import BUGS
+from aiocontroller.lab.simulation.zoo_data import ALL_BUGS
 
 HASH_SEEDS = ("0", "1", "2")
 LOOK_EVERY_S = 0.5
@@ -272,7 +272,7 @@ def run_crash_points(points: Sequence[CrashPoint], jobs: int) -> Iterator[tuple[
 
 
 def _attempt(bug: int, number: int, most: int) -> tuple[int, int | None, str]:
-    seeds, complaint = attempt(BUGS[bug], number, most)
+    seeds, complaint = attempt(ALL_BUGS[bug], number, most)
     return bug, seeds, complaint
 
 
@@ -285,7 +285,7 @@ def run_zoo(
     each: Callable[[Hunt], None] | None = None,
 ) -> list[Hunt]:
     """Hunt every bug, or those whose name contains one of ``only``, ``tries`` times each over different seeds."""
-    chosen = [i for i, bug in enumerate(BUGS) if not only or any(part in bug.name for part in only)]
+    chosen = [i for i, bug in enumerate(ALL_BUGS) if not only or any(part in bug.name for part in only)]
     results: dict[int, list[tuple[int | None, str]]] = {i: [] for i in chosen}
     hunts: dict[int, Hunt] = {}
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_begin_worker) as pool:
@@ -307,4 +307,4 @@ def _hunt(bug: int, results: Sequence[tuple[int | None, str]]) -> Hunt:
             name = invariant_of(complaint)
             complaints[name] = complaints.get(name, 0) + 1
     ordered = dict(sorted(complaints.items(), key=lambda item: (-item[1], item[0])))
-    return Hunt(BUGS[bug].name, sorted((s for s, _ in results), key=lambda s: (s is None, s or 0)), ordered)
+    return Hunt(ALL_BUGS[bug].name, sorted((s for s, _ in results), key=lambda s: (s is None, s or 0)), ordered)

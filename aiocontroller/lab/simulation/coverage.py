@@ -46,6 +46,12 @@ PROBES = (
     "a controller named as a replica",
     "a broker's file is changed",
     "a dynamic setting is changed",
+    "acks=all",
+    "acks=1",
+    "records read",
+    "records lost with the power",
+    "I13 excused: an unclean election",
+    "I13 excused: lost power or a lost disk",
 )
 """Marks that a campaign must reach; ``ZNodeHistory.probe`` and ``Simulation`` count them."""
 PROBES_OF_RELEASES = (

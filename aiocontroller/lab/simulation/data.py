@@ -64,11 +64,12 @@ class SimulatedData:
     def client(self, world: World) -> DataClient:
         return DataClient(world, self._addresses, self._note, self._note_read)
 
-    def start_client(self, world: World) -> None:
-        client = self.client(world)
-        task = asyncio.ensure_future(client.run())
-        self._clients[task] = client
-        task.add_done_callback(self._ended)
+    def start_clients(self) -> None:
+        for number in range(1, self._simulation.plan.clients + 1):
+            client = self.client(self._simulation.world(f"client {number}"))
+            task = asyncio.ensure_future(client.run())
+            self._clients[task] = client
+            task.add_done_callback(self._ended)
 
     def stop_clients(self) -> None:
         for task, client in self._clients.items():

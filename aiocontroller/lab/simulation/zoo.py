@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from aiocontroller.lab.scenarios.plan import draw
-from aiocontroller.lab.simulation.simulation import simulate_plan
+from aiocontroller.lab.simulation.simulation import DATA_RULES, simulate_plan
 
 Patch = tuple[Any, Any, Any]
 """(object or dict, attribute or key, replacement)"""
@@ -35,6 +35,8 @@ class Bug(NamedTuple):
     patches: Callable[[], list[Patch]]
     harmless: str = ""
     """If the bug cannot cause a violation, the reason; the seeds are then right not to find it."""
+    data: bool = False
+    """All seeds have brokers with logs, and only what becomes of records is judged."""
 
 
 @contextmanager
@@ -85,11 +87,13 @@ def attempt(bug: Bug, number: int, most: int = MOST_SEEDS) -> tuple[int | None, 
     """
     for count in range(1, most + 1):
         plan = draw(number * SEEDS_APART + count)
+        plan = plan.with_data() if bug.data else plan
+        judged = DATA_RULES if bug.data else ()
         with injected(bug):
-            report = simulate_plan(plan)
+            report = simulate_plan(plan, judged)
         if any("TypeError" in violation for violation in report.violations):
             return None, f"misfit: {report.violations[0]}"  # the variant no longer fits the function's signature
-        if not report.ok and simulate_plan(plan).ok:
+        if not report.ok and simulate_plan(plan, judged).ok:
             return count, report.violations[0]
     return None, ""
 

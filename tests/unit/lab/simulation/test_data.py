@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from aiocontroller.net.simulated import run
 
 from aiocontroller.lab.checkers.records import DataChecker
 from aiocontroller.lab.scenarios.plan import Plan, draw
 from aiocontroller.lab.scenarios.scenario import parse_scenario
-from aiocontroller.lab.simulation.simulation import Report, Simulation, simulate_plan
+from aiocontroller.lab.simulated_net import run
+from aiocontroller.lab.simulation.simulation import DATA_RULES, Report, Simulation, simulate_plan
+from aiocontroller.lab.simulation.zoo import attempt, invariant_of
+from aiocontroller.lab.simulation.zoo_data import DATA_BUGS
 
 WITH_DATA = [seed for seed in range(200, 260) if draw(seed).data][:10]
 
@@ -83,6 +85,16 @@ def test_a_loss_that_nothing_excuses_is_seen(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(DataChecker, "damaged", lambda *_: None)
     report, _, _ = played(ALONE.format(fault="power-cut"))
     assert {violation.partition(" ")[0] for violation in report.violations} == {"I13", "I14"}
+
+
+@pytest.mark.parametrize(
+    "name", ["data: a leader is elected from outside the ISR", "data: a leader commits what it has alone"]
+)
+def test_a_bug_of_the_zoo_is_found_by_the_records_alone(name: str) -> None:
+    bug = next(bug for bug in DATA_BUGS if bug.name == name)
+    seeds, complaint = attempt(bug, 2, 15)
+    assert seeds is not None
+    assert invariant_of(complaint) in DATA_RULES
 
 
 def test_a_write_by_hand_gives_records_up() -> None:

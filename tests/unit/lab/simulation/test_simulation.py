@@ -21,7 +21,7 @@ from aiocontroller.lab.simulation.campaign import HASH_SEEDS, digest_elsewhere, 
 from aiocontroller.lab.simulation.coverage import Coverage, everything
 from aiocontroller.lab.simulation.simulation import simulate, simulate_plan
 from aiocontroller.lab.simulation.zoo import attempt, injected, invariant_of
-from aiocontroller.lab.simulation.zoo_bugs import BUGS
+from aiocontroller.lab.simulation.zoo_data import ALL_BUGS as BUGS
 from aiocontroller.zookeeper.client import ZooKeeperClient
 
 FIXED = range(1, 41)
