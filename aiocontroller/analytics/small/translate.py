@@ -27,9 +27,10 @@ MACROS: Final = (
        WHEN list_has_all(b, a) THEN []
        ELSE list_filter(a, lambda x, i: NOT list_contains(b, x) AND list_position(a, x) = i) END""",
     "sorted_list(a) AS list_sort(a, 'ASC', 'NULLS LAST')",
-    # As in Spark, to the last bit.
+    # As in Spark, to the last bit: equal neighbours are not interpolated, which would round.
     """percentile_of(a, p) AS CASE WHEN len(a) = 0 THEN NULL
-       WHEN floor((len(a) - 1) * p) = ceil((len(a) - 1) * p) THEN list_sort(a)[floor((len(a) - 1) * p)::INT + 1]::DOUBLE
+       WHEN list_sort(a)[floor((len(a) - 1) * p)::INT + 1] = list_sort(a)[ceil((len(a) - 1) * p)::INT + 1]
+       THEN list_sort(a)[floor((len(a) - 1) * p)::INT + 1]::DOUBLE
        ELSE (ceil((len(a) - 1) * p) - (len(a) - 1) * p) * list_sort(a)[floor((len(a) - 1) * p)::INT + 1]
           + ((len(a) - 1) * p - floor((len(a) - 1) * p)) * list_sort(a)[ceil((len(a) - 1) * p)::INT + 1] END""",
 )

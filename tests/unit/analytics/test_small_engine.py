@@ -51,6 +51,17 @@ def test_a_sum_beyond_64_bits_is_the_largest_number(number: int | None) -> None:
         assert summed.collect() == [{"total": expected}]
 
 
+@pytest.mark.parametrize("many", range(2, 60))
+def test_percentiles_between_equal_values_are_that_value(many: int) -> None:
+    """Interpolated they would be 499.99…, which is 499 as a whole number; Spark returns the value itself."""
+    with computing_by(DUCKDB):
+        rows = [(500,) for _ in range(many)]
+        least = F.percentile(F.col("number"), F.lit(0.01)).cast("long")
+        assert SmallSession().createDataFrame(rows, "number long").agg(least.alias("least")).collect() == [
+            {"least": 500}
+        ]
+
+
 @pytest.mark.parametrize("name", ["x[1]", "st*r", "w?y", "it's", 'a "100%" {b,c}', "[!a]", "[a-z]", "back\\slash [x]"])
 def test_a_folder_of_any_name_is_read_and_no_other(name: str, tmp_path: Path) -> None:
     with computing_by(DUCKDB):
