@@ -14,7 +14,7 @@ from tests.truth.comparing import Outage, _felt, compared, silences, true_outage
 RECORDED = Path(__file__).parent / "recorded"
 TRUTHS = sorted(RECORDED.glob("*/truth.json"))
 PLAYED = {
-    "2.8": (29, 7, 0, 0), "2.8-aiocontroller": (32, 5, 2, 1), "3.0": (33, 7, 0, 2), "3.9": (29, 7, 0, 0),
+    "2.8": (29, 7, 0, 0), "2.8-aiocontroller": (32, 5, 2, 1), "3.0": (43, 7, 0, 2), "3.9": (29, 7, 0, 0),
     "3.9-aiocontroller": (41, 5, 2, 2),
 }  # fmt: skip
 """Outages, brokers' and controllers' deaths, silences of ZooKeeper."""
