@@ -373,7 +373,10 @@ class ControllerElection:
         shell.journal.append("elected", controller_epoch=epoch)
         for what in shell.settings.not_enforced:
             log.warning("Not enforced by this controller: %s", what)
-        await self._look()  # arms the watch
+        holder = await self._look()  # arms the watch
+        if holder is None or not self._is_ours(holder):
+            # No watch saw it: the one that led to ``seize`` is used up.
+            raise ControllerMovedError(f"/controller of epoch {epoch} was deleted before it was watched")
         await on_controller_failover(shell)
         self.failure = ""
 

@@ -144,6 +144,25 @@ async def test_epoch_that_was_changed_since_it_was_read_costs_the_quick_way_only
 
 
 @virtual_time
+async def test_role_that_is_deleted_at_once_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seed 264: the watch on ``/controller`` was used up by the vacancy, and the next one found nothing there."""
+    async with pair() as (it, active, standby):
+        seize = registration.seize_controller
+
+        async def deleted_at_once(*args: Any, **options: Any) -> Any:
+            monkeypatch.setattr(registration, "seize_controller", seize)
+            won = await seize(*args, **options)
+            await it.client.delete("/controller")
+            return won
+
+        monkeypatch.setattr(registration, "seize_controller", deleted_at_once)
+        it.crash(active)
+        await it.until(lambda: terms(standby) == 2)
+        assert await holder(it) == SECOND
+        assert await it.zk.get_controller_epoch() == (3, 3)
+
+
+@virtual_time
 async def test_damaged_epoch_is_no_bug_on_standby() -> None:
     async with pair() as (it, _, standby):
         await it.client.set_data("/controller_epoch", b"seven", -1)
