@@ -46,6 +46,9 @@ PROBES = (
     "a controller named as a replica",
     "a broker's file is changed",
     "a dynamic setting is changed",
+)
+"""Marks that a campaign must reach; ``ZNodeHistory.probe`` and ``Simulation`` count them."""
+PROBES_OF_DATA = (
     "acks=all",
     "acks=1",
     "records read",
@@ -53,7 +56,7 @@ PROBES = (
     "I13 excused: an unclean election",
     "I13 excused: lost power or a lost disk",
 )
-"""Marks that a campaign must reach; ``ZNodeHistory.probe`` and ``Simulation`` count them."""
+"""Those of seeds whose brokers keep logs."""
 PROBES_OF_RELEASES = (
     *(f"a broker of {release}" for release in GENERATIONS),
     *(f"inter-broker protocol {protocol}" for protocol in PROTOCOLS),
@@ -128,7 +131,7 @@ def everything() -> list[str]:
         for target, sources in states.VALID_PREVIOUS_REPLICA_STATES.items()
         for source in sorted(sources)
     ]
-    marks += [f"probe/{name}" for name in (*PROBES, *PROBES_OF_RELEASES)]
+    marks += [f"probe/{name}" for name in (*PROBES, *PROBES_OF_DATA, *PROBES_OF_RELEASES)]
     return marks + sorted(_log_statements())
 
 

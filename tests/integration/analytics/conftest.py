@@ -17,7 +17,10 @@ TIMEOUT_S = 600
 SMALL = {
     "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "1",
-    "spark.driver.memory": "1g",
+    "spark.driver.memory": "3g",  # the plans of all modules' queries pile up in it
+    "spark.sql.ui.retainedExecutions": "10",
+    "spark.ui.retainedJobs": "10",
+    "spark.ui.retainedStages": "10",
     "spark.sql.adaptive.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # Compiling a query takes longer than running it on a few rows.
@@ -57,7 +60,9 @@ def name_of(module: ModuleType) -> str:
 def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
     """A session of the engine that is the parameter, or that the module's tests need."""
     if getattr(request, "param", SPARK if name_of(request.module) in ON_SPARK else DUCKDB) == SPARK:
-        yield request.getfixturevalue("spark_itself")
+        session = request.getfixturevalue("spark_itself")
+        yield session
+        session.catalog.clearCache()
         return
     from aiocontroller.analytics.small.session import SmallSession
 

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 from aiocontroller.lab.checkers.records import DataChecker
 from aiocontroller.lab.scenarios.plan import Plan, draw
 from aiocontroller.lab.scenarios.scenario import parse_scenario
 from aiocontroller.lab.simulated_net import run
+from aiocontroller.lab.simulation.coverage import PROBES_OF_DATA
 from aiocontroller.lab.simulation.simulation import DATA_RULES, Report, Simulation, simulate_plan
 from aiocontroller.lab.simulation.zoo import attempt, invariant_of
 from aiocontroller.lab.simulation.zoo_data import DATA_BUGS
 
-WITH_DATA = [seed for seed in range(200, 260) if draw(seed).data][:10]
+WITH_DATA = [*[seed for seed in range(200, 260) if draw(seed).data][:8], 268, 355]
+"""Among them the probes of data are all left."""
+
+
+@functools.cache
+def simulated(seed: int) -> Report:
+    return simulate_plan(draw(seed))
 
 
 @pytest.mark.parametrize("seed", WITH_DATA)
 def test_seed_with_data_violates_nothing(seed: int) -> None:
-    assert not simulate_plan(draw(seed)).violations
+    assert not simulated(seed).violations
+
+
+def test_these_seeds_leave_every_probe_of_data() -> None:
+    reached = {mark for seed in WITH_DATA for mark in simulated(seed).marks}
+    assert {f"probe/{name}" for name in PROBES_OF_DATA} - reached == set()
 
 
 def test_the_same_seed_acknowledges_the_same_records() -> None:
