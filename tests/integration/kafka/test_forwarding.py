@@ -49,6 +49,9 @@ async def cluster(
         try:
             await broker.start_async()
             await until(lambda: 1 in service.shell.context.live, "the broker is live", 60)
+            # Deletions wait for it, and the broker repeats what is not answered within 5 s.
+            survey = service.controller.guard.survey
+            await until(lambda: not survey.unanswered, "the broker has reported its settings", 60)
             yield cluster, broker
         finally:
             broker.kill()
