@@ -215,6 +215,8 @@ class ZNodeHistory:
         asked_for = not self.deletion_forbidden and self._exists(paths.delete_topics_topic(partition[0]))
         if state is not None and broker in state.isr and broker in self.assigned.get(partition, ()) and not asked_for:
             self.complain("deleted", partition, f"broker {broker} has deleted a replica in sync: {state}")
+        if asked_for:
+            self.data.topic_gone(partition[0])  # for good, even if brokers forbid the rest of its deletion
 
     def may_not_know_of_end(self, topic: str, broker: int) -> bool:
         """Return whether a broker may still know a deleted topic, or an earlier topic of the same name.

@@ -11,8 +11,8 @@ leader began.  Rules give a record up where, after it was written,
  * the leader had lost it with its page cache or its disk: a controller cannot know that, and the broker is in sync;
  * a foreign client wrote to the topic's znodes.
 
-Each is counted.  A deleted topic is forgotten, and so is one whose deletion was requested; replicas of an earlier
-topic of the same name say nothing of a new one.
+Each is counted.  A deleted topic is forgotten, and so is one whose deletion was requested or has taken a replica;
+replicas of an earlier topic of the same name say nothing of a new one.
 """
 
 from __future__ import annotations

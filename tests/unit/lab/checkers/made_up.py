@@ -829,3 +829,20 @@ def a_record_goes_with_its_topic(s: Story) -> None:
     s.there.clear()
     s.topic({0: [1, 2, 3]}, topic_id="A" * 22)
     led(s, 1, 0)
+
+
+@case()
+def a_record_goes_with_a_deletion_that_brokers_forbid_half_way(s: Story) -> None:
+    """Seed 30761."""
+    acknowledge(s)
+    s.there.add(paths.delete_topics_topic("t"))
+    s.history.replica_deleted(1, ("t", 0))
+    s.there.clear()
+    led(s, 1, 0)
+
+
+@case("I13")
+def a_record_goes_with_a_replica_out_of_sync(s: Story) -> None:
+    acknowledge(s)
+    s.history.replica_deleted(3, ("t", 0))
+    led(s, 1, 0)
