@@ -10,7 +10,7 @@ from typing import Any
 from aiocontroller.core.events import ElectionType, TopicResult
 from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from aiocontroller.zookeeper import paths
-from tests.unit.lab.checkers.made_up import Case
+from tests.unit.lab.checkers.history_story import Case
 
 ANSWERS: list[Case] = []
 UNCLEAN: list[Case] = []

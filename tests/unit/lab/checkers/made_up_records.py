@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import ModuleType
 
 from aiocontroller.lab.cluster.logs import Run
-from tests.unit.lab.checkers.made_up import Case
+from tests.unit.lab.checkers.history_story import Case
 
 T = ("t", 0)
 A, B = "A" * 22, "B" * 22

@@ -16,13 +16,13 @@ from aiocontroller.lab.scenarios.plan import Plan, Step
 from aiocontroller.lab.simulated_net import run
 from aiocontroller.lab.simulation import simulation
 from tests.mutation.mutants import Mutant, mutants_of, mutated
-from tests.unit.lab.checkers import made_up
-from tests.unit.lab.checkers.made_up import Case
+from tests.unit.lab.checkers import made_up, made_up_writers  # noqa: F401  # they add their cases
+from tests.unit.lab.checkers.history_story import CASES, Case
 from tests.unit.lab.checkers.made_up_answers import ANSWERS, LEADERLESS, WIRE
 from tests.unit.lab.checkers.made_up_records import RECORDS
 
 CHECKERS: dict[str, list[Case]] = {
-    "history": made_up.CASES,
+    "history": CASES,
     "answers": ANSWERS,
     "wire_observer": WIRE,
     "leaderless": LEADERLESS,
