@@ -1,4 +1,7 @@
-"""Kafka's AddPartitionsTest.  Each test is named after Kafka's and checks what that checks."""
+"""Kafka's AddPartitionsTest, and PlaintextAdminIntegrationTest on partitions.
+
+Each test is named after Kafka's and checks what that checks.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,17 @@ async def four_brokers(on: Setting) -> AsyncIterator[tuple[SimulatedCluster, Adm
         yield stage, admin
 
 
-async def increase(admin: Admin, topic: str, count: int, assignments: Sequence[Sequence[int]] | None = None) -> Any:
+async def increase(
+    admin: Admin,
+    topic: str,
+    count: int,
+    assignments: Sequence[Sequence[int]] | None = None,
+    *,
+    validate_only: bool = False,
+) -> Any:
     given = None if assignments is None else [{"broker_ids": each} for each in assignments]
     topics = [{"name": topic, "count": count, "assignments": given}]
-    answer = await admin.ask(ApiKey.CREATE_PARTITIONS, 3, topics=topics, timeout=10_000, validate_only=False)
+    answer = await admin.ask(ApiKey.CREATE_PARTITIONS, 3, topics=topics, timeout=10_000, validate_only=validate_only)
     (result,) = answer.results
     return result
 
@@ -119,3 +129,44 @@ async def test_placement_begins_at_the_next_broker_where_the_first_leader_is_gon
         found = await stage.topic("new-topic2")
         assert found is not None
         assert [found.partitions[n].replicas[0] for n in (1, 2)] == [3, 0]
+
+
+async def test_create_partitions(on: Setting) -> None:
+    """Every refusal, with and without validateOnly, leaves the topics as they are."""
+    async with four_brokers(on) as (stage, admin):
+        await admin.create_topics(topic_req("topic1", assignment={0: [0]}), topic_req("topic2", assignment={0: [1, 2]}))
+        given = [[0, 1], [1, 2]]
+        for topic, more in (("topic1", None), ("topic2", given)):
+            assert (await increase(admin, topic, 3, more, validate_only=True)).error_code == E.NONE
+            unchanged = await stage.topic(topic)
+            assert unchanged is not None
+            assert list(unchanged.partitions) == [0]
+            assert (await increase(admin, topic, 3, more)).error_code == E.NONE
+        found = await stage.topic("topic2")
+        assert found is not None
+        assert [found.partitions[n].replicas for n in (1, 2)] == [(0, 1), (1, 2)]
+        refused: list[tuple[str, int, list[list[int]] | None, E, str]] = [
+            ("topic1", 1, None, E.INVALID_PARTITIONS, "has 3 partitions, which is higher than the requested 1"),
+            ("topic2", 3, None, E.INVALID_PARTITIONS, "already has 3 partitions"),
+            ("topic2", 3, given, E.INVALID_PARTITIONS, "already has 3 partitions"),
+            ("topic2", 3, given[::-1], E.INVALID_PARTITIONS, "already has 3 partitions"),
+            ("an-unknown-topic", 2, None, E.UNKNOWN_TOPIC_OR_PARTITION, "The topic 'an-unknown-topic' does not exist"),
+            ("topic1", -22, None, E.INVALID_PARTITIONS, "has 3 partitions, which is higher than the requested -22"),
+            ("topic1", 4, [[1, 2]], E.INVALID_REPLICA_ASSIGNMENT, "Inconsistent replication factor"),
+            ("topic1", 6, [[1]], E.INVALID_REPLICA_ASSIGNMENT, "by 3 but 1 assignments provided"),
+            ("topic1", 4, [[1], [2]], E.INVALID_REPLICA_ASSIGNMENT, "by 1 but 2 assignments provided"),
+            ("topic1", 4, [[1, 1]], E.INVALID_REPLICA_ASSIGNMENT, "Duplicate brokers"),
+            ("topic1", 5, [[1], [1, 0]], E.INVALID_REPLICA_ASSIGNMENT, "Inconsistent replication factor"),
+            ("topic1", 4, [[12]], E.INVALID_REPLICA_ASSIGNMENT, "Unknown broker(s) in replica assignment: 12"),
+            ("topic1", 4, [], E.INVALID_REPLICA_ASSIGNMENT, "by 1 but 0 assignments provided"),
+        ]
+        before = [await stage.topic(topic) for topic in ("topic1", "topic2")]
+        for validate_only in (True, False):
+            for topic, count, assignments, code, text in refused:
+                result = await increase(admin, topic, count, assignments, validate_only=validate_only)
+                assert (result.error_code, text in result.error_message) == (code, True), (topic, count, result)
+                assert [await stage.topic(each) for each in ("topic1", "topic2")] == before
+        answer = await admin.create_partitions({"topic1": 4, "topic2": 2})
+        assert errors_of(answer) == {"topic1": E.NONE, "topic2": E.INVALID_PARTITIONS}
+        await exists_everywhere(stage, "topic1", 4)
+        assert await stage.topic("topic2") == before[1]
