@@ -23,10 +23,12 @@ from aiocontroller.core.ids import Endpoint  # noqa: E402
 from aiocontroller.journal.kinds import ALWAYS, KINDS  # noqa: E402
 from aiocontroller.journal.records import Record  # noqa: E402
 from aiocontroller.lab import pytest_plugin  # noqa: E402
+from aiocontroller.lab.scenarios.verbs import VERBS  # noqa: E402
 from aiocontroller.lab.testing import Faults, KafkaCluster  # noqa: E402  # the path comes first
 from aiocontroller.metric_meanings import MEANINGS  # noqa: E402
 from aiocontroller.metrics import rendered_name  # noqa: E402
 from tests.journal_calls import calls  # noqa: E402
+from tests.scenario_places import verbs_by_place  # noqa: E402
 
 TARGET = ROOT / "docs" / "reference"
 
@@ -103,6 +105,21 @@ TESTING_HEAD = """\
 
 Generated from `aiocontroller/lab/testing.py` and `pytest_plugin.py` by `scripts/make-reference`; do not edit.
 [Testing your own code](../testing-with-chaos.md) shows how these classes are used, with and without pytest.
+"""
+
+VERBS_HEAD = """\
+# Scenario verbs
+
+Generated from `aiocontroller/lab/scenarios/verbs.py` by `scripts/make-reference`; do not edit.
+[Scenarios](../scenarios.md) explains the language.
+
+The letters say where a verb is played: in **S**imulations (`aiocontroller simulate --scenario`), on real **P**rocesses
+(`aiocontroller storm --scenario`), in **T**ranscripts (`tests/scripts`), in the **D**ifferential tests beside
+Kafka's own controller, and by the brokers of the **B**enchmarks. In transcripts, differential tests and benchmarks
+brokers only record requests: no replica catches up before its leader asks for that (`catch-up`, `alter-partition`).
+
+| verb | words | what happens | played in |
+|---|---|---|---|
 """
 
 
@@ -333,6 +350,15 @@ def _documented(class_: type, name: str) -> str:
     return _cell(text)
 
 
+def verbs_page() -> str:
+    lines = [VERBS_HEAD.rstrip()]
+    playing = verbs_by_place()
+    for verb in VERBS.values():
+        letters = "".join(letter for letter, verbs in playing.items() if verb.name in verbs)
+        lines.append(f"| `{verb.name}` | {verb.words} | {verb.meaning} | {letters} |")
+    return "\n".join(lines) + "\n"
+
+
 def pages() -> Iterator[tuple[Path, str]]:
     yield TARGET / "properties.md", properties_page()
     yield TARGET / "events.md", events_page()
@@ -340,6 +366,7 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield TARGET / "commands.md", cli_page()
     yield TARGET / "journal.md", journal_page()
     yield TARGET / "testing.md", testing_page()
+    yield TARGET / "scenario-verbs.md", verbs_page()
 
 
 def main(arguments: list[str]) -> int:

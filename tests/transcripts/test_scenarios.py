@@ -13,21 +13,17 @@ import pytest
 
 from aiocontroller.lab.processes.steps import ProcessSteps
 from aiocontroller.lab.processes.storm import WEIGHTS
-from aiocontroller.lab.recording_brokers.__main__ import Fleet
 from aiocontroller.lab.scenarios.arguments import StepArgumentError
 from aiocontroller.lab.scenarios.plan import BY_HAND, DATA_FAULTS, DETECTION_FAULTS, KINDS, ROLLS, SETTING_CHANGES, draw
 from aiocontroller.lab.scenarios.scenario import ScenarioError, format_scenario, parse_scenario
 from aiocontroller.lab.scenarios.verbs import VERBS, Verb, _by_name, played_by, verb_of
 from aiocontroller.lab.simulation.playing import play
 from aiocontroller.lab.simulation.steps.steps import Steps
-from tests.differential import steps as differential
-from tests.transcripts.recorded_cluster import RecordedCluster
+from tests.scenario_places import verbs_by_place
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "tests" / "scenarios").glob("*.txt"))
 PAGES = sorted((ROOT / "docs" / "scenarios").glob("*.md"))
-PLACES = {"S": Steps, "P": ProcessSteps, "T": RecordedCluster, "D": differential, "B": Fleet}
-"""Letter in docs/scenarios.md -> what plays verbs there."""
 BLOCK = re.compile(r"```text\n.*?```", re.DOTALL)
 
 
@@ -40,9 +36,9 @@ def test_scenario(file: Path) -> None:
     page = ROOT / "docs" / "scenarios" / f"{file.stem}.md"
     if not page.exists():
         return
-    blocks = iter((text, "\n".join(told) + "\n"))
     written = page.read_text(encoding="utf-8")
-    shown = BLOCK.sub(lambda _: f"```text\n{next(blocks)}```", written)
+    run = "\n".join(told) + "\n"
+    shown = BLOCK.sub(lambda _: f"```text\n{run}```", written)
     if os.environ.get("REWRITE"):
         page.write_text(shown, encoding="utf-8")
         return
@@ -55,23 +51,10 @@ def test_every_page_has_its_file_and_is_listed() -> None:
     assert [page.name for page in PAGES if f"scenarios/{page.name}" not in listed] == []
 
 
-def test_every_verb_has_one_meaning_and_its_line_in_the_docs() -> None:
-    """Places play verbs of the one table and no others; the page shows it, and who plays what."""
-    playing = {letter: set(played_by(place)) for letter, place in PLACES.items()}
-    assert {letter: verbs - VERBS.keys() for letter, verbs in playing.items()} == {letter: set() for letter in PLACES}
-    rows = ["| verb | words | what happens | played in |", "|---|---|---|---|"]
-    for verb in VERBS.values():
-        letters = "".join(letter for letter, verbs in playing.items() if verb.name in verbs)
-        assert letters, f"{verb.name}: no place plays it"
-        rows.append(f"| `{verb.name}` | {verb.words} | {verb.meaning} | {letters} |")
-    page = ROOT / "docs" / "scenarios.md"
-    written = page.read_text(encoding="utf-8")
-    head, _, rest = written.partition(rows[0])
-    shown = head + "\n".join(rows) + "\n\n" + rest.partition("\n\n")[2]
-    if os.environ.get("REWRITE"):
-        page.write_text(shown, encoding="utf-8")
-        return
-    assert shown == written
+def test_places_play_verbs_of_the_one_table_and_no_others() -> None:
+    playing = verbs_by_place()
+    assert {letter: verbs - VERBS.keys() for letter, verbs in playing.items()} == {letter: set() for letter in playing}
+    assert VERBS.keys() - set().union(*playing.values()) == set()
 
 
 def test_a_second_meaning_of_a_verb_is_refused() -> None:
