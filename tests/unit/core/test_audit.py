@@ -7,15 +7,20 @@ import pytest
 
 from aiocontroller.core.audit import (
     Above,
+    FoundState,
     Kind,
     compare_brokers,
     compare_states,
     compare_topic,
     compare_topics,
+    plan_repairs,
     reconciled,
 )
 from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.decisions import Decisions
+from aiocontroller.core.effects import Effects, Entered, Told
 from aiocontroller.core.ids import NO_TOPIC_ID, LeaderAndIsr, ReplicaAssignment, TopicAssignment
+from aiocontroller.core.leadership_changes import Written
 from aiocontroller.core.states import PartitionState
 from tests.builders import ctx, leadership
 
@@ -144,3 +149,57 @@ def test_nothing_is_made_up(context: ControllerContext) -> None:
     never_led = ctx(2, {"t": [[1, 2]]}, online=False)
     assert reconciled(never_led, 0, None, NOTHING) is None
     assert reconciled(never_led, 0, leadership(9, (9,)), NOTHING) is None
+
+
+def test_plan_has_what_to_write_for_whom_and_above_which_version(context: ControllerContext) -> None:
+    first, second = leadership(2, (2,), leader_epoch=3, partition_epoch=1), None
+    plan = plan_repairs(context, [FoundState(0, first, Above(6, 30)), FoundState(1, second, NOTHING)])
+    assert plan.decisions == Decisions(
+        [0, 1],
+        [LeaderAndIsr(2, 7, (2,), context.epoch, 1), LeaderAndIsr(1, 5, (1, 2), context.epoch, -1)],
+        [(1, 2), (2, 1)],
+    )
+    assert plan.above == [30, 9]  # what was noted, and memory's own
+    assert plan.hopeless == []
+
+
+def test_plan_leaves_out_what_has_been_written_above_all_epochs_since_it_was_found(context: ControllerContext) -> None:
+    known = context.table.leadership(0)
+    assert known is not None
+    epochs = known.leader_epoch, known.partition_epoch
+
+    def planned(leader_epoch: int, partition_epoch: int) -> list[int]:
+        found = msgspec.structs.replace(known)
+        return plan_repairs(context, [FoundState(0, found, Above(leader_epoch, partition_epoch))]).decisions.rows
+
+    assert epochs == (4, 9)
+    assert planned(3, 8) == []
+    assert planned(4, 8) == [0]  # brokers that have this epoch would not accept the present state
+    assert planned(3, 9) == [0]
+    assert planned(5, 10) == [0]
+    another = FoundState(0, msgspec.structs.replace(known, isr=(1,)), Above(3, 8))
+    assert plan_repairs(context, [another]).decisions.rows == [0]
+
+
+def test_plan_leaves_new_partitions_to_the_election_of_their_first_leader() -> None:
+    never_led = ctx(2, {"t": [[1, 2]]}, online=False)
+    plan = plan_repairs(never_led, [FoundState(0, leadership(1, (1, 2)), NOTHING)])
+    assert (plan.decisions, plan.above, plan.hopeless) == (Decisions.none(), [], [])
+
+
+def test_plan_names_what_it_cannot_repair_and_goes_on(context: ControllerContext) -> None:
+    context.table.set_leadership(0, leadership(-1, ()))
+    states = [FoundState(0, leadership(9, (9,)), NOTHING), FoundState(1, None, NOTHING)]
+    plan = plan_repairs(context, states)
+    assert plan.hopeless == [0]
+    assert plan.decisions.rows == [1]
+    assert plan.above == [9]
+
+
+def test_what_was_not_written_has_no_effects(context: ControllerContext) -> None:
+    plan = plan_repairs(context, [FoundState(0, None, NOTHING), FoundState(1, None, NOTHING)])
+    second = plan.decisions.select([1])
+    effects = plan.effects(context, Written(second, conflicts=[0]))
+    assert effects == Effects((Entered([1], None, "audit"),), (Told([1], [(2, 1)]),))
+    # Brokers have the partition already, perhaps with what the audit corrects: so they get it again, not as new.
+    assert not effects.told[0].is_new
