@@ -26,7 +26,7 @@ async def expire_delegation_tokens(shell: ControllerShell, event: ExpireDelegati
         tokens, bad = await shell.zk.get_delegation_tokens()
         shell.report_bad_znodes(bad)
         now_ms = shell.world.clock.wall_time_us() // 1000
-        over = [t.token_id for t in tokens if min(t.expiry_timestamp_ms, t.max_timestamp_ms) < now_ms]
+        over = [t.token_id for t in tokens if t.has_expired(now_ms)]
         if over:
             log.info("Expired delegation tokens deleted: %d", len(over))
             await shell.zk.delete_delegation_tokens(over, fence=shell.context.epoch_zk_version)

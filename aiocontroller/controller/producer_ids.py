@@ -37,7 +37,7 @@ async def _take_block(shell: ControllerShell, broker: int) -> int | None:
             shell.report_bad_znodes([last])  # guessing the next block could hand out an id twice
             return None
         first = 0 if last is None else last.block_end + 1
-        if first > MAX_PRODUCER_ID - BLOCK_SIZE:
+        if first + BLOCK_SIZE - 1 > MAX_PRODUCER_ID:
             log.error("All producer ids have been given out, the last block ended at %d", first - 1)
             return None
         block = ProducerIdBlock(broker, first, first + BLOCK_SIZE - 1)

@@ -99,7 +99,7 @@ class RoleRelease:
 
     def resume(self) -> None:
         """Schedule the next step again after a reload, which cancels all scheduled events."""
-        if self._asked is not None:
+        if self._asked:
             self._shell.queue.append(GoOnReleasing())
 
     def settle(self) -> None:

@@ -174,7 +174,8 @@ class Znodes:
             if new.leader != old.leader:
                 assert new.leader_epoch > old.leader_epoch, f"{tp}: another leader in the same epoch: {old} then {new}"
             if new.leader not in (*old.isr, NO_LEADER):
-                allowed = self.configs.get(tp.topic, {}).get("unclean.leader.election.enable") == "true"
+                configured = self.configs.get(tp.topic, {}).get("unclean.leader.election.enable", "")
+                allowed = configured.strip().lower() == "true"
                 assert allowed or self.unclean_by_request, f"{tp}: unclean: {old} then {new}"
                 assert new.recovery_state == 1, f"{tp}: no leader is told to recover: {new}"
 
@@ -530,3 +531,15 @@ class PureCluster:
         assignment = {number: ReplicaAssignment(tuple(replicas)) for number, replicas in enumerate(partitions)}
         self.znodes.topics[name] = TopicAssignment(name, self._new_id(name), assignment)
         self.queue.append(ev.TopicChange())
+
+
+def cluster(*brokers: int, **topics: list[list[int]]) -> PureCluster:
+    """Brokers that are registered, and topics by their partitions' replicas; everything has been handled."""
+    it = PureCluster()
+    for broker in brokers:
+        it.register(broker)
+    it.queue.append(ev.BrokerChange())
+    for name, partitions in topics.items():
+        it.create_topic(name, partitions)
+    it.step()
+    return it

@@ -25,20 +25,9 @@ from aiocontroller.metrics import Metrics
 from aiocontroller.zookeeper.errors import Code
 from aiocontroller.zookeeper.writes import Writes
 from aiocontroller.zookeeper.znode_json import BadZNode
-from tests.unit.controller.pure_cluster import PureCluster, StillClock, run
+from tests.unit.controller.pure_cluster import StillClock, cluster, run
 
 T0 = TopicPartition("t", 0)
-
-
-def cluster(*brokers: int, **topics: list[list[int]]) -> PureCluster:
-    it = PureCluster()
-    for broker in brokers:
-        it.register(broker)
-    it.queue.append(ev.BrokerChange())
-    for name, partitions in topics.items():
-        it.create_topic(name, partitions)
-    it.step()
-    return it
 
 
 # -- debts -------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,73 @@
+"""Failed log directories: which brokers are asked about which replicas, and what becomes of the notifications."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from aiocontroller.core.events import LogDirEventNotification
+from aiocontroller.core.ids import TopicPartition
+from aiocontroller.zookeeper.znodes import BadZNode
+from tests.unit.controller.pure_cluster import PureCluster, cluster
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Notifications:
+    """``/log_dir_event_notification``: the announcing brokers by name."""
+
+    def __init__(self, it: PureCluster, monkeypatch: pytest.MonkeyPatch, found: dict[str, int | BadZNode]) -> None:
+        self._it = it
+        self.found = found
+        monkeypatch.setattr(it.znodes, "get_all_log_dir_event_notifications", self._names)
+        monkeypatch.setattr(it.znodes, "get_brokers_from_log_dir_event_notifications", self._brokers, raising=False)
+        monkeypatch.setattr(it.znodes, "delete_log_dir_event_notifications", self._delete)
+        it.queue.append(LogDirEventNotification())
+        it.step()
+
+    async def _names(self, *, watch: bool) -> list[str]:
+        assert watch
+        return sorted(self.found)
+
+    async def _brokers(self, names: Sequence[str]) -> tuple[list[int], list[BadZNode]]:
+        read = [self.found[name] for name in names]
+        return [r for r in read if isinstance(r, int)], [r for r in read if isinstance(r, BadZNode)]
+
+    async def _delete(self, names: Sequence[str], *, fence: int) -> None:
+        self._it.znodes.fence(fence)
+        for name in names:
+            del self.found[name]
+
+
+@pytest.fixture
+def it() -> PureCluster:
+    return cluster(1, 2, t=[[1, 2], [2, 1]])
+
+
+def test_replicas_in_the_failed_directory_go_offline_and_others_stay(
+    it: PureCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it.views[1].failed_dirs.add(T0)
+    left = Notifications(it, monkeypatch, {"log_dir_event_0": 1, "log_dir_event_1": 1})
+    assert (it.znodes.states[T0].leader, it.znodes.states[T0].isr) == (2, (2,))
+    assert (it.znodes.states[T1].leader, it.znodes.states[T1].isr) == (2, (2, 1))
+    assert not it.shell.context.is_replica_online(it.shell.context.table.row("t", 0), 1)
+    assert left.found == {}
+
+
+def test_a_broker_that_has_gone_and_a_damaged_notification_keep_no_other_back(
+    it: PureCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it.views[2].failed_dirs.add(T1)
+    damaged = BadZNode("/log_dir_event_notification/log_dir_event_1", "{", "JSON")
+    left = Notifications(it, monkeypatch, {"log_dir_event_0": 9, "log_dir_event_1": damaged, "log_dir_event_2": 2})
+    assert it.znodes.states[T1].leader == 1
+    assert list(it.shell.bad_paths()) == [damaged.path]
+    assert left.found == {}, "a damaged one is no use later either"
+
+
+def test_without_a_notification_no_broker_is_asked(it: PureCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    it.views[1].failed_dirs.add(T0)
+    Notifications(it, monkeypatch, {})
+    assert it.znodes.states[T0].leader == 1

@@ -1,0 +1,123 @@
+"""Unclean elections that are allowed while partitions are offline: which notifications lead to which elections."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from aiocontroller.core.events import BrokerChange, ConfigChange, UncleanLeaderElectionEnable
+from aiocontroller.core.ids import TopicPartition
+from aiocontroller.zookeeper.znodes import BadZNode
+from tests.unit.controller.pure_cluster import PureCluster, cluster
+
+T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
+ALLOWED = {"unclean.leader.election.enable": " True "}
+
+
+class Changes:
+    """``/config/changes``: the changed entity by name."""
+
+    def __init__(self, it: PureCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._it = it
+        self._found: dict[str, str] = {}
+        self.bad: list[BadZNode] = []
+        self.read: list[list[str]] = []
+        monkeypatch.setattr(it.znodes, "get_all_config_changes", self._names)
+        monkeypatch.setattr(it.znodes, "get_entities_from_config_changes", self._entities, raising=False)
+
+    async def _names(self, *, watch: bool) -> list[str]:
+        assert watch
+        return sorted(self._found)
+
+    async def _entities(self, names: Sequence[str]) -> tuple[list[str], list[BadZNode]]:
+        self.read.append(list(names))
+        return list(dict.fromkeys(self._found[name] for name in names)), self.bad
+
+    def tell(self, *entities: str) -> None:
+        for entity in entities:
+            self._found[f"config_change_{len(self._found):010d}"] = entity
+        self._it.queue.append(ConfigChange())
+        self._it.step()
+
+
+@pytest.fixture
+def it() -> PureCluster:
+    """t-0 and u-0 had broker 1 alone in their ISRs, which died; broker 2 has replicas and lives."""
+    made = cluster(1, t=[[1, 2]], u=[[1, 2]])
+    made.register(2)
+    made.queue.append(BrokerChange())
+    made.step()
+    for tp in (T0, U0):
+        assert made.znodes.states[tp].isr == (1,)
+    made.unregister(1)
+    made.queue.append(BrokerChange())
+    made.step()
+    assert leaders(made) == (-1, -1)
+    return made
+
+
+def leaders(it: PureCluster) -> tuple[int, int]:
+    return it.znodes.states[T0].leader, it.znodes.states[U0].leader
+
+
+def test_a_topic_that_allows_it_now_gets_a_leader_and_no_other_does(
+    it: PureCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = Changes(it, monkeypatch)
+    it.znodes.configs["t"] = ALLOWED
+    changes.tell("topics/t", "topics/gone", "users/t", "topics/u")
+    assert leaders(it) == (2, -1)
+
+
+def test_a_topic_whose_setting_forbids_it_stays_offline(it: PureCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = Changes(it, monkeypatch)
+    it.znodes.configs |= {"t": {"unclean.leader.election.enable": "false"}, "u": {}}
+    changes.tell("topics/t", "topics/u")
+    assert leaders(it) == (-1, -1)
+
+
+def test_each_notification_is_read_once(it: PureCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = Changes(it, monkeypatch)
+    changes.bad = [BadZNode("/config/changes/config_change_0000000000", "{", "JSON")]
+    changes.tell("topics/t")
+    changes.tell("topics/u")
+    assert changes.read == [["config_change_0000000000"], ["config_change_0000000001"]]
+    assert list(it.shell.bad_paths()) == [changes.bad[0].path]
+
+
+def test_quotas_of_the_entity_are_read_again(it: PureCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[str] = []
+    monkeypatch.setattr(it.shell.mutation_quotas, "changed", heard.append)
+    Changes(it, monkeypatch).tell("users/alice", "topics/t")
+    assert heard == ["users/alice", "topics/t"]
+
+
+def test_dynamic_settings_are_read_again_where_a_broker_is_named(
+    it: PureCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[list[str]] = []
+    real = it.znodes.get_broker_configs
+
+    async def noting(names: Sequence[str]) -> object:
+        read.append(list(names))
+        return await real(names)
+
+    monkeypatch.setattr(it.znodes, "get_broker_configs", noting)
+    changes = Changes(it, monkeypatch)
+    changes.tell("topics/t", "users/brokers/2")
+    assert read == []
+    changes.tell("brokers/2")
+    assert read == [["<default>", "2"]]
+
+
+def test_the_default_counts_for_all_topics_but_those_that_forbid_it(
+    it: PureCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it.znodes.configs["t"] = {"unclean.leader.election.enable": "false"}
+    it.znodes.unclean_by_request = True  # the model knows topics' settings alone
+    it.shell.policy = msgspec.structs.replace(it.shell.policy, unclean_leader_election_enable=True)
+    it.queue.append(UncleanLeaderElectionEnable())
+    it.step()
+    assert leaders(it) == (-1, 2)
