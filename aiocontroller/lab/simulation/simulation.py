@@ -5,9 +5,8 @@ replaces only the network, the clock and the random numbers (``lab.simulated_net
 speaks its protocol.
 
 A run has two phases.  In the *fault* phase it takes the plan's steps (``plan``, ``steps``) and checks every znode
-change, every control request and every answer (``history``, ``observers``).  Then it *heals* everything: it repairs the
-links and restarts dead processes.  Within bounded virtual time the cluster must be whole again and stay so
-(``recovery_checks``).
+change, every control request and every answer (``history``, ``observers``).  Then it makes *peace*, and within bounded
+virtual time the cluster must be whole again and stay so (``peace``).
 
 A run is a function of its plan: the same plan gives the same digest in any process.
 """
@@ -29,10 +28,8 @@ from aiocontroller.core.invariants import violations
 from aiocontroller.journal.journal import MemoryJournal
 from aiocontroller.journal.records import Record
 from aiocontroller.lab.checkers.history import ZNodeHistory
-from aiocontroller.lab.checkers.inspection import inspect
 from aiocontroller.lab.checkers.leaderless import LeaderWatch
 from aiocontroller.lab.checkers.observers import BrokerObserver, RequestObserver, check_journal, wrap
-from aiocontroller.lab.checkers.recovery_checks import what_is_missing
 from aiocontroller.lab.checkers.wire_observer import WireObserver
 from aiocontroller.lab.cluster.simulated_broker import BrokerConfig, SimulatedBroker
 from aiocontroller.lab.scenarios.facts import Facts
@@ -45,6 +42,7 @@ from aiocontroller.lab.simulation.awaits import counting
 from aiocontroller.lab.simulation.broker_settings import BrokerSettings
 from aiocontroller.lab.simulation.data import SimulatedData
 from aiocontroller.lab.simulation.observed_zookeeper import ObservedZooKeeper
+from aiocontroller.lab.simulation.peace import Peace
 from aiocontroller.lab.simulation.steps.steps import Steps
 from aiocontroller.lab.zookeeper.zookeeper_follower import Follower
 from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
@@ -53,10 +51,8 @@ from aiocontroller.service import Service
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from aiocontroller.zookeeper.client import ZooKeeperClient
-from aiocontroller.zookeeper.errors import SessionExpiredError
 from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
 from aiocontroller.zookeeper.registration import BrokerIdInUseError
-from aiocontroller.zookeeper.znode_json import topic_id_to_text
 
 log = logging.getLogger(__name__)
 
@@ -67,14 +63,9 @@ SILENCE_MS = 900
 HEARTBEAT_MS = 300
 FAST_BOUNCE_MS = 500
 AUDIT_INTERVAL_MS = 5_000
-HEAL_WITHIN_S = 300.0
-"""The virtual time within which a healed cluster must be whole."""
 LAST_LOOK_MS = 1_000
 """How long before a vacancy the look may be on which a controller takes the role: answers may be late."""
-POLL_S = 2.0
-WHOLE_POLLS = 2
 DATA_RULES = ("I13", "I14")
-"""The number of successive polls that must find the cluster whole, without writes in between."""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -175,7 +166,8 @@ class Simulation:
         self._services: list[tuple[int, Service]] = []
         """All services with their numbers, including the dead ones."""
         self.journals: list[ObservedJournal] = []
-        self._requests: dict[int, RequestObserver] = {}
+        self.requests: dict[int, RequestObserver] = {}
+        """Controller -> the observer of its latest process."""
         self.wire = WireObserver(self.history.complain, lambda: self.history.controller_epoch)
         self.wire.watch(self.network)
         self.data = SimulatedData(self) if plan.data else None
@@ -211,8 +203,7 @@ class Simulation:
                     if self.violations():
                         break
                 else:
-                    self._heal_everything()
-                    await self._must_become_whole()
+                    await Peace(self).make()
                     self._on_step(None, self.clock.monotonic())
             finally:
                 await self._end(client)
@@ -367,7 +358,7 @@ class Simulation:
             self.journals.append(journal)
             service = Service(config, world, journal=journal, with_http=False)
             self._services.append((number, service))
-            self._requests[number] = RequestObserver(service.queue, self.clock.monotonic)
+            self.requests[number] = RequestObserver(service.queue, self.clock.monotonic)
             wrap(service.controller, "_handle", lambda handle, events: counting(handle(events), self._at_await(number)))
             self.controllers[number] = (service, process)
             await service.run()
@@ -489,106 +480,6 @@ class Simulation:
             "log directory": any(broker.replicas.failed for broker, _ in self.brokers.values()),
         }
         return [name for name, present in found.items() if present]
-
-    # -- the healing phase -----------------------------------------------------------------------------------------
-
-    def _heal_everything(self) -> None:
-        self.model.traps = []
-        self.heard = lambda broker, api: None
-        for _, process in [*self.controllers.values(), *self.brokers.values()]:
-            process.host.resume()
-        self.zookeeper_host.resume()
-        self.followers_lag_s, self.crash_in = 0.0, 0
-        for broker, _ in self.brokers.values():
-            broker.disk_delay_s = 0.0
-        self.network.heal()
-        for repair in self.repairs:
-            repair()
-        for number in [b for b, (broker, _) in self.brokers.items() if broker.replicas.failed]:
-            self.kill(self.brokers.pop(number)[1])  # a failed disk is replaced by a new process
-        if self.data is not None:
-            self.data.stop_clients()
-        self._raise_the_dead()
-
-    def _has_lost_its_registration(self, broker: int, process: SimulatedBroker) -> bool:
-        """Return whether a fast bounce has removed the registration of a broker that is alive and has its session.
-
-        Such a broker does not register again by itself.
-        """
-        return (
-            self.plan.fast_bounce
-            and process.status().epoch > 0
-            and process.session_id in self.model.sessions
-            and paths.broker_id(broker) not in self.model.tree.nodes
-        )
-
-    def _knows_what_is_lost(self, broker: int, process: SimulatedBroker) -> bool:
-        """Return whether a broker knows more of a foreign write than the present controller can know.
-
-        A foreign client wrote a topic, and the controller that knew of it is gone: the broker holds a higher epoch,
-        another topic id or another replica.  An operator would restart this broker.
-        """
-        history = self.history
-        for replica in process.replicas.partitions():
-            partition = (replica.topic, replica.partition)
-            state = history.states.get(partition)
-            same = topic_id_to_text(replica.topic_id) == history.topic_ids.get(replica.topic)
-            assigned = broker in history.assigned.get(partition, ())
-            lost = state is None or replica.leader_epoch > state.leader_epoch or not (same and assigned)
-            if lost and history.cannot_be_mended(replica.topic):
-                return True
-        return False
-
-    def _raise_the_dead(self) -> None:
-        if self.foreign_writes:
-            for number in [b for b, (broker, _) in self.brokers.items() if self._knows_what_is_lost(b, broker)]:
-                self.history.probe("started anew after a write by hand")
-                self.kill(self.brokers.pop(number)[1])
-        for number in [b for b, (broker, _) in self.brokers.items() if self._has_lost_its_registration(b, broker)]:
-            self.history.probe("registration removed")
-            self.kill(self.brokers.pop(number)[1])
-        for broker in range(1, self.plan.brokers + 1):
-            if broker not in self.brokers or self.brokers[broker][1].task.done():
-                self.start_broker(broker)
-        for controller in range(1, self.plan.controllers + 1):
-            if controller not in self.controllers or self.controllers[controller][1].task.done():
-                self.start_controller(controller)
-
-    async def _must_become_whole(self) -> None:
-        deadline = self.clock.monotonic() + HEAL_WITHIN_S
-        whole, writes = 0, -1
-        while whole < WHOLE_POLLS:
-            await self.clock.sleep(POLL_S)
-            self._raise_the_dead()
-            if self.violations():
-                return
-            missing = await self._what_is_missing()
-            if not missing and self.history.writes != writes:
-                missing = [f"I9: {self.history.writes - writes} states were written in a cluster that is whole"]
-                whole, writes = 1, self.history.writes
-            else:
-                whole = 0 if missing else whole + 1
-            if self.clock.monotonic() > deadline:
-                self.problems += [f"after {HEAL_WITHIN_S:.0f} s of peace: {problem}" for problem in missing[:10]]
-                return
-        for observer in self._requests.values():
-            self.problems += observer.unanswered()
-        if self.data is not None:
-            self.data.check_end()
-
-    async def _what_is_missing(self) -> list[str]:
-        try:
-            missing = await what_is_missing(
-                self.zk,
-                [inspect(service) for service, _ in self.controllers.values()],
-                {number: broker.status() for number, (broker, _) in self.brokers.items()},
-                self.targets,
-                self.history,
-            )
-        except SessionExpiredError:  # the observer's own session also suffers the faults
-            return ["the observer's session has expired"]
-        active = [service for service, _ in self.controllers.values() if service.controller.election.active]
-        return missing + [wrong for service in active for wrong in self.settings.wrong(service.shell.settings)]
 
 
 def simulate(seed: int) -> Report:

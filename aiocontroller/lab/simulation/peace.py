@@ -1,0 +1,140 @@
+"""The end of a simulation: all faults are healed, and the cluster must become whole again (``recovery_checks``).
+
+Peace repairs links, restarts dead processes, and restarts brokers that only an operator can repair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from aiocontroller.lab.checkers.inspection import inspect
+from aiocontroller.lab.checkers.recovery_checks import what_is_missing
+from aiocontroller.lab.cluster.simulated_broker import SimulatedBroker
+from aiocontroller.zookeeper import paths
+from aiocontroller.zookeeper.errors import SessionExpiredError
+from aiocontroller.zookeeper.znode_json import topic_id_to_text
+
+if TYPE_CHECKING:
+    from aiocontroller.lab.simulation.simulation import Simulation
+
+HEAL_WITHIN_S = 300.0
+"""The virtual time within which a healed cluster must be whole."""
+POLL_S = 2.0
+WHOLE_POLLS = 2
+"""The number of successive polls that must find the cluster whole, without writes in between."""
+
+
+class Peace:
+    """What it finds missing goes to the simulation's problems."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+
+    async def make(self) -> None:
+        """Heal everything, and wait until the cluster is whole, a rule is violated, or the time is over."""
+        self._heal_everything()
+        simulation, history = self._simulation, self._simulation.history
+        deadline = simulation.clock.monotonic() + HEAL_WITHIN_S
+        whole, writes = 0, -1
+        while whole < WHOLE_POLLS:
+            await simulation.clock.sleep(POLL_S)
+            self._raise_the_dead()
+            if simulation.violations():
+                return
+            missing = await self._what_is_missing()
+            if not missing and history.writes != writes:
+                missing = [f"I9: {history.writes - writes} states were written in a cluster that is whole"]
+                whole, writes = 1, history.writes
+            else:
+                whole = 0 if missing else whole + 1
+            if simulation.clock.monotonic() > deadline:
+                simulation.problems += [f"after {HEAL_WITHIN_S:.0f} s of peace: {problem}" for problem in missing[:10]]
+                return
+        for observer in simulation.requests.values():
+            simulation.problems += observer.unanswered()
+        if simulation.data is not None:
+            simulation.data.check_end()
+
+    def _heal_everything(self) -> None:
+        simulation = self._simulation
+        simulation.model.traps = []
+        simulation.heard = lambda broker, api: None
+        for _, process in [*simulation.controllers.values(), *simulation.brokers.values()]:
+            process.host.resume()
+        simulation.zookeeper_host.resume()
+        simulation.followers_lag_s, simulation.crash_in = 0.0, 0
+        for broker, _ in simulation.brokers.values():
+            broker.disk_delay_s = 0.0
+        simulation.network.heal()
+        for repair in simulation.repairs:
+            repair()
+        self._restart(lambda number, broker: bool(broker.replicas.failed))  # a failed disk is replaced
+        if simulation.data is not None:
+            simulation.data.stop_clients()
+        self._raise_the_dead()
+
+    def _restart(self, needs_it: Callable[[int, SimulatedBroker], bool], probe: str = "") -> None:
+        """Kill the brokers that need it; ``_raise_the_dead`` starts them again."""
+        simulation = self._simulation
+        for number in [number for number, (broker, _) in simulation.brokers.items() if needs_it(number, broker)]:
+            if probe:
+                simulation.history.probe(probe)
+            simulation.kill(simulation.brokers.pop(number)[1])
+
+    def _raise_the_dead(self) -> None:
+        simulation = self._simulation
+        if simulation.foreign_writes:
+            self._restart(self._knows_what_is_lost, "started anew after a write by hand")
+        self._restart(self._has_lost_its_registration, "registration removed")
+        for number in range(1, simulation.plan.brokers + 1):
+            if number not in simulation.brokers or simulation.brokers[number][1].task.done():
+                simulation.start_broker(number)
+        for number in range(1, simulation.plan.controllers + 1):
+            if number not in simulation.controllers or simulation.controllers[number][1].task.done():
+                simulation.start_controller(number)
+
+    def _has_lost_its_registration(self, number: int, broker: SimulatedBroker) -> bool:
+        """Return whether a fast bounce has removed the registration of a broker that is alive and has its session.
+
+        Such a broker does not register again by itself.
+        """
+        simulation = self._simulation
+        return (
+            simulation.plan.fast_bounce
+            and broker.status().epoch > 0
+            and broker.session_id in simulation.model.sessions
+            and paths.broker_id(number) not in simulation.model.tree.nodes
+        )
+
+    def _knows_what_is_lost(self, number: int, broker: SimulatedBroker) -> bool:
+        """Return whether a broker knows more of a foreign write than the present controller can know.
+
+        A foreign client wrote a topic, and the controller that knew of it is gone: the broker holds a higher epoch,
+        another topic id or another replica.  An operator would restart this broker.
+        """
+        history = self._simulation.history
+        for replica in broker.replicas.partitions():
+            partition = (replica.topic, replica.partition)
+            state = history.states.get(partition)
+            same = topic_id_to_text(replica.topic_id) == history.topic_ids.get(replica.topic)
+            assigned = number in history.assigned.get(partition, ())
+            lost = state is None or replica.leader_epoch > state.leader_epoch or not (same and assigned)
+            if lost and history.cannot_be_mended(replica.topic):
+                return True
+        return False
+
+    async def _what_is_missing(self) -> list[str]:
+        simulation = self._simulation
+        try:
+            missing = await what_is_missing(
+                simulation.zk,
+                [inspect(service) for service, _ in simulation.controllers.values()],
+                {number: broker.status() for number, (broker, _) in simulation.brokers.items()},
+                simulation.targets,
+                simulation.history,
+            )
+        except SessionExpiredError:  # the observer's own session also suffers the faults
+            return ["the observer's session has expired"]
+        active = [service for service, _ in simulation.controllers.values() if service.controller.election.active]
+        return missing + [wrong for service in active for wrong in simulation.settings.wrong(service.shell.settings)]
