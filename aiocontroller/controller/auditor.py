@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from aiocontroller.controller.event_queue import EventQueue
-from aiocontroller.core.audit import Above, Finding, Key, Kind, is_isr_written_by_its_leader
+from aiocontroller.core.audit import IN_TOPIC_ZNODE, Above, Finding, Key, Kind, is_isr_written_by_its_leader
 from aiocontroller.core.events import Audit
 from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
 from aiocontroller.core.partitions import PartitionTable
@@ -41,6 +41,12 @@ class Piece(NamedTuple):
     topic: str
     start: int
     end: int
+
+    def compares(self, finding: Finding) -> bool:
+        """Whether a look at the piece would find a difference in its topic again."""
+        if finding.partition < 0 or finding.kind in IN_TOPIC_ZNODE:
+            return self.start <= 0
+        return self.start <= finding.partition < self.end
 
 
 class _Names:
@@ -261,11 +267,9 @@ class Auditor:
         No pieces means that the lists were compared.
         """
         confirmed: list[Finding] = []
-        for topic, start, end in looked_at or [Piece("", -1, 0)]:
-            earlier = self._suspicions.pop(topic, {})
-            self._suspicions[topic] = {
-                key: f for key, f in earlier.items() if not (start <= f.partition < end or (start <= 0 > f.partition))
-            }
+        for piece in looked_at or [Piece("", 0, 0)]:
+            topic, earlier = piece.topic, self._suspicions.pop(piece.topic, {})
+            self._suspicions[topic] = {key: finding for key, finding in earlier.items() if not piece.compares(finding)}
             for finding in found:
                 if looked_at and finding.topic != topic:
                     continue

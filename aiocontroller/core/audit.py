@@ -39,6 +39,9 @@ class Kind(StrEnum):
     """A request or notification in ZooKeeper that should have been dealt with."""
 
 
+IN_TOPIC_ZNODE = frozenset({Kind.TOPIC_ID, Kind.PARTITIONS, Kind.ASSIGNMENT})
+"""What ``compare_topic`` finds, for all partitions at once."""
+
 Key = tuple[Kind, str]
 
 

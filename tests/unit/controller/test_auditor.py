@@ -141,6 +141,20 @@ async def test_suspicion_outlives_a_look_at_other_partitions() -> None:
     assert stage.auditor.judge([Piece("a", 3, 6)], [about("a", 4)]) == [about("a", 4)]
 
 
+@pytest.mark.parametrize("kind", [Kind.PARTITIONS, Kind.ASSIGNMENT])
+@virtual_time
+async def test_suspicion_about_a_topics_znode_outlives_a_look_at_the_partitions_states(kind: Kind) -> None:
+    """Only the topic's first piece compares its znode, whatever the partitions that differ there."""
+    stage = Stage(("a", 6))
+    suspicion = about("a", 4)._replace(kind=kind)
+    assert stage.auditor.judge([Piece("a", 0, 3)], [suspicion]) == []
+    assert stage.auditor.judge([Piece("a", 3, 6)], []) == []
+    assert stage.auditor.judge([Piece("a", 0, 3)], [suspicion]) == [suspicion]
+    assert stage.auditor.judge([Piece("a", 0, 3)], [suspicion]) == []
+    assert stage.auditor.judge([Piece("a", 0, 3)], []) == []  # it is well
+    assert stage.auditor.judge([Piece("a", 0, 3)], [suspicion]) == []
+
+
 @virtual_time
 async def test_suspected_topic_is_looked_at_again_before_the_pass_goes_on() -> None:
     stage = Stage(("a", SLICE), ("b", SLICE))
