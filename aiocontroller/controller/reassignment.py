@@ -206,6 +206,7 @@ async def trigger_partition_reassignment(
     context = shell.context
     mark_ineligible(shell, plan.queued_topics(context, wanted), "reassignment")
     phase, batch = plan.plan_phase_u(context, wanted), shell.new_batch()
+    batch.held_back = True  # a leader would take replicas into its ISR that are not assigned yet
     apply(context, Effects(assigned=phase.wanted))
     led = plan.led_by_dropped(context, phase.dropped)
     await handle_partition_state_changes(shell, led, PartitionState.OnlinePartition, Strategy.OFFLINE, batch=batch)

@@ -274,7 +274,7 @@ class ControllerShell:
 
     async def send_if_large(self, batch: RequestBatch) -> None:
         """Send a large batch early, so that brokers do not wait for the rest of a write."""
-        if len(batch) >= SENT_AT_ONCE:
+        if len(batch) >= SENT_AT_ONCE and not batch.held_back:
             await self.send(batch)
 
     async def send_update_metadata(self, brokers: Iterable[int], rows: Sequence[int] = ()) -> None:

@@ -97,6 +97,8 @@ class RequestBatch:
         self._context = context
         self.sent = Sent(Acknowledgements(), Acknowledgements())
         """Acknowledgements of all pieces."""
+        self.held_back = False
+        """Nothing is to be sent before the whole batch is: ZooKeeper does not hold yet what memory does."""
         self._told: dict[int, list[Sequence[int]]] = {}
         """Broker -> rows sent to it in earlier pieces, ascending within each piece."""
         self._clear()

@@ -18,7 +18,7 @@ write carried the fence.
    and no topic loses a partition.
  * deleted: no broker deletes a replica that is in sync, unless its topic is to be deleted.
 
-Requests to brokers and answers to them are compared with the same history (``told``, ``acknowledged``).
+Requests to brokers and answers to them are compared with the same history (``told``, ``placed``, ``acknowledged``).
 """
 
 from __future__ import annotations
@@ -109,6 +109,8 @@ class ZNodeHistory:
         self._now_s = now_s
         self.assigned: dict[Partition, frozenset[int]] = {}
         """The current replicas."""
+        self._placed: dict[Partition, set[int]] = {}
+        """All replicas so far, also of earlier topics of the same name; membership only."""
         self.topic_ids: dict[str, str] = {}
         self._winners: dict[int, int] = {}
         """Session -> the last controller epoch that it won."""
@@ -204,6 +206,11 @@ class ZNodeHistory:
         if leadership not in self._known.get(partition, ()):
             self.complain("I5", partition, f"broker {broker} was told {leadership}, which ZooKeeper never held")
 
+    def placed(self, broker: int, partition: Partition, replicas: tuple[int, ...]) -> None:
+        """A broker has received these replicas in LeaderAndIsr."""
+        if not self._placed.get(partition, set()).issuperset(replicas):
+            self.complain("I5", partition, f"broker {broker} was told of replicas {replicas}, ZooKeeper never held all")
+
     def acknowledged(self, broker: int, partition: Partition, leadership: Leadership) -> None:
         """A leader's AlterPartition was answered without an error."""
         if leadership not in self._known.get(partition, ()):
@@ -262,6 +269,7 @@ class ZNodeHistory:
         for partition, replicas in numbers.items():
             self.replicas[partition] = self.replicas.get(partition, frozenset()).union(replicas)
             self.assigned[partition] = frozenset(replicas)
+            self._placed.setdefault(partition, set()).update(replicas)
         self.answers.topic(topic, data)
 
     def _check_topic(self, topic: str, topic_id: str, numbers: Container[Partition]) -> None:

@@ -44,6 +44,8 @@ class Witness(Protocol):
 
     def told(self, broker: int, partition: Partition, leadership: Leadership) -> None: ...
 
+    def placed(self, broker: int, partition: Partition, replicas: tuple[int, ...]) -> None: ...
+
     def acknowledged(self, broker: int, partition: Partition, leadership: Leadership) -> None: ...
 
     def replica_deleted(self, broker: int, partition: Partition) -> None: ...
@@ -71,6 +73,7 @@ class BrokerObserver:
             for s in topic.partitions:
                 known = (s.leader, s.leader_epoch, s.isr, s.partition_epoch)
                 self._history.told(self._broker, (topic.topic, s.partition), known)
+                self._history.placed(self._broker, (topic.topic, s.partition), s.replicas)
         self._heard(self._broker, "LeaderAndIsr")
         return original(request, now_ms)
 

@@ -50,6 +50,9 @@ class ObservationLog:
             self._last_told[partition] = leadership
             self._write("told", broker, partition, leadership)
 
+    def placed(self, broker: int, partition: Partition, replicas: tuple[int, ...]) -> None:
+        """Ignore the replicas: their order among the changes in ZooKeeper is unknown."""
+
     def acknowledged(self, broker: int, partition: Partition, leadership: Leadership) -> None:
         self._write("acknowledged", broker, partition, leadership)
 

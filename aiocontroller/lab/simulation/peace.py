@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from aiocontroller.core.ids import LeaderAndIsr
 from aiocontroller.lab.checkers.inspection import inspect
 from aiocontroller.lab.checkers.recovery_checks import what_is_missing
+from aiocontroller.lab.cluster.replica_manager import Partition as Replica
 from aiocontroller.lab.cluster.simulated_broker import SimulatedBroker
 from aiocontroller.zookeeper import paths
 from aiocontroller.zookeeper.errors import SessionExpiredError
@@ -111,7 +113,8 @@ class Peace:
         """Return whether a broker knows more of a foreign write than the present controller can know.
 
         A foreign client wrote a topic, and the controller that knew of it is gone: the broker holds a higher epoch,
-        another topic id or another replica.  An operator would restart this broker.
+        another topic id, another replica, or, in the same epoch, another leadership.  In that case Kafka's brokers
+        ignore what they are sent, and Kafka's controller does not notice it.  An operator would restart this broker.
         """
         history = self._simulation.history
         for replica in broker.replicas.partitions():
@@ -119,7 +122,7 @@ class Peace:
             state = history.states.get(partition)
             same = topic_id_to_text(replica.topic_id) == history.topic_ids.get(replica.topic)
             assigned = number in history.assigned.get(partition, ())
-            lost = state is None or replica.leader_epoch > state.leader_epoch or not (same and assigned)
+            lost = state is None or not (same and assigned) or _knows_otherwise(replica, state)
             if lost and history.cannot_be_mended(replica.topic):
                 return True
         return False
@@ -138,3 +141,15 @@ class Peace:
             return ["the observer's session has expired"]
         active = [service for service, _ in simulation.controllers.values() if service.controller.election.active]
         return missing + [wrong for service in active for wrong in simulation.settings.wrong(service.shell.settings)]
+
+
+def _knows_otherwise(replica: Replica, state: LeaderAndIsr) -> bool:
+    """Return whether no LeaderAndIsr with this state would change what the replica knows, and both differ.
+
+    Only a leader knows its ISR; followers do not hear of each change.
+    """
+    if replica.leader_epoch != state.leader_epoch:
+        return replica.leader_epoch > state.leader_epoch
+    if replica.leader != state.leader:
+        return True
+    return replica.is_leader and (replica.isr, replica.partition_epoch) != (state.isr, state.partition_epoch)

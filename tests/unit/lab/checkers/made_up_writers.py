@@ -212,6 +212,25 @@ def brokers_are_told_what_zookeeper_never_held(s: Story) -> None:
     s.told(1, ("u", 0), (1, 0, (1, 2), 0))
 
 
+@case()
+def brokers_are_told_of_replicas_that_zookeeper_held(s: Story) -> None:
+    """The late request is about the topic before, which has been deleted."""
+    s.history.placed(1, ("t", 0), (3, 2, 1))
+    s.history.placed(2, ("t", 0), (1, 2))
+    s.topic({0: [4, 2]}, topic_id="A" * 22)
+    s.history.placed(2, ("t", 0), (4, 2, 1, 3))
+    s.there.add(paths.delete_topics_topic("t"))
+    s.delete(paths.topic("t"))
+    s.history.placed(2, ("t", 0), (4, 2))
+
+
+@case("I5 I5 I5")
+def brokers_are_told_of_replicas_that_zookeeper_never_held(s: Story) -> None:
+    s.history.placed(1, ("t", 0), (1, 2, 4))
+    s.history.placed(1, ("t", 1), (1,))
+    s.history.placed(1, ("u", 0), (1, 2))
+
+
 @case("I3 I3")
 def leaders_are_told_that_they_have_an_isr_that_was_not_written(s: Story) -> None:
     s.history.acknowledged(1, ("t", 0), (1, 0, (1,), 1))
