@@ -150,6 +150,13 @@ _TYPES: dict[tuple[str, str], dict[str, Meaning]] = {
             "brokers", "Registered brokers that have not said what they are.", "above 0 for minutes"
         ),
     },
+    ("aiocontroller", "Standby"): {
+        "Warm": Meaning("0 or 1", "Whether this standby has a complete copy of the cluster.", "0 on a warm standby"),
+        "Behind": Meaning("znodes", "Topics and partitions that have changed and must be read again."),
+        "LagMs": Meaning("ms", "For how long the copy has not been up to date.", "above 1000"),
+        "MemoryBytes": Meaning("bytes", "About how much memory the copy takes."),
+        "Reloads": Meaning("reloads", "How often everything was read, at first and after lost connections.", "rises"),
+    },
     ("aiocontroller", "Settings"): {
         "Differing": Meaning("settings", "Obeyed settings in which brokers differ.", "above 0"),
         "Contradicting": Meaning("settings", "Settings that are set here and contradict the brokers'.", "above 0"),

@@ -26,6 +26,7 @@ from aiocontroller.controller.channel_manager import ControllerChannelManager
 from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.controller.heartbeats import Heartbeats
 from aiocontroller.controller.kafka_controller import GivingUpError, KafkaController
+from aiocontroller.controller.mirror import Mirror
 from aiocontroller.controller.release import RELEASE_WITHIN_S
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.events import ControllerSuspected, Event, Release, Reply, ShutdownEventThread, SuspectsChange
@@ -120,6 +121,9 @@ class Service:
             config, world, self.zk, self.queue, self.metrics, self.journal, self._new_channels, self._own_endpoints
         )
         self.controller = KafkaController(self.shell)
+        election = self.controller.election
+        if config.aiocontroller_standby == "warm":
+            election.mirror = Mirror(self.shell, lambda: election.stands_by)
 
     async def run(self, on_ready: Ready | None = None) -> None:
         """``on_ready`` is called when the ports are open and ZooKeeper is connected; the role may come later."""
@@ -235,6 +239,8 @@ class Service:
         bound_ms = config.zookeeper_connection_timeout_ms
         await self.client.start(bound_ms / 1000 if bound_ms else None, tasks=foundations)
         self.controller.guard.start(tasks)
+        if self.controller.election.mirror is not None:
+            tasks.start_soon(self.controller.election.mirror.run, name="copy of the cluster")
         await self._follow_acls(tasks)
         log.info("Connected to ZooKeeper at %s, session 0x%x", config.zookeeper_connect, self.client.session_id)
 

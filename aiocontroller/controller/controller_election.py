@@ -25,6 +25,7 @@ from aiocontroller.controller.eligibility import Reason
 from aiocontroller.controller.failover import on_controller_failover, on_controller_resignation, stop_hearing
 from aiocontroller.controller.guard import Guard, Permit, StandingPermit
 from aiocontroller.controller.heartbeats import Heartbeats
+from aiocontroller.controller.mirror import Mirror
 from aiocontroller.controller.obeying import obey
 from aiocontroller.controller.shell import ControllerShell, address_of
 from aiocontroller.core.errors import ControllerMovedError
@@ -52,6 +53,8 @@ class ControllerElection:
         """Why the latest failover failed; empty when it succeeded."""
         self.heartbeats: Heartbeats | None = None
         """Watches the active controller while standing by, where early detection of controllers is on."""
+        self.mirror: Mirror | None = None
+        """A copy of the cluster, kept while standing by, where the standby is warm."""
         self._watched: ControllerZNode | None = None
         self._known: KnownEpoch | None = None
         """The epoch of the holder's term; None unless another controller is the holder, and its role may be ours."""
@@ -298,6 +301,8 @@ class ControllerElection:
     def _hold(self, holder: ControllerZNode | None) -> None:
         """Record the holder of the role; another aiocontroller is watched while it holds it."""
         self.holder = holder
+        if self.mirror is not None:
+            self.mirror.wake()
         if self.heartbeats is None:
             return
         if holder is not None and (self.active or self._observes or self._is_ours(holder)):
@@ -310,6 +315,11 @@ class ControllerElection:
         endpoint = address_of(holder, self._shell.config) if holder is not None else None
         if holder is not None and endpoint is not None:
             self.heartbeats.watch(holder.controller_id, holder.owner_session, lambda: endpoint)
+
+    @property
+    def stands_by(self) -> bool:
+        """Whether another controller was seen to hold the role last."""
+        return not self.active and self.holder is not None and not self._is_ours(self.holder)
 
     @property
     def standing_by_for(self) -> int | None:
@@ -368,6 +378,9 @@ class ControllerElection:
         obey(shell)
         shell.begin_term(epoch, fence)
         self.active = True
+        if self.mirror is not None:
+            self.mirror.take()
+            self.mirror.watches_are_armed()
         self.since_us = shell.world.clock.wall_time_us()
         log.info("%d successfully elected as the controller, epoch %d", shell.id, epoch)
         shell.journal.append("elected", controller_epoch=epoch)

@@ -56,6 +56,7 @@ MAX_DEPOSITIONS = 16
 """Terms in a row that may be lost before their failover has completed."""
 EVENTS_REMEMBERED = 20
 MAX_GATHERED = 100
+COLD = {"state": "cold", "reason": "aiocontroller.standby is cold"}
 ZK_MODE = 4
 """Kafka's ``ZkMigrationState`` of a cluster that has not started to migrate."""
 
@@ -113,6 +114,9 @@ class KafkaController:
             self.shell.queue.append(signal(name))
 
     def on_session(self, event: SessionEvent) -> None:
+        mirror = self.election.mirror
+        if mirror is not None and mirror.on_session(event):
+            self.shell.queue.append(ev.ProtocolChange())  # a reload, as changes may have been missed
         if event is SessionEvent.EXPIRED:
             self.shell.queue.clear_and_put(ev.Expire())
         elif event is SessionEvent.NEW_SESSION:
@@ -380,6 +384,7 @@ class KafkaController:
             "live_brokers": sorted(shell.context.live),
             "shutting_down": list(shell.context.shutting_down),
             "standing_by_for": self.election.standing_by_for,
+            "standby": COLD if self.election.mirror is None else self.election.mirror.status(),
             "suspected": list(shell.context.suspected),
             "settings": shell.settings.summary(),
             "queue_size": len(shell.queue),

@@ -27,7 +27,7 @@ from aiocontroller.controller.mutation_quotas import MutationQuotas
 from aiocontroller.controller.refused_brokers import RefusedBrokers
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import Broker, Endpoint, TopicPartition
-from aiocontroller.core.ownership import NotTheOwnerError, owned_context
+from aiocontroller.core.ownership import Check, NotTheOwnerError, owned_context
 from aiocontroller.core.request_batch import RequestBatch, Sent, leaders_first
 from aiocontroller.journal.journal import Journal
 from aiocontroller.metrics import Metrics
@@ -200,11 +200,15 @@ class ControllerShell:
         self.context = self._new_context()
 
     def _new_context(self, epoch: int = 0, epoch_zk_version: int = 0) -> ControllerContext:
+        return self.new_context(self.check_owner, epoch, epoch_zk_version)
+
+    def new_context(self, check: Check, epoch: int = 0, epoch_zk_version: int = 0) -> ControllerContext:
+        """An empty context, in debug mode one that calls ``check`` before each change."""
         if not self.world.debug:
             return ControllerContext(epoch, epoch_zk_version)
-        return owned_context(epoch, epoch_zk_version, self._check_owner)
+        return owned_context(epoch, epoch_zk_version, check)
 
-    def _check_owner(self) -> None:
+    def check_owner(self) -> None:
         if self.owner is not None and (task := asyncio.current_task()) is not self.owner:
             raise NotTheOwnerError(f"{task!r} changes the context of {self.owner!r}")
 

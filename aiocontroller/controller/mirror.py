@@ -1,0 +1,292 @@
+"""A warm standby: keeps a copy of the topics and partition states up to date while another controller is active.
+
+ 1. It arms one watch on everything, then reads everything (``core.mirror`` has the copy and its marks).
+ 2. A notification marks a topic or a partition; what is marked is read again together, a few thousand at a time, and
+    taken in in steps of some milliseconds.
+ 3. When this process wins the role, the consumer takes the copy (``take``), in the same turn in which its term begins.
+    ZooKeeper sends the notifications of all writes before the election's own multi before the reply to it, and
+    the fence keeps earlier controllers out from then on: so whatever is not marked is as the copy has it.
+ 4. A lost connection may cost notifications.  The watch is armed again first, then everything is read again.
+
+The copy belongs to this task until it is taken.  Without a copy (``state``), a failover reads everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.core.columns import take
+from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.core.mirror import MirroredCluster
+from aiocontroller.core.ownership import NotTheOwnerError
+from aiocontroller.zookeeper.errors import RecursiveWatchUnsupportedError
+from aiocontroller.zookeeper.from_aiozk import exc
+from aiocontroller.zookeeper.session_events import SessionEvent
+from aiocontroller.zookeeper.topics_watch import TopicsWatch
+from aiocontroller.zookeeper.znode_json import BadZNode
+from aiocontroller.zookeeper.znodes import PartitionStates
+
+log = logging.getLogger(__name__)
+
+TOPICS_AT_ONCE = 100
+PARTITIONS_AT_ONCE = 2_000
+"""Partitions of topics taken in in one step."""
+STATES_AT_ONCE = 3_000
+"""States read together and taken in in one step: some milliseconds."""
+LOSSES, LOSSES_WITHIN_S = 5, 60.0
+"""After so many lost connections within this time, the standby is cold for as long."""
+RETRY_S = 1.0
+
+
+class _LetGoError(Exception):
+    """The copy was taken or given up while its task was reading."""
+
+
+class Mirror:
+    """``run`` never ends by itself.  ``wake`` tells it that the role may have moved."""
+
+    def __init__(self, shell: ControllerShell, standing_by: Callable[[], bool]) -> None:
+        self.state = "off"
+        """``off``, ``loading``, ``warm``, ``taken`` (the role was won), or ``cold``, which ``reason`` explains."""
+        self.reason = ""
+        self._shell = shell
+        self._standing_by = standing_by
+        self._watch = TopicsWatch(shell.zk.client)
+        self._cluster: MirroredCluster | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._relied_on = False
+        """A successor went on with the copy and has not armed its own watches yet."""
+        self._woken = asyncio.Event()
+        self._behind_since_s: float | None = None
+        self._losses: deque[float] = deque(maxlen=LOSSES)
+        metrics = shell.metrics
+        metrics.gauge("aiocontroller", "Standby", "Warm", lambda: int(self.state == "warm"))
+        metrics.gauge("aiocontroller", "Standby", "Behind", lambda: self._cluster.behind if self._cluster else 0)
+        metrics.gauge("aiocontroller", "Standby", "LagMs", lambda: int(1000 * self._lag_s()))
+        metrics.gauge("aiocontroller", "Standby", "MemoryBytes", self._memory_bytes)
+        self._reloads = metrics.counter("aiocontroller", "Standby", "Reloads")
+
+    # -- notifications ---------------------------------------------------------------------------------------------
+
+    def topic_changed(self, name: str, *, deleted: bool = False) -> None:
+        if self._cluster is not None:
+            self._cluster.topic_changed(name, deleted=deleted)
+            self._heard()
+
+    def state_changed(self, topic: str, partition: int) -> None:
+        if self._cluster is not None:
+            self._cluster.state_changed(topic, partition)
+            self._heard()
+
+    def _heard(self) -> None:
+        if self._behind_since_s is None:
+            self._behind_since_s = self._shell.world.clock.monotonic()
+        self.wake()
+
+    # -- from the consumer -----------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    def take(self) -> MirroredCluster | None:
+        """The copy for a term that begins in this turn, if it can differ from ZooKeeper only in what is marked.
+
+        From now on changes are reported to the consumer, copy or not, until ``watches_are_armed``.
+        """
+        cluster, self._cluster = self._cluster, None
+        self._watch.pass_on(self._is_moving)
+        self._let_go("taken")
+        self.wake()
+        if cluster is None or not cluster.is_whole:
+            return None
+        self._relied_on = True
+        return cluster
+
+    def watches_are_armed(self) -> None:
+        """The consumer has armed watches of its own on all that it has."""
+        self._relied_on = False
+        self.wake()
+
+    def on_session(self, event: SessionEvent) -> bool:
+        """Returns whether the active controller may have missed changes, so that it has to load the cluster again."""
+        if event is SessionEvent.EXPIRED:
+            self._relied_on = False
+            self._let_go("off")
+        elif event is SessionEvent.SUSPENDED and self._cluster is not None:
+            self._cluster.mark_all()
+            self.state = "loading"
+        elif event is SessionEvent.RECONNECTED and self._cluster is not None:
+            self._reconnected(self._cluster)
+        self.wake()
+        return event is SessionEvent.RECONNECTED and self._relied_on
+
+    def _reconnected(self, cluster: MirroredCluster) -> None:
+        now_s = self._shell.world.clock.monotonic()
+        self._losses.append(now_s)
+        if len(self._losses) == LOSSES and self._losses[0] > now_s - LOSSES_WITHIN_S:
+            self._become_cold(f"the connection to ZooKeeper was lost {LOSSES} times within {LOSSES_WITHIN_S:.0f} s")
+            return
+        self._reloads.inc()
+        cluster.mark_all()  # the watch is armed again already
+
+    def _is_moving(self, topic: str, partition: int) -> bool:
+        context = self._shell.context
+        return context.table.row(topic, partition) in context.partitions_being_reassigned
+
+    # -- the task --------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        self._task = asyncio.current_task()
+        while True:
+            try:
+                await self._go_on()
+            except _LetGoError:
+                pass
+            except RecursiveWatchUnsupportedError as error:
+                self._become_cold(str(error))
+                return
+            except (exc.ZKError, OSError) as error:
+                log.debug("The standby cannot read the cluster: %s", error)
+                self._let_go("off")
+                await self._shell.world.clock.sleep(RETRY_S)
+
+    async def _go_on(self) -> None:
+        if self._standing_by() and self.state != "cold":
+            await self._follow()
+        elif self.state == "cold" and self.reason:
+            await self._watch.remove()
+            await self._shell.world.clock.sleep(LOSSES_WITHIN_S)
+            self._losses.clear()
+            self.state, self.reason = "off", ""
+        elif self.state == "taken" and not self._relied_on:
+            await self._watch.remove()
+            self.state = "off"
+        else:
+            await self._woken.wait()
+            self._woken.clear()
+
+    async def _follow(self) -> None:
+        """Keep a copy until it is taken or given up (_LetGoError), or has to start afresh."""
+        cluster = self._cluster = self._new_cluster()
+        self.state, self._relied_on = "loading", False
+        self._reloads.inc()
+        await self._watch.listen(self)
+        while not cluster.is_crowded:
+            self._check(cluster)
+            self._woken.clear()
+            if not cluster.behind:
+                self._caught_up()
+                await self._woken.wait()
+            elif cluster.list_is_marked:
+                cluster.list_read(self._still(cluster, await self._shell.zk.get_all_topics_in_cluster(watch=False)))
+            elif cluster.topics:
+                await self._read_topics(cluster)
+            else:
+                await self._read_states(cluster)
+        log.info("The standby's copy of the cluster starts afresh, as most of its values are no longer in use")
+
+    def _caught_up(self) -> None:
+        self._behind_since_s = None
+        if self.state == "loading":
+            self.state = "warm"
+            table = self._cluster.context.table if self._cluster is not None else ()
+            log.info("Warm standby: a copy of %d partitions is kept up to date", len(table))
+
+    async def _read_topics(self, cluster: MirroredCluster) -> None:
+        names = cluster.take_topics(TOPICS_AT_ONCE)
+        read = self._still(cluster, await self._shell.zk.get_topic_assignments(names, watch=False))
+        bad = {znode.path.rpartition("/")[2] for znode in read.bad}
+        cluster.topics_read((), unreadable=[name for name in names if name in bad], missing=read.missing)
+        step, partitions = [], 0
+        for assignment in read.found:
+            step.append(assignment)
+            partitions += len(assignment.partitions)
+            if partitions >= PARTITIONS_AT_ONCE:
+                cluster.topics_read(step)
+                step, partitions = [], 0
+                await self._shell.breathe()
+                self._check(cluster)
+        cluster.topics_read(step)
+
+    async def _read_states(self, cluster: MirroredCluster) -> None:
+        rows = cluster.take_rows(STATES_AT_ONCE)
+        table = cluster.context.table
+        topics, numbers = take(rows, table.topic_of, table.index_of)
+        names = {number: topic.name for number in set(topics) if (topic := table.topics[number]) is not None}
+        read: list[PartitionStates] = []
+
+        async def receive(states: PartitionStates) -> None:
+            read.append(states)
+
+        await self._shell.zk.each_topic_partition_states([names[n] for n in topics], numbers, receive)
+        self._check(cluster)
+        for states in read:  # one slice
+            unreadable = {number for number, value in enumerate(states.values) if isinstance(value, BadZNode)}
+            cluster.states_read(
+                rows,
+                [value if isinstance(value, LeaderAndIsr) else None for value in states.values],
+                states.number,
+                states.version,
+                [row for row, number in zip(rows, states.number, strict=True) if number in unreadable],
+            )
+        await self._shell.breathe()
+
+    def _still(self, cluster: MirroredCluster, read: Any) -> Any:
+        """What was read, unless the copy was taken or given up meanwhile."""
+        self._check(cluster)
+        return read
+
+    def _check(self, cluster: MirroredCluster) -> None:
+        if self._cluster is not cluster:
+            raise _LetGoError
+
+    def _new_cluster(self) -> MirroredCluster:
+        made: list[MirroredCluster] = []
+
+        def check() -> None:
+            """In debug mode, before each change of the copy's context."""
+            if made and self._cluster is not made[0]:
+                self._shell.check_owner()
+            elif (task := asyncio.current_task()) is not self._task:
+                raise NotTheOwnerError(f"{task!r} changes the copy of {self._task!r}")
+
+        made.append(MirroredCluster(self._shell.new_context(check)))
+        return made[0]
+
+    def _let_go(self, state: str) -> None:
+        self._cluster = None
+        self._behind_since_s = None
+        if self.state != "cold":
+            self.state = state
+
+    def _become_cold(self, reason: str) -> None:
+        log.warning("Cold standby, so a failover reads everything: %s", reason)
+        self._let_go("cold")
+        self.state, self.reason = "cold", reason
+        self.wake()
+
+    # -- status ----------------------------------------------------------------------------------------------------
+
+    def _lag_s(self) -> float:
+        since_s = self._behind_since_s
+        return 0.0 if since_s is None else self._shell.world.clock.monotonic() - since_s
+
+    def _memory_bytes(self) -> int:
+        return 0 if self._cluster is None else self._cluster.memory_bytes()
+
+    def status(self) -> dict[str, Any]:
+        """For ``/status``, as JSON values."""
+        cluster = self._cluster
+        return {
+            "state": self.state,
+            "reason": self.reason,
+            "partitions": 0 if cluster is None else len(cluster.context.table),
+            "behind": 0 if cluster is None else cluster.behind,
+            "lag_ms": round(1000 * self._lag_s(), 1),
+            "memory_bytes": self._memory_bytes(),
+        }

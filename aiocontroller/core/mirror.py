@@ -1,0 +1,309 @@
+"""A standby's copy of the topics and partition states: what of it is out of date, and how what was read enters it.
+
+The copy is a context that a failover can go on with.  Notifications only mark topics and rows; the marked ones are read
+again together.  Rules.
+ * Whatever is marked or being read may differ from ZooKeeper; everything else is as it was at the last notification.
+   So a successor reads the *leftovers* again, and nothing else.
+ * A lost connection may have cost notifications: everything is marked then (``mark_all``).  The first load is the same
+   with an empty table.
+ * Brokers are not copied: reading them takes as long at any number of partitions.  The states of partitions and
+   replicas are kept as if every broker were online (``start_state_machines`` says what a failover changes about that).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import compress
+
+from aiocontroller.core.apply import load_states
+from aiocontroller.core.columns import take
+from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.ids import RECOVERED, LeaderAndIsr, TopicAssignment
+from aiocontroller.core.partitions import NO_ISR, PartitionTable, Topic
+from aiocontroller.core.replica_state_machine import set_replica_states
+from aiocontroller.core.states import PartitionState, ReplicaState
+
+MOST_RECENT = 2_000
+"""Rows that are remembered as changed last."""
+INTERNED_PER_ROW, INTERNED_AT_LEAST = 6, 10_000
+"""Interned values are never forgotten; beyond so many, a copy that starts afresh is smaller."""
+
+
+class MirroredCluster:
+    """The copy in ``context``, which must be empty at first, and its marks."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self.context = context
+        self.list_is_marked = True
+        """The list of topics has to be read."""
+        self.topics: dict[str, bool] = {}
+        """Marked topic -> whether it was deleted since it was read, so that its present states are those of another."""
+        self.unreadable_topics: dict[str, None] = {}
+        self.unreadable: dict[int, None] = {}
+        """Rows whose states cannot be read."""
+        self.recent: dict[int, None] = {}
+        """The rows whose states changed last, the latest at the end."""
+        self.highest_epoch = 0
+        """No state's controller epoch is or was higher."""
+        self._verified = False
+        self._rows: deque[int] = deque()
+        self._marked = bytearray()
+        """By row; ``_rows`` may hold rows that are no longer marked."""
+        self._topics_being_read: dict[str, bool] = {}
+        self._rows_being_read: Sequence[int] = ()
+
+    # -- notifications ---------------------------------------------------------------------------------------------
+
+    def topic_changed(self, name: str, *, deleted: bool = False) -> None:
+        """The topic's znode was created, changed or deleted."""
+        self.topics[name] = self.topics.get(name, False) or deleted
+
+    def state_changed(self, topic: str, partition: int) -> None:
+        """The state znode was created, changed or deleted.  That of an unknown topic is read with the topic."""
+        row = self.context.table.row(topic, partition)
+        if row >= 0:
+            self._mark((row,))
+            self.recent.pop(row, None)
+            self.recent[row] = None
+            if len(self.recent) > MOST_RECENT:
+                del self.recent[next(iter(self.recent))]
+        elif topic in self.context.table.topic_by_name:
+            self.topics.setdefault(topic, False)
+
+    def mark_all(self) -> None:
+        self._verified = False
+        self.list_is_marked = True
+        self._mark(self.context.table.rows())
+
+    def _mark(self, rows: Iterable[int]) -> None:
+        marked, waiting = self._marked, self._rows
+        marked.extend(bytes(len(self.context.table.topic_of) - len(marked)))
+        for row in rows:
+            if not marked[row]:
+                marked[row] = 1
+                waiting.append(row)
+
+    # -- what there is to read -------------------------------------------------------------------------------------
+
+    @property
+    def behind(self) -> int:
+        """The number of topics and rows that are marked or being read."""
+        return (
+            self.list_is_marked
+            + len(self.topics)
+            + len(self._topics_being_read)
+            + self._marked.count(1)
+            + len(self._rows_being_read)
+        )
+
+    @property
+    def is_whole(self) -> bool:
+        """Nothing but what is marked or being read can differ from ZooKeeper."""
+        return self._verified
+
+    @property
+    def is_crowded(self) -> bool:
+        table = self.context.table
+        interned = len(table.assignments) + len(table.isrs) + len(table.replica_states)
+        return interned > INTERNED_AT_LEAST + INTERNED_PER_ROW * len(table)
+
+    def list_read(self, names: Sequence[str]) -> None:
+        """The list of topics was read: names that are not in it are gone, and all others have to be read."""
+        self.list_is_marked = False
+        present = set(names)
+        for name in [name for name in self.context.table.topic_by_name if name not in present]:
+            self._remove(name)
+        for name in [name for name in self.unreadable_topics if name not in present]:
+            del self.unreadable_topics[name]
+        for name in names:
+            self.topics.setdefault(name, False)
+        self._see()
+
+    def take_topics(self, at_most: int) -> list[str]:
+        """Marked topics to be read now; they count as read once ``topics_read`` has had each of them."""
+        names = list(self.topics)[:at_most]
+        self._topics_being_read = {name: self.topics.pop(name) for name in names}
+        return names
+
+    def topics_read(
+        self, found: Sequence[TopicAssignment], unreadable: Sequence[str] = (), missing: Sequence[str] = ()
+    ) -> None:
+        """Take in what some of the topics to be read contain."""
+        new = []
+        for assignment in found:
+            name = assignment.topic
+            self.unreadable_topics.pop(name, None)
+            topic = self.context.table.topic_by_name.get(name)
+            if self._topics_being_read.pop(name) or topic is None or not _grew_out_of(self.context, topic, assignment):
+                self._remove(name)
+                new.append(assignment)
+            else:
+                self._moved(topic, assignment)
+        for name in (*unreadable, *missing):
+            self._topics_being_read.pop(name)
+            self._remove(name)
+            self.unreadable_topics.pop(name, None)
+        self.unreadable_topics.update(dict.fromkeys(unreadable))
+        self._add(new)
+        self._see()
+
+    def take_rows(self, at_most: int) -> Sequence[int]:
+        """Marked rows to be read now, ascending; they count as read after ``states_read``."""
+        taken: list[int] = []
+        marked, waiting = self._marked, self._rows
+        while waiting and len(taken) < at_most:
+            row = waiting.popleft()
+            if marked[row]:
+                marked[row] = 0
+                if self.context.table.topic_of[row] >= 0:
+                    taken.append(row)
+        taken.sort()
+        self._rows_being_read = taken
+        return taken
+
+    def states_read(
+        self,
+        rows: Sequence[int],
+        values: Sequence[LeaderAndIsr | None],
+        numbers: Sequence[int],
+        versions: Sequence[int],
+        unreadable: Iterable[int] = (),
+    ) -> None:
+        """Take in the states of the rows to be read, in columns as for ``core.apply.load_states``."""
+        for row in rows:
+            self.unreadable.pop(row, None)
+        self.unreadable.update(dict.fromkeys(unreadable))
+        self.highest_epoch = max(self.highest_epoch, *(v.controller_epoch for v in values if v is not None), 0)
+        load_again(self.context, rows, values, numbers, versions)
+        self._rows_being_read = ()
+        self._see()
+
+    def reading_failed(self) -> None:
+        """What was being read has to be read again."""
+        for name, deleted in self._topics_being_read.items():
+            self.topic_changed(name, deleted=deleted)
+        self._mark(self._rows_being_read)
+        self._topics_being_read, self._rows_being_read = {}, ()
+
+    def _see(self) -> None:
+        if not (self.list_is_marked or self.topics or self._topics_being_read or self._marked.count(1)):
+            self._verified = True
+
+    # -- handing over ----------------------------------------------------------------------------------------------
+
+    def leftovers(self) -> tuple[list[str], list[int]]:
+        """What a successor has to read: topics, sorted, and rows of other topics, ascending."""
+        names = {**self.topics, **self._topics_being_read, **self.unreadable_topics}
+        table = self.context.table
+        own = {topic.number for name in names if (topic := table.topic_by_name.get(name)) is not None}
+        marked = compress(range(len(self._marked)), self._marked) if self._marked.count(1) else ()
+        rows = sorted({*marked, *self._rows_being_read, *self.unreadable})
+        return sorted(names), [row for row in rows if table.topic_of[row] not in own and table.topic_of[row] >= 0]
+
+    def memory_bytes(self) -> int:
+        """About how much memory the copy takes."""
+        table = self.context.table
+        columns = sum(len(each) * each.itemsize for each in vars(table).values() if isinstance(each, array))
+        interned = len(table.assignments) + len(table.isrs) + len(table.replica_states)
+        return columns + 4 * len(table) + 250 * interned + 350 * len(table.topic_by_name) + len(self._marked)
+
+    # -- the table -------------------------------------------------------------------------------------------------
+
+    def _add(self, found: Sequence[TopicAssignment]) -> None:
+        rows = self.context.add_partitions(found)
+        _settle_states(self.context.table, rows)
+        self._mark(rows)
+
+    def _moved(self, topic: Topic, found: TopicAssignment) -> None:
+        """Partitions were added, or have other replicas."""
+        context, table = self.context, self.context.table
+        moved = [row for row in topic.partitions() if table.assignment(row) != found.partitions[table.index_of[row]]]
+        for row in moved:
+            table.set_assignment(row, found.partitions[table.index_of[row]])
+        context.end_reassignments(moved)
+        context.begin_reassignments(row for row in moved if table.assignment(row).being_reassigned)
+        _settle_states(table, moved)
+        if len(found.partitions) > len(topic.partitions()):
+            self._add([found])
+
+    def _remove(self, name: str) -> None:
+        topic = self.context.table.topic_by_name.get(name)
+        if topic is None:
+            return
+        for row in topic.partitions():
+            if row < len(self._marked):
+                self._marked[row] = 0
+            self.unreadable.pop(row, None)
+            self.recent.pop(row, None)
+        self.context.remove_topic(topic)
+
+
+def _grew_out_of(context: ControllerContext, topic: Topic, found: TopicAssignment) -> bool:
+    """Whether it is the same topic with all its partitions, perhaps moved, and perhaps more."""
+    known = (context.table.index_of[row] for row in topic.partitions())
+    return topic.id == found.topic_id and all(number in found.partitions for number in known)
+
+
+# -- states ------------------------------------------------------------------------------------------------------------
+
+
+def load_again(
+    context: ControllerContext,
+    rows: Sequence[int],
+    values: Sequence[LeaderAndIsr | None],
+    numbers: Sequence[int],
+    versions: Sequence[int],
+) -> None:
+    """As ``core.apply.load_states``, for rows that may have had states, and with the states of their partitions."""
+    load_states(context, rows, values, numbers, versions)
+    if None in values:
+        none = {number for number, value in enumerate(values) if value is None}
+        without = [row for row, number in zip(rows, numbers, strict=True) if number in none]
+        n = len(without)
+        blank = ([-1] * n, [0] * n, [NO_ISR] * n, [RECOVERED] * n, [0] * n, [-1] * n)
+        context.table.set_leaderships(without, *blank)
+    _settle_states(context.table, rows)
+
+
+def _settle_states(table: PartitionTable, rows: Sequence[int]) -> None:
+    """Set the states as if every broker were online: New without leadership; Offline if no replica leads."""
+    if not rows:
+        return
+    assignments, isrs, leaders = take(rows, table.assignment_of, table.isr_of, table.leader)
+    distinct = sorted(set(assignments))
+    replicas = {a: frozenset(table.assignments.values[a].replicas) for a in distinct}
+    known = list(map(frozenset.__contains__, map(replicas.__getitem__, assignments), leaders))
+    table.set_state(rows, PartitionState.OnlinePartition)
+    if not all(known):
+        strange = [row for row, of_replica in zip(rows, known, strict=True) if not of_replica]
+        table.set_state(strange, PartitionState.OfflinePartition)
+    if NO_ISR in isrs:
+        new = [row for row, isr in zip(rows, isrs, strict=True) if isr == NO_ISR]
+        table.set_state(new, PartitionState.NewPartition)
+    online = {
+        a: table.replica_states.id((ReplicaState.OnlineReplica,) * len(table.assignments.values[a].replicas))
+        for a in distinct
+    }
+    table.set_replica_states(rows, list(map(online.__getitem__, assignments)))
+
+
+def start_state_machines(context: ControllerContext) -> dict[int, list[int]]:
+    """Make the states of a copy those that a failover initializes, now that brokers and log directories are known.
+
+    Returns the replicas that are not online, broker -> rows, ascending.
+    """
+    table, live = context.table, context.live
+    away = {b: table.partitions_on_broker(b) for b in table.brokers_with_replicas() if b not in live}
+    for broker in sorted(live.intersection(context.offline_dirs)):
+        damaged = context.offline_dirs[broker]
+        away[broker] = [row for row in table.partitions_on_broker(broker) if row in damaged]
+    set_replica_states(table, away, ReplicaState.ReplicaDeletionIneligible)
+    rows = sorted(set(table.not_online).union(*away.values()))
+    led = [row for row in rows if table.isr_of[row] != NO_ISR]
+    online = [context.is_replica_online(row, table.leader[row]) for row in led]
+    table.set_state(list(compress(led, online)), PartitionState.OnlinePartition)
+    offline = [row for row, lives in zip(led, online, strict=True) if not lives]
+    table.set_state(offline, PartitionState.OfflinePartition)
+    return {broker: own for broker, own in sorted(away.items()) if own}

@@ -1,0 +1,264 @@
+"""A warm standby: its copy follows the cluster, is complete at each vacancy, and says when it is not."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from aiocontroller.controller import mirror as mirror_module
+from aiocontroller.controller.mirror import Mirror
+from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.core.mirror import MirroredCluster
+from aiocontroller.core.ownership import NotTheOwnerError
+from aiocontroller.lab.checkers.mirrored import stale_parts
+from aiocontroller.lab.virtual_time import virtual_time
+from aiocontroller.lab.zookeeper.session_expiry import expire_session
+from aiocontroller.lab.zookeeper.zookeeper_model import RecursiveWatches, Watches
+from aiocontroller.service import Service
+from aiocontroller.zookeeper.codec import Delete, SetData
+from aiocontroller.zookeeper.from_aiozk import exc
+from tests.unit.controller.virtual_cluster import Stage, is_active, stage
+
+FIRST, SECOND = 1_000_001, 1_000_002
+STATE = b'{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":%d,"isr":[1]}'
+
+
+async def create_topic(it: Stage, name: str, partitions: int = 3, *, states: bool = True) -> None:
+    """As a broker's tools do, without a controller that elects leaders; one with it fills the states itself."""
+    numbers = ",".join(f'"{number}":[1]' for number in range(partitions))
+    await it.create(
+        f"/brokers/topics/{name}", b'{"version":2,"partitions":{%s},"adding_replicas":{},"removing_replicas":{}}'
+        % numbers.encode(),
+    )  # fmt: skip
+
+
+def copy_of(service: Service) -> Mirror:
+    assert service.controller.election.mirror is not None
+    return service.controller.election.mirror
+
+
+def content(service: Service) -> MirroredCluster:
+    cluster = copy_of(service)._cluster
+    assert cluster is not None
+    return cluster
+
+
+def states(service: Service) -> dict[str, int]:
+    """Partition -> leader epoch, as the copy has it; -1 without leadership."""
+    table = content(service).context.table
+    found = {str(table.topic_partition(row)): table.leadership(row) for row in table.rows()}
+    return {name: -1 if state is None else state.leader_epoch for name, state in sorted(found.items())}
+
+
+@asynccontextmanager
+async def pair(kind: RecursiveWatches = "3.9") -> AsyncIterator[tuple[Stage, Service, Service]]:
+    """A broker, a topic ``t``, an active controller and its warm standby."""
+    async with stage() as it:
+        it.zookeeper.model.watches = Watches(kind)
+        await it.add_broker(1)
+        active = await it.add_controller(aiocontroller_id=FIRST, aiocontroller_standby="warm")
+        await it.until(lambda: is_active(active))
+        await create_topic(it, "t")
+        await it.sleep(1)
+        standby = await it.add_controller(aiocontroller_id=SECOND, aiocontroller_standby="warm")
+        yield it, active, standby
+
+
+async def warm(it: Stage, service: Service) -> None:
+    await it.until(lambda: copy_of(service).state == "warm" and not content(service).behind)
+
+
+@virtual_time
+async def test_copy_follows_topics_and_states() -> None:
+    async with pair() as (it, active, standby):
+        await warm(it, standby)
+        assert states(standby) == {"t-0": 0, "t-1": 0, "t-2": 0}
+        await it.client.set("/brokers/topics/t/partitions/1/state", STATE % 7, -1)
+        await create_topic(it, "u", 1)
+        await it.sleep(1)
+        await warm(it, standby)
+        assert states(standby) == {"t-0": 0, "t-1": 7, "t-2": 0, "u-0": 0}
+        await it.client.delete_all_recursive(["/brokers/topics/t"])
+        await it.sleep(1)
+        await warm(it, standby)
+        assert states(standby) == {"u-0": 0}
+        assert stale_parts(content(standby), it.zookeeper.model.tree.nodes) == []
+        status: dict[str, Any] = standby.controller.status()["standby"]
+        assert (status["state"], status["partitions"], status["behind"], status["lag_ms"]) == ("warm", 1, 0, 0.0)
+        assert status["memory_bytes"] > 0
+        assert active.controller.status()["standby"]["state"] == "off"
+
+
+@virtual_time
+async def test_states_of_a_topic_created_again_are_read_again() -> None:
+    async with pair() as (it, active, standby):
+        it.crash(active)
+        await warm(it, standby)
+        ops = [Delete(f"/brokers/topics/t/partitions/{n}{end}") for n in range(3) for end in ("/state", "")]
+        data = await it.client.get_data("/brokers/topics/t")
+        await it.client.multi([*ops, Delete("/brokers/topics/t/partitions"), Delete("/brokers/topics/t")])
+        await it.create("/brokers/topics/t", data)
+        await it.sleep(0.5)
+        assert states(standby) == {"t-0": -1, "t-1": -1, "t-2": -1}
+
+
+@virtual_time
+async def test_lost_connection_is_followed_by_a_read_of_everything() -> None:
+    async with pair() as (it, _active, standby):
+        await warm(it, standby)
+        before = content(standby)
+        it.network.cut_host(it.hosts[standby].name)
+        await it.client.set("/brokers/topics/t/partitions/1/state", STATE % 9, -1)
+        assert not before.is_whole or copy_of(standby).state == "warm"
+        await it.until(lambda: copy_of(standby).state == "loading")
+        assert not before.is_whole, "nobody may rely on it now"
+        await warm(it, standby)
+        assert content(standby) is before
+        assert states(standby)["t-1"] == 9
+
+
+@virtual_time
+async def test_many_lost_connections_make_it_cold_for_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    async with pair() as (it, _active, standby):
+        await warm(it, standby)
+        for _ in range(mirror_module.LOSSES):
+            it.network.cut_host(it.hosts[standby].name)
+            await it.sleep(2)
+        assert copy_of(standby).status()["state"] == "cold"
+        assert "lost 5 times within 60 s" in copy_of(standby).status()["reason"]
+        assert caplog.text.count("Cold standby") == 1
+        assert not standby.client.session.registry.recursive, "nothing is heard for nothing"
+        await it.sleep(mirror_module.LOSSES_WITHIN_S)
+        await warm(it, standby)
+
+
+@virtual_time
+async def test_new_session_starts_afresh() -> None:
+    async with pair() as (it, _active, standby):
+        await warm(it, standby)
+        before = content(standby)
+        await expire_session(standby.client)
+        await it.until(lambda: copy_of(standby)._cluster not in (before, None))
+        await warm(it, standby)
+        await it.client.set("/brokers/topics/t/partitions/1/state", STATE % 9, -1)
+        await it.sleep(0.5)
+        assert states(standby)["t-1"] == 9
+
+
+@virtual_time
+async def test_servers_without_recursive_watches_leave_it_cold(caplog: pytest.LogCaptureFixture) -> None:
+    async with pair("no") as (it, active, standby):
+        await it.sleep(1)
+        status = copy_of(standby).status()
+        assert status["state"] == "cold"
+        assert "-6" in status["reason"]
+        assert caplog.text.count("Cold standby") == 1
+        it.crash(active)
+        await it.until(lambda: is_active(standby))
+        await it.until(lambda: len(standby.shell.context.table) == 3)
+
+
+@virtual_time
+async def test_reading_that_fails_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = 3
+
+    async def failing(*args: Any, **options: Any) -> Any:
+        nonlocal failures
+        failures -= 1
+        if failures < 0:
+            monkeypatch.undo()
+            return await it.zk.get_all_topics_in_cluster(watch=False)
+        raise exc.NoAuth
+
+    async with stage() as it:
+        await it.add_broker(1)
+        active = await it.add_controller(aiocontroller_id=FIRST)
+        standby = await it.add_controller(aiocontroller_id=SECOND, aiocontroller_standby="warm")
+        monkeypatch.setattr(standby.zk, "get_all_topics_in_cluster", failing)
+        assert is_active(active)
+        copy_of(standby)._let_go("off")
+        copy_of(standby).wake()
+        await it.sleep(10)
+        await create_topic(it, "t", 1)
+        await it.until(lambda: copy_of(standby)._cluster is not None and states(standby) == {"t-0": 0})
+
+
+@virtual_time
+async def test_unreadable_znodes_are_left_to_the_successor() -> None:
+    async with pair() as (it, active, standby):
+        it.crash(active)
+        await warm(it, standby)
+        await it.create("/brokers/topics/bad", b"no JSON")
+        await it.client.set("/brokers/topics/t/partitions/1/state", b"no JSON", -1)
+        await it.sleep(0.5)
+        names, rows = content(standby).leftovers()
+        table = content(standby).context.table
+        assert names == ["bad"]
+        assert [str(table.topic_partition(row)) for row in rows] == ["t-1"]
+        await it.until(lambda: is_active(standby))
+
+
+@virtual_time
+async def test_other_tasks_may_not_change_the_copy() -> None:
+    async with pair() as (it, _active, standby):
+        await warm(it, standby)
+        context = content(standby).context
+        with pytest.raises(NotTheOwnerError, match="changes the copy"):
+            context.table.set_leadership(0, LeaderAndIsr(1, 1, (1,), 1, 1))
+        mirror = copy_of(standby)
+        assert mirror.take() is not None
+        with pytest.raises(NotTheOwnerError, match="changes the context"):
+            context.table.set_leadership(0, LeaderAndIsr(1, 1, (1,), 1, 1))
+
+
+@virtual_time
+async def test_copy_that_nobody_can_rely_on_is_not_handed_over() -> None:
+    async with pair() as (it, _active, standby):
+        await warm(it, standby)
+        content(standby).mark_all()
+        assert copy_of(standby).take() is None
+        assert copy_of(standby).status()["state"] == "taken", "and its task has ended"
+
+
+@virtual_time
+async def test_changes_of_the_moment_are_among_the_leftovers() -> None:
+    """The writer's answer and the standby's election come in the order of ZooKeeper's transactions."""
+    async with pair() as (it, active, standby):
+        await warm(it, standby)
+        taken: list[tuple[list[str], list[int]]] = []
+        take = copy_of(standby).take
+
+        def observed() -> MirroredCluster | None:
+            cluster = take()
+            assert cluster is not None
+            assert stale_parts(cluster, it.zookeeper.model.tree.nodes) == []
+            taken.append(cluster.leftovers())
+            return cluster
+
+        copy_of(standby).take = observed  # type: ignore[method-assign]
+        await it.client.multi(
+            [SetData("/brokers/topics/t/partitions/1/state", STATE % 9, -1), Delete("/controller")]
+        )  # the standby hears of both at once
+        await it.until(lambda: taken)
+        await it.until(lambda: is_active(standby) or is_active(active))
+
+
+@virtual_time
+async def test_one_shot_watches_work_as_ever_in_the_term_and_the_copy_is_made_anew_after_it() -> None:
+    async with pair() as (it, active, standby):
+        await warm(it, standby)
+        it.crash(active)
+        await it.until(lambda: is_active(standby))
+        await it.until(lambda: not standby.client.session.registry.recursive)
+        await create_topic(it, "u", 1)
+        await it.until(lambda: standby.shell.context.table.row("u", 0) >= 0)
+        third = await it.add_controller(aiocontroller_id=SECOND + 1, aiocontroller_standby="warm")
+        await warm(it, third)
+        await it.delete("/controller")
+        await it.until(lambda: is_active(third) or is_active(standby))
+        other = standby if is_active(third) else third
+        await warm(it, other)
+        assert states(other) == {"t-0": 0, "t-1": 0, "t-2": 0, "u-0": 0}
