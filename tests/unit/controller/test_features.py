@@ -115,13 +115,15 @@ def test_a_damaged_znode_is_reported_and_stays(it: PureCluster, znode: Znode, se
     assert znode.written == []
 
 
-@pytest.mark.parametrize("releases, created", [(["2.6-IV0"], False), (["2.6-IV0", "2.7-IV2"], True), ([], True)])
+@pytest.mark.parametrize("releases, created", [(["2.6-IV0"], False), (["2.6-IV0", "2.7-IV0"], True), ([], True)])
 def test_brokers_that_all_do_not_know_the_znode_get_none(
     it: PureCluster, znode: Znode, set_up: SetUp, releases: list[str], created: bool
 ) -> None:
     told = {n: Told({}, {PROTOCOL: release}) for n, release in enumerate(releases, 1)}
     it.shell.settings.heard(told, no_brokers=not told)
     assert (set_up("2.6") is not None) == created
+    znode.found = FeatureZNode(1, FEATURES_ENABLED, LEVELS)  # but one that is there is kept right
+    assert getattr(set_up("2.6"), "status", None) == FEATURES_DISABLED
 
 
 def test_every_update_is_refused_by_its_name(it: PureCluster) -> None:

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from aiocontroller.core.events import LogDirEventNotification
+from aiocontroller.controller import debts
+from aiocontroller.core.debts import Changes
+from aiocontroller.core.events import BrokerChange, LogDirEventNotification, PayDebts, TopicDeletion
 from aiocontroller.core.ids import TopicPartition
+from aiocontroller.core.states import ReplicaState
 from aiocontroller.zookeeper.znodes import BadZNode
-from tests.unit.controller.pure_cluster import PureCluster, cluster
+from tests.unit.controller.pure_cluster import PureCluster, cluster, run
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -20,6 +23,8 @@ class Notifications:
     def __init__(self, it: PureCluster, monkeypatch: pytest.MonkeyPatch, found: dict[str, int | BadZNode]) -> None:
         self._it = it
         self.found = found
+        self.asked_before = False
+        """A broker had been asked when the notifications were deleted."""
         monkeypatch.setattr(it.znodes, "get_all_log_dir_event_notifications", self._names)
         monkeypatch.setattr(it.znodes, "get_brokers_from_log_dir_event_notifications", self._brokers, raising=False)
         monkeypatch.setattr(it.znodes, "delete_log_dir_event_notifications", self._delete)
@@ -31,18 +36,24 @@ class Notifications:
         return sorted(self.found)
 
     async def _brokers(self, names: Sequence[str]) -> tuple[list[int], list[BadZNode]]:
+        assert names
         read = [self.found[name] for name in names]
         return [r for r in read if isinstance(r, int)], [r for r in read if isinstance(r, BadZNode)]
 
     async def _delete(self, names: Sequence[str], *, fence: int) -> None:
         self._it.znodes.fence(fence)
+        self.asked_before = len(self._it.queue) > 0
         for name in names:
             del self.found[name]
 
 
 @pytest.fixture
 def it() -> PureCluster:
-    return cluster(1, 2, t=[[1, 2], [2, 1]])
+    made = cluster(1, 2, 3, t=[[1, 2], [2, 1]], u=[[1, 3]])
+    made.unregister(3)
+    made.queue.append(BrokerChange())
+    made.step()
+    return made
 
 
 def test_replicas_in_the_failed_directory_go_offline_and_others_stay(
@@ -54,6 +65,7 @@ def test_replicas_in_the_failed_directory_go_offline_and_others_stay(
     assert (it.znodes.states[T1].leader, it.znodes.states[T1].isr) == (2, (2, 1))
     assert not it.shell.context.is_replica_online(it.shell.context.table.row("t", 0), 1)
     assert left.found == {}
+    assert left.asked_before, "a controller that ends before it has asked leaves the notifications to the next"
 
 
 def test_a_broker_that_has_gone_and_a_damaged_notification_keep_no_other_back(
@@ -61,13 +73,31 @@ def test_a_broker_that_has_gone_and_a_damaged_notification_keep_no_other_back(
 ) -> None:
     it.views[2].failed_dirs.add(T1)
     damaged = BadZNode("/log_dir_event_notification/log_dir_event_1", "{", "JSON")
-    left = Notifications(it, monkeypatch, {"log_dir_event_0": 9, "log_dir_event_1": damaged, "log_dir_event_2": 2})
+    left = Notifications(it, monkeypatch, {"log_dir_event_0": 3, "log_dir_event_1": damaged, "log_dir_event_2": 2})
     assert it.znodes.states[T1].leader == 1
     assert list(it.shell.bad_paths()) == [damaged.path]
     assert left.found == {}, "a damaged one is no use later either"
+    assert it.shell.context.table.replica_state(it.shell.context.table.row("u", 0), 3) == ReplicaState.OfflineReplica
 
 
 def test_without_a_notification_no_broker_is_asked(it: PureCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     it.views[1].failed_dirs.add(T0)
     Notifications(it, monkeypatch, {})
     assert it.znodes.states[T0].leader == 1
+
+
+# -- answers to StopReplica --------------------------------------------------------------------------------------------
+
+
+def test_an_answer_pays_debts_and_goes_on_with_deletions(it: PureCluster) -> None:
+    owed = Changes(it.shell.context.debts)
+    owed.owe(1, "gone", b"an earlier topic", 0)
+    assert run(debts.write(it.shell, owed, "made"))
+    it.queue.append(PayDebts(1))
+    it.step()
+    assert (len(it.shell.context.debts), it.znodes.debts.held) == (0, {})
+    it.znodes.deletions["t"] = None
+    it.queue.append(TopicDeletion())
+    it.step()
+    assert "t" not in it.znodes.topics
+    assert it.views[1].hosted.keys() == {TopicPartition("u", 0)}

@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
-from aiocontroller.controller.producer_ids import BLOCK_SIZE, MAX_ATTEMPTS, MAX_PRODUCER_ID
+from aiocontroller.controller.producer_ids import BLOCK_SIZE, MAX_ATTEMPTS
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import AllocateProducerIds
 from aiocontroller.zookeeper.cluster_znodes import ProducerIdBlock
 from aiocontroller.zookeeper.znodes import BadZNode
 from tests.unit.controller.pure_cluster import PureCluster, cluster
+
+HIGHEST = 9_223_372_036_854_775_807
+"""A signed number of 64 bits."""
 
 
 class Znode:
@@ -92,10 +95,8 @@ def test_a_damaged_znode_is_reported_and_no_block_is_guessed(it: PureCluster, zn
     assert znode.writes == 0
 
 
-@pytest.mark.parametrize(
-    "missing, answer", [(0, (MAX_PRODUCER_ID - 999, 1000)), (1, KafkaErrorCode.UNKNOWN_SERVER_ERROR)]
-)
+@pytest.mark.parametrize("missing, answer", [(0, (HIGHEST - 999, 1000)), (1, KafkaErrorCode.UNKNOWN_SERVER_ERROR)])
 def test_the_last_block_ends_with_the_highest_id(it: PureCluster, znode: Znode, missing: int, answer: Any) -> None:
-    end = MAX_PRODUCER_ID - 1000 + missing
+    end = HIGHEST - 1000 + missing
     znode.block = ProducerIdBlock(1, end - 999, end)
     assert ask(it) == answer

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
+from aiocontroller.controller.obeyed_settings import Told
 from aiocontroller.core.events import BrokerChange, ConfigChange, UncleanLeaderElectionEnable
 from aiocontroller.core.ids import TopicPartition
+from aiocontroller.zookeeper.kafka_zk_client import EntityConfigs
 from aiocontroller.zookeeper.znodes import BadZNode
 from tests.unit.controller.pure_cluster import PureCluster, cluster
 
@@ -110,6 +112,28 @@ def test_dynamic_settings_are_read_again_where_a_broker_is_named(
     assert read == []
     changes.tell("brokers/2")
     assert read == [["<default>", "2"]]
+
+
+def test_what_brokers_allow_from_now_on_counts_at_once_and_at_the_next_failover(
+    it: PureCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it.znodes.unclean_by_request = True  # the model knows topics' settings alone
+    configs = EntityConfigs()
+    configs["<default>"] = ALLOWED
+
+    async def read(names: Sequence[str]) -> EntityConfigs:
+        return configs
+
+    it.shell.settings.heard({2: Told({"unclean.leader.election.enable": "false"})}, no_brokers=False)
+    changes = Changes(it, monkeypatch)
+    monkeypatch.setattr(it.znodes, "get_broker_configs", read)
+    changes.tell("brokers/<default>")
+    assert it.shell.policy.unclean_leader_election_enable
+    assert leaders(it) == (2, 2)
+    configs["<default>"] = {}
+    it.failover()
+    assert not it.shell.policy.unclean_leader_election_enable
+    assert it.shell.config_changes_seen == {"config_change_0000000000"}
 
 
 def test_the_default_counts_for_all_topics_but_those_that_forbid_it(
