@@ -18,10 +18,12 @@ from aiocontroller.core import events as ev
 from aiocontroller.core.audit import Finding, Kind
 from aiocontroller.core.debts import Changes
 from aiocontroller.core.errors import ControllerMovedError, KafkaErrorCode
-from aiocontroller.core.ids import ReplicaAssignment, TopicAssignment, TopicPartition
+from aiocontroller.core.ids import Endpoint, ReplicaAssignment, TopicAssignment, TopicPartition
 from aiocontroller.core.mutation_quotas import ThrottlingQuotaExceededError
 from aiocontroller.journal.journal import MemoryJournal
 from aiocontroller.metrics import Metrics
+from aiocontroller.wire import cold
+from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper.errors import Code
 from aiocontroller.zookeeper.writes import Writes
 from aiocontroller.zookeeper.znode_json import BadZNode
@@ -142,6 +144,25 @@ def test_leader_epochs_outrank_those_of_a_debt_that_was_fenced_and_replicas_hear
     assert not ledger
     assert {tp: state.leader_epoch for tp, state in it.znodes.states.items()} == {T0: 1, TopicPartition("u", 0): 0}
     assert [it.views[broker].hosted[T0].leader_epoch for broker in (1, 2)] == [1, 1]
+
+
+def test_a_broker_hears_of_the_present_topic_once_it_has_deleted_the_earlier_one() -> None:
+    it = cluster(1, 2, t=[[2, 1]])
+    earlier = it.shell.context.table.topic_by_name["t"].id
+    it.views[2].refuses_to_delete = True
+    it.znodes.deletions["t"] = None
+    it.queue.append(ev.TopicDeletion())
+    it.step()
+    assert it.znodes.debts.held[2, "t"][0] == {0: earlier}
+    it.create_topic("t", [[2, 1]])
+    it.step()
+    assert it.views[2].topic_ids == {T0: earlier}, "it would take the earlier topic's log for the present one's"
+    it.views[2].refuses_to_delete = False
+    it.queue.append(ev.PayDebts(2))
+    it.step()
+    assert it.znodes.debts.held == {}
+    assert it.views[2].topic_ids == {T0: it.znodes.topics["t"].topic_id}
+    assert it.znodes.states[T0].leader == it.views[2].hosted[T0].leader
 
 
 # -- quotas ------------------------------------------------------------------------------------------------------------
@@ -329,3 +350,33 @@ def test_partitions_are_recorded_with_the_leadership_that_they_have() -> None:
         (1, None, None, None, (9,)),
     ]
     assert cast(int, records[0].partition_epoch) >= 0
+
+
+# -- what brokers hear -------------------------------------------------------------------------------------------------
+
+
+def test_leaders_are_named_where_followers_find_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not at the control plane's listener, which takes the controller's requests alone."""
+    it = cluster(1, 2)
+    shell = it.shell
+    listeners = {"inter_broker_listener_name": "INTERNAL", "control_plane_listener_name": "CONTROL"}
+    shell.config = msgspec.structs.replace(shell.config, **listeners)
+    for number, broker in it.znodes.brokers.items():
+        endpoints = (Endpoint("CONTROL", f"b{number}", 9000), Endpoint("INTERNAL", f"b{number}", 9001))
+        it.znodes.brokers[number] = msgspec.structs.replace(broker, endpoints=endpoints)
+    it.failover()
+    heard: list[Any] = []
+    assert shell.channels is not None
+    send = shell.channels.send
+
+    def noting(broker: int, api: ApiKey, encode: Any, *more: Any, **merging: Any) -> None:
+        if api is ApiKey.LEADER_AND_ISR:
+            for pieces in encode(7, it.views[broker].epoch):
+                heard.append(cold.decode_request(api, 7, b"".join(map(bytes, pieces))))
+        send(broker, api, encode, *more, **merging)
+
+    monkeypatch.setattr(shell.channels, "send", noting)
+    it.create_topic("t", [[1, 2]])
+    it.step()
+    assert {(leader.host_name, leader.port) for request in heard for leader in request.live_leaders} == {("b1", 9001)}
+    assert shell.endpoint_of(it.znodes.brokers[1]) == Endpoint("CONTROL", "b1", 9000)

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.server import client_quota_apis
 from aiocontroller.server.client_quota_apis import DEFAULT, EXACT, SPECIFIED, _quotas, quota_filter
@@ -147,3 +148,34 @@ async def test_users_without_credentials_are_not_described(monkeypatch: pytest.M
         await settle()
         answer = cold.decode_response(api, 0, client.answer(api, 0))
         assert [(result.user, result.error_code) for result in answer.results] == [("v", 0)]
+
+
+@virtual_time
+async def test_users_that_are_asked_for_are_answered_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user that is named twice is refused by itself, one without a name or credentials too."""
+    scram = "salt=c2FsdA==,stored_key=a2V5,server_key=a2V5,iterations=4096"
+
+    class Users(Quotas):
+        OF_USERS: Mapping[str, Mapping[str, str]] = {
+            "u": {"producer_byte_rate": "1"},
+            "v": {"SCRAM-SHA-256": scram},
+            "twice": {"SCRAM-SHA-256": scram},
+        }
+
+    monkeypatch.setattr(client_quota_apis, "AdminZkClient", lambda zk: Users())
+    async with front() as it:
+        client = await it.connect()
+        api = ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
+        users = [{"name": name} for name in ("twice", "v", "", "u", "twice", "nobody")]
+        client.request(api, 0, cold.encode_request(api, 0, cold.request(api, 0, users=users)))
+        await settle()
+        answer = cold.decode_response(api, 0, client.answer(api, 0))
+        assert {result.user: result.error_code for result in answer.results} == {
+            "twice": KafkaErrorCode.DUPLICATE_RESOURCE,
+            "v": KafkaErrorCode.NONE,
+            "": KafkaErrorCode.RESOURCE_NOT_FOUND,
+            "u": KafkaErrorCode.RESOURCE_NOT_FOUND,
+            "nobody": KafkaErrorCode.RESOURCE_NOT_FOUND,
+        }
+        [info] = answer.results[1].credential_infos
+        assert (info.mechanism, info.iterations) == (1, 4096)

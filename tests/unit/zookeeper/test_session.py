@@ -1,0 +1,95 @@
+"""The session against the modelled ZooKeeper: how many connections it opens, and credentials."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
+from aiocontroller.lab.virtual_time import virtual_time
+from aiocontroller.lab.zookeeper.zookeeper_model import ZooKeeperModel
+from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer
+from aiocontroller.zookeeper.client import ZooKeeperClient
+from aiocontroller.zookeeper.errors import AuthFailedError
+
+
+class Stage:
+    """One server, one client that has not started, and the connections that it opens."""
+
+    def __init__(self) -> None:
+        self.world = simulated_world(SimulatedNetwork())
+        self.server = ZooKeeperServer(self.world, ZooKeeperModel(tick_ms=500))
+        self.connections = 0
+
+    async def start(self) -> ZooKeeperClient:
+        await self.server.start()
+        client = ZooKeeperClient(self.server.address, world=self.world, session_timeout_s=6)
+        connect = self.world.network.connect
+
+        async def counted(*given: Any, **named: Any) -> Any:
+            self.connections += 1
+            return await connect(*given, **named)
+
+        self.world.network.connect = counted  # type: ignore[method-assign]
+        return client
+
+    def identities(self, client: ZooKeeperClient) -> list[tuple[str, str]]:
+        """Beside that of the address."""
+        connection = self.server.model.sessions[client.session_id].connection
+        assert connection is not None
+        return connection.identities[1:]
+
+
+@virtual_time
+async def test_a_session_has_one_connection_and_an_expired_one_is_replaced_with_one_more() -> None:
+    """The server that says that the session is gone is asked for a new one at once."""
+    it = Stage()
+    client = await it.start()
+    await client.start(10)
+    assert it.connections == 1
+    first = client.session_id
+    it.server.model.end_session(it.server.model.sessions[first], it.server.now_ms())
+    connection = client.session.conn
+    assert connection is not None
+    connection.abort("cable cut")
+    while client.session_id == first or not client.connected:
+        await it.world.clock.sleep(0.1)
+    assert it.connections == 3  # one that is told of the end, one for the new session
+    assert client.session.failed_attempts == 0
+    await client.close()
+
+
+@virtual_time
+async def test_credentials_that_are_added_before_the_start_hold_from_then_on() -> None:
+    it = Stage()
+    client = await it.start()
+    await client.session.add_auth("digest", b"alice:secret")
+    assert it.connections == 0
+    await client.start(10)
+    [(scheme, name)] = it.identities(client)
+    assert scheme == "digest"
+    assert name.startswith("alice:")
+    connection = client.session.conn
+    assert connection is not None
+    connection.abort("cable cut")
+    while not client.connected:
+        await it.world.clock.sleep(0.1)
+    assert await client.exists("/")
+    assert it.identities(client) == [(scheme, name)]
+    await client.close()
+
+
+@virtual_time
+async def test_credentials_that_the_server_refuses_are_an_error_and_are_not_sent_again() -> None:
+    it = Stage()
+    client = await it.start()
+    await client.start(10)
+    with pytest.raises(AuthFailedError, match="'kerberos'"):
+        await client.session.add_auth("kerberos", b"alice:secret")
+    while not client.connected:
+        await it.world.clock.sleep(0.1)
+    assert await client.exists("/")
+    assert it.identities(client) == []
+    assert it.connections == 2
+    await client.close()
