@@ -13,14 +13,15 @@ from aiocontroller.controller.auditor import CONFIRM_S, MOST_REPAIRS, SLICE, Aud
 from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.controller.obeyed_settings import Told
 from aiocontroller.controller.shell import ControllerShell
-from aiocontroller.core.audit import Finding, Kind
+from aiocontroller.core.audit import Above, Finding, Kind
 from aiocontroller.core.events import Audit, BrokerChange
-from aiocontroller.core.ids import ReplicaAssignment
+from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.core.partitions import PartitionTable
 from aiocontroller.journal.journal import MemoryJournal, NullJournal
 from aiocontroller.lab.simulated_net import SimulatedClock, SimulatedNetwork, simulated_world
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.metrics import Metrics
+from tests.builders import leadership
 
 
 class Stage:
@@ -200,6 +201,27 @@ async def test_many_urgent_topics_are_a_pass() -> None:
     assert not stage.auditor.pass_is_due
     stage.auditor.look_soon(f"t{n}" for n in range(module.MOST_URGENT + 1))
     assert stage.auditor.pass_is_due
+
+
+@virtual_time
+async def test_foreign_states_are_compared_soon_unless_a_leader_may_have_written_them() -> None:
+    stage, partition = Stage(("t", 1)), TopicPartition("t", 0)
+    auditor = stage.auditor
+    known = leadership(1, (1, 2), leader_epoch=4, partition_epoch=9)
+    by_leader = leadership(1, (1,), leader_epoch=4, partition_epoch=10)
+    by_another = leadership(2, (2,), leader_epoch=5, partition_epoch=10)
+    auditor.read_anew(partition, None, by_another)
+    auditor.read_anew(partition, known, known)
+    auditor.brokers_write = lambda: True
+    auditor.read_anew(partition, known, by_leader)
+    assert auditor.noted == {}
+    auditor.read_anew(partition, known, by_another)
+    assert auditor.noted.pop(partition) == Above(4, 9)
+    auditor.brokers_write = lambda: False
+    auditor.read_anew(partition, known, by_leader)
+    assert auditor.noted == {partition: Above(4, 9)}
+    auditor.read_anew(partition, leadership(1, (1,), leader_epoch=7, partition_epoch=3), by_another)
+    assert auditor.noted == {partition: Above(7, 9)}, "the highest of each that brokers may have"
 
 
 @pytest.mark.parametrize("told, may_write", [({}, True), ({1: "2.4", 2: "3.9"}, True), ({1: "3.9", 2: "3.9"}, False)])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.ids import ReplicaAssignment
 from aiocontroller.core.request_batch import (
     LEADERS_FIRST_UP_TO,
     LeaderAndIsrRequest,
@@ -98,6 +99,18 @@ def test_a_partition_without_leadership_is_left_out() -> None:
     assert batch.take() == Requests(
         [LeaderAndIsrRequest(1, [1], frozenset({1}))], UpdateMetadataRequest([1, 2, 3], [1]), []
     )
+
+
+def test_what_has_been_taken_from_a_broker_since_is_left_out() -> None:
+    """A batch collects through several steps; one may remove a replica, or a topic."""
+    context = cluster()
+    batch = RequestBatch(context)
+    rows = rows_of(context, "foo-0", "foo-1", "bar-1")
+    batch.add_leader_and_isr_request_for_brokers([2, 3], rows, is_new=True)
+    context.table.set_assignment(rows[0], ReplicaAssignment((1, 3)))
+    context.table.remove_topic(context.table.topic_by_name["bar"])
+    two, three = batch.take().leader_and_isr
+    assert (two.rows, three.rows) == ([rows[1]], rows[:2])
 
 
 def test_each_partition_to_its_own_recipients() -> None:

@@ -1,0 +1,68 @@
+"""Typed reads of partitions' states: what is there, what is not, and what may not be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.lab.virtual_time import virtual_time
+from aiocontroller.zookeeper.changes import Change
+from aiocontroller.zookeeper.client import ZooKeeperClient
+from aiocontroller.zookeeper.errors import Code
+from aiocontroller.zookeeper.kafka_zk_client import KafkaZkClient
+from aiocontroller.zookeeper.reads import Reads
+from aiocontroller.zookeeper.state_watches import watch_topic_partition_states
+from aiocontroller.zookeeper.znodes import BadZNode
+from tests.unit.zookeeper.test_client import connected
+
+STATE = b'{"controller_epoch":3,"leader":1,"version":1,"leader_epoch":2,"isr":[1,2]}'
+
+
+async def with_states(client: ZooKeeperClient, **states: bytes) -> KafkaZkClient:
+    """Topic -> the state of its partition 0."""
+    zk = KafkaZkClient(client)
+    await zk.create_top_level_paths()
+    for topic, state in states.items():
+        for path in ("", "/partitions", "/partitions/0"):
+            await client.create(f"/brokers/topics/{topic}{path}")
+        await client.create(f"/brokers/topics/{topic}/partitions/0/state", data=state)
+    return zk
+
+
+@virtual_time
+async def test_a_state_that_is_not_there_is_none_and_one_that_may_not_be_read_is_damaged() -> None:
+    """A new state is created where there is none: a refusal must not look like that."""
+    async with connected() as client:
+        zk = await with_states(client, t=STATE, damaged=b"{", secret=STATE)
+        read = client.get_many
+
+        async def refusing(paths: Sequence[str], **how: Any) -> Reads:
+            found = await read(paths, **how)
+            for i, path in enumerate(paths):
+                if "secret" in path:
+                    found.code[i], found.data[i] = Code.NO_AUTH, None
+            return found
+
+        client.get_many = refusing  # type: ignore[method-assign, assignment]
+        topics = ["t", "none", "damaged", "secret"]
+        known, none, damaged, secret = await zk.get_topic_partition_states(topics, [0] * 4)
+        assert known == LeaderAndIsr(1, 2, (1, 2), 3, 0)
+        assert none is None
+        assert isinstance(damaged, BadZNode)
+        assert isinstance(secret, BadZNode)
+        assert secret.path == "/brokers/topics/secret/partitions/0/state"
+        assert "NO_AUTH" in secret.found
+
+
+@virtual_time
+async def test_a_watched_state_reports_its_next_change() -> None:
+    async with connected() as client:
+        zk = await with_states(client, t=STATE, u=STATE)
+        heard: list[tuple[Change, Any]] = []
+        zk.on_change = lambda *change: heard.append(change)
+        await watch_topic_partition_states(client, ["t"], [0])
+        for topic in ("t", "u", "t"):
+            await client.set(f"/brokers/topics/{topic}/partitions/0/state", STATE, -1)
+        assert await client.exists("/")
+        assert [change for change, *_ in heard] == [Change.PARTITION_STATE]
