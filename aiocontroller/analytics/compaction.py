@@ -100,4 +100,5 @@ _MERGES: Final[dict[str, Callable[[DataFrame], DataFrame]]] = {
     stream.CLOCKS: _same,
     stream.QUARANTINE: bronze.merged_quarantine,
     f"{stream.FACTS}/{stream.REPEATED}": lambda rows: rows.groupBy("file").agg(F.sum("duplicates").alias("duplicates")),
+    f"{stream.FACTS}/{stream.READ}": lambda rows: rows.groupBy("file").agg(F.sum("read").alias("read")),
 }

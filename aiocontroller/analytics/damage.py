@@ -18,6 +18,7 @@ from aiocontroller.analytics.reading import (
     chunks,
     is_local,
     is_packed,
+    last_byte,
     unpacked_name,
     whole_lines,
 )
@@ -27,6 +28,7 @@ from aiocontroller.analytics.source_files import Looked, SourceFile
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+CUT_OFF = "its last line has no end, so more may have followed"
 _CLUSTER_ID = re.compile(rb"Cluster ID = ([\w-]{1,64})(?![\w-])(?=.)", re.DOTALL)
 """Every broker logs it at startup, since 0.10.1.  A following byte is required, since the id may continue in the next
 piece."""
@@ -41,7 +43,9 @@ def looked_through(spark: SparkSession, files: Sequence[SourceFile], temporary: 
     remote = [file for file in files if _is_plain_log(file) and not is_local(file.path)]
     ids = _ids_of_remote(spark, remote) if remote else {}
     return [
-        Looked(file, ids.get(file.path, frozenset())) if file in remote else look_through(spark, file, temporary)
+        _whole(Looked(file, ids.get(file.path, frozenset())), last_byte(spark, file.path))
+        if file in remote
+        else look_through(spark, file, temporary)
         for file in files
     ]
 
@@ -97,7 +101,16 @@ def look_through(spark: SparkSession, file: SourceFile, temporary: Callable[[], 
         file = _unpacked(spark, file, temporary())
     if lost:
         file = replace(file, remarks=(*file.remarks, lost))
-    return Looked(file, frozenset(ids), lost=lost)
+    looked = Looked(file, frozenset(ids), lost=lost)
+    return looked if problem or not is_log else _whole(looked, before[-1:])
+
+
+def _whole(looked: Looked, last: bytes) -> Looked:
+    """Add whether the last line has an end; ``last`` is the last byte."""
+    if last in (b"\n", b"\r", b""):
+        return looked
+    remarks = (*looked.file.remarks, f"cut off: {CUT_OFF}")
+    return replace(looked, file=replace(looked.file, remarks=remarks), cut_off=True)
 
 
 def _unpacked(spark: SparkSession, file: SourceFile, folder: Path) -> SourceFile:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from aiocontroller.analytics.dataframes import DUCKDB, NAMES, SPARK, computing_by
-from aiocontroller.analytics.reading import PACKED, is_local
+from aiocontroller.analytics.reading import PACKED, is_local, is_utf8, readable
 from aiocontroller.analytics.session import (
     QUICK_COMPILER_BELOW_BYTES,
     PipelineMissingError,
@@ -59,6 +59,8 @@ def perform(job: Job, tell: Callable[[str], None]) -> dict[str, Any]:
     ``JavaMissingError``.
     """
     chosen = _engine_for(job)
+    if chosen == SPARK and not is_utf8(job.out):
+        raise BadInputError(f"--out {readable(job.out)}: found a path that is not UTF-8, which Spark needs")
     with computing_by(chosen):
         summary = _perform(job, chosen, tell)
     where = "in this process" if chosen == DUCKDB else f"on {job.master or 'the Spark that is configured'}"

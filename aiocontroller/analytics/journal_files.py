@@ -42,7 +42,7 @@ _FEW_ROWS: Final = 4096
 """Kinds with fewer rows in a slice share a row group."""
 _BEGINS: Final = b'{"v":'
 _DISTINCT: Final = frozenset({"seq", "ts", "correlation_id", "queue_us", "processing_us", "duration_us"})
-"""Columns whose values hardly repeat, so that a dictionary would not pay."""
+"""Numbers that hardly repeat, so that a dictionary would not pay: they are written as differences, which are small."""
 ODD: Final = ("value", "file", "source", "cluster", "process", "start_us")
 """The columns of lines that are put aside, as ``journal_records`` takes them."""
 
@@ -319,8 +319,8 @@ def _write(path: str, row_groups: Iterable[pa.Table]) -> None:
         if writer is None:
             repeating = [column for column in table.schema.names if column not in _DISTINCT]
             writer = pq.ParquetWriter(
-                draft, table.schema, compression="zstd", use_dictionary=repeating, write_statistics=["kind", "source"],
-                store_schema=False,
+                draft, table.schema, compression="lz4", use_dictionary=repeating, store_schema=False,
+                column_encoding=dict.fromkeys(_DISTINCT, "DELTA_BINARY_PACKED"), write_statistics=["kind", "source"],
             )  # fmt: skip
         writer.write_table(table, row_group_size=max(1, table.num_rows))
     assert writer is not None, path

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from aiocontroller.analytics.cluster_ids import folders
+from aiocontroller.analytics.damage import CUT_OFF
 from aiocontroller.analytics.manifest import Manifest
 from aiocontroller.analytics.reading import unpacked_name
 from aiocontroller.analytics.schema import CONTROLLER_LOG, JOURNAL_SOURCE, SERVER_LOG, STATE_CHANGE_LOG
@@ -64,6 +65,11 @@ def lacks_of(
         Lack(each.file.name, f"{each.file.name} is {each.lost}", each.file.source,
              clusters[each.file.path], each.file.node)
         for each in looked if each.lost and each.file.path in clusters
+    ]  # fmt: skip
+    found += [
+        Lack(each.file.name, f"{each.file.name} is cut off: {CUT_OFF}", each.file.source,
+             clusters[each.file.path], each.file.node, at_end=True)
+        for each in looked if each.cut_off and each.file.path in clusters
     ]  # fmt: skip
     found += [
         lack(by_name[name], f"{name} is not read: its content is neither a journal's nor that of a log of Kafka")

@@ -40,6 +40,20 @@ def local_name(path: str) -> str:
     return re.sub("^/+", "/", path.removeprefix(_FILE)) if path.startswith(_FILE) else path
 
 
+def is_utf8(path: str) -> bool:
+    """Return whether a path, as Python has it, is UTF-8 in the file system."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def readable(name: str) -> str:
+    """Return the name with ``\\xff`` for bytes that are not UTF-8, which no table and no page can hold."""
+    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
 def as_glob(path: str) -> str:
     """Return the Hadoop pattern that matches this path alone."""
     return re.sub(r"([][{}*?\\])", r"\\\1", path)
@@ -108,6 +122,20 @@ def begins_with(spark: SparkSession, whole: str, part: str) -> bool:
     return True
 
 
+def last_byte(spark: SparkSession, path: str) -> bytes:
+    """Return the last byte of a file that is not packed; none if it is empty or cannot be read."""
+    if is_local(path):
+        with open(local_name(path), "rb") as file:
+            file.seek(max(0, file.seek(0, io.SEEK_END) - 1))
+            return file.read(1)
+    try:
+        with _HadoopStream(spark, path) as stream:
+            stream.skip_to_last_byte()
+            return stream.read(1) or b""
+    except OSError:
+        return b""
+
+
 def whole_lines(spark: SparkSession, path: str, to: Path) -> int:
     """Write what can be unpacked, up to the last complete line, and return the number of bytes."""
     with to.open("wb") as out:
@@ -155,6 +183,11 @@ class _HadoopStream(io.RawIOBase):
 
     def readable(self) -> bool:
         return True
+
+    def skip_to_last_byte(self) -> None:
+        if self._left:
+            self._stream.seek(self._left - 1)
+            self._left = 1
 
     def readinto(self, buffer: Any) -> int:
         size = min(len(buffer), self._left)

@@ -116,6 +116,8 @@ REJECTED: Final = _table("line string, reason string")
 QUARANTINE: Final = _table("line string, file string, reason string, source string, cluster string, count long")
 """bronze/quarantine: ``count`` lines of a file that could not be read for the same reason; ``line`` is one of them."""
 REPEATED: Final = _table("file string, duplicates long")
+READ: Final = _table("file string, read long")
+"""How many records bronze holds of each log: silver has rows that follow from several of them, and leaves some out."""
 """The number of a file's records that had been read before."""
 SAMPLE_CHARACTERS: Final = 500
 

@@ -71,6 +71,8 @@ class Lack:
     node: int | None = None
     process: str = ""
     """Of a journal that is still being written."""
+    at_end: bool = False
+    """Only what would follow the file's last record is missing."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,8 @@ class Looked:
     """The reason if nothing in the file can be read."""
     lost: str = ""
     """What is missing if only a part of it can be read."""
+    cut_off: bool = False
+    """Whether its last line has no end."""
 
 
 @dataclass(frozen=True)

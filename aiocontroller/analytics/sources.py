@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Any
 from aiocontroller.analytics.cluster_ids import told_clusters
 from aiocontroller.analytics.copies import without_copies
 from aiocontroller.analytics.damage import looked_through
+from aiocontroller.analytics.dataframes import SPARK, engine
 from aiocontroller.analytics.framing import framing_of, is_of_kafka, node_of
 from aiocontroller.analytics.lacks import JOURNAL_NAME, lacks_of, source_by_name
 from aiocontroller.analytics.layouts import has_zones, layout_of, plain
 from aiocontroller.analytics.manifest import Manifest
-from aiocontroller.analytics.reading import DamagedError, head, is_local, local_name, whole_lines
+from aiocontroller.analytics.reading import DamagedError, head, is_local, is_utf8, local_name, readable, whole_lines
 from aiocontroller.analytics.schema import JOURNAL_SOURCE, SERVER_LOG
 from aiocontroller.analytics.source_files import Found, SourceFile
 from aiocontroller.core.errors import BadInputError
@@ -51,7 +52,9 @@ def find_files(
     """
     manifest = manifest or Manifest()
     listed = _told_apart([file for path in paths for file in _list(spark, path)])
-    heads, unreadable = _heads(spark, listed)
+    nameable, unreadable = _nameable(listed)
+    heads, damaged = _heads(spark, nameable)
+    unreadable += damaged
     known, unknown, open_ones = [], [], []
     for file in {file.path: file for file in listed if file.path in heads}.values():
         if _is_in_progress(file):
@@ -77,6 +80,15 @@ def find_files(
         raise BadInputError(_nothing_found(paths, listed, unknown, unreadable))
     files = [_snapshot(spark, file, temporary()) if _is_in_progress(file) else file for file in files]
     return Found(tuple(files), tuple(copies), tuple(unknown), tuple(open_ones), tuple(unreadable), lacks)
+
+
+def _nameable(files: Sequence[SourceFile]) -> tuple[list[SourceFile], list[tuple[str, str]]]:
+    """Return the files that the engine can open, and (name, reason) of the others."""
+    if engine() != SPARK:
+        return list(files), []
+    why = "its path is not UTF-8, which Spark needs; DuckDB can read it (--engine duckdb)"
+    other = [file for file in files if not is_utf8(file.path)]
+    return [file for file in files if file not in other], [(file.name, why) for file in other]
 
 
 def _heads(spark: SparkSession, files: Sequence[SourceFile]) -> tuple[dict[str, bytes], list[tuple[str, str]]]:
@@ -109,12 +121,7 @@ def _told_apart(files: Sequence[SourceFile]) -> list[SourceFile]:
     for file in files:
         paths.setdefault(file.name, set()).add(file.path)
     above = {name: posixpath.commonpath(same) for name, same in paths.items() if len(same) > 1}
-    return [replace(f, name=_readable(f.path[len(above[f.name]) + 1 :])) if f.name in above else f for f in files]
-
-
-def _readable(name: str) -> str:
-    """Return the name with ``\\xff`` for bytes that are not UTF-8, which no table and no page can hold."""
-    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    return [replace(f, name=readable(f.path[len(above[f.name]) + 1 :])) if f.name in above else f for f in files]
 
 
 def _nothing_found(
@@ -123,7 +130,7 @@ def _nothing_found(
     unknown: Sequence[str],
     unreadable: Sequence[tuple[str, str]],
 ) -> str:
-    where = ", ".join(paths)
+    where = ", ".join(map(readable, paths))
     if unreadable:
         name, why = unreadable[0]
         return f"no file in {where} can be read; {name}, for example: {why}"
@@ -195,12 +202,12 @@ def _list(spark: SparkSession, path: str) -> Iterator[SourceFile]:
     top = Path(local_name(path))
     tops = [top] if top.exists() else sorted(top.parent.glob(top.name)) if top.name else []
     if not tops:
-        raise BadInputError(f"no such file or folder: {path}")
+        raise BadInputError(f"no such file or folder: {readable(path)}")
     for one in tops:
         for file in sorted(one.rglob("*")) if one.is_dir() else [one]:
             if file.is_file():
                 found = file.stat()
-                name = _readable(str(file.relative_to(one)) if one.is_dir() else file.name)
+                name = readable(str(file.relative_to(one)) if one.is_dir() else file.name)
                 yield SourceFile(f"{_FILE}{file.absolute()}", name, found.st_size, found.st_mtime_ns // 1000)
 
 
@@ -210,7 +217,7 @@ def _list_hadoop(spark: SparkSession, path: str) -> Iterator[SourceFile]:
     system = pattern.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
     tops = system.globStatus(pattern)
     if not tops:
-        raise BadInputError(f"no such file or folder: {path}")
+        raise BadInputError(f"no such file or folder: {readable(path)}")
     for top in tops:
         root = top.getPath().toString()
         files = system.listFiles(top.getPath(), True)

@@ -1,6 +1,6 @@
 """The output folder: its content, its owner, and changes that leave it consistent after a crash at any point.
 
-    _aiocontroller.json        the marker with the owner and the layout
+    _aiocontroller.json        the marker with the owner, the layout and the run that made the folder
     snapshots/N.json           what readers see: the run, its gold, and the files of every table; the highest N counts
     gold                       a link to the tables of the current snapshot, if the file system has links
     runs/M-ID/                 everything that one run, and later batches added to it, have written:
@@ -70,6 +70,8 @@ class Store:
         self._lock: FolderLock | None = None
         self._check()
         self._run = self._last_run()
+        self._next: str | None = None
+        """The name of the run to come, if the marker names it."""
 
     # -- ownership -------------------------------------------------------------------------------------------------
 
@@ -110,7 +112,8 @@ class Store:
             lock.acquire()
             self._lock = lock
         if not self._files.exists(_MARKER):
-            self._files.write_new(_MARKER, json.dumps({"owner": OWNER, "layout": LAYOUT}))
+            self._next = self._new_run()
+            self._files.write_new(_MARKER, _marker(self._next))
         self._run = self._last_run()
         present = self.snapshot()
         if present is not None:
@@ -149,12 +152,12 @@ class Store:
 
     def begin(self) -> None:
         """Begin a new run without batches; what readers see stays as it is."""
+        self._run, self._next = self._next or self._new_run(), None
+        self._files.write_new(f"runs/{self._run}/{_RUN_MARKER}", _marker(self._run))
+
+    def _new_run(self) -> str:
         number = max((int(name[:6]) for name in self._files.names("runs") if _RUN_NAME.fullmatch(name)), default=0)
-        self._run = f"{number + 1:06d}-{uuid.uuid4().hex[:8]}"
-        self._files.write_new(
-            f"runs/{self._run}/{_RUN_MARKER}",
-            json.dumps({"owner": OWNER, "layout": LAYOUT, "run": self._run}),
-        )
+        return f"{number + 1:06d}-{uuid.uuid4().hex[:8]}"
 
     def abandon(self) -> None:
         """Delete the current run if it has no complete batch."""
@@ -331,6 +334,10 @@ def read_parquet(spark: SparkSession, folders: Iterable[str], schema: Table | No
     if engine() == SPARK:
         return reader.option("recursiveFileLookup", "true").parquet(*map(as_glob, folders))
     return reader.parquet(*folders)
+
+
+def _marker(run: str) -> str:
+    return json.dumps({"owner": OWNER, "layout": LAYOUT, "run": run})
 
 
 def _batch(number: int) -> str:

@@ -45,9 +45,10 @@ CLOCKS: Final = "silver/clocks"
 TIMELINE: Final = "silver/timeline"
 FACTS: Final = "silver/facts"
 REPEATED: Final = "repeated"
+READ: Final = "read"
 TABLES: Final = (
     EVENTS, QUARANTINE, SILVER, CLOCKS, TIMELINE,
-    *(f"{FACTS}/{name}" for name in (*of.OF_EVENTS, *of.COUNTED, REPEATED)),
+    *(f"{FACTS}/{name}" for name in (*of.OF_EVENTS, *of.COUNTED, REPEATED, READ)),
 )  # fmt: skip
 """All tables that a batch may have."""
 
@@ -159,8 +160,10 @@ def write_all(store: Store, batch: int, tables: dict[str, DataFrame]) -> None:
 def _silver(store: Store, batch: int, understood: DataFrame) -> DataFrame:
     """Return ``schema.EVENTS``.  Those of logs take many steps, which Spark would repeat for each fact, so they are
     stored."""
-    if understood.where(F.col("source") != schema.JOURNAL_SOURCE).isEmpty():
+    of_logs = understood.where(F.col("source") != schema.JOURNAL_SOURCE)
+    if of_logs.isEmpty():
         return silver.journal_events(understood)
+    store.write(f"{FACTS}/{READ}", batch, of_logs.groupBy("file").agg(F.count("*").alias("read")))
     clocks = clocks_of(understood)
     store.write(CLOCKS, batch, clocks)
     store.write(SILVER, batch, silver.events(understood, clocks))
@@ -213,6 +216,7 @@ def publish(store: Store, step: Callable[[str], None] = log.info) -> None:
     told |= {name: make(rows) for name, make in of.OF_PARTITIONS.items() if name not in told}
     facts = told if commit["parts"] == [[0, 0]] else {name: of.merge(name, table) for name, table in told.items()}
     repeated = store.read(f"{FACTS}/{REPEATED}", batches, schema.REPEATED)
+    read = store.read(f"{FACTS}/{READ}", batches, schema.READ)
     last_rows = store.read(TIMELINE, batches[-1:]).where("is_last")
     quarantine = store.read(QUARANTINE, batches, schema.QUARANTINE)
     pinned: list[DataFrame] = []
@@ -226,7 +230,7 @@ def publish(store: Store, step: Callable[[str], None] = log.info) -> None:
         return pinned[-1]
 
     try:
-        made = gold.tables(facts, last_rows, repeated, quarantine, pin, commit.get("lacks", ()))
+        made = gold.tables(facts, last_rows, repeated, read, quarantine, pin, commit.get("lacks", ()))
         drafts = store.draft(made, commit["batch"])
         for name, table in made.items():
             step(f"gold: {name}")

@@ -55,13 +55,15 @@ def tables(
     facts: Mapping[str, DataFrame],
     last_rows: DataFrame,
     repeated: DataFrame,
+    read: DataFrame,
     quarantine: DataFrame,
     pin: Callable[[str, DataFrame], DataFrame] = lambda name, table: table.persist(),
     lacks: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, DataFrame]:
     """Return every gold table.
 
-    The inputs are merged ``facts``, each partition's last row, the counts of repeated records, and the quarantine.
+    The inputs are merged ``facts``, each partition's last row, the counts of repeated records and of those read from
+    logs, and the quarantine.
     ``pin`` caches what several tables share; it gets a name for it.  ``lacks`` are what the files lack, as a commit
     holds it.
     """
@@ -71,7 +73,7 @@ def tables(
     every = pin("outages", outages.attributed(facts["windows"], outages.still_open(last_rows), events, span))
     failures, onsets = incidents(events, milestones, tallies, every)
     windows = with_onsets(every, onsets)
-    quality = pin("quality", data_quality(tallies, repeated, quarantine))
+    quality = pin("quality", data_quality(tallies, repeated, read, quarantine))
     whole, unknown = completeness(milestones, tallies, facts["balance"], quality, quarantine, lacks)
     took = pin("latencies", latencies(facts["latencies"]))
     made = {

@@ -54,7 +54,8 @@ def completeness(
         .agg(F.sum("n").alias("n"), F.min("first_us").alias("first_us"), F.max("last_us").alias("last_us"))
     )
     records = collected(counted)
-    in_files = collected(tallies.groupBy("cluster", "file", "source", "node", "process").agg(F.sum("n").alias("n")))
+    by_file = tallies.groupBy("cluster", "file", "source", "node", "process")
+    in_files = collected(by_file.agg(F.sum("n").alias("n"), F.max("last_us").alias("last_us")))
     wanted = milestones.where("kind IN ('term', 'cluster_id', 'log_end', 'broker', 'active', 'loaded', 'gap')").select(
         "cluster", "kind", "node", "epoch", "broker", "brokers", "ts_us", "duration_us", "detail", "source", "place"
     )
@@ -98,7 +99,7 @@ def of_cluster(
         *_gaps(signs),
         *_holes(in_files, holes or {}),
         *_lines(rejected, in_files, needs),
-        *_files(lacks, needs),
+        *_files(lacks, in_files, needs),
         *terms,
     ]
     lacking = [row["words"] for row in terms if not row["known"]]
@@ -290,12 +291,16 @@ def _lines(rejected: Iterable[Row], in_files: Iterable[Row], needs: Needs) -> li
     return [row for row in found if not row["known"]]
 
 
-def _files(lacks: Iterable[Mapping[str, Any]], needs: Needs) -> list[Row]:
+def _files(lacks: Iterable[Mapping[str, Any]], in_files: Iterable[Row], needs: Needs) -> list[Row]:
+    last_us = {row["file"]: row["last_us"] for row in sorted(in_files, key=lambda row: row["last_us"] or 0)}
     found = []
     for lack in lacks:
         needed = needs.the(lack["source"], lack["node"])
-        if lack["process"]:  # the end of a journal: missed only where other records go on
-            needed = needs.goes_on_after(lack["process"])
+        # The end of a journal or a log is missed only where other records go on.
+        if lack["process"]:
+            needed = needs.goes_on_after_process(lack["process"])
+        elif lack.get("at_end"):
+            needed = needed and needs.goes_on_after(last_us.get(lack["file"]))
         found.append({**_row("file", lack["file"], False, lack["words"]), "needed": needed})
     return found
 
@@ -318,8 +323,12 @@ class Needs:
         among = self._in_server_log if source == SERVER_LOG else self._ruled
         return bool(among) if node is None else node in among
 
-    def goes_on_after(self, process: str) -> bool:
-        last_us = max((row["last_us"] for row in self._records if row["process"] == process), default=None)
+    def goes_on_after_process(self, process: str) -> bool:
+        return self.goes_on_after(
+            max((row["last_us"] for row in self._records if row["process"] == process), default=None)
+        )
+
+    def goes_on_after(self, last_us: int | None) -> bool:
         return last_us is None or any(row["last_us"] > last_us for row in self._records if row["last_us"] is not None)
 
 

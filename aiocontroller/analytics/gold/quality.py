@@ -13,8 +13,9 @@ def with_sources(table: DataFrame, tallies: DataFrame, kind: str) -> DataFrame:
     return table.withColumn("kind", F.expr(kind)).join(F.broadcast(told), ["cluster", "kind"], "left").drop("kind")
 
 
-def data_quality(tallies: DataFrame, repeated: DataFrame, quarantine: DataFrame) -> DataFrame:
-    """The table ``data_quality``; ``repeated`` has (file, duplicates), and ``quarantine`` is bronze's.
+def data_quality(tallies: DataFrame, repeated: DataFrame, read: DataFrame, quarantine: DataFrame) -> DataFrame:
+    """The table ``data_quality``; ``repeated`` has (file, duplicates), ``read`` (file, read) of logs, and
+    ``quarantine`` is bronze's.
 
     ``gaps`` counts the records of the process that are missing between the end of the file before and the end of this
     one.  If files of a process overlap, its first file has all missing records.
@@ -34,8 +35,8 @@ def data_quality(tallies: DataFrame, repeated: DataFrame, quarantine: DataFrame)
     ).withColumn("apart", F.expr("last_seq - before - records"))
     tidy = placed.withColumn("tidy", F.min(F.expr("apart >= 0 AND first_seq > before")).over(process))
     gaps = "if(source <> 'journal', 0L, if(tidy, apart, if(nth = 1, missing, 0L))) AS gaps"
-    read = tidy.selectExpr("file", "source", "records", "first_us", "last_us", gaps)
-    summed = read.groupBy("file", "source").agg(
+    of_files = tidy.selectExpr("file", "source", "records", "first_us", "last_us", gaps)
+    summed = of_files.groupBy("file", "source").agg(
         F.expr("sum(records) AS records"), F.expr("sum(gaps) AS gaps"),
         F.expr("min(first_us) AS first_us"), F.expr("max(last_us) AS last_us"),
     )  # fmt: skip
@@ -44,9 +45,9 @@ def data_quality(tallies: DataFrame, repeated: DataFrame, quarantine: DataFrame)
         F.expr("sum(if(reason LIKE '%torn%', count, 0L)) AS torn"),
         F.expr("array_sort(collect_set(reason)) AS reasons"),
     )
-    told = summed.join(bad, ["file", "source"], "full").join(repeated, "file", "left")
+    told = summed.join(bad, ["file", "source"], "full").join(repeated, "file", "left").join(read, "file", "left")
     whole = told.selectExpr(
-        "file", "source", "coalesce(records, 0L) AS records", "coalesce(quarantined, 0L) AS quarantined",
+        "file", "source", "coalesce(read, records, 0L) AS records", "coalesce(quarantined, 0L) AS quarantined",
         "coalesce(torn, 0L) AS torn", "coalesce(duplicates, 0L) AS duplicates", "coalesce(gaps, 0L) AS gaps",
         "first_us", "last_us", "reasons",
     )  # fmt: skip

@@ -91,27 +91,31 @@ def spans(tallies: DataFrame) -> DataFrame:
     )
 
 
+def _with_turns(windows: DataFrame, events: DataFrame) -> DataFrame:
+    """Add ``turn``, the last event of the ``suspect`` up to ``at``.
+
+    One sort of both by broker; a join would compare each window with every event of its broker.
+    """
+    turn = F.struct(F.struct(*ORDER).alias("order"), "epoch", "process", "ts_us", "event", "place", "handled", "missed")
+    turns = events.where("broker IS NOT NULL").select("cluster", F.col("broker").alias("suspect"), turn.alias("turn"))
+    both = windows.withColumn("of_window", F.lit(True)).unionByName(
+        turns.withColumns({"at": F.expr("turn.order"), "of_window": F.lit(False)}), allowMissingColumns=True
+    )
+    # Of several events at the same place, the last one counts; an event comes before a window at the same place.
+    life = Window.partitionBy("cluster", "suspect").orderBy(*(f"at.{name}" for name in ORDER), "of_window", "turn")
+    so_far = life.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return both.withColumn("turn", F.last("turn", ignorenulls=True).over(so_far)).where("of_window")
+
+
 def attributed(closed: DataFrame, opened: DataFrame, events: DataFrame, span: DataFrame) -> DataFrame:
     """Return the table ``windows`` with three more columns.
 
     These are ``unavailable``, ``culprit`` (the place of the event that caused the window) and ``decided_us`` (the time
     of the record that shows it).
     """
-    turn = F.struct(F.struct(*ORDER).alias("order"), "epoch", "process", "ts_us", "event", "place", "handled", "missed")
-    life = Window.partitionBy("cluster", "suspect").orderBy("turn")
-    turns = events.select("cluster", F.col("broker").alias("suspect"), turn.alias("turn")).withColumn(
-        "until", F.lead("turn.order").over(life)
-    )
-    every = (
-        closed.drop("n").unionByName(opened, allowMissingColumns=True).withColumn("suspect", F.expr("since.suspect"))
-    )
-    latest = """
-        w.cluster = t.cluster AND w.suspect = t.suspect
-        AND t.turn.order <= w.since.order AND (t.until IS NULL OR t.until > w.since.order)"""
+    every = closed.drop("n").unionByName(opened, allowMissingColumns=True)
     known = (
-        every.alias("w")
-        .join(F.broadcast(turns).alias("t"), F.expr(latest), "left")
-        .select("w.*", "t.turn")
+        _with_turns(every.withColumns({"suspect": F.expr("since.suspect"), "at": F.expr("since.order")}), events)
         .join(F.broadcast(span), "cluster")
         .withColumns(
             {

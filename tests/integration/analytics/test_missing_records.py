@@ -117,6 +117,29 @@ def of_no_known_content(to: Path) -> None:
     (to / "broker-2" / "state-change.log").write_bytes(bytes(range(256)) * 20)
 
 
+def cut_off_within_a_line(to: Path) -> None:
+    """The copy ended early: broker 2, the controller then, and the others go on."""
+    unpacked(to)
+    log = to / "broker-2" / "controller.log"
+    log.write_bytes(log.read_bytes()[:-3000].rpartition(b"\n")[0][:-20])
+
+
+def cut_off_before_a_line_end(to: Path) -> None:
+    """The last line looks whole."""
+    unpacked(to)
+    log = to / "broker-2" / "state-change.log"
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(lines[:-5]).removesuffix(b"\n"))
+
+
+def rotated_and_cut_off(to: Path) -> None:
+    unpacked(to)
+    log = to / "broker-2" / "state-change.log"
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.with_name("state-change.log.1").write_bytes(b"".join(lines[:200]).removesuffix(b"\n"))
+    log.write_bytes(b"".join(lines[200:]))
+
+
 def lost_segment(to: Path) -> None:
     unpacked(to, of=OURS)
     whole = to / "journal-1000001-6-1795415822092228-000002.jsonl"
@@ -165,6 +188,9 @@ UNKNOWN: dict[Callable[[Path], None], str] = {
     unreadable: "broker-2/state-change.log.gz cannot be read: ",
     garbled: "1 lines of .*broker-2/state-change.log were not understood: its time is none",
     of_no_known_content: "broker-2/state-change.log is not read: its content is neither",
+    cut_off_within_a_line: "broker-2/controller.log is cut off: its last line has no end",
+    cut_off_before_a_line_end: "broker-2/state-change.log is cut off: its last line has no end",
+    rotated_and_cut_off: "broker-2/state-change.log.1 is cut off: its last line has no end",
     lost_segment: "500 records are missing in or before the journal .*-000012.jsonl",
     lost_first_segment: "records are missing in or before the journal ",
     torn_journal: "1 lines of .*journal-1000001-4-.*-000002.jsonl were not understood",
@@ -209,6 +235,19 @@ def damaged_where_nothing_is_decided(to: Path) -> None:
     log.unlink()
 
 
+def last_line_without_end(to: Path) -> None:
+    """No other record is later, so the missing line end hides nothing that others would show."""
+    unpacked(to)
+    last = max((line[1:24], log) for log in to.rglob("*.log") for line in log.read_text().splitlines()[-1:])[1]
+    last.write_bytes(last.read_bytes().removesuffix(b"\n"))
+
+
+def server_log_without_end(to: Path) -> None:
+    unpacked(to)
+    log = to / "broker-2" / "server.log"
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-3]).removesuffix(b"\n"))
+
+
 def quiet(to: Path) -> None:
     """Nothing happens for hours, and logs are silent.  Broker 2 was restarted early and says nothing more."""
     unpacked(to)
@@ -222,6 +261,7 @@ def quiet(to: Path) -> None:
 
 WHOLE = (
     as_recorded, as_recorded_by_ours, packed_and_rotated, cut_stack_trace, damaged_where_nothing_is_decided, quiet,
+    last_line_without_end, server_log_without_end,
 )  # fmt: skip
 
 
@@ -283,6 +323,9 @@ def test_nothing_is_said_to_be_missing_where_all_is_there(told: dict[str, Any], 
     if case is damaged_where_nothing_is_decided:
         (damaged,) = lacking
         assert re.search(r"broker-2/server.log.gz is damaged: [\d,]+ bytes of it could be unpacked", damaged)
+    elif case in (last_line_without_end, server_log_without_end):
+        (cut,) = lacking
+        assert re.search(r"broker-\d/[a-z-]+.log is cut off: its last line has no end", cut)
     else:
         assert lacking == []
     assert 0 < availability["onset_availability"] < 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import os
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -148,3 +149,22 @@ def test_one_cluster_keeps_its_plain_name(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "a-server.log").write_bytes(server_log(1, "AAAAAAAAAAAAAAAAAAAAAA"))
     (tmp_path / "b-server.log").write_bytes(server_log(2))
     assert {file.cluster for file in find_files(spark, [str(tmp_path)]).files} == {"default"}
+
+
+def test_spark_names_a_path_that_is_not_utf_8_and_duckdb_reads_it(spark: Any, tmp_path: Path) -> None:
+    """Spark ended with a traceback of Py4J's."""
+    folder = tmp_path / "in" / b"of-\xff".decode(errors="surrogateescape")
+    folder.mkdir(parents=True)
+    (folder / "server.log").write_bytes(server_log(1))
+    (folder / "server.log.gz").write_bytes(gzip.compress(server_log(2)))
+    reason = "its path is not UTF-8, which Spark needs; DuckDB can read it (--engine duckdb)"
+    if engine() == DUCKDB:
+        assert len(find_files(spark, [str(folder)]).files) == 2
+    else:
+        with pytest.raises(BadInputError, match=re.escape(f"of-\\xff can be read; server.log, for example: {reason}")):
+            find_files(spark, [str(folder)])
+    (tmp_path / "in" / "server.log").write_bytes(server_log(3))
+    found = find_files(spark, [str(tmp_path / "in")])
+    others = {"of-\\xff/server.log", "of-\\xff/server.log.gz"}
+    assert found.names() == {"server.log", *others}
+    assert dict(found.unreadable) == ({} if engine() == DUCKDB else dict.fromkeys(others, reason))

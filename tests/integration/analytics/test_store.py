@@ -100,6 +100,16 @@ def test_folder_of_another_owner_or_version_is_refused(spark: Any, tmp_path: Pat
         Store(spark, str(tmp_path))
 
 
+def test_the_marker_names_the_run_that_made_the_folder(spark: Any, tmp_path: Path, journal: Path) -> None:
+    out = tmp_path / "out"
+    for _ in range(2):
+        batch.run(spark, [str(journal)], str(out))
+    marker = json.loads((out / "_aiocontroller.json").read_text())
+    first, _ = sorted(path.name for path in (out / "runs").iterdir())
+    assert (marker["owner"], marker["run"]) == ("aiocontroller analyze", first)
+    assert json.loads((out / "runs" / first / "_run.json").read_text())["run"] == first
+
+
 def test_file_in_place_of_the_folder_is_refused(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("mine")
     with pytest.raises(BadInputError, match="found a file, expected a folder"):

@@ -18,7 +18,7 @@ from tests.integration.kafka.conftest import KafkaCluster
 from tests.integration.kafka.test_operating import touch
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(1200)]
-TOPIC, PARTITIONS, REPLICAS = "told-by-logs", 4, 2
+PARTITIONS, REPLICAS = 4, 2
 """As the cluster makes topics that were not created."""
 LOG_CLOCK_US = 1000
 NEARLY_US = 5_000_000
@@ -30,24 +30,26 @@ def windows_of(out: Path) -> list[dict[str, Any]]:
     return list(parquet.read_table(out / "gold" / "windows").to_pylist())
 
 
+@pytest.mark.parametrize("victim_is", ["another broker", "the controller"])
 async def test_windows_from_kafkas_logs_are_what_zookeeper_showed(
-    stage: PlayedCluster, kafka: KafkaCluster, tmp_path: Path
+    stage: PlayedCluster, kafka: KafkaCluster, tmp_path: Path, victim_is: str
 ) -> None:
+    topic = f"told-by-logs-of-{victim_is.split()[1]}"
     pytest.importorskip("pyspark")
     controller = stage.controllers["aiocontroller"]
     assert isinstance(controller, OurController)
 
     async def states() -> list[LeaderAndIsr]:
-        found = await controller.zk.get_topic_partition_states([TOPIC] * PARTITIONS, range(PARTITIONS))
+        found = await controller.zk.get_topic_partition_states([topic] * PARTITIONS, range(PARTITIONS))
         return [state for state in found if isinstance(state, LeaderAndIsr)]
 
     async def whole() -> bool:
         return [len(state.isr) for state in await states()] == [REPLICAS] * PARTITIONS
 
-    await asyncio.to_thread(touch, stage.bootstrap, TOPIC)
+    await asyncio.to_thread(touch, stage.bootstrap, topic)
     await until(whole, "the topic has leaders")
     active = await controller.holder()
-    victim = next(number for number in stage.brokers if number != active)
+    victim = next(number for number in stage.brokers if (number == active) == (victim_is == "the controller"))
     led = {p for p, state in enumerate(await states()) if state.leader == victim}
     assert led
     seen: dict[int, tuple[int, int]] = {}
@@ -61,6 +63,7 @@ async def test_windows_from_kafkas_logs_are_what_zookeeper_showed(
     killed_us = time.time_ns() // 1000
     stage.brokers[victim].kill()
     await until(moved, "Kafka's controller has moved its partitions")
+    successor = await controller.holder()
 
     logs = [str(broker.log) for broker in stage.brokers.values()]
     manifest, out = tmp_path / "manifest.json", tmp_path / "analysis"
@@ -73,10 +76,16 @@ async def test_windows_from_kafkas_logs_are_what_zookeeper_showed(
     summary = json.loads(told.stdout)
     assert [b["event"] for b in summary["brokers"] if b["broker"] == victim][-1] == "died"
     assert summary["violations"] == []
-    lost = [w for w in windows_of(out) if w["topic"] == TOPIC and w["kind"] == "dead_leader"]
+    lost = [w for w in windows_of(out) if w["topic"] == topic and w["kind"] == "dead_leader"]
+    cause = "broker_death" if victim != active else "controller_failover"
     assert {w["partition"]: (w["cause"], w["broker"], w["leader_after"]) for w in lost} == {
-        p: ("broker_death", victim, leader) for p, (leader, _) in seen.items()
+        p: (cause, victim, leader) for p, (leader, _) in seen.items()
     }
+    incident = max(summary["incidents"], key=lambda each: each["onset_us"])
+    assert (incident["what"], incident["broker"], incident["partitions"] >= len(led)) == ("broker", victim, True)
+    assert abs(incident["onset_us"] - killed_us) <= incident["onset_error_us"] + LOG_CLOCK_US, incident
+    if victim == active:
+        assert (incident["controller_before"], incident["controller_after"]) == (victim, successor), incident
     for window in lost:
         assert killed_us - LOG_CLOCK_US <= window["start_us"] <= window["end_us"], window
         assert abs(window["end_us"] - seen[window["partition"]][1]) <= NEARLY_US, window

@@ -84,8 +84,9 @@ def tables(spark: SparkSession, records: Iterable[Mapping[str, Any]]) -> dict[st
     facts = {name: here(of.merge(name, make(events))) for name, make in of.OF_EVENTS.items()}
     facts |= {name: here(of.merge(name, make(history))) for name, make in of.OF_PARTITIONS.items()}
     nothing = spark.createDataFrame([], schema.QUARANTINE.ddl)
-    repeated = spark.createDataFrame([], "file string, duplicates long")
-    return gold.tables(facts, history.where("is_last"), repeated, nothing)
+    repeated = spark.createDataFrame([], schema.REPEATED.ddl)
+    read = spark.createDataFrame([], schema.READ.ddl)
+    return gold.tables(facts, history.where("is_last"), repeated, read, nothing)
 
 
 def found(table: DataFrame) -> list[dict[str, Any]]:
