@@ -12,7 +12,8 @@ sys.path.insert(0, str(ROOT))
 
 import _sequences as sequences  # noqa: E402
 
-from aiocontroller.controller.failover import FAILOVER  # noqa: E402
+from aiocontroller.controller.failover import FAILOVER, Steps  # noqa: E402
+from aiocontroller.controller.warm_failover import WARM_FAILOVER  # noqa: E402
 from aiocontroller.core.states import (  # noqa: E402  # the path comes first
     VALID_PREVIOUS_PARTITION_STATES,
     VALID_PREVIOUS_REPLICA_STATES,
@@ -61,6 +62,9 @@ FAILOVER_WORDS = """\
 `on_controller_failover` in `aiocontroller/controller/failover.py`, drawn from its table. Every step leaves a journal
 record of kind `failover` with its duration. A step that finds the fence gone ends the term, wherever it is; the next
 term begins at the first step."""
+WARM_WORDS = """\
+The same for a standby that has kept a copy of the cluster (`aiocontroller/controller/warm_failover.py`). The last step
+begins what is done afterwards between other events: all brokers are sent everything."""
 
 
 def diagram(table: Mapping[IntEnum, Set[IntEnum]], start: IntEnum) -> str:
@@ -91,14 +95,14 @@ def section(title: str, table: Mapping[IntEnum, Set[IntEnum]], meanings: Mapping
     return "\n\n".join([f"## {title}", diagram(table, start), words(meanings, states), matrix(table, states)])
 
 
-def failover() -> str:
+def failover(title: str, table: Steps, about: str) -> str:
     """The steps of a failover, one below the other."""
-    steps = [name for name, _ in FAILOVER]
+    steps = [name for name, _ in table]
     lines = ["```mermaid", "flowchart TD", "    won([won the role]) --> s1"]
     lines += [f'    s{n}["{n}. {name}"]' for n, name in enumerate(steps, 1)]
     lines += [f"    s{n} --> s{n + 1}" for n in range(1, len(steps))]
     lines += [f"    s{len(steps)} --> ready([in charge])", "```"]
-    return "\n".join(["## Failover", "", FAILOVER_WORDS, "", *lines])
+    return "\n".join([f"## {title}", "", about, "", *lines])
 
 
 def page() -> str:
@@ -119,7 +123,9 @@ def page() -> str:
                 ReplicaState.NonExistentReplica,
             ),
             "",
-            failover(),
+            failover("Failover", FAILOVER, FAILOVER_WORDS),
+            "",
+            failover("Warm failover", WARM_FAILOVER, WARM_WORDS),
             "",
         ]
     )

@@ -22,14 +22,21 @@ import logging
 from collections.abc import Awaitable, Sequence
 
 from aiocontroller.controller.eligibility import Reason
-from aiocontroller.controller.failover import on_controller_failover, on_controller_resignation, stop_hearing
+from aiocontroller.controller.failover import (
+    StepFailedError,
+    on_controller_failover,
+    on_controller_resignation,
+    stop_hearing,
+)
 from aiocontroller.controller.guard import Guard, Permit, StandingPermit
 from aiocontroller.controller.heartbeats import Heartbeats
 from aiocontroller.controller.mirror import Mirror
 from aiocontroller.controller.obeying import obey
 from aiocontroller.controller.shell import ControllerShell, address_of
+from aiocontroller.controller.warm_failover import WARM_FAILOVER
 from aiocontroller.core.errors import ControllerMovedError
 from aiocontroller.zookeeper import registration
+from aiocontroller.zookeeper.errors import SessionExpiredError
 from aiocontroller.zookeeper.registration import KnownEpoch
 from aiocontroller.zookeeper.znodes import SOFTWARE, BadZNode, ControllerZNode
 
@@ -376,11 +383,8 @@ class ControllerElection:
         self.refusals = ()
         self._known = self._followed = None
         obey(shell)
-        shell.begin_term(epoch, fence)
+        shell.begin_term(epoch, fence, copy=self.mirror.take() if self.mirror is not None else None)
         self.active = True
-        if self.mirror is not None:
-            self.mirror.take()
-            self.mirror.watches_are_armed()
         self.since_us = shell.world.clock.wall_time_us()
         log.info("%d successfully elected as the controller, epoch %d", shell.id, epoch)
         shell.journal.append("elected", controller_epoch=epoch)
@@ -390,8 +394,22 @@ class ControllerElection:
         if holder is None or not self._is_ours(holder):
             # No watch saw it: the one that led to ``seize`` is used up.
             raise ControllerMovedError(f"/controller of epoch {epoch} was deleted before it was watched")
-        await on_controller_failover(shell)
+        await self._fail_over()
         self.failure = ""
+
+    async def _fail_over(self) -> None:
+        """Take charge, with the copy if there is one; if that fails, by reading everything in the same term."""
+        if self._shell.copy is None:
+            await on_controller_failover(self._shell)
+            return
+        try:
+            await on_controller_failover(self._shell, WARM_FAILOVER)
+        except (ControllerMovedError, SessionExpiredError, StepFailedError):
+            raise
+        except Exception:
+            log.exception("Bug in the failover with a copy of the cluster: reading it")
+            self._shell.faults.failed_events.inc()
+            await self.reload()
 
     async def _resign(self) -> None:
         self._shell.journal.append("resigned", controller_epoch=self._shell.context.epoch)

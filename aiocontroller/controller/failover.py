@@ -13,6 +13,7 @@ from aiocontroller.controller import (
     debts,
     delegation_tokens,
     features,
+    full_metadata,
     leader_elections,
     own_replicas,
     reassignment,
@@ -21,6 +22,7 @@ from aiocontroller.controller import (
     unclean_elections,
 )
 from aiocontroller.controller.broker_requests import PARTITIONS_PER_REQUEST
+from aiocontroller.controller.full_metadata import FULL_METADATA
 from aiocontroller.controller.leadership_writes import MAX_CONTROLLER_EPOCH, names
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.state_changes import (
@@ -105,7 +107,7 @@ async def _read_partition_states(shell: ControllerShell, rows: Sequence[int], gi
     await shell.zk.each_topic_partition_states(*names(shell, rows), take_slice)
 
 
-async def _outrank_earlier_controllers(shell: ControllerShell) -> None:
+async def outrank_earlier_controllers(shell: ControllerShell) -> None:
     """Restart the term with a higher epoch if a partition state carries an epoch above ours.
 
     ``/controller_epoch`` can fall behind: a rollback from KRaft leaves states with KRaft's higher epochs, and a
@@ -131,14 +133,14 @@ async def _take(shell: ControllerShell, rows: Sequence[int], states: PartitionSt
     load_states(shell.context, rows, readable, states.number, states.version)
 
 
-async def _discard_notifications(shell: ControllerShell) -> None:
+async def discard_notifications(shell: ControllerShell) -> None:
     """Delete old notifications, which the following full read covers; reading the lists arms their watches."""
     fence = shell.context.epoch_zk_version
     await shell.zk.delete_log_dir_event_notifications(await shell.zk.get_all_log_dir_event_notifications(), fence=fence)
     await shell.zk.delete_isr_change_notifications(await shell.zk.get_all_isr_change_notifications(), fence=fence)
 
 
-async def _send_broker_list(shell: ControllerShell) -> None:
+async def send_broker_list(shell: ControllerShell) -> None:
     """Followers find their leader in the metadata, so the brokers must be known before any LeaderAndIsr.
 
     Kafka sends it later.  From now on brokers refuse the requests that an earlier controller still has queued.
@@ -186,25 +188,27 @@ def _ranges(rows: int) -> list[tuple[int, int]]:
     return [(rows * at // pieces, rows * (at + 1) // pieces) for at in range(pieces)]
 
 
-async def _pending_preferred_elections(shell: ControllerShell) -> None:
+async def pending_preferred_elections(shell: ControllerShell) -> None:
     await leader_elections.zk_preferred_replica_election(shell, ZkPreferredReplicaElection())
 
 
-async def _schedule(shell: ControllerShell) -> None:
+async def schedule_periodic_work(shell: ControllerShell) -> None:
     leader_elections.schedule_auto_leader_rebalance(shell, leader_elections.FIRST_RUN_S)
     delegation_tokens.schedule_expiry(shell)
     audit.schedule_audit(shell)
 
 
-FAILOVER: tuple[tuple[str, Callable[[ControllerShell], Awaitable[object]]], ...] = (
+Steps = tuple[tuple[str, Callable[[ControllerShell], Awaitable[object]]], ...]
+
+FAILOVER: Steps = (
     ("set up feature versioning", features.set_up_feature_versioning),
     ("read the brokers, start their senders", brokers.load_brokers),
     ("read the ids of earlier controllers", own_replicas.load_known_controllers),
-    ("send the new epoch and the broker list", _send_broker_list),
-    ("discard notifications", _discard_notifications),
+    ("send the new epoch and the broker list", send_broker_list),
+    ("discard notifications", discard_notifications),
     ("read dynamic settings", unclean_elections.load_dynamic_settings),
     ("read topics, assignments and partition states", load_topics),
-    ("outrank earlier controllers", _outrank_earlier_controllers),
+    ("outrank earlier controllers", outrank_earlier_controllers),
     ("read debts", debts.load_debts),
     ("read the topics to be deleted", topic_deletion.load_topic_deletions),
     ("wait for the senders", _wait_for_senders),
@@ -214,8 +218,8 @@ FAILOVER: tuple[tuple[str, Callable[[ControllerShell], Awaitable[object]]], ...]
     ("elect leaders for New and Offline partitions", trigger_online_partition_state_change),
     ("resume reassignments", reassignment.initialize_partition_reassignments),
     ("resume topic deletions", topic_deletion.resume_deletions),
-    ("carry out pending preferred elections", _pending_preferred_elections),
-    ("schedule periodic work", _schedule),
+    ("carry out pending preferred elections", pending_preferred_elections),
+    ("schedule periodic work", schedule_periodic_work),
 )
 """The steps of a failover, in Kafka's order; ``docs/state-machines.md`` is drawn from this table."""
 
@@ -242,17 +246,17 @@ class StepFailedError(AioControllerError):
 
 
 async def failover_step(shell: ControllerShell, event: FailoverStep) -> None:
-    """Retry a step that was left out of the failover."""
-    await dict(FAILOVER)[event.step](shell)
+    """Retry a step that was left out of the failover, or go on with one that is taken in parts."""
+    await dict((*FAILOVER, (FULL_METADATA, full_metadata.go_on)))[event.step](shell)
 
 
-async def on_controller_failover(shell: ControllerShell) -> None:
+async def on_controller_failover(shell: ControllerShell, steps: Steps = ()) -> None:
     """Load the cluster and take charge.  The reads that fill the context also arm the watches.
 
-    Steps that failed earlier in this term are left out for now.
+    Steps that failed earlier in this term are left out for now.  ``steps``: others than those of ``FAILOVER``.
     """
     clock = shell.world.clock
-    for name, step in FAILOVER:
+    for name, step in steps or FAILOVER:
         if name in POSTPONABLE and shell.faults.suspect(FailoverStep(name), ()):
             log.error("Postponing a step of the failover that failed: %s", name)
             continue

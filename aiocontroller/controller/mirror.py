@@ -41,6 +41,8 @@ STATES_AT_ONCE = 3_000
 LOSSES, LOSSES_WITHIN_S = 5, 60.0
 """After so many lost connections within this time, the standby is cold for as long."""
 RETRY_S = 1.0
+MOST_BEHIND = 1_000
+"""A copy with more to be read again than this, and than half the partitions, is no quicker than none."""
 
 
 class _LetGoError(Exception):
@@ -59,8 +61,6 @@ class Mirror:
         self._watch = TopicsWatch(shell.zk.client)
         self._cluster: MirroredCluster | None = None
         self._task: asyncio.Task[Any] | None = None
-        self._relied_on = False
-        """A successor went on with the copy and has not armed its own watches yet."""
         self._woken = asyncio.Event()
         self._behind_since_s: float | None = None
         self._losses: deque[float] = deque(maxlen=LOSSES)
@@ -70,6 +70,7 @@ class Mirror:
         metrics.gauge("aiocontroller", "Standby", "LagMs", lambda: int(1000 * self._lag_s()))
         metrics.gauge("aiocontroller", "Standby", "MemoryBytes", self._memory_bytes)
         self._reloads = metrics.counter("aiocontroller", "Standby", "Reloads")
+        shell.on_copy_gone = self.wake
 
     # -- notifications ---------------------------------------------------------------------------------------------
 
@@ -96,7 +97,7 @@ class Mirror:
     def take(self) -> MirroredCluster | None:
         """The copy for a term that begins in this turn, if it can differ from ZooKeeper only in what is marked.
 
-        From now on changes are reported to the consumer, copy or not, until ``watches_are_armed``.
+        From now on changes are reported to the consumer, as long as it has the copy (``ControllerShell.copy``).
         """
         cluster, self._cluster = self._cluster, None
         self._watch.pass_on(self._is_moving)
@@ -104,18 +105,14 @@ class Mirror:
         self.wake()
         if cluster is None or not cluster.is_whole:
             return None
-        self._relied_on = True
+        if cluster.behind > max(MOST_BEHIND, len(cluster.context.table) // 2):
+            log.info("The copy of the cluster has %d parts to be read again: reading it anew", cluster.behind)
+            return None
         return cluster
-
-    def watches_are_armed(self) -> None:
-        """The consumer has armed watches of its own on all that it has."""
-        self._relied_on = False
-        self.wake()
 
     def on_session(self, event: SessionEvent) -> bool:
         """Returns whether the active controller may have missed changes, so that it has to load the cluster again."""
         if event is SessionEvent.EXPIRED:
-            self._relied_on = False
             self._let_go("off")
         elif event is SessionEvent.SUSPENDED and self._cluster is not None:
             self._cluster.mark_all()
@@ -123,7 +120,7 @@ class Mirror:
         elif event is SessionEvent.RECONNECTED and self._cluster is not None:
             self._reconnected(self._cluster)
         self.wake()
-        return event is SessionEvent.RECONNECTED and self._relied_on
+        return event is SessionEvent.RECONNECTED and self._shell.copy is not None
 
     def _reconnected(self, cluster: MirroredCluster) -> None:
         now_s = self._shell.world.clock.monotonic()
@@ -163,7 +160,7 @@ class Mirror:
             await self._shell.world.clock.sleep(LOSSES_WITHIN_S)
             self._losses.clear()
             self.state, self.reason = "off", ""
-        elif self.state == "taken" and not self._relied_on:
+        elif self.state == "taken" and self._shell.copy is None:
             await self._watch.remove()
             self.state = "off"
         else:
@@ -173,7 +170,7 @@ class Mirror:
     async def _follow(self) -> None:
         """Keep a copy until it is taken or given up (_LetGoError), or has to start afresh."""
         cluster = self._cluster = self._new_cluster()
-        self.state, self._relied_on = "loading", False
+        self.state = "loading"
         self._reloads.inc()
         await self._watch.listen(self)
         while not cluster.is_crowded:

@@ -139,6 +139,10 @@ async def initialize_partition_reassignments(shell: ControllerShell) -> None:
     found = plan.leftovers(shell.context)
     if found:
         await drop_non_replicas(shell, found)
+    await resume_reassignments(shell)
+
+
+async def resume_reassignments(shell: ControllerShell) -> None:
     resumed = await _begin_what_the_znode_says(shell)
     await on_partition_reassignment(
         shell, [row for row in sorted(shell.context.partitions_being_reassigned) if row not in resumed]

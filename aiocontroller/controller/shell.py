@@ -25,8 +25,12 @@ from aiocontroller.controller.event_queue import EventQueue
 from aiocontroller.controller.faults import Faults
 from aiocontroller.controller.mutation_quotas import MutationQuotas
 from aiocontroller.controller.refused_brokers import RefusedBrokers
+from aiocontroller.core.apply import apply
 from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.context_changes import TermBegun
+from aiocontroller.core.full_metadata import FullMetadata
 from aiocontroller.core.ids import Broker, Endpoint, TopicPartition
+from aiocontroller.core.mirror import MirroredCluster
 from aiocontroller.core.ownership import Check, NotTheOwnerError, owned_context
 from aiocontroller.core.request_batch import RequestBatch, Sent, leaders_first
 from aiocontroller.journal.journal import Journal
@@ -127,6 +131,11 @@ class ControllerShell:
         self.context = self._new_context()
         self.channels: ControllerChannelManager | None = None
         self._requests: BrokerRequestSender | None = None
+        self.copy: MirroredCluster | None = None
+        """The copy of the cluster with which this term began, until watches are armed on all of it; else None."""
+        self.on_copy_gone: Callable[[], None] = lambda: None
+        self.full_metadata: FullMetadata | None = None
+        """What brokers have yet to be sent since the failover; None if nothing."""
         self.leaving = False
         """The role is about to be given back: brokers get a live broker list without the controller."""
         self.reported_offline: frozenset[int] = frozenset()
@@ -165,15 +174,19 @@ class ControllerShell:
 
     # -- terms -----------------------------------------------------------------------------------------------------
 
-    def begin_term(self, epoch: int, epoch_zk_version: int, *, again: bool = False) -> None:
+    def begin_term(
+        self, epoch: int, epoch_zk_version: int, *, again: bool = False, copy: MirroredCluster | None = None
+    ) -> None:
         """Start with a new, empty context and new channels, so that nothing is left of an earlier term.
 
-        ``again``: the same term restarts.
+        ``again``: the same term restarts.  ``copy``: go on with the context of this copy of the cluster.
         """
         self.end_term()
         self.leaving = False
         self.reloaded = again
-        self.context = self._new_context(epoch, epoch_zk_version)
+        self.copy = copy
+        self.context = self._new_context(epoch, epoch_zk_version) if copy is None else copy.context
+        apply(self.context, TermBegun(epoch, epoch_zk_version))
         self.context.topic_ids_supported = self.config.topic_ids_supported
         self.context.controllers = frozenset((self.id,))
         self.channels = self._new_channels(self)
@@ -192,12 +205,18 @@ class ControllerShell:
             self.channels.shutdown()
             self.channels = None
         self._requests = None
+        self.let_copy_go()
         self.reported_offline = frozenset()
         self._deletion_waiters.clear()
         self._reported_bad.clear()
         self.mutation_quotas.forget()
         self.auditor.forget()
         self.context = self._new_context()
+
+    def let_copy_go(self) -> None:
+        """All is told and watched, or everything is about to be read."""
+        self.copy = self.full_metadata = None
+        self.on_copy_gone()
 
     def _new_context(self, epoch: int = 0, epoch_zk_version: int = 0) -> ControllerContext:
         return self.new_context(self.check_owner, epoch, epoch_zk_version)

@@ -19,6 +19,20 @@ class ContextChange(Protocol):
     def apply(self, context: ControllerContext) -> None: ...
 
 
+# -- terms -------------------------------------------------------------------------------------------------------------
+
+
+class TermBegun(NamedTuple):
+    """A context that was filled while standing by is that of this term."""
+
+    epoch: int
+    epoch_zk_version: int
+
+    def apply(self, context: ControllerContext) -> None:
+        context.epoch = context.debts_epoch = self.epoch
+        context.epoch_zk_version = self.epoch_zk_version
+
+
 # -- brokers -----------------------------------------------------------------------------------------------------------
 
 

@@ -21,7 +21,7 @@ from aiocontroller.core.apply import load_states
 from aiocontroller.core.columns import take
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import RECOVERED, LeaderAndIsr, TopicAssignment
-from aiocontroller.core.partitions import NO_ISR, PartitionTable, Topic
+from aiocontroller.core.partitions import NO_ISR, Topic
 from aiocontroller.core.replica_state_machine import set_replica_states
 from aiocontroller.core.states import PartitionState, ReplicaState
 
@@ -213,7 +213,7 @@ class MirroredCluster:
 
     def _add(self, found: Sequence[TopicAssignment]) -> None:
         rows = self.context.add_partitions(found)
-        _settle_states(self.context.table, rows)
+        _settle_states(self.context, rows)
         self._mark(rows)
 
     def _moved(self, topic: Topic, found: TopicAssignment) -> None:
@@ -224,7 +224,7 @@ class MirroredCluster:
             table.set_assignment(row, found.partitions[table.index_of[row]])
         context.end_reassignments(moved)
         context.begin_reassignments(row for row in moved if table.assignment(row).being_reassigned)
-        _settle_states(table, moved)
+        _settle_states(context, moved)
         if len(found.partitions) > len(topic.partitions()):
             self._add([found])
 
@@ -237,6 +237,7 @@ class MirroredCluster:
                 self._marked[row] = 0
             self.unreadable.pop(row, None)
             self.recent.pop(row, None)
+            self.context.read_with_non_replicas.pop(row, None)
         self.context.remove_topic(topic)
 
 
@@ -264,13 +265,17 @@ def load_again(
         n = len(without)
         blank = ([-1] * n, [0] * n, [NO_ISR] * n, [RECOVERED] * n, [0] * n, [-1] * n)
         context.table.set_leaderships(without, *blank)
-    _settle_states(context.table, rows)
+    _settle_states(context, rows)
 
 
-def _settle_states(table: PartitionTable, rows: Sequence[int]) -> None:
-    """Set the states as if every broker were online: New without leadership; Offline if no replica leads."""
+def _settle_states(context: ControllerContext, rows: Sequence[int]) -> None:
+    """Set the states as if every broker were online: New without leadership; Offline if no replica leads.
+
+    ISRs with brokers that are not replicas are noted in ``read_with_non_replicas``.
+    """
     if not rows:
         return
+    table = context.table
     assignments, isrs, leaders = take(rows, table.assignment_of, table.isr_of, table.leader)
     distinct = sorted(set(assignments))
     replicas = {a: frozenset(table.assignments.values[a].replicas) for a in distinct}
@@ -287,18 +292,30 @@ def _settle_states(table: PartitionTable, rows: Sequence[int]) -> None:
         for a in distinct
     }
     table.set_replica_states(rows, list(map(online.__getitem__, assignments)))
+    pairs = list(zip(assignments, isrs, strict=True))
+    odd = {(a, isr) for a, isr in set(pairs) if isr != NO_ISR and not replicas[a].issuperset(table.isrs.values[isr])}
+    noted = context.read_with_non_replicas
+    if noted or odd:
+        for row, pair in zip(rows, pairs, strict=True):
+            if pair in odd:
+                noted[row] = None
+            else:
+                noted.pop(row, None)
 
 
-def start_state_machines(context: ControllerContext) -> dict[int, list[int]]:
-    """Make the states of a copy those that a failover initializes, now that brokers and log directories are known.
-
-    Returns the replicas that are not online, broker -> rows, ascending.
-    """
+def replicas_away(context: ControllerContext) -> dict[int, list[int]]:
+    """The replicas that are not online, broker -> rows, ascending; online brokers' partitions are not looked at."""
     table, live = context.table, context.live
     away = {b: table.partitions_on_broker(b) for b in table.brokers_with_replicas() if b not in live}
-    for broker in sorted(live.intersection(context.offline_dirs)):
+    for broker in live.intersection(context.offline_dirs):
         damaged = context.offline_dirs[broker]
         away[broker] = [row for row in table.partitions_on_broker(broker) if row in damaged]
+    return {broker: own for broker, own in sorted(away.items()) if own}
+
+
+def start_state_machines(context: ControllerContext) -> None:
+    """Make the states of a copy those that a failover initializes, now that brokers and log directories are known."""
+    table, away = context.table, replicas_away(context)
     set_replica_states(table, away, ReplicaState.ReplicaDeletionIneligible)
     rows = sorted(set(table.not_online).union(*away.values()))
     led = [row for row in rows if table.isr_of[row] != NO_ISR]
@@ -306,4 +323,3 @@ def start_state_machines(context: ControllerContext) -> dict[int, list[int]]:
     table.set_state(list(compress(led, online)), PartitionState.OnlinePartition)
     offline = [row for row, lives in zip(led, online, strict=True) if not lives]
     table.set_state(offline, PartitionState.OfflinePartition)
-    return {broker: own for broker, own in sorted(away.items()) if own}

@@ -120,7 +120,7 @@ class RequestBatch:
         return bool(self._leader_and_isr or self._update_metadata_brokers or self._stop_replica or self._debts)
 
     def add_leader_and_isr_request_for_brokers(
-        self, brokers: Iterable[int], rows: Sequence[int], *, is_new: bool
+        self, brokers: Iterable[int], rows: Sequence[int], *, is_new: bool, metadata: bool = True
     ) -> None:
         """Send the partitions' leadership to the brokers, and metadata to all; skips partitions without leadership."""
         known = self._context.table.with_leadership(rows)
@@ -131,7 +131,8 @@ class RequestBatch:
                 self._leader_and_isr.setdefault(broker, []).append(known)
                 if is_new:
                     self._new.setdefault(broker, set()).update(known)
-        self.add_update_metadata_request_for_brokers(self._context.brokers, known)
+        if metadata:
+            self.add_update_metadata_request_for_brokers(self._context.brokers, known)
 
     def add_leader_and_isr_requests(
         self,

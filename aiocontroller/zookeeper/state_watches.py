@@ -1,4 +1,4 @@
-"""Watches on partitions' state znodes; only partitions being reassigned have one."""
+"""Watches that are armed without reading: on the states of partitions being reassigned, and on topics."""
 
 from __future__ import annotations
 
@@ -13,3 +13,8 @@ async def watch_topic_partition_states(
 ) -> None:
     """Report the next change of each as ``Change.PARTITION_STATE``; a read after this call misses no change."""
     await client.exists_many(list(map(paths.topic_partition_state, topics, partitions)), watch=True)
+
+
+async def watch_topics(client: ZooKeeperClient, topics: Sequence[str]) -> None:
+    """Report the next change of each as ``Change.TOPIC`` or ``Change.TOPIC_DELETED``."""
+    await client.exists_many(list(map(paths.topic, topics)), watch=True)

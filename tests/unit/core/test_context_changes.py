@@ -41,6 +41,12 @@ def of(context: ControllerContext, name: str) -> Any:
 Make = Callable[[ControllerContext], changes.ContextChange]
 Look = Callable[[ControllerContext], object]
 EXAMPLES: list[tuple[Make, Look, object, object]] = [
+    (
+        lambda c: changes.TermBegun(7, 9),
+        lambda c: (c.epoch, c.epoch_zk_version, c.debts_epoch),
+        (1, 1, 1),
+        (7, 9, 7),
+    ),
     (lambda c: changes.BrokersAdded([broker(3)]), lambda c: list(c.live), [1], [1, 3]),
     (lambda c: changes.BrokersRemoved([2]), lambda c: list(c.brokers), [1, 2], [1]),
     (lambda c: changes.ShutdownBegun(1), lambda c: list(c.live), [1], []),

@@ -19,8 +19,10 @@ from aiocontroller.core.mirror import (
     MOST_RECENT,
     MirroredCluster,
     load_again,
+    replicas_away,
     start_state_machines,
 )
+from aiocontroller.core.reassignment import leftovers
 from aiocontroller.core.states import PartitionState
 from tests.builders import broker, leadership, row_of
 
@@ -182,10 +184,13 @@ def equal_after_start(copy: ControllerContext, cold: ControllerContext, random: 
     damaged = {each: f"{random.choice(NAMES)}-0" for each in live if random.random() < 0.3}
     started(copy, live, damaged)
     started(cold, live, damaged)
-    away = start_state_machines(copy)
+    away = replicas_away(copy)
+    start_state_machines(copy)
     psm.initialize_partition_states(cold)
     rsm.initialize_replica_states(cold)
     assert shown(copy) == shown(cold)
+    noted = {str(copy.table.topic_partition(row)) for row in copy.read_with_non_replicas}
+    assert noted == {str(cold.table.topic_partition(row)) for row in leftovers(cold)}
     assert sorted(violations(copy)) == sorted(violations(cold)), "in another order of rows"
     found = {b: rsm.online_and_offline(cold, b)[1] for b in cold.table.brokers_with_replicas()}
     names = {b: sorted(str(cold.table.topic_partition(row)) for row in rows) for b, rows in found.items() if rows}

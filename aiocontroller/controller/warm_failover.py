@@ -1,0 +1,126 @@
+"""The failover of a warm standby: what it does before its first event does not grow with the cluster.
+
+It goes on with the copy of the cluster that it has kept (``mirror``) and reads only what has changed since.  Kafka's
+order of first things stays: the epoch before all else, the brokers before any LeaderAndIsr.  Then the urgent work: new
+leaders for those on dead brokers, what had changed last.  Sending everything to everybody follows, between other
+events (``full_metadata``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aiocontroller.controller import (
+    brokers,
+    debts,
+    failover,
+    features,
+    full_metadata,
+    own_replicas,
+    reassignment,
+    topic_deletion,
+    topics,
+    unclean_elections,
+)
+from aiocontroller.controller.failover import Steps
+from aiocontroller.controller.leadership_writes import names
+from aiocontroller.controller.shell import ControllerShell
+from aiocontroller.controller.state_changes import elect_and_take_offline
+from aiocontroller.core import mirror
+from aiocontroller.core import partition_state_machine as psm
+from aiocontroller.core.apply import apply
+from aiocontroller.core.context_changes import TopicsLoaded, TopicsRemoved
+from aiocontroller.core.election import Strategy
+from aiocontroller.core.ids import NO_TOPIC_ID, LeaderAndIsr
+from aiocontroller.zookeeper.znodes import BadZNode, PartitionStates
+
+TOPICS_AT_ONCE = 100
+
+
+async def read_what_has_changed(shell: ControllerShell) -> None:
+    """Read what may differ from the copy, and what a failover repairs as it reads: topics without an id, and
+    assignments that name a controller."""
+    assert shell.copy is not None
+    context, table = shell.context, shell.context.table
+    changed, rows = shell.copy.leftovers()
+    repaired = [topic for topic in table.topic_by_name.values() if topic.id == NO_TOPIC_ID]
+    if not shell.policy.topic_ids_supported:
+        repaired = []
+    repaired += [table.topic(row) for row in own_replicas.naming_controllers(shell)]
+    again = dict.fromkeys((*changed, *(topic.name for topic in repaired)))
+    numbers = {table.topic_by_name[name].number for name in again if name in table.topic_by_name}
+    await _read_states(shell, [row for row in rows if table.topic_of[row] not in numbers])
+    apply(context, TopicsRemoved([table.topic_by_name[name] for name in again if name in table.topic_by_name]))
+    wanted = list(again)
+    for at in range(0, len(wanted), TOPICS_AT_ONCE):
+        found = await topics.read_assignments(shell, wanted[at : at + TOPICS_AT_ONCE])
+        await _read_states(shell, await topics.add_partitions(shell, found))
+
+
+async def _read_states(shell: ControllerShell, rows: Sequence[int]) -> None:
+    taken = 0
+
+    async def take_slice(states: PartitionStates) -> None:
+        nonlocal taken
+        start, taken = taken, taken + len(states.number)
+        shell.report_bad_znodes([value for value in states.values if isinstance(value, BadZNode)])
+        readable = [value if isinstance(value, LeaderAndIsr) else None for value in states.values]
+        mirror.load_again(shell.context, rows[start:taken], readable, states.number, states.version)
+
+    await shell.zk.each_topic_partition_states(*names(shell, rows), take_slice)
+
+
+async def outrank_earlier_controllers(shell: ControllerShell) -> None:
+    """As in a cold failover; the copy knows the highest epoch of what it has read."""
+    assert shell.copy is not None
+    changed, rows = shell.copy.leftovers()
+    epochs = shell.context.table.controller_epoch
+    if changed or max([shell.copy.highest_epoch, *(epochs[row] for row in rows)]) >= shell.context.epoch:
+        await failover.outrank_earlier_controllers(shell)
+
+
+async def start_state_machines(shell: ControllerShell) -> None:
+    context = shell.context
+    apply(context, TopicsLoaded())
+    mirror.start_state_machines(context)
+    shell.journal.append(
+        "loaded", partitions=len(context.table), brokers=list(context.brokers), count=len(context.table.topic_by_name)
+    )
+
+
+async def elect_leaders(shell: ControllerShell) -> None:
+    """New leaders first, then ISRs without the replicas that are not online."""
+    context, batch = shell.context, shell.new_batch()
+    away = mirror.replicas_away(context)
+    if away or context.table.not_online:
+        rows = psm.partitions_to_bring_online(context)
+        await elect_and_take_offline(shell, rows, Strategy.OFFLINE, away, batch)
+        await shell.send(batch)
+
+
+async def resume_reassignments(shell: ControllerShell) -> None:
+    await reassignment.drop_non_replicas_read_again(shell)
+    await reassignment.resume_reassignments(shell)
+
+
+WARM_FAILOVER: Steps = (
+    ("set up feature versioning", features.set_up_feature_versioning),
+    ("read the brokers, start their senders", brokers.load_brokers),
+    ("read the ids of earlier controllers", own_replicas.load_known_controllers),
+    ("send the new epoch and the broker list", failover.send_broker_list),
+    ("discard notifications", failover.discard_notifications),
+    ("read dynamic settings", unclean_elections.load_dynamic_settings),
+    ("read what has changed", read_what_has_changed),
+    ("outrank earlier controllers", outrank_earlier_controllers),
+    ("read debts", debts.load_debts),
+    ("read the topics to be deleted", topic_deletion.load_topic_deletions),
+    ("start the state machines", start_state_machines),
+    ("elect leaders for New and Offline partitions", elect_leaders),
+    ("ask brokers to delete what they owe", debts.pay_all),
+    ("resume reassignments", resume_reassignments),
+    ("resume topic deletions", topic_deletion.resume_deletions),
+    ("carry out pending preferred elections", failover.pending_preferred_elections),
+    ("schedule periodic work", failover.schedule_periodic_work),
+    ("begin to send the full metadata", full_metadata.begin),
+)
+"""The steps of a warm failover, in Kafka's order; ``docs/state-machines.md`` is drawn from this table."""

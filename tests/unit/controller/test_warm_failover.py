@@ -1,0 +1,316 @@
+"""A standby with a copy of the cluster takes over: same cluster as after a cold failover, less to read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aiocontroller.controller import full_metadata, warm_failover
+from aiocontroller.core import full_metadata as slices
+from aiocontroller.core.events import FailoverStep, ProtocolChange
+from aiocontroller.core.invariants import violations
+from aiocontroller.core.states import PartitionState
+from aiocontroller.journal.journal import MemoryJournal
+from aiocontroller.lab.virtual_time import virtual_time
+from aiocontroller.service import Service
+from aiocontroller.wire.apis import ApiKey
+from aiocontroller.zookeeper.codec import SetData
+from tests.unit.controller.test_mirror import FIRST, SECOND, copy_of, create_topic, pair, warm
+from tests.unit.controller.virtual_cluster import Stage, is_active, stage, terms
+
+STATE = b'{"controller_epoch":%d,"leader":%d,"version":1,"leader_epoch":%d,"isr":[%d]}'
+
+
+def steps(service: Service) -> list[str]:
+    assert isinstance(service.journal, MemoryJournal)
+    return [record.event or "" for record in service.journal.of_kind("failover")]
+
+
+def was_warm(service: Service) -> bool:
+    return "read what has changed" in steps(service)
+
+
+def content(service: Service) -> dict[str, Any]:
+    """Everything about each partition that a failover decides on, by name."""
+    context = service.shell.context
+    table = context.table
+    return {
+        str(table.topic_partition(row)): (
+            table.topic(row).id,
+            table.assignment(row),
+            table.leadership(row),
+            PartitionState(table.state[row]),
+            table.replica_states.values[table.replica_states_of[row]],
+        )
+        for row in table.rows()
+    }
+
+
+def told(it: Stage, broker: int, api: ApiKey, since: int = 0) -> set[str]:
+    """The partitions that the broker was told of, of all its requests but the first ``since``."""
+    requests = [each.request for each in it.brokers[broker].received[since:] if each.api is api]
+    return {
+        f"{topic.topic_name}-{state.partition_index}"
+        for request in requests
+        for topic in request.topic_states
+        for state in topic.partition_states
+    }
+
+
+def without_epochs(service: Service) -> dict[str, Any]:
+    """A reload raises those of partitions without a leader."""
+    return {
+        name: (topic_id, assignment, leadership and (leadership.leader, leadership.isr), *states)
+        for name, (topic_id, assignment, leadership, *states) in content(service).items()
+    }
+
+
+async def take_over(it: Stage, active: Service, standby: Service) -> None:
+    it.crash(active)
+    await it.until(lambda: is_active(standby) and "schedule periodic work" in steps(standby))
+
+
+async def settle(it: Stage, service: Service) -> None:
+    await it.until(lambda: service.shell.full_metadata is None and not len(service.queue))
+    await it.sleep(0.5)
+
+
+async def equals_a_reload(it: Stage, service: Service) -> None:
+    """What the warm failover made of the cluster is what reading all of it makes."""
+    await settle(it, service)
+    before = without_epochs(service)
+    assert violations(service.shell.context) == []
+    service.queue.append(ProtocolChange())
+    await it.until(lambda: service.shell.reloaded and not len(service.queue))
+    await it.sleep(0.5)
+    assert without_epochs(service) == before
+
+
+@virtual_time
+async def test_successor_reads_only_what_has_changed() -> None:
+    async with pair() as (it, active, standby):
+        await create_topic(it, "u", 5)
+        await it.sleep(1)
+        await warm(it, standby)
+        read: list[int] = []
+        reads = standby.zk.each_topic_partition_states
+
+        async def counting(topics: Any, partitions: Any, take: Any) -> None:
+            read.append(len(topics))
+            await reads(topics, partitions, take)
+
+        standby.zk.each_topic_partition_states = counting  # type: ignore[method-assign]
+        await take_over(it, active, standby)
+        assert was_warm(standby)
+        assert sum(read) == 0
+        assert len(content(standby)) == 8
+        await equals_a_reload(it, standby)
+
+
+@virtual_time
+async def test_brokers_hear_the_epoch_first_and_everything_in_the_end() -> None:
+    async with pair() as (it, active, standby):
+        await warm(it, standby)
+        broker = it.brokers[1]
+        before = len(broker.received)
+        await take_over(it, active, standby)
+        await settle(it, standby)
+        first = broker.received[before]
+        assert first.api is ApiKey.UPDATE_METADATA
+        assert first.request.controller_epoch == 2
+        for api in (ApiKey.UPDATE_METADATA, ApiKey.LEADER_AND_ISR):
+            assert told(it, 1, api, before) == {"t-0", "t-1", "t-2"}
+        assert steps(standby)[-1] == full_metadata.FULL_METADATA
+        assert standby.controller.status()["untold_partitions"] == 0
+        await it.until(lambda: not standby.client.session.registry.recursive)
+        topics = {path for path in standby.client.session.registry.data if path.startswith("/brokers/topics/")}
+        assert topics == {"/brokers/topics/t"}
+        assert "/brokers/topics" in standby.client.session.registry.child
+
+
+@virtual_time
+async def test_partitions_of_a_broker_that_died_with_the_controller_get_leaders_first() -> None:
+    async with stage() as it:
+        for number in (1, 2):
+            await it.add_broker(number)
+        active = await it.add_controller(aiocontroller_id=FIRST, aiocontroller_standby="warm")
+        await it.until(lambda: is_active(active))
+        await it.create("/brokers/topics/t", b'{"version":2,"partitions":{"0":[1,2],"1":[2,1],"2":[1]}}')
+        await it.sleep(1)
+        standby = await it.add_controller(aiocontroller_id=SECOND, aiocontroller_standby="warm")
+        await warm(it, standby)
+        await it.kill_broker(1)
+        await take_over(it, active, standby)
+        await it.until(lambda: 1 not in standby.shell.context.brokers)
+        await settle(it, standby)
+        found = content(standby)
+        assert [found[f"t-{n}"][2].leader for n in range(3)] == [2, 2, -1]
+        assert [found[f"t-{n}"][2].isr for n in range(3)] == [(2,), (2,), (1,)]
+        assert found["t-2"][3] is PartitionState.OfflinePartition
+        await equals_a_reload(it, standby)
+
+
+@virtual_time
+async def test_changes_that_the_copy_has_not_read_yet_are_read() -> None:
+    async with pair() as (it, active, standby):
+        await warm(it, standby)
+        mirror = copy_of(standby)
+        cluster = mirror._cluster
+        assert cluster is not None
+        mirror._woken.set = lambda: None  # type: ignore[method-assign]  # it hears and does not read any more
+        it.crash(active)
+        await it.client.multi([SetData("/brokers/topics/t/partitions/1/state", STATE % (1, 1, 8, 1), -1)])
+        await create_topic(it, "u", 2)
+        await it.create("/brokers/topics/bad", b"no JSON")
+        await it.until(lambda: is_active(standby) and "schedule periodic work" in steps(standby))
+        assert was_warm(standby)
+        found = content(standby)
+        assert found["t-1"][2].leader_epoch >= 8
+        assert found["u-1"][3] is PartitionState.OnlinePartition
+        assert "/brokers/topics/bad" in standby.shell.bad_paths()
+
+
+@virtual_time
+async def test_topics_without_an_id_get_one_and_controllers_no_replicas() -> None:
+    async with pair() as (it, active, standby):
+        await warm(it, standby)
+        it.crash(active)
+        await it.create("/brokers/topics/u", b'{"version":1,"partitions":{"0":[1],"1":[%d]}}' % FIRST)
+        await it.sleep(0.5)
+        await it.until(lambda: is_active(standby) and "schedule periodic work" in steps(standby))
+        assert was_warm(standby)
+        topic = standby.shell.context.table.topic_by_name["u"]
+        assert topic.id != bytes(16)
+        assert content(standby)["u-1"][1].replicas == (1,)
+
+
+@virtual_time
+async def test_changes_in_the_term_before_watches_are_armed_are_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(shell: Any) -> None:
+        pass
+
+    async with pair() as (it, active, standby):
+        await warm(it, standby)
+        with monkeypatch.context() as patched:
+            patched.setattr(full_metadata, "go_on", never)
+            await take_over(it, active, standby)
+            assert not [path for path in standby.client.session.registry.data if "/topics/" in path]
+            await create_topic(it, "u", 1)
+            topic = b'{"version":2,"partitions":{"0":[1],"1":[1],"2":[1],"3":[1]}}'
+            await it.client.set("/brokers/topics/t", topic, -1)
+            await it.until(lambda: {"u-0", "t-3"} <= content(standby).keys())
+            await it.client.delete_all_recursive(["/brokers/topics/u"])
+            await it.until(lambda: "u-0" not in content(standby))
+            states = [f"/brokers/topics/t/partitions/{n}/state" for n in range(3)]
+            await it.client.multi([SetData(path, STATE % (2, 1, 9, 1), -1) for path in states])
+            await it.sleep(0.5)
+            assert len(standby.queue) == 0
+        standby.queue.append(FailoverStep(full_metadata.FULL_METADATA))
+        await equals_a_reload(it, standby)
+
+
+@virtual_time
+async def test_lost_connection_before_watches_are_armed_costs_a_reload(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(shell: Any) -> None:
+        pass
+
+    monkeypatch.setattr(full_metadata, "go_on", never)
+    async with pair() as (it, active, standby):
+        await warm(it, standby)
+        await take_over(it, active, standby)
+        assert standby.shell.copy is not None
+        it.network.cut_host(it.hosts[standby].name)
+        await it.until(lambda: standby.shell.reloaded and standby.shell.copy is None)
+        assert terms(standby) == 1
+        await it.until(lambda: not standby.client.session.registry.recursive)
+        it.network.cut_host(it.hosts[standby].name)
+        await it.sleep(3)
+        reloads = [record for record in standby.journal.of_kind("reload") if record.event == "read debts"]
+        assert len(reloads) == 1, "its own watches need none"
+
+
+@virtual_time
+async def test_bug_in_a_warm_failover_costs_a_cold_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(shell: Any) -> None:
+        raise ZeroDivisionError
+
+    wrong = tuple(
+        (name, broken if name == "read what has changed" else step) for name, step in warm_failover.WARM_FAILOVER
+    )
+    monkeypatch.setattr("aiocontroller.controller.controller_election.WARM_FAILOVER", wrong)
+    async with pair() as (it, active, standby):
+        await warm(it, standby)
+        it.crash(active)
+        await it.until(lambda: standby.shell.reloaded and len(content(standby)) == 3)
+        await it.until(lambda: "schedule periodic work" in [r.event for r in standby.journal.of_kind("reload")])
+        assert is_active(standby)
+        assert terms(standby) == 1
+        assert standby.controller.election.failure == ""
+
+
+@virtual_time
+async def test_full_metadata_goes_out_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "ROWS", 2)
+    monkeypatch.setattr(slices, "METADATA_ROWS", 4)
+    monkeypatch.setattr(slices, "TOPICS", 1)
+    async with pair() as (it, active, standby):
+        for name in "abcd":
+            await create_topic(it, name, 4)
+        await it.sleep(1)
+        await warm(it, standby)
+        before = len(it.brokers[1].received)
+        await take_over(it, active, standby)
+        await create_topic(it, "urgent", 1)
+        await settle(it, standby)
+        taken = [record.event for record in standby.journal.of_kind("event")]
+        assert taken.count("FailoverStep") == 10, "19 partitions, two at a time"
+        for api in (ApiKey.UPDATE_METADATA, ApiKey.LEADER_AND_ISR):
+            everything = {f"{name}-{n}" for name in "abcd" for n in range(4)} | {"t-0", "t-1", "t-2", "urgent-0"}
+            assert told(it, 1, api, before) == everything
+        await equals_a_reload(it, standby)
+
+
+@virtual_time
+async def test_silent_broker_holds_up_no_step_for_long_and_events_come_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "ROWS", 1)
+    async with pair() as (it, active, standby):
+        await create_topic(it, "u", 10)
+        await it.sleep(1)
+        await warm(it, standby)
+        it.brokers[1].unanswered.add(ApiKey.LEADER_AND_ISR)
+        await take_over(it, active, standby)
+        await it.sleep(0.25)
+        await create_topic(it, "urgent", 1)
+        await it.until(lambda: standby.shell.full_metadata is None)
+        taken = [record.event for record in standby.journal.of_kind("event")]
+        last = len(taken) - 1 - taken[::-1].index("TopicChange")
+        assert 2 <= taken[:last].count("FailoverStep") <= 4
+        assert taken.count("FailoverStep") == 13
+
+
+@virtual_time
+async def test_topic_deleted_before_it_was_told_stays_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with pair() as (it, active, standby):
+        await warm(it, standby)
+        it.crash(active)
+        await it.create("/admin/delete_topics/t")
+        before = len(it.brokers[1].received)
+        await it.until(lambda: is_active(standby) and not content(standby))
+        await settle(it, standby)
+        assert told(it, 1, ApiKey.LEADER_AND_ISR, before) == set(), "it would make the replicas again"
+
+
+@virtual_time
+async def test_resigned_controller_is_warm_again() -> None:
+    async with pair() as (it, active, standby):
+        await warm(it, standby)
+        await it.delete("/controller")
+        await it.until(lambda: terms(active) + terms(standby) == 2)
+        other = active if is_active(standby) else standby
+        await warm(it, other)
+        await it.delete("/controller")
+        await it.until(lambda: terms(active) + terms(standby) == 3)
+        leader = active if is_active(active) else standby
+        await it.until(lambda: was_warm(leader))
+        await equals_a_reload(it, leader)
