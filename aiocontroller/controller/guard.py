@@ -99,7 +99,7 @@ class Guard:
     def standing_permit(self) -> StandingPermit | None:
         """A permit to register without another look; None where anything may speak against it."""
         recent = self._shell.world.clock.monotonic() <= self._judged_s + 2 * LOOK_AGAIN_S
-        followed = self.looked and self._hints == self._followed
+        followed = self._hints == self._followed
         return StandingPermit() if recent and followed and not self.reasons and not self.survey.unanswered else None
 
     async def all_asked(self) -> None:
