@@ -114,7 +114,7 @@ Generated from `aiocontroller/lab/scenarios/verbs.py` by `scripts/make-reference
 [Scenarios](../scenarios.md) explains the language.
 
 The letters say where a verb is played: in **S**imulations (`aiocontroller simulate --scenario`), on real **P**rocesses
-(`aiocontroller storm --scenario`), in **T**ranscripts (`tests/scripts`), in the **D**ifferential tests beside
+(`aiocontroller storm processes --scenario`), in **T**ranscripts (`tests/scripts`), in the **D**ifferential tests beside
 Kafka's own controller, and by the brokers of the **B**enchmarks. In transcripts, differential tests and benchmarks
 brokers only record requests: no replica catches up before its leader asks for that (`catch-up`, `alter-partition`).
 

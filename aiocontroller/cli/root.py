@@ -41,7 +41,10 @@ COMMANDS = {
         "aiocontroller.lab.cli.explore:explore",
         "Check a specification of the controller in every state that it can reach.",
     ),
-    "storm": ("aiocontroller.lab.cli.storm:storm", "Inject faults into real processes and check the results."),
+    "storm": (
+        "aiocontroller.lab.cli.storm:storm",
+        "Inject faults drawn from a seed for some time, and check the results.",
+    ),
     "cluster": (
         "aiocontroller.lab.cli.cluster:cluster",
         "Kill, stop and start processes of the cluster that 'up' runs.",

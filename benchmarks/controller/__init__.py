@@ -1,4 +1,4 @@
-"""The controller against Kafka's own: ``scripts/bench controller`` and ``scripts/bench storm-controller``.
+"""The controller against Kafka's own: ``scripts/bench controller`` and ``scripts/bench failovers``.
 
 ``stage`` sets up ZooKeeper, the znodes of a cluster and its recording brokers; ``subjects`` are the command lines that
 can be controller; ``cases`` make something happen and time it; ``figures`` turn seconds into rows, tables and a

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from aiocontroller.lab.processes.steps import ProcessSteps
-from aiocontroller.lab.processes.storm import WEIGHTS
 from aiocontroller.lab.scenarios.arguments import StepArgumentError
 from aiocontroller.lab.scenarios.plan import BY_HAND, DATA_FAULTS, DETECTION_FAULTS, KINDS, ROLLS, SETTING_CHANGES, draw
 from aiocontroller.lab.scenarios.scenario import ScenarioError, format_scenario, parse_scenario
 from aiocontroller.lab.scenarios.verbs import VERBS, Verb, _by_name, played_by, verb_of
 from aiocontroller.lab.simulation.playing import play
 from aiocontroller.lab.simulation.steps.steps import Steps
+from aiocontroller.lab.storms.processes import WEIGHTS
 from tests.scenario_places import verbs_by_place
 
 ROOT = Path(__file__).parents[2]

@@ -58,7 +58,7 @@ LABORATORY = {
     "lab/scenarios/background.py": "a plan goes on while what it has begun lasts, and waits for it at its end",
     "lab/zookeeper/zookeeper_faults.py": "faults heal later; ``calm`` awaits or cancels them",
     "lab/zookeeper/zookeeper_follower.py": "a follower applies what the leader wrote, in order",
-    "lab/zookeeper/zookeeper_storm.py": "the reader and the faults of a segment are awaited at its end",
+    "lab/storms/zookeeper_history.py": "the reader and the faults of a segment are awaited at its end",
 }
 
 

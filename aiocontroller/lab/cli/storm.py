@@ -1,14 +1,18 @@
-"""``aiocontroller storm``: runs real processes under faults drawn from a seed, and reports the checkers' verdict."""
+"""``aiocontroller storm NAME``: faults drawn from a seed for some time, and a verdict.
+
+Exit code 0: no violation; 1: a violation, and the command that plays the same faults again.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -18,12 +22,26 @@ from aiocontroller.cli.properties import PROPERTIES
 from aiocontroller.core.errors import BadInputError
 
 if TYPE_CHECKING:
-    from aiocontroller.lab.processes.storm import Verdict
+    from rich.console import Console
+
+    from aiocontroller.lab.storms.processes import Verdict
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+_SEED = click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the faults.")
+_SECONDS = click.option(
+    "--seconds", type=click.FloatRange(0, min_open=True), default=60, show_default=True, help="Duration."
+)
+_JSON = click.option("--json", "json_file", type=_FILE, metavar="FILE", help="Write the verdict as JSON.")
+_ENSEMBLE = click.option("--ensemble", is_flag=True, help="Run three ZooKeeper servers; faults hit the one that leads.")
 
 
-@click.command()
+@click.group()
+def storm() -> None:
+    """Inject faults drawn from a seed for some time, and check the results."""
+
+
+@storm.command()
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), default=10, show_default=True, help="Duration.")
 @click.option("--seed", type=click.IntRange(0), help="Seed of the faults.  [default: from the clock]")
 @click.option(
@@ -33,16 +51,12 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option(
     "--controllers", type=click.IntRange(1, 5), help="Number of controllers.  [default: 2, or the scenario's]"
 )
-@click.option("--ensemble", is_flag=True, help="Run three ZooKeeper servers; faults hit the one that leads.")
+@_ENSEMBLE
 @PROPERTIES
-@click.option("--json", "json_file", type=_FILE, metavar="FILE", help="Write the verdict as JSON.")
+@_JSON
 @click.option("--report", type=_FILE, metavar="FILE.html", help="Write the verdict as a page with a timeline.")
-@click.option(
-    "--data",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for logs and journals; without it they are deleted.",
-)
-def storm(
+@click.option("--data", type=_FOLDER, help="Folder for logs and journals; without it they are deleted.")
+def processes(
     minutes: float,
     seed: int | None,
     scenario: Path | None,
@@ -61,8 +75,8 @@ def storm(
     what is checked.
     """
     from aiocontroller.lab.processes.cluster import Shape
-    from aiocontroller.lab.processes.storm import Storm
     from aiocontroller.lab.scenarios.scenario import read_scenario
+    from aiocontroller.lab.storms.processes import Storm
 
     if data is not None and data.exists() and any(data.iterdir()):
         raise BadInputError(f"--data: found {data} with something in it, expected a new folder")
@@ -81,9 +95,7 @@ def storm(
     how_long = f"{minutes:g} minutes" if plan is None else f"{plural(len(steps), 'step')} of {scenario}"
     say(f"Seed {seed}: {shape.brokers} brokers, {shape.controllers} controllers, {how_long}")
     verdict = asyncio.run(run.run())
-    tell(verdict)
-    if json_file is not None:
-        json_file.write_bytes(msgspec.json.format(msgspec.json.encode(verdict), indent=1) + b"\n")
+    _show(verdict)
     if report is not None:
         from aiocontroller.lab.processes.page import page
 
@@ -91,15 +103,151 @@ def storm(
         say(f"The report: {report}")
     if not verdict.ok:
         say(f"Logs, journals and ZooKeeper's data: {folder}")
-        again = f"--minutes {minutes:g}" if scenario is None else f"--scenario {scenario}"
-        again += " --ensemble" * ensemble + "".join(f" --property {key}={value}" for key, value in properties.items())
-        say(f"The same faults again: aiocontroller storm --seed {seed} {again}")
-        sys.exit(1)
-    if data is None:
+    elif data is None:
         shutil.rmtree(folder, ignore_errors=True)
+    again = f"--minutes {minutes:g}" if scenario is None else f"--scenario {scenario}"
+    again += " --ensemble" * ensemble + "".join(f" --property {key}={value}" for key, value in properties.items())
+    _end(verdict, json_file, f"processes --seed {seed} {again}")
 
 
-def tell(verdict: Verdict) -> None:
+@storm.command()
+@_SEED
+@_SECONDS
+@_ENSEMBLE
+@click.option("--schedule", is_flag=True, help="Print the faults that the seed draws, and stop.")
+@click.option("--leaks", is_flag=True, help="Measure leaks over reconnects and expiries instead.")
+@click.option("--reconnects", type=click.IntRange(1), default=10_000, show_default=True, help="With --leaks.")
+@click.option("--expiries", type=click.IntRange(1), default=1_000, show_default=True, help="With --leaks.")
+@click.option("--connect", metavar="HOST:PORT", help="A ZooKeeper on this machine; otherwise one is started.")
+@_JSON
+def zookeeper(
+    seed: int,
+    seconds: float,
+    ensemble: bool,
+    schedule: bool,
+    leaks: bool,
+    reconnects: int,
+    expiries: int,
+    connect: str | None,
+    json_file: Path | None,
+) -> None:
+    """Check the ZooKeeper client against a real server through a faulty network.
+
+    docs/zookeeper.md says which faults are played and what is checked.
+    """
+    from aiocontroller.lab.storms import zookeeper as storms
+    from aiocontroller.lab.zookeeper.zookeeper_faults import draw_schedule
+
+    if ensemble and (connect or leaks):
+        raise click.UsageError("--ensemble starts servers of its own, for the storm only")
+    drawn = draw_schedule(seed, seconds, ensemble=ensemble)
+    if schedule:
+        say(msgspec.json.format(msgspec.json.encode(drawn), indent=2).decode())
+        return
+    # expiries and lost connections are expected here: log only unexpected messages
+    logging.getLogger("aiocontroller.zookeeper").setLevel(logging.ERROR)
+    with storms.servers(connect, ensemble=ensemble) as targets:
+        if leaks:
+            measured = asyncio.run(storms.leaks(seed, targets, reconnects, expiries, _console(120)))
+            again = f"zookeeper --leaks --seed {seed} --reconnects {reconnects} --expiries {expiries}"
+            _end(measured, json_file, again)
+        else:
+            verdict = asyncio.run(storms.storm(drawn, seed, targets, _console(120)))
+            _end(verdict, json_file, f"zookeeper --seed {seed} --seconds {seconds:g}" + " --ensemble" * ensemble)
+
+
+@storm.command()
+@_SEED
+@_SECONDS
+@click.option(
+    "--within",
+    type=click.FloatRange(0, min_open=True),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time within which probes must be answered.",
+)
+@click.option("--only", multiple=True, metavar="ATTACK", help="Only this attack; may be repeated.")
+@_JSON
+@click.option("--keep", type=_FOLDER, metavar="DIR", help="Copy the cluster's folder there after a violation.")
+def hostile(
+    seed: int, seconds: float, within: float, only: tuple[str, ...], json_file: Path | None, keep: Path | None
+) -> None:
+    """Let hostile and careless clients loose on a controller's ports, while its brokers die.
+
+    The controller must keep its role, answer /healthz and a broker's AlterPartition in time, bound its memory, and
+    elect new leaders for the dead broker's partitions.
+    """
+    from aiocontroller.lab.hostile.attacks import ATTACKS
+    from aiocontroller.lab.storms import hostile as storms
+
+    for name in only:
+        if name not in ATTACKS:
+            raise click.BadParameter(f"found {name!r}, expected one of {', '.join(ATTACKS)}", param_hint="--only")
+    verdict = asyncio.run(storms.storm(storms.Options(seed, seconds, within, only, keep), _console(180)))
+    again = f"hostile --seed {seed} --seconds {seconds:g}" + "".join(f' --only "{name}"' for name in only)
+    _end(verdict, json_file, again)
+
+
+@storm.command()
+@_SEED
+@click.option("--minutes", type=click.FloatRange(0), default=5, show_default=True, help="Duration; at least one round.")
+@click.option("--session-ms", type=click.IntRange(1), default=6000, show_default=True, help="ZooKeeper sessions.")
+@click.option("--partitions", type=click.IntRange(1), default=6, show_default=True, help="Of each client's topic.")
+@click.option("--version", metavar="VERSION", help="Kafka's.  [default: 3.9.1]")
+@PROPERTIES
+@_JSON
+@click.option("--keep", type=_FOLDER, metavar="DIR", help="Leave logs, journals and records in this new folder.")
+def kafka(
+    seed: int,
+    minutes: float,
+    session_ms: int,
+    partitions: int,
+    version: str | None,
+    properties: dict[str, str],
+    json_file: Path | None,
+    keep: Path | None,
+) -> None:
+    """Play events on real brokers and clients, under aiocontroller and under Kafka's own controller.
+
+    It is a violation if an acknowledged record is lost, doubled or out of order, or if a client reports an error to its
+    user during a takeover or a release. docs/clients.md describes the events and the clients.
+    """
+    from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, KafkaMissingError, kafka_jars
+    from aiocontroller.lab.storms import kafka as storms
+
+    if keep is not None and keep.exists():
+        raise BadInputError(f"--keep: found {keep}, expected a new folder")
+    version = version or DEFAULT_VERSION
+    try:
+        kafka_jars(version)
+    except KafkaMissingError as error:
+        raise BadInputError(str(error)) from error
+    console = _console(120)
+    options = storms.Options(seed, minutes, session_ms, partitions, version, properties)
+    with storms.folder_for(keep) as folder:
+        verdict = asyncio.run(storms.storm(options, folder, console))
+    storms.show(verdict, console)
+    _end(verdict, json_file, f"kafka --seed {seed} --minutes {minutes:g}")
+
+
+def _console(columns: int) -> Console:
+    """``columns`` is the width where the output is no terminal."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else columns, highlight=False, soft_wrap=True)
+
+
+def _end(verdict: Any, json_file: Path | None, again: str) -> None:
+    """Write the verdict (a Struct that is ``ok`` or not) and exit; ``again`` are the words of the same storm."""
+    if json_file is not None:
+        json_file.write_bytes(msgspec.json.format(msgspec.json.encode(verdict), indent=1) + b"\n")
+    if not verdict.ok:
+        say(f"The same faults again: aiocontroller storm {again}")
+        sys.exit(1)
+
+
+def _show(verdict: Verdict) -> None:
     say("")
     faults = sorted(verdict.faults.items(), key=lambda item: (-item[1], item[0]))
     say(table(["step", "times"], [(kind.replace("_", "-"), count) for kind, count in faults]))

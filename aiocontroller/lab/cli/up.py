@@ -189,7 +189,7 @@ async def _storm(
     if seed is None:
         yield
         return
-    from aiocontroller.lab.cluster.storm import storm
+    from aiocontroller.lab.storms.strikes import storm
 
     over, brokers = asyncio.Event(), range(1, supervisor.options.brokers + 1)
     raging = asyncio.create_task(storm(supervisor.execute, supervisor.wait_until_led, brokers, seed, say, over))

@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 from aiocontroller.pages import columns, render
 
 if TYPE_CHECKING:
-    from aiocontroller.lab.processes.storm import Verdict
+    from aiocontroller.lab.storms.processes import Verdict
 
 WIDTH, ROW, LEFT = 1200, 22, 160
 

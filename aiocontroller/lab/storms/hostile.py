@@ -1,17 +1,14 @@
-"""``scripts/storm hostile``: hostile and careless clients at a controller's ports, while its brokers die.
-
-    scripts/storm hostile --seconds 60 [--seed 1] [--json FILE] [--only "half frames"]
+"""``aiocontroller storm hostile``: hostile and careless clients at a controller's ports, while its brokers die.
 
 The storm starts a whole cluster (``aiocontroller up`` without its view) whose controller has a PLAINTEXT, an SSL and a
 SASL_PLAINTEXT listener and 512 file descriptors.  It runs attacks drawn from the seed, several at once
-(``lab/hostile``), and kills and restarts a broker meanwhile.  The exit code is 0 if the controller kept its role,
+(``lab/hostile``), and kills and restarts a broker meanwhile.  There is no violation if the controller kept its role,
 always answered ``/healthz`` and a broker's AlterPartition within a second, kept its memory below the bound, and elected
-new leaders for the dead broker's partitions in time; otherwise it is 1.
+new leaders for the dead broker's partitions in time.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
 import shutil
@@ -19,7 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from rich.console import Console
@@ -40,8 +39,6 @@ from aiocontroller.lab.hostile.probes import (
 )
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 
-ANSWERED_WITHIN_S = 1.0
-"""The bound for each answer of ``/healthz`` and each AlterPartition."""
 MAX_RSS_MIB = 600
 """The controller's resident memory: 120 MiB of its own, unfinished requests, and what malloc keeps."""
 SESSION_TIMEOUT_S = 6.0
@@ -50,6 +47,17 @@ LED_WITHIN_S = SESSION_TIMEOUT_S + 4.0
 ROUND_S = 6.0
 DESCRIPTORS = 512
 PROBE_TOPIC = "probe"
+
+
+class Options(NamedTuple):
+    seed: int
+    seconds: float
+    within_s: float
+    """The bound for each answer to a probe."""
+    only: Sequence[str]
+    """Names of attacks; empty for all."""
+    keep: Path | None
+    """The cluster's folder is copied there after a violation."""
 
 
 class Round(msgspec.Struct, kw_only=True):
@@ -72,6 +80,10 @@ class Verdict(msgspec.Struct, kw_only=True):
     max_rss_mib: float
     rss_at_the_end_mib: float
     violations: list[str]
+
+    @property
+    def ok(self) -> bool:
+        return not self.violations
 
 
 class BesiegedCluster(ClusterSupervisor):
@@ -120,7 +132,7 @@ def certificate_in(folder: Path) -> Path | None:
 
 
 class HostileStorm:
-    def __init__(self, options: argparse.Namespace, cluster: BesiegedCluster, console: Console) -> None:
+    def __init__(self, options: Options, cluster: BesiegedCluster, console: Console) -> None:
         self._options = options
         self._cluster = cluster
         self._console = console
@@ -237,9 +249,9 @@ class HostileStorm:
             for what, samples in (("/healthz", each.health), ("AlterPartition", each.alter)):
                 if not samples.seconds:
                     violations.append(f"{name}: {what} was never answered")
-                elif samples.quantile(1) > self._options.within:
+                elif samples.quantile(1) > self._options.within_s:
                     violations.append(
-                        f"{name}: {what} took {samples.quantile(1):.2f} s, expected {self._options.within:g}"
+                        f"{name}: {what} took {samples.quantile(1):.2f} s, expected {self._options.within_s:g}"
                     )
             if not each.role_kept:
                 violations.append(f"{name}: the role changed hands")
@@ -253,7 +265,7 @@ class HostileStorm:
             violations.append("the controller's process ended")
         return Verdict(
             seed=self._options.seed,
-            within_s=self._options.within,
+            within_s=self._options.within_s,
             rounds=rounds,
             max_rss_mib=max((each.max_rss_mib for each in rounds), default=0.0),
             rss_at_the_end_mib=self._process.rss_mib,
@@ -291,7 +303,8 @@ def show(verdict: Verdict, console: Console) -> None:
     console.print("The controller held." if not verdict.violations else f"{len(verdict.violations)} violations.")
 
 
-async def storm(options: argparse.Namespace, console: Console) -> int:
+async def storm(options: Options, console: Console) -> Verdict:
+    """Play attacks until the time is up; returns the verdict, which is shown on the console too."""
     with tempfile.TemporaryDirectory(prefix="storm-hostile-") as folder:
         certificate = certificate_in(Path(folder))
         if certificate is None:
@@ -303,29 +316,4 @@ async def storm(options: argparse.Namespace, console: Console) -> int:
             if verdict.violations and options.keep:
                 shutil.copytree(Path(folder), options.keep, dirs_exist_ok=True)
     show(verdict, console)
-    if options.json:
-        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(verdict), indent=1) + b"\n")
-    return 1 if verdict.violations else 0
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="scripts/storm hostile", description=__doc__.partition("\n")[0])
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument(
-        "--within",
-        type=float,
-        default=ANSWERED_WITHIN_S,
-        metavar="SECONDS",
-        help="time within which probes must be answered",
-    )
-    parser.add_argument("--only", action="append", choices=list(ATTACKS), help="only this attack; may be repeated")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the verdict to this file")
-    parser.add_argument("--keep", metavar="DIR", type=Path, help="copy the cluster's folder there when it did not hold")
-    options = parser.parse_args()
-    console = Console(width=None if sys.stdout.isatty() else 180, highlight=False, soft_wrap=True)
-    return asyncio.run(storm(options, console))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return verdict

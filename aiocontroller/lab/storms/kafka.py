@@ -1,6 +1,4 @@
-"""``scripts/storm kafka``: real brokers and clients under faults, with aiocontroller and with Kafka's controller.
-
-    scripts/storm kafka --minutes 5 [--seed S] [--session-ms 6000] [--json FILE] [--keep DIR]
+"""``aiocontroller storm kafka``: real brokers and clients under faults, with aiocontroller and with Kafka's controller.
 
 Three Kafka 3.9 brokers run with default settings except for the session timeout.  Each round plays every event once
 under aiocontroller and once under Kafka's own controller, in an order drawn from the seed, and lets the cluster recover
@@ -8,29 +6,26 @@ in between; so the role is taken over and released once for each event.  The sto
 without an acknowledgement.  The event "nothing" is three seconds without a fault, which measures the noise of the
 machine.  Takeover and release of Kafka's own controller are its re-election.
 
-The exit code is 1 if an acknowledged record is lost, doubled or out of order (records that librdkafka doubles by itself
+It is a violation if an acknowledged record is lost, doubled or out of order (records that librdkafka doubles by itself
 are counted separately: docs/clients.md), or if a client reports an error to its user during a takeover or a release.
 Errors during other events are counted and shown.
 """
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import contextlib
 import random
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from rich.console import Console
 
 from aiocontroller.lab.cluster.load.clients import KINDS, kept_its_word
 from aiocontroller.lab.cluster.load.tally import Verdict
-from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, KafkaMissingError, kafka_jars
 from aiocontroller.lab.kafka.events import Felt, play
 from aiocontroller.lab.kafka.played_cluster import AS_SHIPPED, PlayedCluster, zookeeper_cluster
 from aiocontroller.lab.kafka.report import Stalls, felt_line, stall_table, stalls, surfaced_in, verdict_lines
@@ -38,6 +33,18 @@ from aiocontroller.lab.kafka.report import Stalls, felt_line, stall_table, stall
 STRUCK = ("nothing", "broker SIGKILL", "controlled shutdown", "leader move", "controller SIGKILL")
 NOTHING_MAY_SHOW = ("takeover", "release")
 OURS, KAFKAS = "aiocontroller", "kafka"
+
+
+class Options(NamedTuple):
+    seed: int
+    minutes: float
+    session_ms: int
+    partitions: int
+    """Of each client's topic."""
+    version: str
+    """Kafka's."""
+    properties: Mapping[str, str]
+    """Of aiocontroller."""
 
 
 class Report(msgspec.Struct):
@@ -96,10 +103,13 @@ class KafkaStorm:
         self._console.print(f"{time.monotonic() - self._started:6.0f} s  {felt_line(felt)}", markup=False)
 
 
-async def storm(options: argparse.Namespace, folder: Path, console: Console) -> Report:
+async def storm(options: Options, folder: Path, console: Console) -> Report:
+    """Play rounds, at least one, in a new cluster whose files are in the folder."""
     overrides = AS_SHIPPED | {"zookeeper.session.timeout.ms": str(options.session_ms)}
-    properties = dict(text.partition("=")[::2] for text in options.property)
-    async with zookeeper_cluster(folder, overrides=overrides, properties=properties, version=options.version) as stage:
+    cluster = zookeeper_cluster(
+        folder, overrides=overrides, properties=dict(options.properties), version=options.version
+    )
+    async with cluster as stage:
         await stage.open_load(KINDS, options.partitions, folder / "load", options.version)
         console.print(f"three Kafka {options.version} brokers are up; {' and '.join(KINDS)} clients write and read")
         run = KafkaStorm(stage, options.seed, options.minutes, console)
@@ -142,36 +152,3 @@ def folder_for(keep: Path | None) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="storm-kafka-") as name:
         yield Path(name)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="scripts/storm kafka", description=__doc__.partition("\n")[0])
-    parser.add_argument("--minutes", type=float, default=5.0, help="at least one round is played (default 5)")
-    parser.add_argument("--seed", type=int, default=1, help="draws the order of events and the victims")
-    parser.add_argument("--session-ms", type=int, default=6000, help="ZooKeeper session timeout (default 6000)")
-    parser.add_argument("--partitions", type=int, default=6, help="of each client's topic (default 6)")
-    parser.add_argument("--version", default=DEFAULT_VERSION, help=f"Kafka's (default {DEFAULT_VERSION})")
-    parser.add_argument("--property", action="append", default=[], metavar="KEY=VALUE", help="of aiocontroller")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the report to this file")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave logs, journals and records in this folder")
-    options = parser.parse_args()
-    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False, soft_wrap=True)
-    if options.keep is not None and options.keep.exists():
-        parser.error(f"--keep: {options.keep} exists already; expected a new folder")
-    try:
-        kafka_jars(options.version)
-    except KafkaMissingError as error:
-        parser.error(str(error))
-    with folder_for(options.keep) as folder:
-        report = asyncio.run(storm(options, folder, console))
-    show(report, console)
-    if options.json is not None:
-        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
-    if not report.ok:
-        again = f"scripts/storm kafka --seed {options.seed} --minutes {options.minutes:g}"
-        console.print(f"Violated. The same again: {again}", style="bold red")
-    return 0 if report.ok else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -15,7 +15,7 @@ from aiocontroller.lab.cluster.real_kafka import kafka_missing
 from aiocontroller.lab.recording_brokers.views import Views
 from benchmarks.controller.__main__ import parse
 from benchmarks.controller.cases import USUAL
-from benchmarks.controller.storm import KINDS, histogram, percentile, schedule
+from benchmarks.failovers import KINDS, histogram, percentile, schedule
 
 ROOT = Path(__file__).parents[3]
 
@@ -78,7 +78,7 @@ def test_kafka_is_measured_beside_us(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_a_storm_heals_between_its_failovers(tmp_path: Path) -> None:
     rows_file = tmp_path / "took.json"
     arguments = ("--failovers", "5", "--seed", "3", "--partitions", "300", "--topics", "3", "--against", "none")
-    run("benchmarks.controller.storm", *arguments, "--json", str(rows_file))
+    run("benchmarks.failovers", *arguments, "--json", str(rows_file))
     took = json.loads(rows_file.read_bytes())
     assert len(took) == 5
     assert len({t["kind"] for t in took}) == len(KINDS) - 1  # without an ensemble ZooKeeper has no leader to lose

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 def test_every_attack_is_outlived(tmp_path: Path) -> None:
     verdict_file = tmp_path / "verdict.json"
-    storm = [sys.executable, "-m", "aiocontroller.lab.storms.hostile", "--seconds", "25", "--within", "4.5"]
+    storm = [sys.executable, "-m", "aiocontroller", "storm", "hostile", "--seconds", "25", "--within", "4.5"]
     done = subprocess.run(
         [*storm, "--json", str(verdict_file)], capture_output=True, text=True, timeout=220, check=False
     )

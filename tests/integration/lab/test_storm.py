@@ -9,9 +9,9 @@ import pytest
 from aiocontroller.java import JavaMissingError, find_java, zookeeper_class_path
 from aiocontroller.lab.processes.cluster import Shape
 from aiocontroller.lab.processes.page import page
-from aiocontroller.lab.processes.storm import Storm, draw_round
 from aiocontroller.lab.scenarios.plan import Step
 from aiocontroller.lab.scenarios.scenario import parse_scenario
+from aiocontroller.lab.storms.processes import Storm, draw_round
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.zookeeper]
 
@@ -26,7 +26,7 @@ def _java() -> None:
 
 async def test_a_round_of_faults_violates_nothing(tmp_path: Path) -> None:
     verdict = await Storm(Shape(data_dir=tmp_path), seed=3, seconds=1).run()
-    assert verdict.violations == [], f"again: aiocontroller storm --seed 3 --minutes 0.1; {tmp_path}"
+    assert verdict.violations == [], f"again: aiocontroller storm processes --seed 3 --minutes 0.1; {tmp_path}"
     assert verdict.rounds == 1
     assert all(verdict.examined.values()), verdict.examined
     assert verdict.failovers >= 1

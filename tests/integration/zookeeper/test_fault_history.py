@@ -1,13 +1,13 @@
-"""A short storm and a short leak check on a real ZooKeeper; ``scripts/storm zookeeper`` plays long ones."""
+"""A short storm and a short leak check on a real ZooKeeper; ``aiocontroller storm zookeeper`` plays long ones."""
 
 from __future__ import annotations
 
 import pytest
 
 from aiocontroller.lab.cluster.embedded_zookeeper import EmbeddedZooKeeper
+from aiocontroller.lab.storms.zookeeper_history import LOG, PAIR, Reader, Storm, Verdict, Writer
 from aiocontroller.lab.zookeeper.zookeeper_faults import draw_schedule
 from aiocontroller.lab.zookeeper.zookeeper_leaks import measure_leaks
-from aiocontroller.lab.zookeeper.zookeeper_storm import LOG, PAIR, Reader, Storm, Verdict, Writer
 from tests.integration.zookeeper.conftest import MakeClient
 
 

@@ -1,6 +1,6 @@
 """Failovers under a storm, and how long each took: the distribution, side by side with Kafka's.
 
-    scripts/storm controller --failovers 30 --seed 7 --against kafka
+    scripts/bench failovers --failovers 30 --seed 7 --against kafka
 
 The seed draws a schedule of episodes; every subject gets the same one.  Each episode has a failover in it: alone, with
 brokers that die inside it, with a broker failure in which the controller dies, with brokers that flap, with ZooKeeper's
@@ -240,7 +240,7 @@ async def run(given: argparse.Namespace) -> list[Took]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="scripts/storm controller", description="Failovers under a storm.")
+    parser = argparse.ArgumentParser(prog="scripts/bench failovers", description="Failovers under a storm.")
     parser.add_argument("--failovers", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--partitions", type=int, default=10_000)

@@ -6,8 +6,8 @@ import asyncio
 import random
 from typing import Any
 
-from aiocontroller.lab.cluster import storm as storms
-from aiocontroller.lab.cluster.storm import draw, storm
+from aiocontroller.lab.storms import strikes as storms
+from aiocontroller.lab.storms.strikes import draw, storm
 
 HEALS = {"kill-broker": "start-broker", "stop-broker": "start-broker", "kill-controller": "start-controller"}
 
