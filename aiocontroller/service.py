@@ -384,14 +384,14 @@ class Service:
 
     def _own_endpoints(self) -> Sequence[Endpoint]:
         """The advertised endpoint of each of our listeners."""
-        told = {each.listener: each for each in self.config.advertised_listeners or ()}
-        return [self._advertised(each, told.get(each.listener)) for each in self.endpoints]
+        configured = {each.listener: each for each in self.config.advertised_listeners or ()}
+        return [self._advertised(each, configured.get(each.listener)) for each in self.endpoints]
 
     @staticmethod
-    def _advertised(taken: Endpoint, told: Endpoint | None) -> Endpoint:
-        if told is None:
+    def _advertised(taken: Endpoint, configured: Endpoint | None) -> Endpoint:
+        if configured is None:
             return taken
-        return Endpoint(taken.listener, told.host, told.port or taken.port, taken.security_protocol)
+        return Endpoint(taken.listener, configured.host, configured.port or taken.port, taken.security_protocol)
 
 
 def run_service(

@@ -25,9 +25,9 @@ def environment(folder: Path, **settings: str) -> dict[str, str]:
     home = _java_home(find_java())
     conf = folder / "conf"
     conf.mkdir()
-    told = {"driver_host": "127.0.0.1", "ui_showConsoleProgress": "false", **settings}
+    options = {"driver_host": "127.0.0.1", "ui_showConsoleProgress": "false", **settings}
     (conf / "spark-defaults.conf").write_text(
-        "".join(f"spark.{name.replace('_', '.')} {value}\n" for name, value in told.items())
+        "".join(f"spark.{name.replace('_', '.')} {value}\n" for name, value in options.items())
     )
     own = {
         "JAVA_HOME": str(home),

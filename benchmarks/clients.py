@@ -98,28 +98,30 @@ class Bench:
         """What became of the records, and why it ended early, if it did."""
         options, started = self.options, time.monotonic()
         chance = random.Random(options.seed)  # the same victims for every subject
-        async with self._stage(subject) as stage:
-            stage.controller = stage.controllers.get(
-                "aiocontroller" if subject in options.variant else subject, stage.controller
+        async with self._cluster(subject) as cluster:
+            cluster.controller = cluster.controllers.get(
+                "aiocontroller" if subject in options.variant else subject, cluster.controller
             )
-            stage.controller.name = subject
-            await stage.open_load(options.clients, options.partitions, self.folder / subject / "load", options.version)
+            cluster.controller.name = subject
+            await cluster.open_load(
+                options.clients, options.partitions, self.folder / subject / "load", options.version
+            )
             if subject not in ("kafka", "kraft"):
-                await stage.controller.take()
+                await cluster.controller.take()
             unfinished = ""
             try:
-                await stage.heal()
+                await cluster.heal()
                 for event in options.events * options.trials:
-                    felt = await play(stage, event, chance)
+                    felt = await play(cluster, event, chance)
                     self.felt.append(felt)
                     self.console.print(f"{time.monotonic() - started:6.0f} s  {felt_line(felt)}", markup=False)
             except (TimeoutError, AssertionError) as error:
                 unfinished = str(error)
-                for broker in stage.brokers.values():
+                for broker in cluster.brokers.values():
                     broker.resume()
-            return await stage.load.finish(), unfinished
+            return await cluster.load.finish(), unfinished
 
-    def _stage(self, subject: str) -> AbstractAsyncContextManager[PlayedCluster]:
+    def _cluster(self, subject: str) -> AbstractAsyncContextManager[PlayedCluster]:
         folder, version = self.folder / subject, self.options.version
         if subject == "kraft":
             return kraft_cluster(folder, overrides=self.broker_settings, version=version)

@@ -31,7 +31,7 @@ from aiocontroller.zookeeper.from_aiozk import exc
 from benchmarks.controller.cases import Bench
 from benchmarks.controller.figures import PEER, wide_console
 from benchmarks.controller.page import COLOURS, document
-from benchmarks.controller.preloaded_cluster import BROKERS, Shape, stage
+from benchmarks.controller.preloaded_cluster import BROKERS, Shape, preloaded_cluster
 from benchmarks.controller.subjects import SUBJECTS, Subject
 
 MAX_PAUSE_S = 0.5
@@ -113,7 +113,7 @@ async def brokers_flap(bench: Bench, episode: Episode) -> None:
 async def zookeepers_leader_dies_inside(bench: Bench, episode: Episode) -> None:
     await delete_controller_znode(bench)
     await asyncio.sleep(episode.pauses[0])
-    leader = next(server for server in bench.stage.servers if server.mode() == "leader")
+    leader = next(server for server in bench.cluster.servers if server.mode() == "leader")
     leader.kill()
     await asyncio.sleep(1 + episode.pauses[1])
     await leader.start_async()
@@ -157,12 +157,12 @@ async def storm(kind: type[Subject], given: argparse.Namespace, console: Console
     took: list[Took] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) if given.keep is None else given.keep / kind.name
-        async with stage(folder, shape, ensemble=given.ensemble) as its_stage:
-            subject = kind(its_stage.zookeeper, folder, given.property)
-            bench = Bench(its_stage, subject)
+        async with preloaded_cluster(folder, shape, ensemble=given.ensemble) as cluster:
+            subject = kind(cluster.zookeeper, folder, given.property)
+            bench = Bench(cluster, subject)
             try:
                 await subject.start()
-                await its_stage.brokers.quiet(0.0, bench.whole_quiet_s)
+                await cluster.brokers.quiet(0.0, bench.whole_quiet_s)
                 for number, episode in enumerate(episodes, start=1):
                     seconds = await play(bench, episode)
                     took.append(Took(kind.name, episode.kind, round(seconds, 4)))

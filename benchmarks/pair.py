@@ -42,8 +42,8 @@ async def measure(options: argparse.Namespace, found: dict[str, list[pair.Round]
     with tempfile.TemporaryDirectory(prefix="pair-") as folder:
         async with zookeeper_cluster(
             Path(folder), version=release(options.release), overrides=SETTINGS | protocol
-        ) as stage:
-            await pair.rounds(stage, CONTROLLERS[options.controller], options.rounds, options.seed, tell=tell)
+        ) as cluster:
+            await pair.rounds(cluster, CONTROLLERS[options.controller], options.rounds, options.seed, tell=tell)
 
 
 def quartiles(values: list[float], unit: str) -> str:

@@ -88,10 +88,10 @@ def journal_lines(records: int, partitions: int, term: int = 1, start_us: int = 
             r = [p % BROKERS, (p + 1) % BROKERS, (p + 2) % BROKERS]
             stay = [b for b in r if b != dead] or r
             where = f',"topic":"topic-{term}-{p // 100}","partition":{p % 100}'
-            told = f',"replicas":{r},"controller_epoch":{term}'
+            details = f',"replicas":{r},"controller_epoch":{term}'
             yield (
                 head("partition") + where + ',"from_state":"OnlinePartition","to_state":"OfflinePartition"'
-                f',"leader":{dead},"leader_epoch":{epochs[p]},"isr":{r}{told},"partition_epoch":{versions[p]}}}\n'
+                f',"leader":{dead},"leader_epoch":{epochs[p]},"isr":{r}{details},"partition_epoch":{versions[p]}}}\n'
             )
             epochs[p] += 1
             versions[p] += 1
@@ -99,12 +99,12 @@ def journal_lines(records: int, partitions: int, term: int = 1, start_us: int = 
             by_leader[leaders[p]].append(p)
             yield (
                 head("partition") + where + ',"from_state":"OfflinePartition","to_state":"OnlinePartition"'
-                f',"leader":{leaders[p]},"leader_epoch":{epochs[p]},"isr":{stay}{told},"partition_epoch":{versions[p]}'
+                f',"leader":{leaders[p]},"leader_epoch":{epochs[p]},"isr":{stay}{details},"partition_epoch":{versions[p]}'
                 ',"detail":"OfflinePartitionLeaderElectionStrategy"}\n'
             )
             versions[p] += 1
             yield (
-                head("isr") + where + f',"leader":{leaders[p]},"leader_epoch":{epochs[p]},"isr":{r}{told}'
+                head("isr") + where + f',"leader":{leaders[p]},"leader_epoch":{epochs[p]},"isr":{r}{details}'
                 f',"partition_epoch":{versions[p]}}}\n'
             )
             for _ in range(OTHERS):

@@ -101,13 +101,13 @@ def journal_of(situation: Situation) -> tuple[list[int], list[Record]]:
     """The controllers' ids, and the records that are drawn, between the step and the end of its pause, in order."""
     begin_s = end_s = last_s = 0.0
 
-    def told(step: Step | None, at_s: float) -> None:
+    def on_step(step: Step | None, at_s: float) -> None:
         nonlocal begin_s, end_s, last_s
         if step is not None and step.kind == situation.since:
             begin_s, end_s = last_s, at_s
         last_s = at_s
 
-    simulation = Simulation(parse_scenario(situation.scenario), told)
+    simulation = Simulation(parse_scenario(situation.scenario), on_step)
     report = run(simulation.run())
     assert not report.violations, report.violations
     records = [r for journal in simulation.journals for r in journal.records]

@@ -44,7 +44,7 @@ def run(
 def _begin(store: Store, found: Found, step: Step, most_quarantined: float) -> None:
     suit(store.spark, sum(file.size for file in found.files))
     store.begin()
-    note = {"files": sizes(found.files), "remarks": found.remarks(), "lacks": found.told_lacks()}
+    note = {"files": sizes(found.files), "remarks": found.remarks(), "lacks": found.lacks_as_rows()}
     stream.add(store, found.files, note, step, most_quarantined=most_quarantined)
     stream.publish(store, step)
 
@@ -89,7 +89,7 @@ def _lacks(commit: dict[str, Any], found: Found) -> list[dict[str, Any]]:
     """Return what the files lack: those found now, and those of earlier runs that were not given again."""
     given = {name.replace("_journal-", "journal-") for name in found.names()}
     earlier = [lack for lack in commit.get("lacks", []) if lack["file"].replace("_journal-", "journal-") not in given]
-    return sorted([*earlier, *found.told_lacks()], key=lambda lack: (lack["file"], lack["words"]))
+    return sorted([*earlier, *found.lacks_as_rows()], key=lambda lack: (lack["file"], lack["words"]))
 
 
 def sizes(files: Sequence[SourceFile]) -> dict[str, int]:

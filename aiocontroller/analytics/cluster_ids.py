@@ -9,25 +9,25 @@ from aiocontroller.analytics.source_files import DEFAULT_CLUSTER, Looked, Source
 from aiocontroller.core.errors import BadInputError
 
 
-def told_clusters(files: Sequence[Looked]) -> list[SourceFile]:
+def with_clusters(files: Sequence[Looked]) -> list[SourceFile]:
     """Return the files, with the cluster's id as its name if the files name more than one cluster.
 
     A file that names no cluster belongs to the same cluster as the other files in its folder, or in the nearest folder
     above it whose files name one.  The manifest takes precedence.  Raises BadInputError, which names the file, if the
     cluster is ambiguous.
     """
-    ids = sorted({each for looked in files for each in looked.cluster_ids if _untold(looked)})
+    ids = sorted({each for looked in files for each in looked.cluster_ids if _without_cluster(looked)})
     if len(ids) < 2:
         return [looked.file for looked in files]
     below: dict[str, set[str]] = {}
     for looked in files:
-        if _untold(looked):
+        if _without_cluster(looked):
             for folder in folders(looked.file.path):
                 below.setdefault(folder, set()).update(looked.cluster_ids)
-    return [_told(looked, below, ids) if _untold(looked) else looked.file for looked in files]
+    return [_with_cluster(looked, below, ids) if _without_cluster(looked) else looked.file for looked in files]
 
 
-def _untold(looked: Looked) -> bool:
+def _without_cluster(looked: Looked) -> bool:
     return looked.file.cluster == DEFAULT_CLUSTER
 
 
@@ -37,7 +37,7 @@ def folders(path: str) -> list[str]:
     return ["/".join(parts[:n]) for n in range(len(parts), 0, -1)]
 
 
-def _told(looked: Looked, below: dict[str, set[str]], ids: Sequence[str]) -> SourceFile:
+def _with_cluster(looked: Looked, below: dict[str, set[str]], ids: Sequence[str]) -> SourceFile:
     found = set(looked.cluster_ids)
     if not found:
         found = next((below[folder] for folder in folders(looked.file.path) if below[folder]), set())

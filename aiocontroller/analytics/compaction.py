@@ -80,11 +80,11 @@ def _histories(store: Store, batches: Sequence[int]) -> DataFrame:
         "down_since": F.expr("if(down_ends, down_since, NULL)"),
         "under_since": F.expr("if(under_ends, under_since, NULL)"),
     }
-    told = rows.withColumns(plain)
+    merged = rows.withColumns(plain)
     if not rows.where("n < 0").isEmpty():
-        columns = [name for name in told.columns if name != "n"]
-        told = told.groupBy(*columns).agg(F.sum("n").alias("n")).where("n <> 0").select(*rows.columns)
-    return told.unionByName(last.withColumn("carried", F.lit(True)))
+        columns = [name for name in merged.columns if name != "n"]
+        merged = merged.groupBy(*columns).agg(F.sum("n").alias("n")).where("n <> 0").select(*rows.columns)
+    return merged.unionByName(last.withColumn("carried", F.lit(True)))
 
 
 def _facts(table: str) -> Callable[[DataFrame], DataFrame]:

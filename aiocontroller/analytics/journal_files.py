@@ -295,7 +295,7 @@ def _row_groups(piece: Slice, kinds: dict[str, list[pa.RecordBatch]]) -> Iterato
 
 def _origin(piece: Slice, rows: int) -> dict[str, pa.Array]:
     """Return the columns of ``schema.ORIGIN``, which are the same in each row."""
-    told = {
+    constants = {
         "source": schema.JOURNAL_SOURCE,
         "cluster": piece.cluster,
         "process": piece.process,
@@ -304,7 +304,7 @@ def _origin(piece: Slice, rows: int) -> dict[str, pa.Array]:
         "joined": False,
     }
     return {
-        field.name: pa.repeat(pa.scalar(told.get(field.name), field.type), rows)
+        field.name: pa.repeat(pa.scalar(constants.get(field.name), field.type), rows)
         for field in arrow_schema(schema.ORIGIN)
     }
 

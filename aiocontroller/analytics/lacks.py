@@ -51,11 +51,11 @@ def lacks_of(
     clusters = {file.path: file.cluster for file in files}
 
     def lack(file: SourceFile, words: str, process: str = "") -> Lack:
-        told = manifest.about(file.name, file.path)
+        about = manifest.about(file.name, file.path)
         near = _neighbours(file, files)
-        source = told.get("source") or file.source or source_by_name(file.name) or ""
-        cluster = told.get("cluster") or _only({each.cluster for each in near})
-        node = told.get("broker", file.node) if source != JOURNAL_SOURCE else None
+        source = about.get("source") or file.source or source_by_name(file.name) or ""
+        cluster = about.get("cluster") or _only({each.cluster for each in near})
+        node = about.get("broker", file.node) if source != JOURNAL_SOURCE else None
         if node is None and source != JOURNAL_SOURCE:
             node = _only({each.node for each in near if each.source != JOURNAL_SOURCE})
         return Lack(file.name, words, source, cluster, node, process)

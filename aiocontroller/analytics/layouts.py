@@ -126,9 +126,9 @@ def _text(record: dict[str, Any]) -> str | None:
     level = _first(record, _LEVELS) or "INFO"
     logger = _first(record, _LOGGERS)
     head, *rest = [*message.splitlines(), *_trace(record)] or [""]
-    told = f"[{moment}] {level} {head}" + (f" ({logger})" if logger else "")
+    opening = f"[{moment}] {level} {head}" + (f" ({logger})" if logger else "")
     # Only the first line may begin like a record.
-    return "\n".join([told, *(f"\t{line}" if line.startswith("[") else line for line in rest)])
+    return "\n".join([opening, *(f"\t{line}" if line.startswith("[") else line for line in rest)])
 
 
 def _first(record: dict[str, Any], names: Iterable[str]) -> str | None:

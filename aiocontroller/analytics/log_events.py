@@ -40,16 +40,16 @@ def log_events(bronze: DataFrame, clocks: DataFrame) -> DataFrame:
     )
     # A controller logs what it sees before its decisions, but in another file and often in the same millisecond.
     lines = lines.withColumn("seq", F.expr(f"IF(kind IN ('broker', 'elected', 'failover'), seq - {_FIRST}, seq)"))
-    told = with_epochs(with_evidence(lines)).transform(one_per_broker).transform(with_durations)
+    records = with_epochs(with_evidence(lines)).transform(one_per_broker).transform(with_durations)
     of_partitions = F.col("partition").isNotNull() & (
         F.col("kind").isin("partition", "isr")
         | (F.col("kind").isin("told", "received") & (F.col("api") == "LEADER_AND_ISR") & F.col("leader").isNotNull())
     )
-    histories = leaderships(told.where(of_partitions))
-    histories = histories.unionByName(inferred_losses(histories, told.where("kind = 'broker' AND detail = 'dead'")))
-    histories = histories.unionByName(deleted(histories, told.where("kind = 'topic_deleted'")))
-    others = told.where(~of_partitions | F.col("kind").isin("told", "received"))
-    gaps = skipped(histories, told.where("kind = 'reassigning'"))
+    histories = leaderships(records.where(of_partitions))
+    histories = histories.unionByName(inferred_losses(histories, records.where("kind = 'broker' AND detail = 'dead'")))
+    histories = histories.unionByName(deleted(histories, records.where("kind = 'topic_deleted'")))
+    others = records.where(~of_partitions | F.col("kind").isin("told", "received"))
+    gaps = skipped(histories, records.where("kind = 'reassigning'"))
     return _as_events(others).unionByName(_as_events(histories)).unionByName(_as_events(gaps))
 
 

@@ -22,8 +22,8 @@ def events(bronze: DataFrame, clocks: DataFrame | None = None) -> DataFrame:
     of_logs = log_events(logs, clocks_of(bronze) if clocks is None else clocks)
     journalled = of_journals.where("kind IN ('partition', 'isr')").select("cluster", "epoch").distinct()
     decided = F.col("kind").isin("partition", "isr")
-    told_once = of_logs.where(decided).join(F.broadcast(journalled), ["cluster", "epoch"], "left_anti")
-    return of_journals.unionByName(of_logs.where(~decided)).unionByName(told_once)
+    logged_only = of_logs.where(decided).join(F.broadcast(journalled), ["cluster", "epoch"], "left_anti")
+    return of_journals.unionByName(of_logs.where(~decided)).unionByName(logged_only)
 
 
 def journal_events(bronze: DataFrame) -> DataFrame:

@@ -109,7 +109,7 @@ class Found:
             *self.unknown, *self.in_progress,
         }  # fmt: skip
 
-    def told_lacks(self) -> list[dict[str, Any]]:
+    def lacks_as_rows(self) -> list[dict[str, Any]]:
         """Return ``lacks`` for a commit."""
         return [asdict(lack) for lack in self.lacks]
 

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aiocontroller.analytics.cluster_ids import told_clusters
+from aiocontroller.analytics.cluster_ids import with_clusters
 from aiocontroller.analytics.copies import without_copies
 from aiocontroller.analytics.damage import looked_through
 from aiocontroller.analytics.dataframes import SPARK, engine
@@ -51,7 +51,7 @@ def find_files(
     matches no file.
     """
     manifest = manifest or Manifest()
-    listed = _told_apart([file for path in paths for file in _list(spark, path)])
+    listed = _with_distinct_names([file for path in paths for file in _list(spark, path)])
     nameable, unreadable = _nameable(listed)
     heads, damaged = _heads(spark, nameable)
     unreadable += damaged
@@ -61,9 +61,9 @@ def find_files(
             open_ones.append(file.name)
             if not (in_progress and is_local(file.path)):
                 continue
-        told = _recognise(file, heads[file.path], manifest.about(file.name, file.path))
-        if told is not None:
-            known.append(told)
+        recognised = _recognise(file, heads[file.path], manifest.about(file.name, file.path))
+        if recognised is not None:
+            known.append(recognised)
         elif file.size:
             unknown.append(file.name)
     if manifest.unused:
@@ -73,7 +73,7 @@ def find_files(
     for file, seen in zip(known, looked_at, strict=True):
         heads[seen.file.path] = heads[file.path]
     unreadable += [(seen.file.name, seen.problem) for seen in looked_at if seen.problem]
-    readable = told_clusters([seen for seen in looked_at if not seen.problem])
+    readable = with_clusters([seen for seen in looked_at if not seen.problem])
     files, copies = without_copies(spark, readable, heads)
     lacks = lacks_of(listed, files, looked_at, unreadable, unknown, open_ones, manifest)
     if not files and not open_ones:
@@ -115,7 +115,7 @@ def _temporary_folder() -> Callable[[], Path]:
     return folder
 
 
-def _told_apart(files: Sequence[SourceFile]) -> list[SourceFile]:
+def _with_distinct_names(files: Sequence[SourceFile]) -> list[SourceFile]:
     """Distinguish files of the same name (as for ``logs/*/server.log``) by their folders."""
     paths: dict[str, set[str]] = {}
     for file in files:
@@ -148,8 +148,8 @@ def _is_in_progress(file: SourceFile) -> bool:
     return file.name.rpartition("/")[2].startswith("_journal-")
 
 
-def _recognise(file: SourceFile, head: bytes, told: dict[str, Any]) -> SourceFile | None:
-    file = replace(file, cluster=told.get("cluster", file.cluster))
+def _recognise(file: SourceFile, head: bytes, about: dict[str, Any]) -> SourceFile | None:
+    file = replace(file, cluster=about.get("cluster", file.cluster))
     name = file.name.rpartition("/")[2]
     named = JOURNAL_NAME.fullmatch(name)
     if named is not None:
@@ -157,32 +157,32 @@ def _recognise(file: SourceFile, head: bytes, told: dict[str, Any]) -> SourceFil
         return replace(file, source=JOURNAL_SOURCE, process=f"{node}-{start}", start_us=int(start))
     if _JOURNAL_LINE.match(head):
         return replace(file, source=JOURNAL_SOURCE, process=file.name)
-    return _recognise_log(file, name, head, told)
+    return _recognise_log(file, name, head, about)
 
 
-def _recognise_log(file: SourceFile, name: str, head: bytes, told: dict[str, Any]) -> SourceFile | None:
+def _recognise_log(file: SourceFile, name: str, head: bytes, about: dict[str, Any]) -> SourceFile | None:
     layout = layout_of(head)
     if layout is not None:
         head = "\n".join(plain(layout, head.decode("utf-8", "replace").splitlines())).encode()
     framing = framing_of(head)
-    if framing is None or not (is_of_kafka(head) or "source" in told):
+    if framing is None or not (is_of_kafka(head) or "source" in about):
         return None
     source = source_by_name(name) or SERVER_LOG
-    node = told.get("broker", node_of(head))
+    node = about.get("broker", node_of(head))
     dated = _DATE_IN_NAME.search(name)
     remarks = []
-    if "time_zone" not in told and (layout is None or not has_zones(head.decode())):
+    if "time_zone" not in about and (layout is None or not has_zones(head.decode())):
         remarks.append("times without a zone were taken as UTC")
     if node is None:
         remarks.append("the broker that wrote it is unknown")
     return replace(
         file,
-        source=told.get("source", source),
+        source=about.get("source", source),
         process=file.name,
         node=node,
-        time_zone=told.get("time_zone", "UTC"),
-        date=told.get("date", dated.group(1) if dated else None),
-        version=told.get("version"),
+        time_zone=about.get("time_zone", "UTC"),
+        date=about.get("date", dated.group(1) if dated else None),
+        version=about.get("version"),
         framing=framing,
         layout=layout,
         remarks=tuple(remarks),

@@ -227,7 +227,7 @@ class Store:
         gold = {folder.rpartition("/")[0] for folder in tables.values()}
         assert len(gold) == 1, "tables of one snapshot stand side by side"
         where = gold.pop().removeprefix(f"{self.out}/")
-        told = {
+        manifest = {
             "run": self._run,
             "gold": where,
             "commit": commit["id"],
@@ -235,7 +235,7 @@ class Store:
             "tables": {name: self._data(f"{where}/{name}") for name in sorted(tables)},
         }
         number = (self._numbers("snapshots") or [0])[-1] + 1
-        self._files.write_new(f"snapshots/{number}.json", json.dumps(told, indent=1))
+        self._files.write_new(f"snapshots/{number}.json", json.dumps(manifest, indent=1))
         self._point_to(where)
         self._clean()
 

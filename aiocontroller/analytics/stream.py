@@ -190,8 +190,8 @@ def _timeline(store: Store, batches: Sequence[int], new: DataFrame) -> DataFrame
     in_time = of.history(
         new.join(late, [*leadership.KEY], "left_anti"), last.join(late, [*leadership.KEY], "left_anti")
     )
-    told = store.read(TIMELINE, batches).where("NOT carried").join(late, [*leadership.KEY], "left_semi")
-    known = told.groupBy(*leadership.ROW).agg(F.sum("n").alias("n")).where("n > 0").drop("n")
+    stored = store.read(TIMELINE, batches).where("NOT carried").join(late, [*leadership.KEY], "left_semi")
+    known = stored.groupBy(*leadership.ROW).agg(F.sum("n").alias("n")).where("n > 0").drop("n")
     again = known.select(*leadership.ROW).unionByName(
         new.join(late, [*leadership.KEY], "left_semi").select(*leadership.ROW)
     )
@@ -211,10 +211,10 @@ def publish(store: Store, step: Callable[[str], None] = log.info) -> None:
     if store.published() == commit["id"]:
         return
     batches = batches_of(commit)
-    told = {name: store.read(f"{FACTS}/{name}", batches) for name in (*of.OF_EVENTS, *of.COUNTED)}
+    stored = {name: store.read(f"{FACTS}/{name}", batches) for name in (*of.OF_EVENTS, *of.COUNTED)}
     rows = store.read(TIMELINE, batches).where("NOT carried")
-    told |= {name: make(rows) for name, make in of.OF_PARTITIONS.items() if name not in told}
-    facts = told if commit["parts"] == [[0, 0]] else {name: of.merge(name, table) for name, table in told.items()}
+    stored |= {name: make(rows) for name, make in of.OF_PARTITIONS.items() if name not in stored}
+    facts = stored if commit["parts"] == [[0, 0]] else {name: of.merge(name, table) for name, table in stored.items()}
     repeated = store.read(f"{FACTS}/{REPEATED}", batches, schema.REPEATED)
     read = store.read(f"{FACTS}/{READ}", batches, schema.READ)
     last_rows = store.read(TIMELINE, batches[-1:]).where("is_last")

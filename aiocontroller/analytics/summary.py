@@ -153,13 +153,13 @@ def moment(us: int | None) -> str:
 
 def evidence(references: Sequence[str] | None) -> str:
     """Return the references, naming a journal only once for successive records: ``1-17000:5, 6, 9``."""
-    told: list[str] = []
+    named: list[str] = []
     before = ""
     for reference in references or ():
         process, _, number = reference.rpartition(":")
-        told.append(number if process == before and number.isdecimal() else reference)
+        named.append(number if process == before and number.isdecimal() else reference)
         before = process
-    return ", ".join(told)
+    return ", ".join(named)
 
 
 def _of(name: str) -> Callable[[dict[str, Any]], object]:

@@ -33,7 +33,7 @@ class BackgroundWriter:
         self._tell = tell
         self._max_bytes = max_bytes
         self._queue: SimpleQueue[bytes] = SimpleQueue()
-        self._told = 0
+        self._reported = 0
         self._put_bytes = self._done_bytes = 0
         """Each counter has one writer: the first is changed under the lock, the second by the thread."""
         self._lock = threading.Lock()
@@ -65,10 +65,10 @@ class BackgroundWriter:
                 data = self._queue.get()
                 self._write(data)
                 self._done_bytes += len(data)
-                if self.dropped != self._told:
+                if self.dropped != self._reported:
                     dropped = self.dropped
-                    self._write(self._tell(dropped - self._told).encode())
-                    self._told = dropped
+                    self._write(self._tell(dropped - self._reported).encode())
+                    self._reported = dropped
         except OSError:
             self.broken = True
 

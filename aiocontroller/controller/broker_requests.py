@@ -63,9 +63,9 @@ class BrokerRequestSender:
         """Queue LeaderAndIsr, then UpdateMetadata, then StopReplica.  ``sent``: requests of earlier pieces."""
         sent = Sent(Acknowledgements(), Acknowledgements()) if sent is None else sent
         metadata = requests.update_metadata
-        told: Sequence[int] = () if metadata is None else metadata.rows
-        for low, high in pairwise((-inf, *told[PARTITIONS_PER_REQUEST::PARTITIONS_PER_REQUEST], inf)):
-            piece = in_range(told[bisect_left(told, low) : bisect_left(told, high)])
+        of_metadata: Sequence[int] = () if metadata is None else metadata.rows
+        for low, high in pairwise((-inf, *of_metadata[PARTITIONS_PER_REQUEST::PARTITIONS_PER_REQUEST], inf)):
+            piece = in_range(of_metadata[bisect_left(of_metadata, low) : bisect_left(of_metadata, high)])
             self._cores = Cores(self._context.table.with_leadership(piece))
             for request in requests.leader_and_isr:
                 rows = request.rows[bisect_left(request.rows, low) : bisect_left(request.rows, high)]

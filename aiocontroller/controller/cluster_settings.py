@@ -25,9 +25,9 @@ from aiocontroller.controller.obeyed_settings import (
     TOKEN_KEYS,
     UNCLEAN,
     Dynamic,
+    ReportedSettings,
     Setting,
     Source,
-    Told,
     Vote,
     comparable,
     parsed,
@@ -52,7 +52,7 @@ class ClusterSettings:
     def __init__(self, config: Config, metrics: Metrics) -> None:
         self._config = config
         self._keep_ours: dict[str, None] = {}
-        self._told: Mapping[int, Told] = {}
+        self._reported: Mapping[int, ReportedSettings] = {}
         self._dynamic = Dynamic()
         self._no_brokers = False
         self.awaited = True
@@ -67,11 +67,11 @@ class ClusterSettings:
 
     # -- inputs ----------------------------------------------------------------------------------------------------
 
-    def heard(self, told: Mapping[int, Told], *, no_brokers: bool, awaited: bool = False) -> None:
+    def heard(self, reported: Mapping[int, ReportedSettings], *, no_brokers: bool, awaited: bool = False) -> None:
         """Take the brokers' answers; ``no_brokers``: no broker is registered; ``awaited``: brokers are being asked."""
         self.awaited = awaited
-        if not self._looked or told != self._told or no_brokers != self._no_brokers:
-            self._looked, self._told, self._no_brokers = True, dict(told), no_brokers
+        if not self._looked or reported != self._reported or no_brokers != self._no_brokers:
+            self._looked, self._reported, self._no_brokers = True, dict(reported), no_brokers
             self._resolve()
 
     def read(self, dynamic: Dynamic) -> None:
@@ -99,16 +99,16 @@ class ClusterSettings:
     @property
     def known(self) -> bool:
         """Whether some broker has reported its settings, or no broker is known to be registered."""
-        return bool(self._told) or self._no_brokers
+        return bool(self._reported) or self._no_brokers
 
     def undecided(self, name: str) -> bool:
         """Whether the first broker to tell its settings may forbid what our own value allows."""
-        return self._looked and not self._told and not self.keeps(name)
+        return self._looked and not self._reported and not self.keeps(name)
 
     @property
     def brokers(self) -> list[int]:
         """The brokers whose settings count."""
-        return sorted(self._told)
+        return sorted(self._reported)
 
     @property
     def dynamic(self) -> Dynamic:
@@ -151,7 +151,9 @@ class ClusterSettings:
             kept = self.keeps(ALTER_CONFIG_POLICY)
             what = "are not checked by it" if kept else "are refused, so that clients ask a broker"
             found.append(f"{ALTER_CONFIG_POLICY} {alteration}: alterations that are asked for here {what}")
-        keyed = next((key for key in TOKEN_KEYS if any(key in told.static for told in self._told.values())), None)
+        keyed = next(
+            (key for key in TOKEN_KEYS if any(key in reported.static for reported in self._reported.values())), None
+        )
         if keyed and not (self._config.delegation_token_secret_key or self._config.delegation_token_master_key):
             found.append(f"{keyed}: it is not set here, so that delegation tokens are neither made nor renewed here")
         return found
@@ -167,7 +169,7 @@ class ClusterSettings:
 
     def every_release_is_older_than(self, protocol: tuple[int, int, int]) -> bool:
         """Whether every broker has reported its default protocol, its newest, and all are older than this."""
-        newest = [told.defaults.get(PROTOCOL) for told in self._told.values()]
+        newest = [reported.defaults.get(PROTOCOL) for reported in self._reported.values()]
         return bool(newest) and all(text and parse_protocol_version(text) < protocol for text in newest)
 
     @property
@@ -176,7 +178,7 @@ class ClusterSettings:
 
         The configured protocol does not show the release: it may be older than every broker.
         """
-        newest = [told.defaults.get(PROTOCOL) for told in self._told.values()]
+        newest = [reported.defaults.get(PROTOCOL) for reported in self._reported.values()]
         return min((parse_protocol_version(text)[:2] for text in newest if text), default=NEWEST_RELEASE)
 
     @property
@@ -184,10 +186,10 @@ class ClusterSettings:
         """Our configuration with the cluster's values applied."""
         return self._policy
 
-    def told(self, broker: int, name: str) -> str | None:
+    def reported(self, broker: int, name: str) -> str | None:
         """One broker's value; None when it has not reported it."""
-        told = self._told.get(broker)
-        found = None if told is None else vote(broker, told, self._dynamic, name)
+        reported = self._reported.get(broker)
+        found = None if reported is None else vote(broker, reported, self._dynamic, name)
         return None if found is None else found.value
 
     def broker_configs(self, of_all: Mapping[str, str]) -> BrokerConfigs:
@@ -210,8 +212,8 @@ class ClusterSettings:
 
     def _votes(self, name: str, dynamic: Dynamic | None = None) -> dict[int, Vote]:
         votes = {
-            broker: vote(broker, told, self._dynamic if dynamic is None else dynamic, name)
-            for broker, told in self._told.items()
+            broker: vote(broker, reported, self._dynamic if dynamic is None else dynamic, name)
+            for broker, reported in self._reported.items()
         }
         return {broker: each for broker, each in votes.items() if each is not None}
 
@@ -238,7 +240,7 @@ class ClusterSettings:
             return Setting(name, _text(getattr(_DEFAULTS, PROPERTIES[name].field)), Source.DEFAULT, ours, brokers)
         if not votes:
             # Dynamic settings are the brokers' own, even while no broker is up.
-            found = vote(-1, Told(), self._dynamic, name)
+            found = vote(-1, ReportedSettings(), self._dynamic, name)
             if found is not None:
                 return Setting(name, found.value, found.source, ours, brokers)
             return Setting(name, self._own_value(name), Source.DEFAULT if ours is None else Source.OURS, ours, brokers)
@@ -281,9 +283,9 @@ class ClusterSettings:
                 if chosen.source == Source.BROKERS:
                     static[name] = chosen.value
             known = {
-                broker: Vote(told.defaults[name] or "", "")
-                for broker, told in self._told.items()
-                if name in told.defaults
+                broker: Vote(reported.defaults[name] or "", "")
+                for broker, reported in self._reported.items()
+                if name in reported.defaults
             }
             value = settle(name, known).value if known else ""
             if value:  # brokers list no synonym for a topic config whose broker setting has no default

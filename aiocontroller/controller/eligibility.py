@@ -18,7 +18,7 @@ from aiocontroller.authorizer.authorizer import CLUSTER_NAME, AclOperation, Auth
 from aiocontroller.authorizer.principals import USER
 from aiocontroller.config import Config
 from aiocontroller.controller.cluster_settings import ClusterSettings
-from aiocontroller.controller.obeyed_settings import CREATE_TOPIC_POLICY, EVERYTHING, Told, shown
+from aiocontroller.controller.obeyed_settings import CREATE_TOPIC_POLICY, EVERYTHING, ReportedSettings, shown
 from aiocontroller.controller.shell import inter_broker_listener
 from aiocontroller.core.errors import BadInputError
 from aiocontroller.core.ids import Broker, Endpoint
@@ -84,7 +84,7 @@ class Answer(msgspec.Struct, frozen=True):
     settings: Mapping[str, str | None] | None
     """The broker's values of ``settings_asked``, always with ``authorizer.class.name``; None: it does not tell them,
     and this controller has an authorizer."""
-    told: Told | None = None
+    reported: ReportedSettings | None = None
     """Static and default values of the settings that a controller obeys; None where ``settings`` is None."""
     certificate: bytes | None = None
     """Its server certificate, DER: usually also its client certificate towards us."""
@@ -217,17 +217,17 @@ def _registered_listeners(us: Us, cluster: Cluster, known: Known) -> Iterator[Re
 
 def _configured_listeners(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason]:
     for answer in known.present(cluster).values():
-        told = answer.settings
-        if told is None:
+        reported = answer.settings
+        if reported is None:
             continue
-        listener = told.get("inter.broker.listener.name") or told.get("security.inter.broker.protocol")
+        listener = reported.get("inter.broker.listener.name") or reported.get("security.inter.broker.protocol")
         ours = inter_broker_listener(us.config, cluster.brokers)
         if listener and listener.upper() != ours:
             yield Reason(
                 Kind.LISTENERS,
                 f"brokers talk to each other on listener {listener}: set inter.broker.listener.name, now {ours}",
             )
-        control = told.get("control.plane.listener.name")
+        control = reported.get("control.plane.listener.name")
         if (control or None) != us.config.control_plane_listener_name:
             yield Reason(
                 Kind.LISTENERS, f"brokers have control.plane.listener.name {control or '(none)'}: set it here too"
@@ -317,7 +317,7 @@ def _settings_missing(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason
             if us.config.authorizer_class_name is not None:  # else ``_answers_missing`` says so
                 why = _why_silent(known, broker.id, "insist on ours (--keep-ours all)")
                 yield Reason(Kind.UNANSWERED, f"broker {broker.id} has not reported its settings: {why}")
-        elif before.told is None:
+        elif before.reported is None:
             yield Reason(
                 Kind.SETTINGS,
                 f"broker {broker.id} refuses to describe its settings (DescribeConfigs on the cluster): allow it, "
@@ -358,11 +358,11 @@ def _names_of_clients(us: Us, cluster: Cluster, known: Known) -> Iterator[Reason
     if us.config.authorizer_class_name is None:
         return
     for answer in known.present(cluster).values():
-        told = answer.settings
-        if told is None:
+        reported = answer.settings
+        if reported is None:
             continue
         for endpoint in us.endpoints:
-            rules, builder = (told.get(_of_listener(endpoint.listener, key)) or told.get(key) for key in NAMING)
+            rules, builder = (reported.get(_of_listener(endpoint.listener, key)) or reported.get(key) for key in NAMING)
             if builder not in (None, DEFAULT_PRINCIPAL_BUILDER):
                 yield Reason(
                     Kind.PRINCIPAL,

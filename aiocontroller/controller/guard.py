@@ -197,10 +197,12 @@ class Guard:
     def _count_settings(self, cluster: Cluster) -> None:
         """Apply the settings of registered brokers, even from earlier registrations; with no broker, the last known."""
         answers = self.survey.known.answers
-        told = {broker: answer.told for broker, answer in answers.items() if answer.told is not None}
-        present = {broker.id: told[broker.id] for broker in cluster.brokers if broker.id in told}
-        awaited = not told and any(broker.id not in self.survey.known.why_none for broker in cluster.brokers)
-        self._shell.settings.heard(present or told, no_brokers=not cluster.brokers and not cluster.bad, awaited=awaited)
+        reported = {broker: answer.reported for broker, answer in answers.items() if answer.reported is not None}
+        present = {broker.id: reported[broker.id] for broker in cluster.brokers if broker.id in reported}
+        awaited = not reported and any(broker.id not in self.survey.known.why_none for broker in cluster.brokers)
+        self._shell.settings.heard(
+            present or reported, no_brokers=not cluster.brokers and not cluster.bad, awaited=awaited
+        )
 
     def _count(self, kind: Kind) -> int:
         return sum(reason.kind is kind for reason in self.reasons)

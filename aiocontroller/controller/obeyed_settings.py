@@ -45,14 +45,14 @@ ASKED = (*NAMES, *TOKEN_KEYS)
 _NAMES = frozenset(NAMES)
 
 
-class Told(msgspec.Struct, frozen=True):
+class ReportedSettings(msgspec.Struct, frozen=True):
     """One broker's static and default values; None for a setting without a value."""
 
     static: Mapping[str, str] = {}
     defaults: Mapping[str, str | None] = {}
 
 
-def told_by(settings: Iterable[DescribedSetting]) -> Told:
+def reported_by(settings: Iterable[DescribedSetting]) -> ReportedSettings:
     """Static and default values from DescribeConfigs; dynamic settings are left out, as ZooKeeper has them.
 
     Properties unknown to the broker's release are left out too: it hides them like secrets, and does not obey them.
@@ -71,7 +71,7 @@ def told_by(settings: Iterable[DescribedSetting]) -> Told:
                 static[name] = HIDDEN if value is None else value
             elif source == ConfigSource.DEFAULT_CONFIG:
                 defaults[name] = value
-    return Told(static, defaults)
+    return ReportedSettings(static, defaults)
 
 
 class Dynamic(msgspec.Struct, frozen=True):
@@ -173,16 +173,16 @@ class Vote(NamedTuple):
     source: str
 
 
-def vote(broker: int, told: Told, dynamic: Dynamic, name: str) -> Vote | None:
+def vote(broker: int, reported: ReportedSettings, dynamic: Dynamic, name: str) -> Vote | None:
     """A broker's value as its own controller would see it; None when the broker does not know the setting."""
     for level, source in (
         (dynamic.of_one.get(broker, {}), Source.DYNAMIC),
         (dynamic.of_all, Source.DYNAMIC_DEFAULT),
-        (told.static, Source.BROKERS),
+        (reported.static, Source.BROKERS),
     ):
         if name in level:
             return Vote(level[name].strip() if name in OBEYED else level[name], source)
-    return Vote(told.defaults[name] or "", Source.DEFAULT) if name in told.defaults else None
+    return Vote(reported.defaults[name] or "", Source.DEFAULT) if name in reported.defaults else None
 
 
 def parsed(name: str, text: str) -> Any:

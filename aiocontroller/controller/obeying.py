@@ -15,7 +15,7 @@ from aiocontroller.zookeeper.broker_configs import BrokerConfigs, read_by_all
 
 log = logging.getLogger(__name__)
 
-TOLD_WITHIN_S = 5.0
+REPORTED_WITHIN_S = 5.0
 POLL_S = 0.02
 
 
@@ -39,7 +39,7 @@ async def broker_configs(shell: ControllerShell) -> BrokerConfigs:
     A process that has just started waits for the first broker to tell its settings.
     """
     clock = shell.world.clock
-    deadline_s = clock.monotonic() + TOLD_WITHIN_S
+    deadline_s = clock.monotonic() + REPORTED_WITHIN_S
     while shell.settings.awaited and clock.monotonic() < deadline_s:
         await clock.sleep(POLL_S)
     configs = await shell.zk.get_broker_configs([paths.DEFAULT_ENTITY])

@@ -28,7 +28,7 @@ from aiocontroller.controller.state_changes import (
 from aiocontroller.controller.topic_deletion import mark_ineligible, resume_deletion_for_topics
 from aiocontroller.core import reassignment as plan
 from aiocontroller.core.apply import apply
-from aiocontroller.core.context_changes import HeldBack, NonReplicasDropped, ReassignmentsBegun, ReassignmentsEnded
+from aiocontroller.core.context_changes import HeldBack, NonReplicasDropped, ReassignmentsEnded
 from aiocontroller.core.effects import Effects
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.errors import KafkaErrorCode
@@ -165,7 +165,7 @@ async def drop_non_replicas(shell: ControllerShell, found: Mapping[int, Sequence
     raised = await bump_leader_epochs(shell, [row for row in odd.all if row not in odd.in_sync])
     left = plan.no_longer_in_sync(context, odd)
     await debts.write(shell, to_be_deleted(shell, left), "replica is none any more")
-    effects = Effects(told=[plan.to_replicas(context, raised.done)], owed=plan.owed(context, left))
+    effects = Effects(leader_and_isr=[plan.to_replicas(context, raised.done)], owed=plan.owed(context, left))
     carry_out_effects(shell, effects, batch)
     await shell.send(batch)
 
@@ -221,7 +221,7 @@ async def trigger_partition_reassignment(
     apply(context, HeldBack(list(phase.before)))
     await shell.send(batch)
     begun = [row for row in wanted if row not in failed]
-    apply(context, ReassignmentsBegun(begun))
+    apply(context, plan.begun(phase, begun))
     await on_partition_reassignment(shell, begun)
     batch = shell.new_batch()
     raised = await bump_leader_epochs(shell, plan.not_raised(context, phase, failed))
@@ -301,7 +301,7 @@ async def _phase_b(shell: ControllerShell, rows: Sequence[int]) -> None:
     apply(context, Effects(assigned={row: phase.before[row] for row in unmoved}))
     phase = phase.but(unmoved)
     raised = (await bump_leader_epochs(shell, plan.leaders_that_stay(context, phase, elected))).done
-    carry_out_effects(shell, Effects(told=[plan.to_replicas(context, raised)]), batch)
+    carry_out_effects(shell, Effects(leader_and_isr=[plan.to_replicas(context, raised)]), batch)
     if phase.removed():
         await remove_from_isr(shell, by_broker(phase.removed()), batch)
     await _commit(shell, phase, batch)
@@ -325,10 +325,15 @@ async def _finish(shell: ControllerShell, done: Sequence[int]) -> None:
     if not done:
         return
     context, table = shell.context, shell.context.table
+    cancelled = set(done) & context.cancelled_reassignments.keys()  # membership only
     apply(context, ReassignmentsEnded(done))
     for row in done:
         shell.journal.append(
-            "reassigned", topic=table.topic(row).name, partition=table.index_of[row], replicas=table.replicas(row)
+            "reassigned",
+            topic=table.topic(row).name,
+            partition=table.index_of[row],
+            replicas=table.replicas(row),
+            detail="cancelled" if row in cancelled else None,
         )
     log.info("Reassignment finished: %s", shell.sample(done))
     await _remove_from_znode(shell, [shell.topic_partition(row) for row in done], only_finished=True)

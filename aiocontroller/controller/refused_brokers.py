@@ -28,7 +28,7 @@ class RefusedBrokers:
     def __init__(self, clock: Clock, metrics: Metrics) -> None:
         self._clock = clock
         self._metrics = metrics
-        self._told_s: dict[tuple[str, int], float] = {}
+        self._logged_s: dict[tuple[str, int], float] = {}
         self._refused: dict[int, tuple[float, str]] = {}
         """By broker: the time of the last refusal, and its description."""
         metrics.gauge("aiocontroller", "Authorizer", "BrokersRefused", lambda: len(self.going_on()))
@@ -52,9 +52,9 @@ class RefusedBrokers:
 
     def _tell(self, api: ApiKey, principal: str, host: str, now_s: float) -> None:
         key = principal, int(api)
-        if now_s < self._told_s.get(key, -TELL_AGAIN_S) + TELL_AGAIN_S:
+        if now_s < self._logged_s.get(key, -TELL_AGAIN_S) + TELL_AGAIN_S:
             return
-        if len(self._told_s) >= MOST_REMEMBERED:
-            self._told_s.clear()
-        self._told_s[key] = now_s
+        if len(self._logged_s) >= MOST_REMEMBERED:
+            self._logged_s.clear()
+        self._logged_s[key] = now_s
         log.warning("%s from %s (%s) refused: not authorized", api_name(api), principal, host)

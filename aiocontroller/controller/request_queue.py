@@ -126,8 +126,8 @@ class CatchUp:
 
     def is_worth_it(self) -> bool:
         """Whether merging pays; an UpdateMetadata is needed for the broker list."""
-        told = self._by_api[ApiKey.UPDATE_METADATA].count
-        return told > 0 and all(merged.is_worth_it() for merged in self._by_api.values())
+        partitions = self._by_api[ApiKey.UPDATE_METADATA].count
+        return partitions > 0 and all(merged.is_worth_it() for merged in self._by_api.values())
 
     def requests(self) -> list[Outgoing]:
         control, metadata = self._by_api[ApiKey.LEADER_AND_ISR], self._by_api[ApiKey.UPDATE_METADATA]

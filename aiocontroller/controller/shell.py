@@ -169,8 +169,8 @@ class ControllerShell:
     def leaders_may_write(self) -> bool:
         """Whether leaders write ISRs themselves, or might, since no broker has reported its protocol yet."""
         known = bool(self.settings.brokers)
-        told = self.policy.alter_partition_supported and self.settings.policy.alter_partition_supported
-        return not (known and told)
+        supported = self.policy.alter_partition_supported and self.settings.policy.alter_partition_supported
+        return not (known and supported)
 
     # -- terms -----------------------------------------------------------------------------------------------------
 
@@ -327,7 +327,7 @@ class ControllerShell:
             self._reported_bad[znode.path] = znode
             self.bad_znodes.inc()
             self.journal.append("bad_znode", detail=f"{znode.path}: found {znode.found}, expected {znode.expected}")
-            log.error("Left out %s: found %s, expected %s", znode.path, znode.found, znode.expected)
+            log.error("Ignoring the znode %s: found %s, expected %s", znode.path, znode.found, znode.expected)
 
     def forget_bad_znodes(self, are_well: Callable[[str], bool]) -> None:
         """Forget reported paths that are well again, so that the next damage is reported."""

@@ -14,7 +14,7 @@ import anyio.abc
 from aiocontroller.config import ConfigError
 from aiocontroller.controller.broker_client import BrokerClient, asking
 from aiocontroller.controller.eligibility import Answer, Known, settings_asked
-from aiocontroller.controller.obeyed_settings import ASKED, told_by
+from aiocontroller.controller.obeyed_settings import ASKED, reported_by
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import AioControllerError, KafkaErrorCode
 from aiocontroller.core.ids import Broker
@@ -138,7 +138,7 @@ class BrokerSurvey:
             zk_migration_ready=offered.zk_migration_ready,
             leader_and_isr=leader_and_isr,
             settings=settings,
-            told=None if described is None else told_by(each for each in described if each.name in _OBEYED),
+            reported=None if described is None else reported_by(each for each in described if each.name in _OBEYED),
             certificate=client.certificate,
             host=client.host,
         )

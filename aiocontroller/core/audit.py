@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.decisions import Decisions
-from aiocontroller.core.effects import Effects, Entered, Told
+from aiocontroller.core.effects import Effects, Entered, LeaderAndIsrRequests
 from aiocontroller.core.ids import NO_TOPIC_ID, Broker, LeaderAndIsr, TopicAssignment
 from aiocontroller.core.leadership_changes import Written
 from aiocontroller.core.partitions import Topic
@@ -191,7 +191,7 @@ class RepairPlan(NamedTuple):
 
     def effects(self, context: ControllerContext, written: Written) -> Effects:
         done = written.done
-        return Effects((Entered(done.rows, None, "audit"),), (Told(done.rows, done.recipients),))
+        return Effects((Entered(done.rows, None, "audit"),), (LeaderAndIsrRequests(done.rows, done.recipients),))
 
 
 def plan_repairs(context: ControllerContext, states: Iterable[FoundState]) -> RepairPlan:

@@ -39,6 +39,8 @@ class ControllerContext:
         self.offline_dirs: dict[int, set[int]] = {}
         """Broker -> rows whose replica there is on a failed log directory."""
         self.partitions_being_reassigned: dict[int, None] = {}
+        self.cancelled_reassignments: dict[int, None] = {}
+        """Rows of these that go back to the replicas that they had before."""
         self.read_with_non_replicas: dict[int, None] = {}
         """rows whose ISR, when read again from ZooKeeper, contained a broker that is not a replica."""
         self.debts = Ledger()
@@ -170,6 +172,7 @@ class ControllerContext:
         gone = topic.partitions()
         for row in gone:
             self.partitions_being_reassigned.pop(row, None)
+            self.cancelled_reassignments.pop(row, None)
             self.left_behind.pop(row, None)
         for broker in list(self.held_back):
             self._let_go(broker, gone)
@@ -185,12 +188,18 @@ class ControllerContext:
 
     # -- reassignments ---------------------------------------------------------------------------------------------
 
-    def begin_reassignments(self, rows: Iterable[int]) -> None:
-        self.partitions_being_reassigned.update(dict.fromkeys(rows))
+    def begin_reassignments(self, rows: Iterable[int], cancelled: Iterable[int] = ()) -> None:
+        """``cancelled`` are those of the rows whose target is what they had before another reassignment."""
+        begun = dict.fromkeys(rows)
+        self.partitions_being_reassigned.update(begun)
+        for row in begun:
+            self.cancelled_reassignments.pop(row, None)
+        self.cancelled_reassignments.update(dict.fromkeys(cancelled))
 
     def end_reassignments(self, rows: Iterable[int]) -> None:
         for row in rows:
             self.partitions_being_reassigned.pop(row, None)
+            self.cancelled_reassignments.pop(row, None)
 
     def take_read_with_non_replicas(self) -> dict[int, None]:
         """The rows whose ISR contained a broker that is not a replica when it was read again; forgets them."""

@@ -190,9 +190,11 @@ class LeftBehind(NamedTuple):
 
 class ReassignmentsBegun(NamedTuple):
     rows: Sequence[int]
+    cancelled: Sequence[int] = ()
+    """Those of the rows that go back to what they were before the reassignment that was in progress."""
 
     def apply(self, context: ControllerContext) -> None:
-        context.begin_reassignments(self.rows)
+        context.begin_reassignments(self.rows, self.cancelled)
 
 
 class ReassignmentsEnded(NamedTuple):

@@ -29,17 +29,17 @@ class Entered(NamedTuple):
     why: str | None = None
 
 
-class Told(NamedTuple):
+class LeaderAndIsrRequests(NamedTuple):
     """Partitions whose leadership is sent, each to its own recipients (parallel columns)."""
 
     rows: Sequence[int]
     recipients: Sequence[tuple[int, ...]]
     is_new: bool = False
-    unless_told: bool = False
+    unless_sent: bool = False
     """Skip partitions that were in an earlier piece of the batch."""
 
 
-class ToldTogether(NamedTuple):
+class SharedLeaderAndIsrRequests(NamedTuple):
     """Partitions whose leadership is sent to the same brokers."""
 
     brokers: Sequence[int]
@@ -51,7 +51,7 @@ class Effects(NamedTuple):
     """In the order in which they are carried out."""
 
     entered: tuple[Entered, ...] = ()
-    told: Sequence[Told | ToldTogether] = ()
+    leader_and_isr: Sequence[LeaderAndIsrRequests | SharedLeaderAndIsrRequests] = ()
     metadata: Sequence[int] = ()
     """Partitions without leadership, which all brokers get by UpdateMetadata."""
     stopped: Mapping[int, Sequence[int]] = {}
@@ -72,12 +72,12 @@ class Effects(NamedTuple):
 
     def add_to(self, batch: RequestBatch, brokers: Mapping[int, object]) -> None:
         """Add the requests; ``brokers`` are all that are registered."""
-        for told in self.told:
-            if isinstance(told, ToldTogether):
-                batch.add_leader_and_isr_request_for_brokers(told.brokers, told.rows, is_new=told.is_new)
+        for requests in self.leader_and_isr:
+            if isinstance(requests, SharedLeaderAndIsrRequests):
+                batch.add_leader_and_isr_request_for_brokers(requests.brokers, requests.rows, is_new=requests.is_new)
             else:
                 batch.add_leader_and_isr_requests(
-                    told.rows, told.recipients, is_new=told.is_new, unless_told=told.unless_told
+                    requests.rows, requests.recipients, is_new=requests.is_new, unless_sent=requests.unless_sent
                 )
         if self.metadata:
             batch.add_update_metadata_request_for_brokers(brokers, self.metadata)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from aiocontroller.core.columns import take
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.decisions import Decisions
-from aiocontroller.core.effects import Effects, Entered, Told
+from aiocontroller.core.effects import Effects, Entered, LeaderAndIsrRequests
 from aiocontroller.core.election import (
     NEVER_UNCLEAN,
     Elections,
@@ -169,7 +169,7 @@ class Initialization(Change[InitializationPlan]):
 def effects_of_initialization(done: Decisions) -> Effects:
     return Effects(
         (Entered(done.rows, PartitionState.OnlinePartition, "initialized"),),
-        (Told(done.rows, done.recipients, is_new=True),),
+        (LeaderAndIsrRequests(done.rows, done.recipients, is_new=True),),
     )
 
 
@@ -212,7 +212,7 @@ def effects_of_elections(strategy: Strategy, unclean: Collection[int], done: Dec
             Entered([row for row in done.rows if row not in unclean], online, strategy.value),
             Entered(uncleanly, online, f"{strategy.value}, unclean"),
         ),
-        (Told(done.rows, done.recipients),),
+        (LeaderAndIsrRequests(done.rows, done.recipients),),
         unclean_elections=len(uncleanly),
     )
 
@@ -255,7 +255,7 @@ class LeaderElection(Change[ElectionPlan]):
         return ElectionPlan(decisions, self.strategy, uncleanly, elections.failed)
 
     def carried_out(self, plan: ElectionPlan, effects: Effects) -> None:
-        self.failed.update(dict.fromkeys(plan.failed, f"the {self.strategy.value} finds none"))
+        self.failed.update(dict.fromkeys(plan.failed, f"no replica qualifies by the {self.strategy.value}"))
         self._hopeless += plan.failed
 
     def doubtful(self, context: ControllerContext) -> list[int]:

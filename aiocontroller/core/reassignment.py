@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 from aiocontroller.core.alter_partition import non_replicas
 from aiocontroller.core.context import ControllerContext
+from aiocontroller.core.context_changes import ReassignmentsBegun
 from aiocontroller.core.debts import Debt
-from aiocontroller.core.effects import Effects, Told, ToldTogether
+from aiocontroller.core.effects import Effects, LeaderAndIsrRequests, SharedLeaderAndIsrRequests
 from aiocontroller.core.election import Strategy, elect
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import MAX_BROKER_ID, ReplicaAssignment, TopicPartition
@@ -233,6 +234,15 @@ class PhaseU(NamedTuple):
         return {row: brokers for row, brokers in self.dropped.items() if row not in failed}
 
 
+def begun(phase: PhaseU, rows: Sequence[int]) -> ReassignmentsBegun:
+    """An assignment that moves nothing, in place of one that did, cancels the reassignment."""
+    before, wanted = phase.before, phase.wanted
+    cancelled = [
+        row for row in rows if row in before and before[row].being_reassigned and not wanted[row].being_reassigned
+    ]
+    return ReassignmentsBegun(rows, cancelled)
+
+
 def plan_phase_u(context: ControllerContext, wanted: Mapping[int, ReplicaAssignment]) -> PhaseU:
     table = context.table
     before = {row: table.assignment(row) for row, assignment in wanted.items() if table.assignment(row) != assignment}
@@ -258,7 +268,9 @@ def led_by_dropped(context: ControllerContext, dropped: Mapping[int, Sequence[in
 def effects_of_phase_u(plan: PhaseU, failed: Collection[int]) -> Effects:
     """Partitions whose assignment could not be written go back to the old one."""
     back = {row: plan.before[row] for row in failed}
-    return Effects(told=[Told(list(back), [old.replicas for old in back.values()])], assigned=back)
+    return Effects(
+        leader_and_isr=[LeaderAndIsrRequests(list(back), [old.replicas for old in back.values()])], assigned=back
+    )
 
 
 def not_raised(context: ControllerContext, plan: PhaseU, failed: Collection[int]) -> list[int]:
@@ -280,7 +292,7 @@ def effects_of_dropping(
 ) -> Effects:
     """Stop replicas that are no longer wanted, once the leader epochs are above the known ones."""
     dropped = {row: b for row, b in plan.dropped_but(failed).items() if context.table.topic_of[row] >= 0}
-    return Effects(told=[to_replicas(context, raised)], owed=owed(context, dropped))
+    return Effects(leader_and_isr=[to_replicas(context, raised)], owed=owed(context, dropped))
 
 
 # -- phase A -----------------------------------------------------------------------------------------------------------
@@ -288,12 +300,12 @@ def effects_of_dropping(
 
 def effects_of_phase_a(context: ControllerContext, raised: Sequence[int]) -> Effects:
     """The leader epochs were raised: send all replicas the union of old and new."""
-    told: list[ToldTogether] = []
+    leader_and_isr: list[SharedLeaderAndIsrRequests] = []
     for row in raised:
         assignment = context.table.assignment(row)
-        told.append(ToldTogether(assignment.origin, (row,)))
-        told.append(ToldTogether(assignment.adding, (row,), is_new=True))
-    return Effects(told=told)
+        leader_and_isr.append(SharedLeaderAndIsrRequests(assignment.origin, (row,)))
+        leader_and_isr.append(SharedLeaderAndIsrRequests(assignment.adding, (row,), is_new=True))
+    return Effects(leader_and_isr=leader_and_isr)
 
 
 def replicas_to_create(context: ControllerContext, rows: Iterable[int], raised: Iterable[int]) -> dict[int, list[int]]:
@@ -373,7 +385,7 @@ def effects_of_commit(
     """``ended``: the partitions whose targets were written; the others get their old assignments back."""
     back = {row: old for row, old in plan.before.items() if row not in ended}
     return Effects(
-        told=[Told(list(back), [old.replicas for old in back.values()])],
+        leader_and_isr=[LeaderAndIsrRequests(list(back), [old.replicas for old in back.values()])],
         owed=owed(context, {row: brokers for row, brokers in removed.items() if row in ended}),
         assigned=back,
     )
@@ -426,8 +438,8 @@ def no_longer_in_sync(context: ControllerContext, plan: NonReplicas) -> dict[int
 # -- replicas ----------------------------------------------------------------------------------------------------------
 
 
-def to_replicas(context: ControllerContext, rows: Sequence[int]) -> Told:
-    return Told(rows, [context.table.replicas(row) for row in rows])
+def to_replicas(context: ControllerContext, rows: Sequence[int]) -> LeaderAndIsrRequests:
+    return LeaderAndIsrRequests(rows, [context.table.replicas(row) for row in rows])
 
 
 def owed(context: ControllerContext, removed: Mapping[int, Sequence[int]]) -> list[Debt]:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from aiocontroller.core.columns import take
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.decisions import Decisions
-from aiocontroller.core.effects import Effects, Entered, Replicas, Told, ToldTogether
+from aiocontroller.core.effects import Effects, Entered, LeaderAndIsrRequests, Replicas, SharedLeaderAndIsrRequests
 from aiocontroller.core.ids import NO_LEADER, LeaderAndIsr, ReplicaAssignment
 from aiocontroller.core.leadership_changes import Change, Facts, Written
 from aiocontroller.core.partitions import NO_ISR, PartitionTable
@@ -67,12 +67,15 @@ def effects_of_transition(table: PartitionTable, replicas: Replicas, target: Rep
     match target:
         case ReplicaState.NewReplica:
             return Effects(
-                told=[ToldTogether((b,), rows, is_new=True) for b, rows in replicas.items()], replicas=entered
+                leader_and_isr=[SharedLeaderAndIsrRequests((b,), rows, is_new=True) for b, rows in replicas.items()],
+                replicas=entered,
             )
         case ReplicaState.OnlineReplica:
             # A NewReplica was sent its request (is_new) in the transition to NewReplica.
             known = {b: not_in_state(table, b, rows, ReplicaState.NewReplica) for b, rows in replicas.items()}
-            return Effects(told=[ToldTogether((b,), rows) for b, rows in known.items()], replicas=entered)
+            return Effects(
+                leader_and_isr=[SharedLeaderAndIsrRequests((b,), rows) for b, rows in known.items()], replicas=entered
+            )
         case ReplicaState.ReplicaDeletionStarted:
             return Effects(deleted=replicas, replicas=entered)
         case _:
@@ -213,15 +216,15 @@ def effects_of_offline(
     context: ControllerContext, replicas: Replicas, plan: OfflinePlan, stop: bool, done: Decisions
 ) -> Effects:
     """The remaining replicas get a LeaderAndIsr; with ``stop``, those that went offline are stopped."""
-    told = [Told(done.rows, done.recipients)]
+    leader_and_isr = [LeaderAndIsrRequests(done.rows, done.recipients)]
     if plan.unchanged:
         gone = leaving(among(replicas, plan.unchanged))
         others = [tuple(r for r in context.table.replicas(row) if r not in brokers) for row, brokers in gone]
-        told.append(Told(plan.unchanged, others, unless_told=True))
+        leader_and_isr.append(LeaderAndIsrRequests(plan.unchanged, others, unless_sent=True))
     settled = sorted((*done.rows, *plan.unchanged, *plan.without_leadership)) if stop else []
     return Effects(
         (Entered(done.rows, None, ReplicaState.OfflineReplica.name),),
-        tuple(told),
+        tuple(leader_and_isr),
         plan.without_leadership,
         among(replicas, settled) if settled else {},
     )

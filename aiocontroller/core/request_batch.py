@@ -99,7 +99,7 @@ class RequestBatch:
         """Acknowledgements of all pieces."""
         self.held_back = False
         """Nothing is to be sent before the whole batch is: ZooKeeper does not hold yet what memory does."""
-        self._told: dict[int, list[Sequence[int]]] = {}
+        self._sent: dict[int, list[Sequence[int]]] = {}
         """Broker -> rows sent to it in earlier pieces, ascending within each piece."""
         self._clear()
 
@@ -140,29 +140,29 @@ class RequestBatch:
         recipients: Sequence[tuple[int, ...]],
         *,
         is_new: bool = False,
-        unless_told: bool = False,
+        unless_sent: bool = False,
     ) -> None:
         """Send each partition's leadership to its own recipients, given in parallel columns.
 
-        ``unless_told`` skips partitions that were in an earlier piece of this batch: they have not changed since.
+        ``unless_sent`` skips partitions that were in an earlier piece of this batch: they have not changed since.
         """
-        told = self._told_of(rows) if unless_told and rows else {}
+        sent = self._sent_of(rows) if unless_sent and rows else {}
         by_recipients: dict[tuple[int, ...], list[int]] = {}
         for row, brokers in zip(rows, recipients, strict=True):
             by_recipients.setdefault(brokers, []).append(row)
         for brokers, group in by_recipients.items():
-            if told:
+            if sent:
                 for broker in brokers:
-                    known = told.get(broker, ())
-                    untold = [row for row in group if row not in known]
-                    self.add_leader_and_isr_request_for_brokers((broker,), untold, is_new=is_new)
+                    known = sent.get(broker, ())
+                    unsent = [row for row in group if row not in known]
+                    self.add_leader_and_isr_request_for_brokers((broker,), unsent, is_new=is_new)
             else:
                 self.add_leader_and_isr_request_for_brokers(brokers, group, is_new=is_new)
 
-    def _told_of(self, rows: Sequence[int]) -> dict[int, set[int]]:
+    def _sent_of(self, rows: Sequence[int]) -> dict[int, set[int]]:
         """The rows of earlier pieces that may be among these partitions, by broker."""
         low, high = min(rows), max(rows)
-        near = {b: [own for own in pieces if own[0] <= high and low <= own[-1]] for b, pieces in self._told.items()}
+        near = {b: [own for own in pieces if own[0] <= high and low <= own[-1]] for b, pieces in self._sent.items()}
         return {broker: set[int]().union(*pieces) for broker, pieces in near.items() if pieces}
 
     def add_update_metadata_request_for_brokers(self, brokers: Iterable[int], rows: Sequence[int]) -> None:
@@ -198,8 +198,8 @@ class RequestBatch:
             else None,
             self._stop_replica_requests(),
         )
-        for told in requests.leader_and_isr:
-            self._told.setdefault(told.broker, []).append(told.rows)
+        for sent in requests.leader_and_isr:
+            self._sent.setdefault(sent.broker, []).append(sent.rows)
         self._clear()
         return requests
 
@@ -271,8 +271,8 @@ def leaders_first(requests: Requests, leader: Sequence[int]) -> tuple[Requests, 
     """
     if any(len(request.rows) > LEADERS_FIRST_UP_TO for request in requests.leader_and_isr):
         return None
-    told = {row for request in requests.leader_and_isr for row in request.rows}
-    if len(told) > LEADERS_FIRST_UP_TO:
+    sent = {row for request in requests.leader_and_isr for row in request.rows}
+    if len(sent) > LEADERS_FIRST_UP_TO:
         return None
     to_leaders, to_followers = [], []
     for broker, rows, new in requests.leader_and_isr:
@@ -284,5 +284,5 @@ def leaders_first(requests: Requests, leader: Sequence[int]) -> tuple[Requests, 
             to_followers.append(LeaderAndIsrRequest(broker, followed, new.intersection(followed)))
     if not to_leaders:
         return None
-    first = Requests(to_leaders, UpdateMetadataRequest([], sorted(told)), [])
+    first = Requests(to_leaders, UpdateMetadataRequest([], sorted(sent)), [])
     return first, requests._replace(leader_and_isr=to_followers)

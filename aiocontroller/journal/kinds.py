@@ -67,7 +67,12 @@ KINDS: Final[Mapping[str, Kind]] = {
     ),
     "isr": Kind("A broker changed an ISR by AlterPartition.", _fields(_LEADERSHIP)),
     "reassigned": Kind(
-        "The reassignment of a partition is complete.", _fields("topic partition", replicas="the new replicas")
+        "The reassignment of a partition is complete.",
+        _fields(
+            "topic partition",
+            replicas="the new replicas",
+            detail="`cancelled` if they are those from before a reassignment that was in progress",
+        ),
     ),
     "topic_deleted": Kind("A topic's znodes are deleted, and all its replicas.", _fields("topic")),
     "broker": Kind(

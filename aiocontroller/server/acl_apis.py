@@ -51,6 +51,7 @@ class Outcome(NamedTuple):
     message: str | None = None
 
     def fields(self) -> dict[str, Any]:
+        """As a response has them."""
         return {"error_code": self.code, "error_message": self.message}
 
 
@@ -58,6 +59,8 @@ SUCCESS = Outcome(_E.NONE)
 
 
 def apis(shell: ControllerShell) -> Apis:
+    """DescribeAcls, CreateAcls and DeleteAcls, by the ACLs in ZooKeeper."""
+
     async def describe(request: KafkaRequest) -> None:
         acl_filter = _filter(request, decoded(request))
         refusal = await _refusal(shell, request, AclOperation.DESCRIBE)

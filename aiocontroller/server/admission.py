@@ -64,15 +64,19 @@ class Lane:
         """By IP address, in the order of their turns."""
 
     def cost(self, request: KafkaRequest) -> int:
+        """The places that a request takes: more for a large one, at most all."""
         return min(self.places, 1 + len(request.body) // BYTES_PER_PLACE)
 
     def has_room(self, request: KafkaRequest) -> bool:
+        """Whether its places are free."""
         return self.taken + self.cost(request) <= self.places
 
     def wait(self, request: KafkaRequest, make: Make) -> None:
+        """Let the request wait behind others of its address."""
         self.waiting.setdefault(request.context.host, OrderedDict())[request] = make
 
     def forget(self, request: KafkaRequest) -> None:
+        """Drop a waiting request, if it waits here."""
         at_address = self.waiting.get(request.context.host)
         if at_address is not None and at_address.pop(request, None) is not None and not at_address:
             del self.waiting[request.context.host]

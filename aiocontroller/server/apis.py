@@ -69,6 +69,7 @@ def respond(request: KafkaRequest, fields: Fields) -> None:
 
 
 def could_not_answer(request: KafkaRequest, error: Exception) -> None:
+    """Log a bug in a handler and close the request's connection."""
     context = request.context
     name = api_name(context.api)
     log.error("%s version %d from %s could not be answered", name, context.version, context.host, exc_info=error)

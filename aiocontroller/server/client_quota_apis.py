@@ -42,6 +42,8 @@ _E = KafkaErrorCode
 
 
 def apis(shell: ControllerShell) -> Apis:
+    """Client quotas and SCRAM credentials, by their znodes."""
+
     def answering(
         answer: Callable[[ControllerShell, KafkaRequest], Awaitable[Fields]],
     ) -> Callable[[KafkaRequest], Coroutine[Any, Any, None]]:
@@ -70,6 +72,7 @@ class Component(NamedTuple):
     name: str | None
 
     def matches(self, name: str | None) -> bool:
+        """Whether an entity's name fits; None is an entity without that part."""
         return self.match == SPECIFIED or name == self.name
 
     @property
@@ -90,6 +93,7 @@ class QuotaFilter(NamedTuple):
         return self.components.keys() <= set(types) and (not self.strict or self.components.keys() == set(types))
 
     def matches(self, entity: Entity) -> bool:
+        """Whether each part of the entity fits its component."""
         return self.wants(*entity) and all(c.matches(entity[kind]) for kind, c in self.components.items())
 
 

@@ -32,6 +32,7 @@ class ClusterView:
         return None if found is None or found.deleting else found
 
     def topic_of_id(self, topic_id: bytes) -> Topic | None:
+        """The topic with this id (16 bytes); None if unknown or being deleted."""
         found = self.context.table.topic_by_id.get(topic_id)
         return None if found is None or found.deleting else found
 

@@ -56,6 +56,7 @@ class Commands:
         self._stop = stop
 
     def by_name(self) -> dict[str, Command]:
+        """Name in the URL -> command."""
         return {"takeover": self.take_over, "release": self.release}
 
     def settings(self) -> Mapping[str, Any]:
@@ -64,6 +65,7 @@ class Commands:
         return {"id": self._shell.id, **settings.summary(), "settings": [each.as_json() for each in settings.settings]}
 
     async def take_over(self, body: bytes) -> Mapping[str, Any]:
+        """Take the role from a broker; CommandRefusedError with the guard's reasons."""
         try:
             asked = msgspec.json.decode(body or b"{}", type=TakeOverAsked)
         except msgspec.MsgspecError as error:
@@ -90,6 +92,7 @@ class Commands:
         }
 
     async def release(self, body: bytes) -> Mapping[str, Any]:
+        """Give the role back; with ``exit`` the process ends after its linger time."""
         try:
             asked = msgspec.json.decode(body or b"{}", type=ReleaseAsked)
         except msgspec.MsgspecError as error:

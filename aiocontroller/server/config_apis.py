@@ -10,6 +10,7 @@ from aiocontroller.wire.apis import ApiKey
 
 
 def apis(shell: ControllerShell) -> Apis:
+    """DescribeConfigs, AlterConfigs and IncrementalAlterConfigs."""
     alter = AlterConfigs(shell)
     return {
         ApiKey.DESCRIBE_CONFIGS: all_versions(ApiKey.DESCRIBE_CONFIGS, DescribeConfigs(shell).handle),

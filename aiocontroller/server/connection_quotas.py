@@ -27,7 +27,8 @@ class Guest(Protocol):
     address: str
 
     @property
-    def listener(self) -> str: ...
+    def listener(self) -> str:
+        """The name of the listener that accepted it."""
 
     def evict(self) -> None:
         """Close at once; ``ConnectionQuotas.leave`` may be called later."""
@@ -151,6 +152,7 @@ class ConnectionQuotas:
         return (self._all,) if own is None else (own, self._all)
 
     def enter(self, guest: Guest) -> None:
+        """Count a new connection, for which there must be room."""
         for room in self._rooms(guest.listener):
             room.enter(guest)
 

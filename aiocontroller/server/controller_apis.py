@@ -312,6 +312,7 @@ STRICT_SINCE = {ApiKey.CREATE_TOPICS: 6, ApiKey.CREATE_PARTITIONS: 3, ApiKey.DEL
 
 
 def apis(shell: ControllerShell) -> Apis:
+    """The requests that only the active controller carries out, each by an event."""
     admission = RequestAdmission(shell)
     registered = {key: Api(served.versions, _submission(shell, served, admission)) for key, served in SERVED.items()}
     for key in STRICT_SINCE:
@@ -330,16 +331,16 @@ def _submit(
     served: ControllerApi,
     admission: RequestAdmission,
     request: KafkaRequest,
-    told: Callable[[Request, Any], Any] | None = None,
+    complete: Callable[[Request, Any], Any] | None = None,
 ) -> None:
-    """``told`` turns the event and its answer into the value to be encoded."""
+    """``complete`` turns the event and its answer into the value to be encoded."""
     context = request.context
     asked: list[Request] = []
 
     def answer(result: Any) -> None:
         """Errors in encoding must not affect the handler that answers."""
         try:
-            body = served.encode(context.version, result if told is None else told(asked[0], result))
+            body = served.encode(context.version, result if complete is None else complete(asked[0], result))
         except Exception as error:
             could_not_answer(request, error)
         else:
@@ -376,10 +377,10 @@ def _mutation(
                 shell.mutation_quotas.throttled()
             return served.encode(version, result, request.mute_ms)
 
-        told = None
+        complete = None
         if api == ApiKey.CREATE_TOPICS and context.version >= FIRST_WITH_CONFIGS:
-            told = _with_configs(topic_describer(await _brokers_configs(shell)))
-        _submit(shell, served._replace(event=event, encode=encode), admission, request, told)
+            complete = _with_configs(topic_describer(await _brokers_configs(shell)))
+        _submit(shell, served._replace(event=event, encode=encode), admission, request, complete)
 
     return mutate
 
@@ -395,7 +396,7 @@ async def _brokers_configs(shell: ControllerShell) -> BrokerConfigs:
 def _with_configs(describe: Describe) -> Callable[[Request, Any], Any]:
     """Topics with equal configs share one description."""
 
-    def told(event: Request, results: dict[str | bytes, TopicResult]) -> dict[str | bytes, TopicResult]:
+    def complete(event: Request, results: dict[str | bytes, TopicResult]) -> dict[str | bytes, TopicResult]:
         assert isinstance(event, CreateTopics)
         given = {topic.name: topic.configs for topic in event.topics}
         described: dict[tuple[tuple[str, str], ...], tuple[TopicSetting, ...]] = {}
@@ -408,4 +409,4 @@ def _with_configs(describe: Describe) -> Callable[[Request, Any], Any]:
                 results[name] = msgspec.structs.replace(result, configs=described[key])
         return results
 
-    return told
+    return complete

@@ -70,7 +70,7 @@ def create_topics(shell: ControllerShell, context: RequestContext, event: Create
             message = "Authorization failed."
             refused[name] = TopicResult(_E.TOPIC_AUTHORIZATION_FAILED, message, config_error_code=hidden)
 
-    def told(name: str | bytes, result: TopicResult) -> TopicResult:
+    def visible(name: str | bytes, result: TopicResult) -> TopicResult:
         if name in described:
             return result
         hidden = 0 if result.error_code else _E.TOPIC_AUTHORIZATION_FAILED
@@ -79,7 +79,7 @@ def create_topics(shell: ControllerShell, context: RequestContext, event: Create
         )
 
     left = tuple(topic for topic in event.topics if topic.name not in refused)
-    return _rest(shell, context, event, names, refused, left, told)
+    return _rest(shell, context, event, names, refused, left, visible)
 
 
 def create_partitions(shell: ControllerShell, context: RequestContext, event: CreatePartitions) -> Request | None:
@@ -146,7 +146,7 @@ def _rest(
     asked: Iterable[str | bytes],
     refused: Refused,
     left: Sequence[Any],
-    told: Callable[[str | bytes, TopicResult], TopicResult] = _as_it_is,
+    visible: Callable[[str | bytes, TopicResult], TopicResult] = _as_it_is,
 ) -> TopicRequest | None:
     """The event with its remaining topics, answered in the order of the request."""
     reply = event.reply
@@ -162,7 +162,7 @@ def _rest(
     def answer(results: Any) -> None:
         if not isinstance(results, KafkaErrorCode):
             results = {
-                name: refused[name] if name in refused else told(name, results[name])
+                name: refused[name] if name in refused else visible(name, results[name])
                 for name in dict.fromkeys(asked)
                 if name in refused or name in results
             }

@@ -49,16 +49,21 @@ class Asked:
         self.view = cluster_view(shell)
 
     def may_group(self, operation: AclOperation, group: str) -> bool:
+        """Whether the sender may do this to the group."""
         return self.permissions.may(operation, ResourceType.GROUP, group)
 
     def may_transaction(self, operation: AclOperation, transactional_id: str) -> bool:
+        """Whether the sender may do this to the transactional id."""
         return self.permissions.may(operation, ResourceType.TRANSACTIONAL_ID, transactional_id)
 
     def refused(self, code: KafkaErrorCode) -> Fields:
+        """The answer with this code in each of its places."""
         return refusal(self.request, self.body, code)
 
 
 def apis(shell: ControllerShell) -> Apis:
+    """Requests to coordinators of groups and transactions, answered as by a broker that coordinates none."""
+
     def answering(answer: Answer) -> Callable[[KafkaRequest], None]:
         return lambda request: respond(request, answer(Asked(shell, request)))
 
@@ -86,8 +91,8 @@ def _member(asked: Asked) -> Fields:
 
 def _join_group(asked: Asked) -> Fields:
     fields = _member(asked)
-    told = fields["error_code"] != NO_GROUP
-    return {**fields, "member_id": asked.body.member_id} if told else fields
+    has_member = fields["error_code"] != NO_GROUP
+    return {**fields, "member_id": asked.body.member_id} if has_member else fields
 
 
 def _sync_group(asked: Asked) -> Fields:

@@ -51,6 +51,7 @@ class Asked(NamedTuple):
 
 
 def apis(shell: ControllerShell) -> Apis:
+    """Creation, renewal, expiry and description of delegation tokens."""
     handlers: dict[
         ApiKey, tuple[Callable[[Asked, Any], Awaitable[Fields]], Callable[[RequestContext, Any], Fields]]
     ] = {

@@ -52,6 +52,7 @@ _SENSITIVE = (ConfigType.UNKNOWN, ConfigType.PASSWORD)
 
 
 def invalid(message: str) -> TopicError:
+    """The error for a request that makes no sense by itself."""
     return TopicError(_E.INVALID_REQUEST, message)
 
 
@@ -69,6 +70,7 @@ class DescribeConfigs:
         self._shell = shell
 
     async def handle(self, request: KafkaRequest) -> None:
+        """Answer a request in slices; ZooKeeper's errors become codes."""
         check_size(request, MAX_QUESTION_BYTES)
         version = request.context.version
         question = DescribeConfigsQuestion(version, request.body)
@@ -216,7 +218,7 @@ class _Entries:
 
 def topic_settings(configs: Mapping[str, str], known: TopicConfigs) -> list[str]:
     """The names of configs described for a topic that has set these."""
-    return [*known.told, *(name for name in sorted(configs) if name not in known.told)]
+    return [*known.described, *(name for name in sorted(configs) if name not in known.described)]
 
 
 Describe = Callable[[Mapping[str, str]], list[TopicSetting]]
@@ -225,7 +227,7 @@ Describe = Callable[[Mapping[str, str]], list[TopicSetting]]
 def topic_describer(brokers: BrokerConfigs) -> Describe:
     """Configs as in CreateTopics answers: the topic's own, and the brokers' values for the rest."""
     entries = _Entries(0, brokers, with_synonyms=False)
-    defaults = {name: _setting(entries.default(name)) for name in entries.known.told}
+    defaults = {name: _setting(entries.default(name)) for name in entries.known.described}
 
     def describe(configs: Mapping[str, str]) -> list[TopicSetting]:
         return [

@@ -177,14 +177,14 @@ def _says_not_controller(api: ApiKey, version: int, answer: bytes) -> bool:
     return _E.NOT_CONTROLLER in _error_codes(cold.decode_response(api, version, answer))
 
 
-def _error_codes(told: Any) -> Iterator[int]:
+def _error_codes(part: Any) -> Iterator[int]:
     """All error codes in a message, including those of its elements."""
-    if isinstance(told, tuple):
-        for each in told:
+    if isinstance(part, tuple):
+        for each in part:
             yield from _error_codes(each)
-    elif dataclasses.is_dataclass(told):
-        for field in dataclasses.fields(told):
-            value = getattr(told, field.name)
+    elif dataclasses.is_dataclass(part):
+        for field in dataclasses.fields(part):
+            value = getattr(part, field.name)
             if field.name == "error_code":
                 yield int(value)
             else:

@@ -55,6 +55,7 @@ class CoordinatorFinder:
         self._creation = creation
 
     async def handle(self, request: KafkaRequest) -> None:
+        """Answer a request for one key, or from version 4 on for several."""
         asked = decoded(request)
         version, kind = request.context.version, getattr(asked, "key_type", GROUP)
         keys = asked.coordinator_keys if version >= BATCHED_FROM else (asked.key,)

@@ -57,6 +57,7 @@ class HttpServer:
 
     @property
     def port(self) -> int:
+        """The port that it listens on."""
         return self._listener.port
 
     @property

@@ -47,6 +47,7 @@ class HttpConnection(web.RequestHandler):
         super().connection_lost(exc)
 
     def evict(self) -> None:
+        """Make room for another connection: end at once."""
         self._evicted = True
         self._abort()
 
@@ -68,6 +69,7 @@ class HttpConnection(web.RequestHandler):
         self._gate.quotas.begin(self)
 
     def end(self) -> None:
+        """A request has been answered."""
         self._gate.quotas.end(self)
 
     def handle_error(
@@ -115,6 +117,7 @@ class HttpGate:
         metrics.gauge("aiocontroller", "HttpServer", "EvictedConnections", lambda: self.quotas.evicted)
 
     def enter(self, address: str, abort: Callable[[], object]) -> HttpConnection | None:
+        """A connection for a new client; None if it is refused."""
         if self.quotas.refusal(address) is not None:
             return None
         connection = HttpConnection(self, address, abort, keepalive_timeout=self.timeout_s, **self._options)

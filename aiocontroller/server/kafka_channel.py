@@ -95,6 +95,7 @@ class KafkaChannel(asyncio.Protocol):
 
     @property
     def listener(self) -> str:
+        """The name of its listener."""
         return self._at.listener
 
     # -- the connection --------------------------------------------------------------------------------------------
@@ -159,6 +160,7 @@ class KafkaChannel(asyncio.Protocol):
             self._abort()
 
     def refuse(self, reason: object) -> None:
+        """Close the connection, with a log line for the reason."""
         if not self._closing:
             self._server.complaints.warn("connections closed", "Closing the connection from %s: %s", self._peer, reason)
             self.close()
@@ -206,6 +208,7 @@ class KafkaChannel(asyncio.Protocol):
             self._receive()
 
     def memory_is_free(self) -> None:
+        """Go on with the request for which there was no memory."""
         self._lacks_memory = False
         self._checked = True
         self._taken_bytes = self._buffer.size() or 0

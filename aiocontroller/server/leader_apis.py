@@ -39,6 +39,8 @@ Partitioned = Callable[[ControllerShell, KafkaRequest, Any], Fields | None]
 
 
 def apis(shell: ControllerShell) -> Apis:
+    """Requests to leaders, answered as by a broker that leads nothing."""
+
     def answering(answer: Partitioned) -> Callable[[KafkaRequest], None]:
         def handle(request: KafkaRequest) -> None:
             fields = answer(shell, request, decoded(request))
@@ -79,12 +81,14 @@ class Leaders:
         self._named: dict[int, None] = {}
 
     def current(self, name: str, partition: int) -> Fields:
+        """The leader and its epoch, as a refusal names them."""
         leader, epoch = self._view.leader(name, partition)
         if leader in self._nodes:
             self._named[leader] = None
         return {"leader_id": leader, "leader_epoch": epoch}
 
     def endpoints(self) -> list[Fields]:
+        """The nodes of all leaders that were named, each once."""
         found = [self._nodes[leader] for leader in self._named]
         return [{"node_id": n.id, "host": n.host, "port": n.port, "rack": n.rack} for n in found]
 

@@ -13,6 +13,7 @@ from aiocontroller.wire.apis import ApiKey
 
 
 def apis(shell: ControllerShell) -> Apis:
+    """SaslHandshake and SaslAuthenticate on a connection without a login under way."""
     return {
         ApiKey.SASL_HANDSHAKE: all_versions(ApiKey.SASL_HANDSHAKE, _too_late),
         ApiKey.SASL_AUTHENTICATE: all_versions(ApiKey.SASL_AUTHENTICATE, _too_late),

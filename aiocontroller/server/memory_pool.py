@@ -48,6 +48,7 @@ class MemoryPool:
         return False
 
     def give_back(self, size_bytes: int) -> None:
+        """Free bytes; receivers that wait for as many go on."""
         self.used_bytes -= size_bytes
         for receiver, wanted_bytes in list(islice(self._waiting.items(), LOOKED_AT)):
             if self.used_bytes + wanted_bytes <= self.size_bytes:

@@ -39,6 +39,7 @@ BROKER, CONTROLLER = 1, 2
 
 
 def apis(shell: ControllerShell) -> Apis:
+    """Metadata, DescribeCluster and FindCoordinator."""
     source, creation = ClusterSource(shell), TopicCreation(shell)
     metadata = MetadataApi(shell, source, creation)
     cluster = ClusterApi(shell, source)
@@ -69,6 +70,7 @@ class TopicsAsked:
 
     @property
     def to_read(self) -> Sequence[str] | None:
+        """The names to read from ZooKeeper; None for all topics."""
         return None if self.all or self.ids else self.names
 
 
@@ -83,6 +85,7 @@ class MetadataApi:
         """Held while an answer is made in slices."""
 
     async def handle(self, request: KafkaRequest) -> None:
+        """Answer a request, in slices so that others run between them."""
         version = request.context.version
         message = MetadataAsked(version, request.body)
         while not message.read(SLICE):
@@ -265,6 +268,7 @@ class _Answer:
 
 
 def cluster_operations(permissions: Permissions) -> int:
+    """The operations on the cluster that the sender may do, as a bit field (KIP-430)."""
     if not permissions.may_cluster(AclOperation.DESCRIBE):
         return 0
     return permissions.operations(ResourceType.CLUSTER, CLUSTER_NAME)
@@ -278,6 +282,7 @@ class ClusterApi:
         self._source = source
 
     async def handle(self, request: KafkaRequest) -> None:
+        """Answer DescribeCluster; endpoints of KRaft controllers are refused (KIP-919)."""
         asked = decoded(request)
         endpoints = getattr(asked, "endpoint_type", BROKER)
         if endpoints != BROKER:

@@ -31,6 +31,7 @@ DONE = Outcome()
 
 
 def refused(error: TopicError) -> Outcome:
+    """The outcome that carries this error."""
     return Outcome(error.code, str(error) or None)
 
 

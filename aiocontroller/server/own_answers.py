@@ -35,6 +35,8 @@ Fields = dict[str, Any]
 
 
 def apis(shell: ControllerShell) -> Apis:
+    """Requests about a node itself, answered as by one that has no logs and no groups."""
+
     def permitted(make: Callable[[Permissions, Any], Fields]) -> Callable[[KafkaRequest], None]:
         return lambda request: respond(request, make(Permissions(shell.authorizer, request.context), decoded(request)))
 

@@ -42,9 +42,11 @@ class Permissions:
         self._who = (context.principal, context.host)
 
     def may(self, operation: AclOperation, resource: ResourceType, name: str) -> bool:
+        """Whether the sender may do this to the resource."""
         return self._authorizer.authorize(*self._who, operation, resource, name)
 
     def may_cluster(self, operation: AclOperation) -> bool:
+        """Whether the sender may do this to the cluster."""
         return self.may(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def may_any(self, operation: AclOperation, resource: ResourceType) -> bool:

@@ -25,6 +25,7 @@ NO_BLOCK = KafkaErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 def apis(shell: ControllerShell) -> Apis:
+    """InitProducerId, for producers without a transactional id."""
     return {ApiKey.INIT_PRODUCER_ID: all_versions(ApiKey.INIT_PRODUCER_ID, ProducerIds(shell).handle)}
 
 
@@ -39,6 +40,7 @@ class ProducerIds:
         """One block is requested at a time, for all waiting producers."""
 
     async def handle(self, request: KafkaRequest) -> None:
+        """Answer with the next id of our block, or ask for another block first."""
         asked = decoded(request)
         code = self._refused(request, asked)
         if code:

@@ -69,22 +69,27 @@ class SaslLogin:
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
+        """Those of the listener."""
         return self._security.mechanisms
 
     @property
     def has_begun(self) -> bool:
+        """Whether a mechanism has been chosen."""
         return bool(self._mechanism)
 
     @property
     def is_renewal(self) -> bool:
+        """Whether it renews an earlier login (KIP-368)."""
         return self._former_principal is not None
 
     @property
     def changes_mechanism(self) -> bool:
+        """Whether a renewal uses another mechanism than the first login."""
         return self._former_mechanism not in (None, self._mechanism)
 
     @property
     def by_token(self) -> bool:
+        """Whether the user has proved a delegation token."""
         return self._token is not None
 
     def lifetime_ms(self, wall_time_ms: int) -> int | None:
@@ -94,6 +99,7 @@ class SaslLogin:
         return max(0, min(*limits, LONGEST_MS)) if limits else None
 
     def choose(self, mechanism: str) -> bool:
+        """Take the client's mechanism; False if the listener lacks it."""
         if mechanism not in self.mechanisms:
             return False
         self._mechanism = mechanism

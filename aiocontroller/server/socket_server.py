@@ -163,9 +163,11 @@ class SocketServer:
         self.quotas.overrides.update(by_address)
 
     def refusal(self, address: str, listener: str = "") -> str | None:
+        """Why a connection from this address is refused; None if it is not."""
         return self.quotas.refusal(address, listener)
 
     def refused(self, address: str, at: Endpoint, why: str) -> None:
+        """Count and log a refused connection."""
         self._refused.inc()
         self.complaints.warn("connections refused", "Refused a connection to %s from %s: %s", at.listener, address, why)
 
@@ -185,6 +187,7 @@ class SocketServer:
         self.quotas.begin(channel)
 
     def end(self, channel: KafkaChannel) -> None:
+        """A request has been answered."""
         self.quotas.end(channel)
 
     def _at(self, at: Endpoint) -> int:
@@ -258,6 +261,7 @@ class SocketServer:
             oldest.evict()
 
     def answers_read(self, channel: KafkaChannel) -> None:
+        """The client has read its answers: their bytes are free."""
         self._unread_bytes -= self._unread.pop(channel, 0)
 
     def largest_request(self, api: int, start: bytes) -> int:
@@ -274,6 +278,7 @@ class SocketServer:
     # -- logins ----------------------------------------------------------------------------------------------------
 
     def login(self, security: ListenerSecurity, renews: SaslLogin | None = None) -> SaslLogin | None:
+        """A login for a new connection, or to renew another; None if the listener has none."""
         if not security.mechanisms:
             return None
         random = self.shell.world.random
@@ -281,12 +286,15 @@ class SocketServer:
         return SaslLogin(security, self._credential, self._token_credential, self._made_up_credential, nonce, renews)
 
     def login_succeeded(self, *, again: bool) -> None:
+        """Count it; ``again`` is a renewal."""
         self._logins[again].inc()
 
     def session_has_ended(self) -> None:
+        """Count a login that ended because it was not renewed."""
         self._ended_sessions.inc()
 
     def login_failed(self, peer: str, why: Exception, *, again: bool) -> None:
+        """Count and log it; ``again`` is a renewal."""
         self._failed_logins[again].inc()
         self.complaints.warn("logins refused", "Login from %s refused: %s", peer, why)
 
@@ -323,6 +331,7 @@ class SocketServer:
         self.complaints.warn("SCRAM credentials not found", "No SCRAM credential of %r: %s", user[:300], why)
 
     def wall_time_ms(self) -> int:
+        """Milliseconds since 1970."""
         return self.shell.world.clock.wall_time_us() // 1000
 
     def _made_up_credential(self, user: str, mechanism: str) -> ScramCredential:
@@ -371,6 +380,7 @@ class ListenerGate:
         self._endpoint = at
 
     def enter(self, address: str, abort: Callable[[], object]) -> KafkaChannel | None:
+        """A channel for a new client; None if it is refused."""
         why = self._server.refusal(address, self._endpoint.listener)
         if why is not None:
             self._server.refused(address, self._endpoint, why)

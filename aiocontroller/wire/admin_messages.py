@@ -34,6 +34,7 @@ def decode_update_features_request(version: int, body: Buffer) -> dict[str, int]
 def encode_update_features_response(
     version: int, error_code: int, results: Mapping[str, Outcome], *, error_message: str = ""
 ) -> bytes:
+    """``results``: feature -> outcome; ``error_code`` is that of the whole request."""
     fields: list[dict[str, Any]] = [
         {"feature": name, "error_code": outcome[0], "error_message": _message(outcome)}
         for name, outcome in results.items()
@@ -45,6 +46,7 @@ def encode_update_features_response(
 
 
 def decode_update_features_response(version: int, body: Buffer) -> tuple[int, dict[str, Outcome]]:
+    """Returns the error code of the whole and feature -> outcome. Raises FrameError for a malformed body."""
     message = cold.decode_response(ApiKey.UPDATE_FEATURES, version, body)
     return int(message.error_code), {r.feature: (int(r.error_code), r.error_message or "") for r in message.results}
 
@@ -65,6 +67,7 @@ class ScramChange(NamedTuple):
 def encode_alter_user_scram_credentials_request(
     version: int, deletions: Sequence[tuple[str, int]], upsertions: Sequence[ScramChange]
 ) -> bytes:
+    """``deletions`` are (user, number of the mechanism); salted passwords are sent as they are (KIP-554)."""
     message = cold.request(
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
         version,
@@ -95,6 +98,7 @@ def decode_alter_user_scram_credentials_request(
 
 
 def encode_alter_user_scram_credentials_response(version: int, results: Mapping[str, Outcome]) -> bytes:
+    """``results``: user -> outcome."""
     listed = [
         {"user": user, "error_code": outcome[0], "error_message": _message(outcome) if outcome[0] else ""}
         for user, outcome in results.items()
@@ -104,5 +108,6 @@ def encode_alter_user_scram_credentials_response(version: int, results: Mapping[
 
 
 def decode_alter_user_scram_credentials_response(version: int, body: Buffer) -> dict[str, Outcome]:
+    """Returns user -> outcome. Raises FrameError for a malformed body."""
     message = cold.decode_response(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, version, body)
     return {each.user: (int(each.error_code), each.error_message or "") for each in message.results}

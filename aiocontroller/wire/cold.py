@@ -44,10 +44,12 @@ _Read = Callable[[Cursor], Any]
 
 
 def encode_request(api_key: int, version: int, entity: Entity) -> bytes:
+    """The body, without a header; ``entity`` is of the class for this API and version."""
     return _encode(api_key, version, "request", entity)
 
 
 def encode_response(api_key: int, version: int, entity: Entity) -> bytes:
+    """The body, without a header; ``entity`` is of the class for this API and version."""
     return _encode(api_key, version, "response", entity)
 
 

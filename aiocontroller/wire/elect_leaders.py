@@ -56,6 +56,7 @@ def encode_elect_leaders_request(
 
 
 def decode_elect_leaders_request(version: int, body: Buffer) -> ElectLeadersRequest:
+    """None asks for all partitions, version 0 for preferred leaders. Raises FrameError for a malformed body."""
     cursor = request_cursor(_KEY, version, body)
     election_type = cursor.int8("election type") if version >= 1 else 0
     n = cursor.nullable_array_length("topics", 3)
@@ -73,6 +74,7 @@ def decode_elect_leaders_request(version: int, body: Buffer) -> ElectLeadersRequ
 
 
 def encode_elect_leaders_response(version: int, error_code: int, results: Mapping[TopicPartition, Outcome]) -> bytes:
+    """``results``: partition -> outcome, in their order; version 0 has no error code of the whole."""
     check_supported(_KEY, version)
     flexible = is_flexible(_KEY, version)
     head = _THROTTLED_AND_CODE.pack(0, error_code) if version >= 1 else INT32.pack(0)
@@ -80,6 +82,7 @@ def encode_elect_leaders_response(version: int, error_code: int, results: Mappin
 
 
 def decode_elect_leaders_response(version: int, body: Buffer) -> ElectLeadersResponse:
+    """The error code of the whole is 0 in version 0. Raises FrameError for a malformed body."""
     message = cold.decode_response(ApiKey.ELECT_LEADERS, version, body)
     results = {
         TopicPartition(t.topic, p.partition_id): (int(p.error_code), p.error_message or "")

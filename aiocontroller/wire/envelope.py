@@ -33,6 +33,7 @@ class ForwardedPrincipal(msgspec.Struct, frozen=True):
 
 
 def decode_envelope_request(version: int, body: Buffer) -> EnvelopeRequest:
+    """The forwarded request is left encoded, header included. Raises FrameError for a malformed body."""
     check_supported(ApiKey.ENVELOPE, version)
     cursor = Cursor("Envelope request", body, flexible=True)
     request, principal = cursor.bytes("request"), cursor.nullable_bytes("principal")
@@ -42,6 +43,7 @@ def decode_envelope_request(version: int, body: Buffer) -> EnvelopeRequest:
 
 
 def encode_envelope_request(request: bytes, principal: bytes | None, address: bytes) -> bytes:
+    """``request`` has its header; ``address`` is the client's, 4 or 16 bytes."""
     return _nullable_bytes(request) + _nullable_bytes(principal) + _nullable_bytes(address) + NO_TAGS
 
 
@@ -60,6 +62,7 @@ def decode_envelope_response(body: Buffer) -> tuple[int, bytes | None]:
 
 
 def decode_principal(data: bytes) -> ForwardedPrincipal:
+    """Kafka's DefaultKafkaPrincipalBuilder.deserialize. Raises FrameError for a malformed body."""
     cursor = Cursor("forwarded principal", data, flexible=True)
     version = cursor.int16("version")
     if version != _PRINCIPAL_VERSION:
@@ -70,6 +73,7 @@ def decode_principal(data: bytes) -> ForwardedPrincipal:
 
 
 def encode_principal(principal: ForwardedPrincipal) -> bytes:
+    """Kafka's DefaultKafkaPrincipalBuilder.serialize."""
     named = string(principal.type, flexible=True) + string(principal.name, flexible=True)
     return INT16.pack(_PRINCIPAL_VERSION) + named + bytes([principal.token_authenticated]) + NO_TAGS
 

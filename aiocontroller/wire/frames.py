@@ -60,6 +60,7 @@ class FrameBuffer:
         return len(self._data) - self._at
 
     def put(self, data: bytes) -> None:
+        """Append what has arrived; what was taken before is released."""
         if self._at == len(self._data):
             self._data, self._at = data, 0
             return
@@ -147,6 +148,7 @@ def _has_client_id(api_key: int, version: int) -> bool:
 
 
 def encode_request_header(api_key: int, version: int, correlation_id: int, client_id: str | None) -> bytes:
+    """The header of a request in the version that the API and its version need (KIP-482)."""
     flexible = is_flexible(api_key, version)
     start = _REQUEST_START.pack(api_key, version, correlation_id)
     if not _has_client_id(api_key, version):

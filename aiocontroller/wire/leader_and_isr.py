@@ -116,6 +116,7 @@ class LeaderAndIsrEncoder(TopicStatesEncoder):
         return end + (NO_TAGS if self._flexible else b"")
 
     def body(self) -> ControlRequestBody:
+        """The body with all states that were added; call it once."""
         states, used = self._states()
         end = self._named(used.leaders)
         if self._version < 2:

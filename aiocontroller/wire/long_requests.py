@@ -25,6 +25,7 @@ _PARTITION = Struct(">i")
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    """Topic -> its partitions; both in the order of their first mention."""
     grouped: dict[str, list[TopicPartition]] = {}
     for tp in partitions:
         grouped.setdefault(tp.topic, []).append(tp)

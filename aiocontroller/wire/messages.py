@@ -35,6 +35,7 @@ class ApiVersions(msgspec.Struct, frozen=True):
 
 
 def encode_api_versions_request(version: int, software_name: str, software_version: str) -> bytes:
+    """The name and version of the client's software are sent from version 3 on (KIP-511)."""
     message = cold.request(
         ApiKey.API_VERSIONS,
         version,
@@ -65,6 +66,7 @@ def answer_api_versions_request(version: int, body: Buffer, offered: Mapping[Any
 
 
 def encode_api_versions_response(version: int, offered: Mapping[Any, VersionRange], *, error_code: int = 0) -> bytes:
+    """``offered``: API key -> versions; the answer lists them by number."""
     keys = [{"api_key": int(api), "min_version": v.min, "max_version": v.max} for api, v in sorted(offered.items())]
     message = cold.response(ApiKey.API_VERSIONS, version, error_code=error_code, api_keys=keys)
     return cold.encode_response(ApiKey.API_VERSIONS, version, message)
@@ -120,11 +122,13 @@ class ControlledShutdownResponse(msgspec.Struct, frozen=True):
 
 
 def encode_controlled_shutdown_request(version: int, broker: int, broker_epoch: int) -> bytes:
+    """Version 0 has a header of its own; the broker epoch is sent from version 2 on."""
     message = cold.request(ApiKey.CONTROLLED_SHUTDOWN, version, broker_id=broker, broker_epoch=broker_epoch)
     return cold.encode_request(ApiKey.CONTROLLED_SHUTDOWN, version, message)
 
 
 def decode_controlled_shutdown_request(version: int, body: Buffer) -> ControlledShutdownRequest:
+    """Below version 2 the broker epoch is UNKNOWN_BROKER_EPOCH. Raises FrameError for a malformed body."""
     message = cold.decode_request(ApiKey.CONTROLLED_SHUTDOWN, version, body)
     return ControlledShutdownRequest(message.broker_id, getattr(message, "broker_epoch", UNKNOWN_BROKER_EPOCH))
 
@@ -132,6 +136,7 @@ def decode_controlled_shutdown_request(version: int, body: Buffer) -> Controlled
 def encode_controlled_shutdown_response(
     version: int, error_code: int, remaining: Iterable[TopicPartition] = ()
 ) -> bytes:
+    """``remaining``: partitions that the broker still leads."""
     message = cold.response(
         ApiKey.CONTROLLED_SHUTDOWN,
         version,
@@ -142,6 +147,7 @@ def encode_controlled_shutdown_response(
 
 
 def decode_controlled_shutdown_response(version: int, body: Buffer) -> ControlledShutdownResponse:
+    """Raises FrameError for a malformed body."""
     message = cold.decode_response(ApiKey.CONTROLLED_SHUTDOWN, version, body)
     remaining = tuple(TopicPartition(p.topic_name, p.partition_index) for p in message.remaining_partitions)
     return ControlledShutdownResponse(int(message.error_code), remaining)
@@ -166,16 +172,19 @@ class AllocateProducerIdsResponse(msgspec.Struct, frozen=True):
 
 
 def encode_allocate_producer_ids_request(version: int, broker: int, broker_epoch: int) -> bytes:
+    """A broker asks for a block of producer ids (KIP-730)."""
     message = cold.request(ApiKey.ALLOCATE_PRODUCER_IDS, version, broker_id=broker, broker_epoch=broker_epoch)
     return cold.encode_request(ApiKey.ALLOCATE_PRODUCER_IDS, version, message)
 
 
 def decode_allocate_producer_ids_request(version: int, body: Buffer) -> AllocateProducerIdsRequest:
+    """Raises FrameError for a malformed body."""
     message = cold.decode_request(ApiKey.ALLOCATE_PRODUCER_IDS, version, body)
     return AllocateProducerIdsRequest(message.broker_id, message.broker_epoch)
 
 
 def encode_allocate_producer_ids_response(version: int, error_code: int, first: int = 0, count: int = 0) -> bytes:
+    """The block has ``count`` ids from ``first`` on; none with an error."""
     message = cold.response(
         ApiKey.ALLOCATE_PRODUCER_IDS,
         version,
@@ -187,6 +196,7 @@ def encode_allocate_producer_ids_response(version: int, error_code: int, first: 
 
 
 def decode_allocate_producer_ids_response(version: int, body: Buffer) -> AllocateProducerIdsResponse:
+    """Raises FrameError for a malformed body."""
     message = cold.decode_response(ApiKey.ALLOCATE_PRODUCER_IDS, version, body)
     return AllocateProducerIdsResponse(int(message.error_code), message.producer_id_start, message.producer_id_len)
 
@@ -256,6 +266,7 @@ def encode_metadata_request(version: int, topics: Sequence[str] | None, *, auto_
 
 
 def decode_metadata_request(version: int, body: Buffer) -> MetadataRequest:
+    """Topics are None for all: null, and in version 0 an empty list. Raises FrameError for a malformed body."""
     message = cold.decode_request(ApiKey.METADATA, version, body)
     auto_create = getattr(message, "allow_auto_topic_creation", True)
     if message.topics is None or (version == 0 and not message.topics):
@@ -310,6 +321,7 @@ def _metadata_topic(version: int, topic: MetadataTopic) -> dict[str, Any]:
 
 
 def decode_metadata_response(version: int, body: Buffer) -> MetadataResponse:
+    """What a version lacks has Kafka's default: leader epoch -1, no rack. Raises FrameError for a malformed body."""
     message = cold.decode_response(ApiKey.METADATA, version, body)
     return MetadataResponse(
         tuple(MetadataBroker(b.node_id, b.host, b.port, getattr(b, "rack", None)) for b in message.brokers),

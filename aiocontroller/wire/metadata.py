@@ -150,6 +150,7 @@ class MetadataTopicEncoder:
         return self.begin(code, name, topic_id, 0, internal=internal) + self.finish()
 
     def begin(self, code: int, name: str | None, topic_id: bytes, partitions: int, *, internal: bool) -> bytes:
+        """The bytes before a topic's partitions; below version 12 its name must not be null."""
         version, flexible = self._version, self._flexible
         out = [
             INT16.pack(code),
@@ -163,6 +164,7 @@ class MetadataTopicEncoder:
         return b"".join(out)
 
     def finish(self, authorized_operations: int = OPERATIONS_UNKNOWN) -> bytes:
+        """The bytes after a topic's partitions; the operations are a bit field (KIP-430)."""
         return (INT32.pack(authorized_operations) if self._version >= 8 else b"") + self._end
 
     def led(self, topic: Topic) -> list[int]:
@@ -171,6 +173,7 @@ class MetadataTopicEncoder:
         return [row for row in topic.rows if row >= 0 and isr_of[row] != NO_ISR]
 
     def partitions(self, rows: Sequence[int]) -> bytes:
+        """The bytes of the partitions in these rows of the table, in their order."""
         table, nodes, tails = self._table, self._nodes, self._tails
         assignment_of, isr_of, index_of = table.assignment_of, table.isr_of, table.index_of
         leader_of, epoch_of, damaged = table.leader, table.leader_epoch, self._in_offline_dir

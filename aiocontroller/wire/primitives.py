@@ -60,12 +60,14 @@ def string(text: str, *, flexible: bool) -> bytes:
 
 
 def nullable_string(text: str | None, *, flexible: bool) -> bytes:
+    """A string, or null as length -1 (compact: 0)."""
     if text is None:
         return NO_TAGS if flexible else b"\xff\xff"
     return string(text, flexible=flexible)
 
 
 def array_length(n: int, *, flexible: bool) -> bytes:
+    """The number of elements before an array's elements; compact: plus one, as a varint."""
     return unsigned_varint(n + 1) if flexible else INT32.pack(n)
 
 
@@ -93,6 +95,7 @@ LEGACY_INT32_ARRAY = Int32ArrayWriter(flexible=False)
 
 
 def int32_array(values: Sequence[int], *, flexible: bool) -> bytes:
+    """An array of signed 32-bit integers with its length."""
     return COMPACT_INT32_ARRAY(values) if flexible else LEGACY_INT32_ARRAY(values)
 
 
@@ -111,6 +114,7 @@ class Cursor:
         self.tags_left = MAX_TAGGED_FIELDS
 
     def error(self, what: str, found: object, expected: object) -> FrameError:
+        """The error for a field at the current byte; the caller raises it."""
         return FrameError(f"{self.subject}, byte {self.at}: {what}: found {found}, expected {expected}")
 
     def _need(self, what: str, n: int) -> int:
@@ -122,36 +126,45 @@ class Cursor:
         return at
 
     def unpack(self, form: Struct, what: str) -> tuple[Any, ...]:
+        """Read fixed fields; FrameError if fewer bytes remain."""
         at = self._need(what, form.size)
         return form.unpack_from(self.data, at)
 
     def skip(self, n: int, what: str) -> None:
+        """Pass ``n`` bytes; FrameError if fewer remain."""
         self._need(what, n)
 
     def int8(self, what: str) -> int:
+        """Read a signed integer of 8 bits."""
         number: int = self.unpack(INT8, what)[0]
         return number
 
     def int16(self, what: str) -> int:
+        """Read a signed integer of 16 bits."""
         number: int = self.unpack(INT16, what)[0]
         return number
 
     def int32(self, what: str) -> int:
+        """Read a signed integer of 32 bits."""
         number: int = self.unpack(INT32, what)[0]
         return number
 
     def int64(self, what: str) -> int:
+        """Read a signed integer of 64 bits."""
         number: int = self.unpack(INT64, what)[0]
         return number
 
     def raw(self, n: int, what: str) -> Raw:
+        """Read ``n`` bytes, as a copy."""
         at = self._need(what, n)
         return memoryview(self.data)[at : at + n].tobytes()
 
     def uuid(self, what: str) -> Raw:
+        """Read the 16 bytes of a topic id."""
         return self.raw(16, what)
 
     def varint(self, what: str) -> int:
+        """Read an unsigned varint of at most five bytes."""
         value = 0
         for shift in range(0, 7 * _MAX_VARINT_BYTES, 7):
             byte = self.data[self._need(what, 1)]
@@ -161,6 +174,7 @@ class Cursor:
         raise self.error(what, f"a varint of more than {_MAX_VARINT_BYTES} bytes", "a shorter one")
 
     def nullable_string(self, what: str) -> str | None:
+        """Read a string or null; FrameError if it is not UTF-8."""
         n = self.varint(what) - 1 if self.flexible else self.int16(what)
         if n == -1:
             return None
@@ -173,16 +187,19 @@ class Cursor:
             raise self.error(what, f"bytes that are not UTF-8 ({broken.reason})", "UTF-8") from None
 
     def string(self, what: str) -> str:
+        """Read a string; FrameError if it is null or not UTF-8."""
         text = self.nullable_string(what)
         if text is None:
             raise self.error(what, "null", "a string")
         return text
 
     def nullable_bytes(self, what: str) -> Raw | None:
+        """Read bytes with their length, or null."""
         n = self.nullable_array_length(what, 1)
         return None if n < 0 else self.raw(n, what)
 
     def bytes(self, what: str) -> Raw:
+        """Read bytes with their length; FrameError if they are null."""
         return self.raw(self.array_length(what, 1), what)
 
     def nullable_array_length(self, what: str, least_bytes_each: int) -> int:
@@ -194,6 +211,7 @@ class Cursor:
         return n
 
     def array_length(self, what: str, least_bytes_each: int) -> int:
+        """Read a number of elements; FrameError if it is null or the remaining bytes cannot hold so many."""
         n = self.nullable_array_length(what, least_bytes_each)
         if n < 0:
             raise self.error(what, "null", "an array")
@@ -206,6 +224,7 @@ class Cursor:
             raise self.error(what, f"{-self.elements_left} elements too many", "fewer in one message")
 
     def nullable_int32_array(self, what: str) -> tuple[int, ...] | None:
+        """Read an array of signed 32-bit integers, or null."""
         n = self.nullable_array_length(what, 4)
         if n < 0:
             return None
@@ -213,6 +232,7 @@ class Cursor:
         return unpack_from(f">{n}i", self.data, at)
 
     def int32_array(self, what: str) -> tuple[int, ...]:
+        """Read an array of signed 32-bit integers; FrameError if it is null."""
         numbers = self.nullable_int32_array(what)
         if numbers is None:
             raise self.error(what, "null", "an array")

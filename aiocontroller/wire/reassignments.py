@@ -43,6 +43,7 @@ class AlterPartitionReassignmentsResponse(msgspec.Struct, frozen=True):
 
 
 def encode_alter_partition_reassignments_request(version: int, targets: Targets) -> bytes:
+    """``targets``: partition -> replicas; None cancels its reassignment (KIP-455)."""
     message = cold.request(
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,
         version,
@@ -106,6 +107,7 @@ def _target(cursor: Cursor) -> tuple[int, tuple[int, ...] | None]:
 def encode_alter_partition_reassignments_response(
     version: int, error_code: int, results: Mapping[TopicPartition, Outcome], *, error_message: str = ""
 ) -> bytes:
+    """``results``: partition -> outcome, in their order."""
     check_supported(ApiKey.ALTER_PARTITION_REASSIGNMENTS, version)
     return b"".join((_head(error_code, error_message), partition_outcomes(results, flexible=True), NO_TAGS))
 
@@ -117,6 +119,7 @@ def _head(error_code: int, error_message: str) -> bytes:
 
 
 def decode_alter_partition_reassignments_response(version: int, body: Buffer) -> AlterPartitionReassignmentsResponse:
+    """Raises FrameError for a malformed body."""
     message = cold.decode_response(ApiKey.ALTER_PARTITION_REASSIGNMENTS, version, body)
     results = {
         TopicPartition(t.name, p.partition_index): (int(p.error_code), p.error_message or "")
@@ -138,6 +141,7 @@ class ListPartitionReassignmentsResponse(msgspec.Struct, frozen=True):
 
 
 def encode_list_partition_reassignments_request(version: int, partitions: Sequence[TopicPartition] | None) -> bytes:
+    """Partitions, or None for all."""
     message = cold.request(
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
         version,
@@ -169,6 +173,7 @@ def decode_list_partition_reassignments_request(version: int, body: Buffer) -> t
 def encode_list_partition_reassignments_response(
     version: int, error_code: int, ongoing: Mapping[TopicPartition, ReplicaAssignment], *, error_message: str = ""
 ) -> bytes:
+    """``ongoing``: partition -> its replicas, those that are added and those that are removed."""
     check_supported(ApiKey.LIST_PARTITION_REASSIGNMENTS, version)
     topics = by_topic(ongoing)
     out = [_head(error_code, error_message), array_length(len(topics), flexible=True)]
@@ -185,6 +190,7 @@ def encode_list_partition_reassignments_response(
 
 
 def decode_list_partition_reassignments_response(version: int, body: Buffer) -> ListPartitionReassignmentsResponse:
+    """Raises FrameError for a malformed body."""
     message = cold.decode_response(ApiKey.LIST_PARTITION_REASSIGNMENTS, version, body)
     ongoing = {
         TopicPartition(t.name, p.partition_index): ReplicaAssignment(

@@ -17,15 +17,18 @@ AUTHENTICATE_VERSION = 0
 
 
 def encode_handshake_request(mechanism: str) -> bytes:
+    """SaslHandshake, in the version after which tokens come in requests (KIP-152)."""
     message = cold.request(ApiKey.SASL_HANDSHAKE, HANDSHAKE_VERSION, mechanism=mechanism)
     return cold.encode_request(ApiKey.SASL_HANDSHAKE, HANDSHAKE_VERSION, message)
 
 
 def decode_handshake_request(version: int, body: Buffer) -> str:
+    """Returns the mechanism. Raises FrameError for a malformed body."""
     return str(cold.decode_request(ApiKey.SASL_HANDSHAKE, version, body).mechanism)
 
 
 def encode_handshake_response(version: int, error_code: int, mechanisms: Sequence[str]) -> bytes:
+    """``mechanisms`` are those that the listener has."""
     message = cold.response(ApiKey.SASL_HANDSHAKE, version, error_code=error_code, mechanisms=list(mechanisms))
     return cold.encode_response(ApiKey.SASL_HANDSHAKE, version, message)
 
@@ -37,11 +40,13 @@ def decode_handshake_response(body: Buffer) -> tuple[int, list[str]]:
 
 
 def encode_authenticate_request(token: bytes) -> bytes:
+    """SaslAuthenticate with one token of the mechanism."""
     message = cold.request(ApiKey.SASL_AUTHENTICATE, AUTHENTICATE_VERSION, auth_bytes=token)
     return cold.encode_request(ApiKey.SASL_AUTHENTICATE, AUTHENTICATE_VERSION, message)
 
 
 def decode_authenticate_request(version: int, body: Buffer) -> bytes:
+    """Returns the token. Raises FrameError for a malformed body."""
     return bytes(cold.decode_request(ApiKey.SASL_AUTHENTICATE, version, body).auth_bytes)
 
 

@@ -66,12 +66,14 @@ def parse_credential(text: str) -> ScramCredential:
 
 
 def credential(digest: str, salt: bytes, salted_password: bytes, iterations: int) -> ScramCredential:
+    """What ZooKeeper keeps of a password (RFC 5802); ``digest`` as hashlib names it."""
     client_key = _hmac(digest, salted_password, b"Client Key")
     stored_key = hashlib.new(digest, client_key).digest()
     return ScramCredential(salt, stored_key, _hmac(digest, salted_password, b"Server Key"), iterations)
 
 
 def salt_password(digest: str, password: str, salt: bytes, iterations: int) -> bytes:
+    """Hi() of RFC 5802: PBKDF2 with as many iterations; tens of milliseconds for Kafka's 4096 and more."""
     return hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations)
 
 
@@ -127,6 +129,7 @@ class ScramServer:
         self.by_token = "tokenauth=true" in found["extensions"].lower().split(",")
 
     def challenge(self, known: ScramCredential) -> bytes:
+        """The server's first message, by the user's credential."""
         self._credential = known
         self._server_first = f"r={self._nonce},s={_base64(known.salt)},i={known.iterations}"
         return self._server_first.encode()
@@ -156,9 +159,11 @@ class ScramClient:
         self._expected = b""
 
     def first(self) -> bytes:
+        """The client's first message, without channel binding."""
         return f"n,,{self._bare}".encode()
 
     def respond(self, challenge: bytes) -> bytes:
+        """The client's last message, with its proof; ScramError if the challenge makes no sense."""
         text = _text(challenge)
         fields = _fields(text)
         if not fields.get("r", "").startswith(self._nonce) or "s" not in fields or not fields.get("i", "").isdecimal():

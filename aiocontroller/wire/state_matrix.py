@@ -49,6 +49,7 @@ class Values:
             self.mask = np.arange(self.width) < lengths[:, None]
 
     def at(self, places: Places) -> tuple[Bytes, Mask | None]:
+        """The values in these places, and which of their bytes count; None for all."""
         return self.bytes[places], None if self.mask is None else self.mask[places]
 
 
@@ -102,6 +103,7 @@ class StateMatrix:
         return topics[starts].tolist(), starts.tolist()
 
     def used(self, places: Places) -> Used:
+        """Which leaders, assignments and recovery states the places name, each once."""
         columns = self._leaders, self._assignments, self._recovery_states
         return Used(*({*np.unique(column[places]).tolist()} for column in columns))
 

@@ -89,6 +89,7 @@ class StopReplicaResponse(msgspec.Struct, frozen=True):
     """(topic, partition, error code) of every partition, including those without an error."""
 
     def failed(self) -> tuple[TopicPartition, ...]:
+        """Partitions with an error, in the answer's order."""
         return tuple(TopicPartition(topic, partition) for topic, partition, code in self.partitions if code)
 
 

@@ -59,6 +59,7 @@ class CreatePartitionsRequest(msgspec.Struct, frozen=True):
 
 
 def decode_create_topics_request(version: int, body: Buffer) -> CreateTopicsRequest:
+    """Topics in their order, one entry each time that one is named. Raises FrameError for a malformed body."""
     cursor = request_cursor(ApiKey.CREATE_TOPICS, version, body)
     n = cursor.array_length("topics", 10)
     cursor.count("topics", n)
@@ -123,6 +124,7 @@ def _configs(configs: Sequence[TopicSetting]) -> bytes:
 
 
 def decode_delete_topics_request(version: int, body: Buffer) -> DeleteTopicsRequest:
+    """Names, or from version 6 on ids; topics with both stand apart. Raises FrameError for a malformed body."""
     cursor = request_cursor(ApiKey.DELETE_TOPICS, version, body)
     n = cursor.array_length("topics", 1)
     cursor.count("topics", n)
@@ -167,6 +169,7 @@ def encode_delete_topics_response(
 
 
 def decode_create_partitions_request(version: int, body: Buffer) -> CreatePartitionsRequest:
+    """New total counts, with assignments of the added partitions or None. Raises FrameError for a malformed body."""
     cursor = request_cursor(ApiKey.CREATE_PARTITIONS, version, body)
     n = cursor.array_length("topics", 6)
     cursor.count("topics", n)
@@ -190,6 +193,7 @@ def decode_create_partitions_request(version: int, body: Buffer) -> CreatePartit
 def encode_create_partitions_response(
     version: int, results: Mapping[str | bytes, TopicResult], throttle_time_ms: int = 0
 ) -> bytes:
+    """``results``: topic -> its result, in their order."""
     check_supported(ApiKey.CREATE_PARTITIONS, version)
     flexible = is_flexible(ApiKey.CREATE_PARTITIONS, version)
     outcomes = OutcomeWriter(flexible=flexible)

@@ -151,6 +151,7 @@ class UpdateMetadataEncoder(TopicStatesEncoder):
         )
 
     def body(self) -> UpdateMetadataBody:
+        """The body with all states that were added; call it once."""
         states, _ = self._states()
         if self._version < 5:
             return UpdateMetadataBody(b"".join((self._head, *states, self._end)), None)
@@ -158,6 +159,7 @@ class UpdateMetadataEncoder(TopicStatesEncoder):
 
 
 def encode_live_broker(version: int, broker: Broker) -> bytes:
+    """One live broker; BadInputError if version 0 cannot express it, since it has no PLAINTEXT endpoint."""
     flexible = is_flexible(_KEY, version)
     end = NO_TAGS if flexible else b""
     parts = [INT32.pack(broker.id)]

@@ -61,7 +61,7 @@ class AclFollower:
             except (exc.ZKError, OSError) as error:
                 failures += 1
                 if failures == 1:
-                    log.warning("ACLs cannot be read, trying again: %s", _told(error))
+                    log.warning("ACLs cannot be read, trying again: %s", _text_of(error))
                 await self._world.clock.sleep(RETRY_S)
                 continue
             failures = 0
@@ -97,5 +97,5 @@ class AclFollower:
                 log.error("%s; the resources to which it would apply are denied", each)
 
 
-def _told(error: Exception) -> str:
+def _text_of(error: Exception) -> str:
     return "; ".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])

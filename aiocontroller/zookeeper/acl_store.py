@@ -65,7 +65,7 @@ class AclStore:
         self.loaded = asyncio.Event()
         self._lock = asyncio.Lock()
         """Held while reading and updating the authorizer, so that an older state never follows a newer one."""
-        self._untold: dict[ResourcePattern, object] = {}
+        self._unannounced: dict[ResourcePattern, object] = {}
         """Patterns perhaps written but not announced yet: a change may be cancelled when ZooKeeper takes too long.  The
         value identifies the attempt."""
 
@@ -110,8 +110,8 @@ class AclStore:
         found: dict[ResourcePattern, None] = {}
         damaged: list[BadZNode] = []
         for path, data in await self._znodes.read_present(notifications, damaged):
-            told = cluster_znodes.decode_acl_change(path, data)
-            pattern = told if isinstance(told, BadZNode) else _pattern(path, data, *told)
+            decoded = cluster_znodes.decode_acl_change(path, data)
+            pattern = decoded if isinstance(decoded, BadZNode) else _pattern(path, data, *decoded)
             if isinstance(pattern, BadZNode):
                 damaged.append(pattern)
             else:
@@ -148,18 +148,18 @@ class AclStore:
                 entries = tuple(dict.fromkeys(change(present.entries)))
                 if set(entries) == set(present.entries):
                     break
-                self._untold[pattern] = object()
+                self._unannounced[pattern] = object()
                 if await self._write(pattern, entries, present.version):
                     break
             else:
                 raise AclUpdateError(f"{_path(pattern)} changed {MAX_UPDATE_RETRIES + 1} times during the update")
             self.authorizer.update(pattern, entries)
-            untold = self._untold.get(pattern)
-        if untold is not None:
+            unannounced = self._unannounced.get(pattern)
+        if unannounced is not None:
             log.info("Updated ACLs of %s", pattern)
             await self._tell(pattern)
-            if self._untold.get(pattern) is untold:  # not changed again meanwhile
-                del self._untold[pattern]
+            if self._unannounced.get(pattern) is unannounced:  # not changed again meanwhile
+                del self._unannounced[pattern]
 
     async def _write(self, pattern: ResourcePattern, entries: Entries, version: int) -> bool:
         """Write the ACLs; returns whether the znode was still at that version."""

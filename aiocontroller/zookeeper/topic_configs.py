@@ -128,7 +128,7 @@ _ADDED: tuple[tuple[Release, tuple[str, ...]], ...] = (
     ((3, 9), ("remote.log.copy.disable", "remote.log.delete.on.disable")),
 )
 """Settings by the release that introduced them; all others are older than 2.2."""
-_TOLD: tuple[tuple[Release, tuple[str, ...]], ...] = (((3, 6), _REMOTE),)
+_DESCRIBED: tuple[tuple[Release, tuple[str, ...]], ...] = (((3, 6), _REMOTE),)
 """Settings that are internal before this release: accepted, but shown only for topics that set them."""
 _STRICTER: tuple[tuple[Release, Mapping[str, Rule]], ...] = (
     ((3, 3), {"flush.messages": long_from(0), "segment.index.bytes": int_from(0)}),
@@ -145,7 +145,7 @@ class TopicConfigs(NamedTuple):
 
     keys: Mapping[str, ConfigKey]
     """The settings that topics can have."""
-    told: Mapping[str, ConfigKey]
+    described: Mapping[str, ConfigKey]
     """The settings shown for every topic."""
     bad_value: KafkaErrorCode
     """The error code for an invalid value in an alteration, and for a null value in CreateTopics."""
@@ -164,7 +164,7 @@ def topic_configs_of(release_: Release) -> TopicConfigs:
         name = "message.format.version"
         keys[name] = keys[name]._replace(rule=release_up_to(release_))
     bad_value = KafkaErrorCode.INVALID_CONFIG if release_ >= _VALUES_ARE_CONFIGS else KafkaErrorCode.INVALID_REQUEST
-    return TopicConfigs(keys, _without(keys, _TOLD, release_), bad_value, release_ >= _CHECKED_WITH_BROKERS)
+    return TopicConfigs(keys, _without(keys, _DESCRIBED, release_), bad_value, release_ >= _CHECKED_WITH_BROKERS)
 
 
 def _without(

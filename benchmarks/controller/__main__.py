@@ -21,7 +21,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from benchmarks.controller.cases import CASES, LARGEST_FROM, OF_THE_LARGEST, USUAL, Bench
 from benchmarks.controller.figures import History, Measured, rows_of, show, write_json
 from benchmarks.controller.page import write_page
-from benchmarks.controller.preloaded_cluster import Shape, stage
+from benchmarks.controller.preloaded_cluster import Shape, preloaded_cluster
 from benchmarks.controller.resources import peak_rss_mib
 from benchmarks.controller.subjects import SUBJECTS, Subject
 
@@ -34,13 +34,13 @@ async def measure(kind: type[Subject], given: argparse.Namespace, progress: Prog
     measured = Measured()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) if given.keep is None else given.keep / kind.name
-        async with stage(folder, shape, rtt_ms=given.rtt_ms, ensemble=given.ensemble) as its_stage:
+        async with preloaded_cluster(folder, shape, rtt_ms=given.rtt_ms, ensemble=given.ensemble) as cluster:
             progress.update(task, advance=1, now="starting")
-            subject = kind(its_stage.zookeeper, folder, given.property)
-            bench = Bench(its_stage, subject)
+            subject = kind(cluster.zookeeper, folder, given.property)
+            bench = Bench(cluster, subject)
             try:
                 await subject.start()
-                await its_stage.brokers.quiet(0.0, bench.whole_quiet_s)
+                await cluster.brokers.quiet(0.0, bench.whole_quiet_s)
                 progress.advance(task)
                 for _ in range(given.runs):
                     for case in given.cases:

@@ -50,14 +50,14 @@ class IncompleteError(AssertionError):
 
 
 class Bench:
-    """One subject on its stage."""
+    """One subject and the cluster that it controls."""
 
-    def __init__(self, stage: PreloadedCluster, subject: Subject) -> None:
-        self.stage = stage
+    def __init__(self, cluster: PreloadedCluster, subject: Subject) -> None:
+        self.cluster = cluster
         self.subject = subject
-        self.zk: KafkaZkClient = stage.zk
-        self.brokers = stage.brokers
-        self.whole_quiet_s = min(1.5 + stage.shape.partitions / 10_000, LONGEST_QUIET_S)
+        self.zk: KafkaZkClient = cluster.zk
+        self.brokers = cluster.brokers
+        self.whole_quiet_s = min(1.5 + cluster.shape.partitions / 10_000, LONGEST_QUIET_S)
         """Between reading, deciding and sending a slow controller may be silent for long."""
         self.victims = (n % BROKERS + 1 for n in count())
         self.names = count()
@@ -66,7 +66,7 @@ class Bench:
         await self.brokers.ask_async("mark")
         self.requests = 0
         self.megabytes = 0.0
-        meter = Meter(self.subject.pids(), self.stage.servers)
+        meter = Meter(self.subject.pids(), self.cluster.servers)
         seconds = await case(self)
         spent = meter.read()
         await self.heard()
@@ -159,10 +159,10 @@ async def first_failover(bench: Bench) -> Seconds:
 
 
 def _everything_was_said(bench: Bench, heard: Heard) -> None:
-    told = sum(report["partitions"].get("LEADER_AND_ISR", 0) for report in heard.values())
-    wanted = bench.stage.shape.partitions * REPLICATION_FACTOR
-    if told < wanted:
-        raise IncompleteError(f"{told} of {wanted} replicas were told of themselves")
+    received = sum(report["partitions"].get("LEADER_AND_ISR", 0) for report in heard.values())
+    wanted = bench.cluster.shape.partitions * REPLICATION_FACTOR
+    if received < wanted:
+        raise IncompleteError(f"{received} of {wanted} replicas were told of themselves")
 
 
 async def broker_failure(bench: Bench) -> Seconds:
@@ -270,10 +270,10 @@ async def _put_topics(bench: Bench, shape: Shape, names: Mapping[int, str], alre
         await bench.zk.client.write_many(ops, fence=None)
     await bench.brokers.quiet(started, FEW_QUIET_S)
     heard = await bench.heard()
-    told = sum(report["partitions"].get("LEADER_AND_ISR", 0) for report in heard.values())
+    received = sum(report["partitions"].get("LEADER_AND_ISR", 0) for report in heard.values())
     wanted = shape.topics * (shape.per_topic - already) * REPLICATION_FACTOR
-    if told < wanted:
-        raise IncompleteError(f"{told} of {wanted} new replicas were told of themselves")
+    if received < wanted:
+        raise IncompleteError(f"{received} of {wanted} new replicas were told of themselves")
     last: float = max(r["last"]["LEADER_AND_ISR"] for r in heard.values() if "LEADER_AND_ISR" in r["last"])
     return last - started
 

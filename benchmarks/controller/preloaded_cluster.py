@@ -123,7 +123,7 @@ class PreloadedCluster(NamedTuple):
 
 
 @asynccontextmanager
-async def stage(
+async def preloaded_cluster(
     folder: Path, shape: Shape, *, rtt_ms: float = 0.0, ensemble: bool = False
 ) -> AsyncIterator[PreloadedCluster]:
     heap_mb = 2000 + shape.partitions * HEAP_MB_PER_MILLION // 1_000_000

@@ -24,7 +24,7 @@ def broker_events(milestones: DataFrame) -> DataFrame:
     where = ("cluster", "node", "process", *ORDER, "ts_us", "ts_error_us", "place")
     following = Window.partitionBy("cluster", "process", "epoch").orderBy("seq")
     change = "if(kind = 'event' AND event = 'BrokerChange', struct(seq, processing_us), NULL)"
-    told = (
+    changes = (
         milestones.withColumn(
             "handled",
             F.first(F.expr(change), ignorenulls=True).over(
@@ -37,7 +37,7 @@ def broker_events(milestones: DataFrame) -> DataFrame:
         )
     )
     loaded = milestones.where("kind IN ('loaded', 'active') AND brokers IS NOT NULL").drop("broker")
-    named = told.select("cluster", "broker").union(loaded.select("cluster", F.explode("brokers").alias("broker")))
+    named = changes.select("cluster", "broker").union(loaded.select("cluster", F.explode("brokers").alias("broker")))
     found = loaded.join(named.distinct(), "cluster").selectExpr(
         *where, "broker", "if(array_contains(brokers, broker), 'here', 'away') AS what"
     )
@@ -47,7 +47,7 @@ def broker_events(milestones: DataFrame) -> DataFrame:
     )
     before = life.rowsBetween(Window.unboundedPreceding, -1)
     turns = (
-        told.where("what IS NOT NULL")
+        changes.where("what IS NOT NULL")
         .unionByName(found, allowMissingColumns=True)
         .withColumn("alive", alive)
         .withColumn("was_alive", F.last("alive", ignorenulls=True).over(before))
@@ -89,8 +89,8 @@ def brokers(events: DataFrame, tallies: DataFrame, windows: DataFrame) -> DataFr
         .groupBy(*events.columns)
         .agg(F.expr(incarnation).alias("broker_epoch"))
     )
-    told = numbered.join(outages, ["cluster", "broker", "place"], "left")
-    return told.selectExpr(
+    changes = numbered.join(outages, ["cluster", "broker", "place"], "left")
+    return changes.selectExpr(
         "cluster", "broker", "broker_epoch", "event", "ts_us",
         "if(event IN ('died', 'bounced', 'left'), coalesce(windows, 0L), NULL) AS partitions_led",
         "handled.processing_us AS processing_us",

@@ -159,7 +159,7 @@ def _brokers(records: Sequence[Row], signs: Iterable[Row], holders: Iterable[Row
 
 def _terms(records: Sequence[Row], signs: Sequence[Row]) -> list[Row]:
     """Return a row for each controller epoch that a record names, and one for each range of epochs between them."""
-    told = {row["epoch"]: row["broker"] for row in signs if row["kind"] == "term"}
+    by_epoch = {row["epoch"]: row["broker"] for row in signs if row["kind"] == "term"}
     of_epoch: dict[int, list[Row]] = {}
     for row in records:
         if row["epoch"]:
@@ -168,10 +168,10 @@ def _terms(records: Sequence[Row], signs: Sequence[Row]) -> list[Row]:
         return []
     found: list[Row] = []
     before = min(of_epoch) - 1
-    for epoch in sorted(of_epoch.keys() | {each for each in told if each and before < each < max(of_epoch)}):
+    for epoch in sorted(of_epoch.keys() | {each for each in by_epoch if each and before < each < max(of_epoch)}):
         found += _unnamed(before + 1, epoch - 1)
         before = epoch
-        own = [row for row in of_epoch.get(epoch, ()) if _decides(row, told.get(epoch))]
+        own = [row for row in of_epoch.get(epoch, ()) if _decides(row, by_epoch.get(epoch))]
         if own:
             who = min(own, key=lambda row: (row["kind"] not in IN_CONTROLLER_LOG, row["first_us"], row["node"]))["node"]
             found.append(
@@ -179,7 +179,11 @@ def _terms(records: Sequence[Row], signs: Sequence[Row]) -> list[Row]:
             )
             continue
         from_us, to_us = _span(of_epoch.get(epoch, ()))
-        who = f"controller {told[epoch]} in epoch {epoch}" if epoch in told else f"the controller of epoch {epoch}"
+        who = (
+            f"controller {by_epoch[epoch]} in epoch {epoch}"
+            if epoch in by_epoch
+            else f"the controller of epoch {epoch}"
+        )
         when = "" if from_us is None else f" (seen from {_moment(from_us)} to {_moment(to_us)})"
         words = f"no record of {who}{when}: who led what in that term is unknown"
         found.append(_row("term", str(epoch), False, words, from_us, to_us))

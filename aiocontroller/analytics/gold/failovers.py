@@ -11,7 +11,7 @@ def failovers(milestones: DataFrame) -> DataFrame:
     office = milestones.where("kind IN ('elected', 'loaded', 'failover')").groupBy(
         "cluster", "node", "process", "epoch"
     )
-    told = office.agg(
+    elections = office.agg(
         F.expr("min(if(kind = 'elected', ts_us, NULL)) AS elected_us"),
         F.expr("min(if(kind = 'loaded', ts_us, NULL)) AS loaded_us"),
         F.expr("max(if(kind = 'failover', ts_us, NULL)) AS done_us"),
@@ -20,7 +20,7 @@ def failovers(milestones: DataFrame) -> DataFrame:
         F.expr("max(if(kind = 'loaded', count, NULL)) AS topics"),
         F.expr("array_join(array_sort(collect_set(source)), ', ') AS sources"),
     )
-    return told.selectExpr(
+    return elections.selectExpr(
         "cluster", "node", "epoch", "elected_us", "loaded_us",
         "coalesce(done_us, loaded_us) - elected_us AS duration_us", "partitions", "brokers", "topics", "sources",
     )  # fmt: skip

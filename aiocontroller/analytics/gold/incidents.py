@@ -18,7 +18,7 @@ from aiocontroller.analytics.gold.availability import NOT_AN_OUTAGE
 from aiocontroller.analytics.gold.onsets import Onset, Signs
 from aiocontroller.analytics.gold.rows import Row, collected
 from aiocontroller.analytics.gold.stalls import Stall, stalls_of
-from aiocontroller.analytics.gold.terms import last_records, lost_controllers, terms_of, told
+from aiocontroller.analytics.gold.terms import incident_of, last_records, lost_controllers, terms_of
 
 WRITES_US: Final = 1_000_000
 """A controller writes what it has decided within this time."""
@@ -122,13 +122,13 @@ def of_cluster(
     known = Signs(signs)
     terms = terms_of(signs)
     came = _came_us([*turns, *signs])
-    told_of = [
+    incidents = [
         _of_turn(turn, costs.get((turn["place"], turn["broker"])), known, terms, _last_before(came, turn))
         for turn in turns
         if turn["event"] in ("died", "bounced") or (costs.get((turn["place"], turn["broker"])) or {}).get("partitions")
     ]
-    told_of += [_row(None, **told(lost)) for lost in lost_controllers(signs, last, known)]
-    found, of_stalls = _apart(told_of, stalls_of(signs, known))
+    incidents += [_row(None, **incident_of(lost)) for lost in lost_controllers(signs, last, known)]
+    found, of_stalls = _apart(incidents, stalls_of(signs, known))
     for stall, of_it in of_stalls:
         found += _of_stall(stall, of_it, terms)
     explained = {(turn["place"], turn["broker"]) for turn in turns}
@@ -272,11 +272,11 @@ def _of_windows(cost: Row) -> Row:
 
 def _row(cost: Row | None, **values: Any) -> Row:
     row: Row = dict.fromkeys(schema.GOLD["incidents"].names) | values
-    told_cost = cost or {}
+    costs = cost or {}
     for name in ("partitions", "topics", "under_replicated", "unavailable_us", "longest_us", "still_open"):
-        row[name] = told_cost.get(name) or 0
-    row["led_again_us"] = None if row["still_open"] else told_cost.get("led_again_us")
-    row["in_sync_us"] = None if told_cost.get("open") else told_cost.get("in_sync_us")
+        row[name] = costs.get(name) or 0
+    row["led_again_us"] = None if row["still_open"] else costs.get("led_again_us")
+    row["in_sync_us"] = None if costs.get("open") else costs.get("in_sync_us")
     return row
 
 

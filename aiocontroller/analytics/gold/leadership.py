@@ -89,13 +89,13 @@ def ordered(events: DataFrame) -> DataFrame:
 
 def rows(events: DataFrame) -> DataFrame:
     """Return the events about a partition's leadership, with the columns of ``ROW``."""
-    told = ordered(events).where("kind IN ('partition', 'isr') AND topic IS NOT NULL AND partition IS NOT NULL")
+    states = ordered(events).where("kind IN ('partition', 'isr') AND topic IS NOT NULL AND partition IS NOT NULL")
     # A recovery state of 1 stays until the leader clears it; the journal records for each election whether it was
     # unclean.
     unclean = "coalesce(if(source = 'journal', detail LIKE '%unclean%', recovery_state = 1), false) AS unclean"
     reference = "if(source = 'journal', NULL, reference) AS reference"  # for journals, it is made when needed
     made = {"unclean": unclean, "reference": reference}
-    return told.selectExpr(*(made.get(column, column) for column in ROW))
+    return states.selectExpr(*(made.get(column, column) for column in ROW))
 
 
 def timeline(new: DataFrame, last: DataFrame | None = None) -> DataFrame:

@@ -81,18 +81,18 @@ def problems(
     ]
     outranked = collected(_outranked(milestones))
     for cluster in sorted({row["cluster"] for row in (*signs, *outranked)}):
-        own, died, told = ([r for r in table if r["cluster"] == cluster] for table in (signs, deaths, outranked))
+        own, died, given_up = ([r for r in table if r["cluster"] == cluster] for table in (signs, deaths, outranked))
         found += _pauses(cluster, own, died)
-        found += _epochs_of_controllers(cluster, own, told)
+        found += _epochs_of_controllers(cluster, own, given_up)
     columns = schema.GOLD["problems"]
     rows = [tuple(row[name] for name in columns.names) for row in found]
     return milestones.sparkSession.createDataFrame(rows, columns.ddl)
 
 
-def _row(problem: str, words: str, evidence: Iterable[str | None], **told: Any) -> Row:
+def _row(problem: str, words: str, evidence: Iterable[str | None], **values: Any) -> Row:
     named = list(dict.fromkeys(place for place in evidence if place))[:EVIDENCE]
     made = {"problem": problem, "words": words, "advice": ADVICE[problem], "evidence": named}
-    return dict.fromkeys(schema.GOLD["problems"].names) | told | made
+    return dict.fromkeys(schema.GOLD["problems"].names) | values | made
 
 
 def _span(row: Row) -> dict[str, Any]:
@@ -140,9 +140,9 @@ def _often_rebalanced(milestones: DataFrame, events: DataFrame) -> DataFrame:
     once = milestones.where("kind = 'group_rebalance'").groupBy(*group, "node", "ts_us").agg(
         F.min("place").alias("place")
     )  # fmt: skip
-    told = once.withColumn("minute", F.expr(minute))
+    values = once.withColumn("minute", F.expr(minute))
     members = milestones.where("kind = 'group_stable'").groupBy(*group).agg(F.max("count").alias("members"))
-    every = told.join(F.broadcast(restarts), ["cluster", "minute"], "left_anti").join(members, [*group], "left")
+    every = values.join(F.broadcast(restarts), ["cluster", "minute"], "left_anti").join(members, [*group], "left")
     limit = f"greatest({REBALANCES}, 1 + {PER_MEMBER} * coalesce(members, {UNKNOWN_MEMBERS}))"
     often = _in_episodes(_crowded(every, group, "ts_us", limit), group, "ts_us", "ts_us")
     return often.groupBy(*group, "episode").agg(*_places(), F.max("members").alias("members"))
@@ -185,14 +185,14 @@ def _known_until(tallies: DataFrame, span: DataFrame) -> DataFrame:
 def _not_ended(milestones: DataFrame, last_rows: DataFrame, windows: DataFrame, until: DataFrame) -> DataFrame:
     """Return partitions with a replica that has yet to join, by the last log line of a reassignment or by the last
     state."""
-    told = milestones.where("kind = 'reassigning'").groupBy(*KEY).agg(
+    values = milestones.where("kind = 'reassigning'").groupBy(*KEY).agg(
         F.expr("max_by(struct(ts_us, place, detail), struct(ts_us, seq)) AS r")
     )  # fmt: skip
     deleted = milestones.where("kind = 'topic_deleted'").groupBy("cluster", "topic").agg(
         F.expr("max(ts_us) AS deleted_us")
     )  # fmt: skip
     state = last_rows.selectExpr(*KEY, "ts_us", "phase", "isr", "under", "under_since", "reference", "process", "seq")
-    both = state.join(told, [*KEY], "left").join(deleted, ["cluster", "topic"], "left").join(
+    both = state.join(values, [*KEY], "left").join(deleted, ["cluster", "topic"], "left").join(
         F.broadcast(until), "cluster"
     )  # fmt: skip
     adding = "transform(split(r.detail, ','), each -> try_cast(each AS INT))"
@@ -234,8 +234,8 @@ def _went_back(findings: DataFrame) -> DataFrame:
 
 
 def _known_bugs(milestones: DataFrame) -> DataFrame:
-    told = milestones.where("kind = 'known_bug'").withColumn("broker", F.coalesce("broker", "node"))
-    return told.groupBy("cluster", "event", "broker").agg(
+    values = milestones.where("kind = 'known_bug'").withColumn("broker", F.coalesce("broker", "node"))
+    return values.groupBy("cluster", "event", "broker").agg(
         *_places(), F.expr("count(DISTINCT struct(topic, partition))").alias("partitions")
     )
 
@@ -263,8 +263,8 @@ def _unclean(rows: Sequence[Row]) -> Iterator[Row]:
     for row in rows:
         of = "" if row["broker"] is None else f" after broker {row['broker']} was lost"
         words = f"{_some(row['partitions'], 'partition')} got a leader from outside the ISR{of}: data may be lost"
-        told = {"broker": row["broker"], "partitions": row["partitions"], **_one(row), **_span(row)}
-        yield _row("unclean_election", words, [*(row["first"] or ()), *(row["last"] or ())], **told)
+        values = {"broker": row["broker"], "partitions": row["partitions"], **_one(row), **_span(row)}
+        yield _row("unclean_election", words, [*(row["first"] or ()), *(row["last"] or ())], **values)
 
 
 def _one(row: Row) -> dict[str, Any]:
@@ -278,8 +278,8 @@ def _thrashing(rows: Sequence[Row]) -> Iterator[Row]:
             f"broker {row['broker']} left the ISR of {_some(row['partitions'], 'partition')} {row['times']:,} times "
             f"and was alive all the while"
         )
-        told = {"broker": row["broker"], "partitions": row["partitions"], **_one(row), **_span(row)}
-        yield _row("isr_thrashing", words, [*(row["first"] or ()), *(row["last"] or ())], **told)
+        values = {"broker": row["broker"], "partitions": row["partitions"], **_one(row), **_span(row)}
+        yield _row("isr_thrashing", words, [*(row["first"] or ()), *(row["last"] or ())], **values)
 
 
 def _storms(rows: Sequence[Row]) -> Iterator[Row]:
@@ -296,8 +296,8 @@ def _stuck(rows: Sequence[Row]) -> Iterator[Row]:
             f"{_some(row['times'], 'partition')} with a replica that is being added, and nothing changed about "
             f"{row['one']['topic']}-{row['one']['partition']} for {longest_us / HOUR_US:.1f} h, until the records end"
         )
-        told = {"partitions": row["times"], **_one({**row, "partitions": row["times"]}), **_span(row)}
-        yield _row("stuck_reassignment", words, [row["first"], row["last"]], **told)
+        values = {"partitions": row["times"], **_one({**row, "partitions": row["times"]}), **_span(row)}
+        yield _row("stuck_reassignment", words, [row["first"], row["last"]], **values)
 
 
 def _bugs(rows: Sequence[Row]) -> Iterator[Row]:
@@ -310,8 +310,8 @@ def _bugs(rows: Sequence[Row]) -> Iterator[Row]:
         else:
             words = f"broker {row['broker']} found its id registered by another session (KAFKA-7165)"
         partitions = row["partitions"] if row["event"] == "KAFKA-2729" else None
-        told = {"broker": row["broker"], "partitions": partitions, **_span(row)}
-        yield _row(_NAMED[row["event"]], words, [row["first"], row["last"]], **told)
+        values = {"broker": row["broker"], "partitions": partitions, **_span(row)}
+        yield _row(_NAMED[row["event"]], words, [row["first"], row["last"]], **values)
 
 
 def _epochs_in_states(rows: Sequence[Row]) -> Iterator[Row]:

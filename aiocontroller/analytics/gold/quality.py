@@ -7,10 +7,10 @@ from aiocontroller.analytics.dataframes import DataFrame, F, Window
 
 def with_sources(table: DataFrame, tallies: DataFrame, kind: str) -> DataFrame:
     """Add ``sources``: the kinds of files that hold the records behind a row, whose ``kind`` is an SQL expression."""
-    told = tallies.groupBy("cluster", "kind").agg(
+    counted = tallies.groupBy("cluster", "kind").agg(
         F.expr("array_join(array_sort(collect_set(source)), ', ') AS sources")
     )
-    return table.withColumn("kind", F.expr(kind)).join(F.broadcast(told), ["cluster", "kind"], "left").drop("kind")
+    return table.withColumn("kind", F.expr(kind)).join(F.broadcast(counted), ["cluster", "kind"], "left").drop("kind")
 
 
 def data_quality(tallies: DataFrame, repeated: DataFrame, read: DataFrame, quarantine: DataFrame) -> DataFrame:
@@ -45,8 +45,8 @@ def data_quality(tallies: DataFrame, repeated: DataFrame, read: DataFrame, quara
         F.expr("sum(if(reason LIKE '%torn%', count, 0L)) AS torn"),
         F.expr("array_sort(collect_set(reason)) AS reasons"),
     )
-    told = summed.join(bad, ["file", "source"], "full").join(repeated, "file", "left").join(read, "file", "left")
-    whole = told.selectExpr(
+    counted = summed.join(bad, ["file", "source"], "full").join(repeated, "file", "left").join(read, "file", "left")
+    whole = counted.selectExpr(
         "file", "source", "coalesce(read, records, 0L) AS records", "coalesce(quarantined, 0L) AS quarantined",
         "coalesce(torn, 0L) AS torn", "coalesce(duplicates, 0L) AS duplicates", "coalesce(gaps, 0L) AS gaps",
         "first_us", "last_us", "reasons",

@@ -67,9 +67,13 @@ def timeline(cluster: Cluster, anchors: dict[int, str]) -> Markup | None:
         mark += _tag("circle", cx=at, cy=17, r=6, class_="incident")
         mark += Markup("<title>{}, {}</title>").format(incident_title(row), moment(row["onset_us"]))
         parts.append(_link(anchors.get(row["number"]), incident_title(row), mark))
-    told = f"{count(cluster.incidents_count, 'incident')}; at most {max([0, *cluster.without_leader]):,} partitions "
-    told += f"without a leader and {max([0, *cluster.under_replicated]):,} with too few replicas in sync at once"
-    chart = _svg(parts, top + height + _BOTTOM, "Incidents and affected partitions over time", told, interactive=True)
+    description = (
+        f"{count(cluster.incidents_count, 'incident')}; at most {max([0, *cluster.without_leader]):,} partitions "
+    )
+    description += f"without a leader and {max([0, *cluster.under_replicated]):,} with too few replicas in sync at once"
+    chart = _svg(
+        parts, top + height + _BOTTOM, "Incidents and affected partitions over time", description, interactive=True
+    )
     return _legend([(name, words) for name, words, _ in drawn] + [("incident", "incident")]) + chart
 
 
@@ -131,8 +135,8 @@ def incident(row: Row) -> Markup | None:
     legend = [(f"p{n}", f"until {what}") for n, (what, since, until) in enumerate(steps) if until and until > since]
     if error_us:
         legend.append(("unsure", "the onset lies within"))
-    told = "; ".join(f"{what} {offset(until, row['onset_us'])}" for what, _, until in steps)
-    return _legend(legend) + _svg(parts, 36 + _BOTTOM, f"Course of the incident: {incident_title(row)}", told)
+    description = "; ".join(f"{what} {offset(until, row['onset_us'])}" for what, _, until in steps)
+    return _legend(legend) + _svg(parts, 36 + _BOTTOM, f"Course of the incident: {incident_title(row)}", description)
 
 
 def offset(us: int | None, onset_us: int) -> str:
@@ -161,10 +165,10 @@ def phases(cluster: Cluster) -> Markup | None:
             parts.append(_titled(bar, f"{phase}: {duration(us)}"))
             at += us
     slowest = max(failovers, key=lambda row: sum(us for _, us in row["phases"]))
-    told = f"The slowest: epoch {slowest['epoch']}, {duration(sum(us for _, us in slowest['phases']))}"
+    description = f"The slowest: epoch {slowest['epoch']}, {duration(sum(us for _, us in slowest['phases']))}"
     height = _ROW * len(failovers) + _BOTTOM
     legend = _legend([(f"p{n % PHASES}", name) for n, name in enumerate(names)])
-    return legend + _svg(parts, height, "Failovers by their steps", told)
+    return legend + _svg(parts, height, "Failovers by their steps", description)
 
 
 _POINTS: Final = (
@@ -197,9 +201,9 @@ def percentiles(cluster: Cluster) -> Markup | None:
                 dot = _tag("circle", cx=x(row[column]), cy=y, r=4.5, class_=name)
                 parts.append(_titled(dot, f"{words} {duration(row[column])} of {row['count']:,}"))
     slow = max(rows, key=lambda row: row["max_us"])
-    told = f"The longest: {slow['what']} of {slow['name'] or 'all'}, {duration(slow['max_us'])}"
+    description = f"The longest: {slow['what']} of {slow['name'] or 'all'}, {duration(slow['max_us'])}"
     legend = _legend([(name, words) for _, name, words in _POINTS])
-    return legend + _svg(parts, _ROW * len(rows) + _BOTTOM, "How long things took", told)
+    return legend + _svg(parts, _ROW * len(rows) + _BOTTOM, "How long things took", description)
 
 
 def churn(cluster: Cluster) -> Markup | None:
@@ -231,8 +235,8 @@ def churn(cluster: Cluster) -> Markup | None:
     every = max(1, -(-len(xs) // TICKS))
     for at in range(0, len(xs), every):
         parts.append(_text(_churn_place(cluster, xs[at][0])[0], _LABELS + at * cell, _ROW * len(topics) + 18, "start"))
-    told = f"At most {count(most, 'change')} of leader in one cell; the busiest topic is {topics[0]}"
-    return _svg(parts, _ROW * len(topics) + _BOTTOM, "Changes of leaders by topic", told)
+    description = f"At most {count(most, 'change')} of leader in one cell; the busiest topic is {topics[0]}"
+    return _svg(parts, _ROW * len(topics) + _BOTTOM, "Changes of leaders by topic", description)
 
 
 def _churn_place(cluster: Cluster, x: int) -> tuple[str, str]:
@@ -263,9 +267,9 @@ def imbalance(cluster: Cluster) -> Markup | None:
         line = _tag("path", d="".join(moves), class_=f"stroke p{number % PHASES}")
         parts.append(_titled(line, f"broker {broker}"))
     worst = max(cluster.imbalance, key=lambda row: row["imbalance"])
-    told = f"The worst: broker {worst['broker']}, {100 * worst['imbalance']:.0f} % led by others"
+    description = f"The worst: broker {worst['broker']}, {100 * worst['imbalance']:.0f} % led by others"
     legend = _legend([(f"p{n % PHASES}", f"broker {broker}") for n, broker in enumerate(brokers)])
-    return legend + _svg(parts, top + height + _BOTTOM, "Imbalance of leaders over time", told)
+    return legend + _svg(parts, top + height + _BOTTOM, "Imbalance of leaders over time", description)
 
 
 # -- axes --------------------------------------------------------------------------------------------------------------
@@ -341,11 +345,11 @@ def _n(value: float) -> str:
 
 def _tag(name: str, **attributes: float | str) -> Markup:
     """``class_`` stands for ``class``, and ``fill_opacity`` for ``fill-opacity``."""
-    told = Markup("").join(
+    written = Markup("").join(
         Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), value if isinstance(value, str) else _n(value))
         for key, value in attributes.items()
     )
-    return Markup("<{}{}/>").format(name, told)
+    return Markup("<{}{}/>").format(name, written)
 
 
 def _titled(tag: Markup, words: str) -> Markup:
@@ -368,12 +372,12 @@ def _name(words: str, line: int, width: float = _LABELS) -> Markup:
     return _titled(_text(shown, width - 8, line * _ROW + 16, "end"), words)
 
 
-def _svg(parts: Iterable[Markup], height: float, title: str, told: str, *, interactive: bool = False) -> Markup:
-    """``told`` is the description for readers who cannot see the chart."""
+def _svg(parts: Iterable[Markup], height: float, title: str, description: str, *, interactive: bool = False) -> Markup:
+    """``description`` is for readers who cannot see the chart."""
     return Markup(
         '<div class="chart" tabindex="0" role="group" aria-label="{}"><svg viewBox="0 0 {} {}" role="{}" '
         'aria-label="{}. {}.">{}</svg></div>'
-    ).format(title, WIDTH, _n(height), "group" if interactive else "img", title, told, Markup("").join(parts))
+    ).format(title, WIDTH, _n(height), "group" if interactive else "img", title, description, Markup("").join(parts))
 
 
 def _legend(entries: Sequence[tuple[str, str]]) -> Markup:

@@ -175,9 +175,9 @@ def _leaders(row: Row) -> str:
 
 def _evidence(row: Row) -> str:
     """Return each reference as a piece that breaks only if a whole line is too short for it."""
-    told = evidence(row["evidence"]).split(", ")
+    parts = evidence(row["evidence"]).split(", ")
     return Markup(" ").join(
-        Markup("<code>{}</code>").format(each) for each in [*(f"{e}," for e in told[:-1]), told[-1]]
+        Markup("<code>{}</code>").format(each) for each in [*(f"{e}," for e in parts[:-1]), parts[-1]]
     )
 
 

@@ -65,13 +65,13 @@ def headline(content: Content) -> str:
     what = "availability unknown" if share is None else f"available {percent(share)}"
     if len(content.clusters) > 1:
         what = f"{len(content.clusters) + content.more_clusters} clusters, the worst ({first.name}) {what}"
-    told = [count(incidents, "incident") if incidents else "no incident", what]
+    parts = [count(incidents, "incident") if incidents else "no incident", what]
     problems = sum(cluster.problems_count for cluster in content.clusters)
     if problems:
-        told.append(count(problems, "known problem"))
+        parts.append(count(problems, "known problem"))
     if violations:
-        told.append(f"{count(violations, 'violation')} of invariants")
-    sentence = "; ".join(told)
+        parts.append(f"{count(violations, 'violation')} of invariants")
+    sentence = "; ".join(parts)
     return sentence[0].upper() + sentence[1:]
 
 
@@ -115,12 +115,12 @@ def impact(row: Row) -> str:
             if under
             else ("no partition was affected")
         )
-    told = f"{count(row['partitions'], 'partition')} of {count(row['topics'], 'topic')} without a leader"
+    text = f"{count(row['partitions'], 'partition')} of {count(row['topics'], 'topic')} without a leader"
     if row["longest_us"] is not None:
-        told += f", each for up to {duration(row['longest_us'])}"
+        text += f", each for up to {duration(row['longest_us'])}"
     if row["still_open"]:
-        told += f"; {row['still_open']:,} still without one when the records end"
-    return told
+        text += f"; {row['still_open']:,} still without one when the records end"
+    return text
 
 
 def why(row: Row) -> str:
@@ -161,9 +161,9 @@ def onset(row: Row) -> str:
 
 def story(cluster: Cluster) -> list[str]:
     """Return what happened to one cluster in a few sentences, the most important first."""
-    told = [_availability(cluster)]
-    told += _worst(cluster) + _brokers(cluster) + _controllers(cluster) + _violations(cluster)
-    return told
+    sentences = [_availability(cluster)]
+    sentences += _worst(cluster) + _brokers(cluster) + _controllers(cluster) + _violations(cluster)
+    return sentences
 
 
 def watched(cluster: Cluster) -> str:
@@ -179,13 +179,13 @@ def _availability(cluster: Cluster) -> str:
     seen = watched(cluster)
     if cluster.availability is None:
         return f"{seen}: how available they were is unknown. {missing(cluster)}"
-    told = f"{seen} were available {percent(cluster.availability)} of the time, as the controller saw it"
+    text = f"{seen} were available {percent(cluster.availability)} of the time, as the controller saw it"
     if cluster.onset_availability is not None and cluster.onset_unavailable_us != cluster.unavailable_us:
-        told += f"; counted from when brokers failed, {percent(cluster.onset_availability)}"
+        text += f"; counted from when brokers failed, {percent(cluster.onset_availability)}"
     if not cluster.unavailable_us:
-        return f"{told}. No partition was seen without a leader."
+        return f"{text}. No partition was seen without a leader."
     lost_us = cluster.onset_unavailable_us or cluster.unavailable_us
-    return f"{told}. Partitions were without a leader for {duration(lost_us)}, summed over all of them."
+    return f"{text}. Partitions were without a leader for {duration(lost_us)}, summed over all of them."
 
 
 def missing(cluster: Cluster) -> str:
@@ -214,7 +214,7 @@ _VERBS = {"died": "died", "shutdown": "shut down in a controlled way", "bounced"
 
 
 def _brokers(cluster: Cluster) -> list[str]:
-    told = []
+    sentences = []
     for event, verb in _VERBS.items():
         number = cluster.turns.get(event, 0)
         if number:
@@ -222,8 +222,8 @@ def _brokers(cluster: Cluster) -> list[str]:
             brokers = list(dict.fromkeys(row["broker"] for row in rows))
             named = [_turns([row for row in rows if row["broker"] == broker]) for broker in brokers[:NAMED]]
             more = " and others" if len(brokers) > NAMED or number > len(rows) else ""
-            told.append(f"Brokers {verb} {_times(number)}: {'; '.join(named)}{more}.")
-    return told or ["No broker came or went."]
+            sentences.append(f"Brokers {verb} {_times(number)}: {'; '.join(named)}{more}.")
+    return sentences or ["No broker came or went."]
 
 
 def _turns(rows: Sequence[Row]) -> str:
@@ -247,11 +247,11 @@ def _controllers(cluster: Cluster) -> list[str]:
     if not cluster.elections:
         return []
     timed = [row for row in cluster.failovers if row["duration_us"] is not None]
-    told = f"A controller was elected {_times(cluster.elections)}"
+    text = f"A controller was elected {_times(cluster.elections)}"
     if timed:
         slowest = max(timed, key=lambda row: row["duration_us"])
-        told += f"; the slowest failover took {duration(slowest['duration_us'])} (epoch {slowest['epoch']})"
-    return [told + "."]
+        text += f"; the slowest failover took {duration(slowest['duration_us'])} (epoch {slowest['epoch']})"
+    return [text + "."]
 
 
 def _violations(cluster: Cluster) -> list[str]:
@@ -265,13 +265,13 @@ def _violations(cluster: Cluster) -> list[str]:
 
 
 def quality(content: Content) -> str:
-    told = f"{count(content.records, 'record')} from {count(content.files, 'file')}"
+    text = f"{count(content.records, 'record')} from {count(content.files, 'file')}"
     if content.quarantined:
-        told += f"; {count(content.quarantined, 'line')} could not be read"
+        text += f"; {count(content.quarantined, 'line')} could not be read"
     broken = content.files - content.whole_files
     if broken:
-        return f"{told}; {count(broken, 'file')} not whole. Figures that rest on them may be too small."
-    return f"{told}; every file is whole."
+        return f"{text}; {count(broken, 'file')} not whole. Figures that rest on them may be too small."
+    return f"{text}; every file is whole."
 
 
 def percent(share: float | None) -> str:

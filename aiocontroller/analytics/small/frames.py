@@ -411,9 +411,9 @@ class Writer:
             shutil.rmtree(where, ignore_errors=True)
         where.mkdir(parents=True, exist_ok=True)
         if self._partitions:
-            told = str(where).replace("'", "''")
+            quoted = str(where).replace("'", "''")
             by = f"PARTITION_BY ({', '.join(self._partitions)}), FILENAME_PATTERN 'part-{{uuid}}', APPEND"
-            self._copy(f"'{told}' (FORMAT parquet, COMPRESSION zstd, {by})")
+            self._copy(f"'{quoted}' (FORMAT parquet, COMPRESSION zstd, {by})")
             return
         draft = where / f"_{uuid.uuid4().hex}.parquet"
         path = str(draft).replace("'", "''")

@@ -18,7 +18,7 @@ write carried the fence.
    and no topic loses a partition.
  * deleted: no broker deletes a replica that is in sync, unless its topic is to be deleted.
 
-Requests to brokers and answers to them are compared with the same history (``told``, ``placed``, ``acknowledged``).
+Requests to brokers and answers to them are compared with the same history (``received``, ``placed``, ``acknowledged``).
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class ZNodeHistory:
         """A leader has asked for this ISR."""
         self._asked.setdefault(partition, set()).add((leader_epoch, isr, partition_epoch))
 
-    def told(self, broker: int, partition: Partition, leadership: Leadership) -> None:
+    def received(self, broker: int, partition: Partition, leadership: Leadership) -> None:
         """A broker has received this in LeaderAndIsr or UpdateMetadata."""
         if leadership not in self._known.get(partition, ()):
             self.complain("I5", partition, f"broker {broker} was told {leadership}, which ZooKeeper never held")

@@ -42,7 +42,7 @@ class Witness(Protocol):
 
     def asked(self, partition: Partition, leader_epoch: int, isr: tuple[int, ...], partition_epoch: int) -> None: ...
 
-    def told(self, broker: int, partition: Partition, leadership: Leadership) -> None: ...
+    def received(self, broker: int, partition: Partition, leadership: Leadership) -> None: ...
 
     def placed(self, broker: int, partition: Partition, replicas: tuple[int, ...]) -> None: ...
 
@@ -72,7 +72,7 @@ class BrokerObserver:
         for topic in request.topics:
             for s in topic.partitions:
                 known = (s.leader, s.leader_epoch, s.isr, s.partition_epoch)
-                self._history.told(self._broker, (topic.topic, s.partition), known)
+                self._history.received(self._broker, (topic.topic, s.partition), known)
                 self._history.placed(self._broker, (topic.topic, s.partition), s.replicas)
         self._heard(self._broker, "LeaderAndIsr")
         return original(request, now_ms)
@@ -91,7 +91,7 @@ class BrokerObserver:
             for s in topic.partitions:
                 if s.leader != LEADER_DURING_DELETE:
                     known = (s.leader, s.leader_epoch, s.isr, s.partition_epoch)
-                    self._history.told(self._broker, (topic.topic, s.partition), known)
+                    self._history.received(self._broker, (topic.topic, s.partition), known)
         self._heard(self._broker, "UpdateMetadata")
         return original(request)
 

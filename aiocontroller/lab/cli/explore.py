@@ -63,13 +63,13 @@ def explore(
         elections=(1 if bug is None else 2) if elections is None else elections,
         faults=faults,
     )
-    told_s = time.monotonic()
+    printed_s = time.monotonic()
 
     def each(progress: Progress) -> None:
-        nonlocal told_s
-        if time.monotonic() - told_s >= PROGRESS_EVERY_S:
-            told_s = time.monotonic()
-            click.echo(f"{_told(progress)}, {progress.frontier:,} to go on from", err=True)
+        nonlocal printed_s
+        if time.monotonic() - printed_s >= PROGRESS_EVERY_S:
+            printed_s = time.monotonic()
+            click.echo(f"{_line(progress)}, {progress.frontier:,} to go on from", err=True)
 
     kind = Specification if bug is None else PLANTED[bug]
     explored = visit(kind(bounds), each)
@@ -89,13 +89,13 @@ def explore(
             say(f"{number:3}  {step}")
         for violation in explored.violations:
             say(f"  -> {violation}")
-        say(_told(explored.progress) + ("; exhausted" if explored.exhausted else ""))
+        say(_line(explored.progress) + ("; exhausted" if explored.exhausted else ""))
         say("Verdict: no violation." if not explored.violations else "Verdict: FAILED.")
     if explored.violations:
         sys.exit(1)
 
 
-def _told(progress: Progress) -> str:
+def _line(progress: Progress) -> str:
     return (
         f"{plural(progress.states, 'state')}, {plural(progress.steps, 'step')}, depth {progress.depth}, "
         f"{progress.cpu_s:.1f} s of processor time"

@@ -82,7 +82,9 @@ class Happenings:
                 self._facts.append(f"topic {record.topic} deleted")
             case "reassigned":
                 replicas = ",".join(map(str, record.replicas or ()))
-                self._facts.append(f"{record.topic}-{record.partition} reassigned to {replicas}")
+                where_to = f"{record.topic}-{record.partition} reassigned to {replicas}"
+                back = f"reassignment of {record.topic}-{record.partition} cancelled: replicas are {replicas}"
+                self._facts.append(back if record.detail == "cancelled" else where_to)
             case "elected":
                 self._causes.append(f"controller {record.node} took the role, epoch {record.controller_epoch}")
             case "loaded":

@@ -148,15 +148,15 @@ def _campaign(
 def _run(results: Results, stop: Stop, jobs: int, as_json: bool) -> tuple[Summary, Coverage]:
     from aiocontroller.lab.simulation.campaign import run_seeds
 
-    told_s = 0.0
+    printed_s = 0.0
 
     def each(summary: Summary, report: Report) -> None:
-        nonlocal told_s
+        nonlocal printed_s
         results.add(report)
         if not report.ok and not as_json:
             _tell_failure(report)
-        if summary.wall_s - told_s >= PROGRESS_EVERY_S:
-            told_s = summary.wall_s
+        if summary.wall_s - printed_s >= PROGRESS_EVERY_S:
+            printed_s = summary.wall_s
             click.echo(f"{summary.seeds:,} of {results.seeds:,} seeds, {summary.seeds_per_s:.1f}/s", err=True)
 
     if not as_json:
@@ -284,7 +284,7 @@ def _crash_points(seed: int, jobs: int, as_json: bool) -> bool:
 
     points = crash_points(seed)
     failed: dict[str, list[str]] = {}
-    started_s = told_s = time.monotonic()
+    started_s = printed_s = time.monotonic()
     for done, (point, report) in enumerate(run_crash_points(points, jobs), 1):
         if not report.ok:
             failed[str(point)] = report.violations
@@ -292,8 +292,8 @@ def _crash_points(seed: int, jobs: int, as_json: bool) -> bool:
                 say(f"{point}: {report.violations[0]}")
                 say(f'  again: aiocontroller simulate --seed {seed} --crash-point "{point}"')
         now_s = time.monotonic()
-        if now_s - told_s >= PROGRESS_EVERY_S:
-            told_s = now_s
+        if now_s - printed_s >= PROGRESS_EVERY_S:
+            printed_s = now_s
             click.echo(f"{done:,} of {len(points):,} points, {done / (now_s - started_s):.1f}/s", err=True)
     if as_json:
         print_json({"seed": seed, "points": len(points), "failed": failed})

@@ -318,9 +318,9 @@ class FetcherLink:
                 first = False
                 frame = PRIVATE_HEADER.pack(REPLICA_REPORT, 0, 0) + msgspec.msgpack.encode(report)
                 answer = await connection.request([frame])
-                told = msgspec.msgpack.decode(answer[INT32.size :], type=ReportAnswer)
-                self._replicas.take_fetched(fetcher, told.fetched)
-                if self._take_back(told.refused, sent):
+                decoded = msgspec.msgpack.decode(answer[INT32.size :], type=ReportAnswer)
+                self._replicas.take_fetched(fetcher, decoded.fetched)
+                if self._take_back(decoded.refused, sent):
                     await self._world.clock.sleep(FETCH_BACKOFF_S)
                 elif not fetcher.unreported:
                     await self._wanted.wait(HEARTBEAT_S)

@@ -105,10 +105,10 @@ class DataClient:
             if leader is not None:
                 answer = await self._request(leader.address, PRODUCE, request, Produced)
                 if answer is not None and not answer.error:
-                    told = Acknowledged(
+                    record = Acknowledged(
                         partition, acks, answer.leader_epoch, leader.broker, answer.base, count, answer.topic_id
                     )
-                    self._acknowledged(told)
+                    self._acknowledged(record)
                     return answer
             await self._world.clock.sleep(PAUSES_S[0])
             await self._refresh()

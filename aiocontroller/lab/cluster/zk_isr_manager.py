@@ -89,11 +89,11 @@ class ZkIsrManager:
             if not self._changed:
                 continue
             if self._last_change_s + LINGER_S < now_s or self._last_propagation_s + MAX_DELAY_S < now_s:
-                told = list(self._changed)
+                changed = list(self._changed)
                 try:
-                    await self._zk.propagate_isr_changes(told)
+                    await self._zk.propagate_isr_changes(changed)
                 except SessionExpiredError:
                     continue  # at the next look, in the next session
-                for partition in told:
+                for partition in changed:
                     self._changed.pop(partition, None)
                 self._last_propagation_s = now_s

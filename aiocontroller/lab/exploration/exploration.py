@@ -72,8 +72,8 @@ def explore(
                 taken += 1
                 wrong = tuple(invariants(state, label, after))
                 if wrong:
-                    told, complaints = _trace(specification, came_from, state, invariants)
-                    return Explored(progress()._replace(depth=depth + 1), False, complaints, told)
+                    lines, complaints = _trace(specification, came_from, state, invariants)
+                    return Explored(progress()._replace(depth=depth + 1), False, complaints, lines)
                 after = compact(after)
                 if after not in came_from:
                     came_from[after] = state
@@ -96,19 +96,19 @@ def _trace(
         path.append(state)
         state = came_from[state]
     now = specification.first()
-    told = [f"at first: {shown(now.znode)}"]
+    lines = [f"at first: {shown(now.znode)}"]
     for wanted in path[-2::-1]:
         label, after = next(step for step in specification.steps(now) if canonical(specification, step[1]) == wanted)
-        told.append(_told(now, (label, after)))
+        lines.append(_line(now, (label, after)))
         now = after
     for label, after in specification.steps(now):
         wrong = tuple(invariants(now, label, after))
         if wrong:
-            return (*told, _told(now, (label, after))), wrong
+            return (*lines, _line(now, (label, after))), wrong
     raise AssertionError("the violation depends on names")
 
 
-def _told(before: State, step: Step) -> str:
+def _line(before: State, step: Step) -> str:
     """A step in words."""
     (name, who), after = step
     controllers = ("is elected", "loses its", "learns", "sees", "trusts", "suspects", "elects", "alters", "cannot")

@@ -37,10 +37,10 @@ def violated(before: State, label: Label, after: State) -> Iterator[str]:
     yield from _data(after)
 
 
-def _not_written(told: ZNode, znode: ZNode) -> bool:
+def _not_written(sent: ZNode, znode: ZNode) -> bool:
     """Of an older state nothing is known: a controller that was deposed may answer late."""
-    ahead = (told.epoch, told.version) > (znode.epoch, znode.version)
-    return ahead or ((told.epoch, told.version) == (znode.epoch, znode.version) and told != znode)
+    ahead = (sent.epoch, sent.version) > (znode.epoch, znode.version)
+    return ahead or ((sent.epoch, sent.version) == (znode.epoch, znode.version) and sent != znode)
 
 
 def _written(before: State, c: int, after: State) -> Iterator[str]:

@@ -46,27 +46,27 @@ class Felt(msgspec.Struct, frozen=True):
     """Errors that clients reported to their users meanwhile."""
 
 
-async def play(stage: PlayedCluster, event: str, chance: random.Random) -> Felt:
+async def play(cluster: PlayedCluster, event: str, chance: random.Random) -> Felt:
     """Strike, wait until the event is over, measure, and heal.
 
     Raises TimeoutError if the cluster does not recover.
     """
-    victim = chance.choice(sorted(stage.brokers))
-    subject = stage.controller.name
-    struck = await EVENTS[event](stage, victim)
-    await stage.load.settled()
+    victim = chance.choice(sorted(cluster.brokers))
+    subject = cluster.controller.name
+    struck = await EVENTS[event](cluster, victim)
+    await cluster.load.settled()
     await asyncio.sleep(SETTLE_S)
     until_us = now_us()
-    gaps = stage.load.longest_gaps_us(struck.since_us, until_us)
+    gaps = cluster.load.longest_gaps_us(struck.since_us, until_us)
     felt = Felt(
         event,
         subject,
         tuple(gap / 1000 for key, gap in sorted(gaps.items()) if key in struck.led),
         tuple(gap / 1000 for key, gap in sorted(gaps.items()) if key not in struck.led),
         (until_us - struck.since_us) / 1e6,
-        tuple(stage.load.errors_since(struck.since_us)),
+        tuple(cluster.load.errors_since(struck.since_us)),
     )
-    await stage.heal()
+    await cluster.heal()
     return felt
 
 
@@ -77,118 +77,118 @@ async def nothing(_: PlayedCluster, __: int) -> Struck:
     return Struck(since, frozenset())
 
 
-async def takeover(stage: PlayedCluster, _: int) -> Struck:
+async def takeover(cluster: PlayedCluster, _: int) -> Struck:
     """Let aiocontroller depose the active broker; for Kafka's own controller, delete ``/controller`` to force an
     election."""
     since = now_us()
-    await stage.controller.take()
+    await cluster.controller.take()
     return Struck(since, frozenset())
 
 
-async def release(stage: PlayedCluster, _: int) -> Struck:
+async def release(cluster: PlayedCluster, _: int) -> Struck:
     since = now_us()
-    await stage.controller.give()
+    await cluster.controller.give()
     return Struck(since, frozenset())
 
 
-async def broker_sigkill(stage: PlayedCluster, victim: int) -> Struck:
-    led = led_by(await stage.view(), victim)
+async def broker_sigkill(cluster: PlayedCluster, victim: int) -> Struck:
+    led = led_by(await cluster.view(), victim)
     since = now_us()
-    stage.brokers[victim].kill()
-    await _off(stage, victim)
+    cluster.brokers[victim].kill()
+    await _off(cluster, victim)
     return Struck(since, led)
 
 
-async def broker_sigstop(stage: PlayedCluster, victim: int) -> Struck:
+async def broker_sigstop(cluster: PlayedCluster, victim: int) -> Struck:
     """Freeze a broker until its partitions have moved, then wake it.
 
     Its ZooKeeper session has expired by then.
     """
-    led = led_by(await stage.view(), victim)
+    led = led_by(await cluster.view(), victim)
     since = now_us()
-    stage.freeze(victim)
-    await _off(stage, victim)
-    await stage.load.settled()
-    stage.thaw(victim)
-    await stage.until(whole, "the frozen broker is in sync again")
+    cluster.freeze(victim)
+    await _off(cluster, victim)
+    await cluster.load.settled()
+    cluster.thaw(victim)
+    await cluster.until(whole, "the frozen broker is in sync again")
     return Struck(since, led)
 
 
-async def controlled_shutdown(stage: PlayedCluster, victim: int) -> Struck:
-    led = led_by(await stage.view(), victim)
+async def controlled_shutdown(cluster: PlayedCluster, victim: int) -> Struck:
+    led = led_by(await cluster.view(), victim)
     since = now_us()
-    stage.brokers[victim].terminate()
-    await _off(stage, victim)
-    await stage.brokers[victim].ended(60)
+    cluster.brokers[victim].terminate()
+    await _off(cluster, victim)
+    await cluster.brokers[victim].ended(60)
     return Struck(since, led)
 
 
-async def rolling_restart(stage: PlayedCluster, _: int) -> Struck:
+async def rolling_restart(cluster: PlayedCluster, _: int) -> Struck:
     """Restart every broker once; each partition loses its leader."""
-    view = await stage.view()
+    view = await cluster.view()
     since = now_us()
-    for broker in stage.brokers.values():
+    for broker in cluster.brokers.values():
         broker.terminate()
         await broker.ended(60)
-        await stage.start(broker)
-        await stage.until(whole, "every replica is in sync")
+        await cluster.start(broker)
+        await cluster.until(whole, "every replica is in sync")
     return Struck(since, frozenset(view))
 
 
-async def leader_move(stage: PlayedCluster, victim: int) -> Struck:
+async def leader_move(cluster: PlayedCluster, victim: int) -> Struck:
     """Move the leader of one partition per topic to the second replica: reorder the replicas, then elect."""
-    view = await stage.view()
+    view = await cluster.view()
     led = sorted(led_by(view, victim))
     chosen = [next(key for key in led if key[0] == topic) for topic in sorted({key[0] for key in led})]
     wanted = {key: (*view[key].replicas[1:], view[key].replicas[0]) for key in chosen}
-    await stage.reassign(wanted)
-    await stage.load.settled()
+    await cluster.reassign(wanted)
+    await cluster.load.settled()
     since = now_us()
-    await stage.elect_preferred(chosen)
-    await stage.until(lambda now: all(now[key].leader == wanted[key][0] for key in chosen), "the leaders have moved")
+    await cluster.elect_preferred(chosen)
+    await cluster.until(lambda now: all(now[key].leader == wanted[key][0] for key in chosen), "the leaders have moved")
     return Struck(since, frozenset(chosen))
 
 
-async def controller_sigkill(stage: PlayedCluster, _: int) -> Struck:
+async def controller_sigkill(cluster: PlayedCluster, _: int) -> Struck:
     """Kill the controller; with Kafka's own controller, its broker dies too."""
-    view = await stage.view()
+    view = await cluster.view()
     since = now_us()
-    dead = await stage.controller.kill()
-    await stage.controller.succeeded()
+    dead = await cluster.controller.kill()
+    await cluster.controller.succeeded()
     if dead:
-        await _off(stage, *dead)
+        await _off(cluster, *dead)
     return Struck(since, frozenset().union(*(led_by(view, broker) for broker in dead)))
 
 
-async def controller_and_broker_sigkill(stage: PlayedCluster, victim: int) -> Struck:
+async def controller_and_broker_sigkill(cluster: PlayedCluster, victim: int) -> Struck:
     """Kill the active controller and one broker at once; Kafka's own controller and its broker are one process."""
-    view = await stage.view()
+    view = await cluster.view()
     since = now_us()
-    dead = await stage.controller.kill()
+    dead = await cluster.controller.kill()
     if not dead:
-        stage.brokers[victim].kill()
+        cluster.brokers[victim].kill()
         dead = frozenset((victim,))
-    await stage.controller.succeeded()
-    await _off(stage, *dead)
+    await cluster.controller.succeeded()
+    await _off(cluster, *dead)
     return Struck(since, frozenset().union(*(led_by(view, broker) for broker in dead)))
 
 
-async def sigkill_and_restart(stage: PlayedCluster, victim: int) -> Struck:
+async def sigkill_and_restart(cluster: PlayedCluster, victim: int) -> Struck:
     """Kill a broker and restart it immediately.
 
     The restart is repeated while the broker ends because its old registration still exists.
     """
-    led = led_by(await stage.view(), victim)
+    led = led_by(await cluster.view(), victim)
     since = now_us()
-    stage.brokers[victim].kill()
-    await stage.start(stage.brokers[victim])
-    await stage.until(whole, "every replica is in sync")
+    cluster.brokers[victim].kill()
+    await cluster.start(cluster.brokers[victim])
+    await cluster.until(whole, "every replica is in sync")
     return Struck(since, led)
 
 
-async def _off(stage: PlayedCluster, *dead: int) -> None:
+async def _off(cluster: PlayedCluster, *dead: int) -> None:
     gone = frozenset(dead)
-    await stage.until(lambda view: moved_off(view, gone), f"everything has moved off {sorted(gone)}")
+    await cluster.until(lambda view: moved_off(view, gone), f"everything has moved off {sorted(gone)}")
 
 
 EVENTS: dict[str, Strike] = {

@@ -40,10 +40,10 @@ class Round(NamedTuple):
     """Whether the state in ZooKeeper had no leader for a time although an in-sync replica was alive."""
 
 
-async def stand_on(stage: PlayedCluster, controller: str) -> ZooKeeperController:
+async def stand_on(cluster: PlayedCluster, controller: str) -> ZooKeeperController:
     """Put ``controller`` in charge; if it is Kafka's own, make the broker that never dies the controller."""
-    ours = stage.controllers["aiocontroller"]
-    stage.controller = held = stage.controllers[controller]
+    ours = cluster.controllers["aiocontroller"]
+    cluster.controller = held = cluster.controllers[controller]
     assert isinstance(ours, OurController) and isinstance(held, ZooKeeperController)
     if held is ours:
         if not ours.running:
@@ -65,23 +65,23 @@ async def stand_on(stage: PlayedCluster, controller: str) -> ZooKeeperController
 class Pair:
     """The partition between two rounds: ``leader`` is alone in the ISR, ``follower`` is dead."""
 
-    def __init__(self, stage: PlayedCluster) -> None:
-        self._stage = stage
+    def __init__(self, cluster: PlayedCluster) -> None:
+        self._cluster = cluster
         self._leader, self._follower = 1, 2
 
     async def begin(self, zk: KafkaZkClient) -> None:
         await AdminZkClient(zk).create_topic(TOPIC, {0: (1, 2)})
         await until_led(zk, 1, 1, 2, within_s=BACK_WITHIN_S)
-        self._stage.brokers[2].kill()
+        self._cluster.brokers[2].kill()
         await until_led(zk, 1, 1, within_s=ELECTED_WITHIN_S)
 
     async def round(self, zk: KafkaZkClient, delay_s: float) -> Round:
         """Play one round.  Raises AssertionError if the live replica does not lead."""
         leader, follower = self._leader, self._follower
-        await start(self._stage.brokers[follower])
+        await start(self._cluster.brokers[follower])
         await until_led(zk, leader, leader, follower, within_s=BACK_WITHIN_S)
         await asyncio.sleep(delay_s)
-        self._stage.brokers[leader].kill()
+        self._cluster.brokers[leader].kill()
         killed_s = time.monotonic()
         gone_s, led_s, leaderless = await _watched(zk, leader, follower)
         await until_led(zk, follower, follower, within_s=ELECTED_WITHIN_S)
@@ -90,7 +90,7 @@ class Pair:
 
 
 async def rounds(
-    stage: PlayedCluster,
+    cluster: PlayedCluster,
     controllers: Sequence[str],
     count: int,
     seed: int = 26,
@@ -104,11 +104,11 @@ async def rounds(
     """
     found: dict[str, list[Round]] = {controller: [] for controller in controllers}
     chance = {controller: random.Random(seed) for controller in controllers}
-    pair = Pair(stage)
+    pair = Pair(cluster)
     begun = False
     while any(len(of) < count for of in found.values()):
         for name in controllers:
-            controller = await stand_on(stage, name)
+            controller = await stand_on(cluster, name)
             if not begun:
                 await pair.begin(controller.zk)
                 begun = True

@@ -263,17 +263,17 @@ async def zookeeper_cluster(
     properties: Mapping[str, str] | None = None,
     version: str = DEFAULT_VERSION,
 ) -> AsyncIterator[PlayedCluster]:
-    """Start ZooKeeper and three brokers, and yield their stage (see ``cluster_on``)."""
+    """Start ZooKeeper and three brokers, and yield their cluster (see ``cluster_on``)."""
     async with AsyncExitStack() as stack:
         zookeeper = EmbeddedZooKeeper(folder / "zookeeper")
         await zookeeper.start_async()
         stack.callback(zookeeper.kill)
-        cluster = RealKafkaCluster(BROKERS, zookeeper.address, folder, version=version, overrides=overrides)
-        stack.callback(cluster.kill)
-        await cluster.start_async()
+        started = RealKafkaCluster(BROKERS, zookeeper.address, folder, version=version, overrides=overrides)
+        stack.callback(started.kill)
+        await started.start_async()
         session_ms = int(overrides["zookeeper.session.timeout.ms"])
-        stage = cluster_on(zookeeper.address, cluster.brokers, folder, session_ms=session_ms, properties=properties)
-        yield await stack.enter_async_context(stage)
+        played = cluster_on(zookeeper.address, started.brokers, folder, session_ms=session_ms, properties=properties)
+        yield await stack.enter_async_context(played)
 
 
 @asynccontextmanager
@@ -285,7 +285,7 @@ async def cluster_on(
     session_ms: int,
     properties: Mapping[str, str] | None = None,
 ) -> AsyncIterator[PlayedCluster]:
-    """Yield the stage of a running cluster; its controller is Kafka's own, or aiocontroller with ``properties``."""
+    """Yield a running cluster; its controller is Kafka's own, or aiocontroller with ``properties``."""
     async with AsyncExitStack() as stack:
         client = ZooKeeperClient(zookeeper, world=real_world(), session_timeout_s=30)
         await client.start(30)
@@ -298,21 +298,21 @@ async def cluster_on(
         }
         kafkas = BrokerAsController(zk, brokers)
         our = OurController(zk, brokers, zookeeper, folder / "aiocontroller", ours)
-        stage = PlayedCluster(brokers, {controller.name: controller for controller in (kafkas, our)})
-        stack.callback(stage.close)
-        yield stage
+        cluster = PlayedCluster(brokers, {controller.name: controller for controller in (kafkas, our)})
+        stack.callback(cluster.close)
+        yield cluster
 
 
 @asynccontextmanager
 async def kraft_cluster(
     folder: Path, *, overrides: Mapping[str, str] = AS_SHIPPED, version: str = DEFAULT_VERSION
 ) -> AsyncIterator[PlayedCluster]:
-    """Start three brokers and three dedicated controllers, and yield their stage."""
+    """Start three brokers and three dedicated controllers, and yield their cluster."""
     settings = {key: value for key, value in overrides.items() if not key.startswith("zookeeper.")}
-    cluster = KRaftCluster(BROKERS, folder, version=version, overrides=settings)
+    started = KRaftCluster(BROKERS, folder, version=version, overrides=settings)
     async with AsyncExitStack() as stack:
-        stack.callback(cluster.kill)
-        await cluster.start_async()
-        stage = PlayedCluster(cluster.brokers, {KRaftController.name: KRaftController(cluster)})
-        stack.callback(stage.close)
-        yield stage
+        stack.callback(started.kill)
+        await started.start_async()
+        cluster = PlayedCluster(started.brokers, {KRaftController.name: KRaftController(started)})
+        stack.callback(cluster.close)
+        yield cluster

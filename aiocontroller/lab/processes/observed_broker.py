@@ -23,7 +23,7 @@ from aiocontroller.lab.cluster.simulated_broker import SimulatedBroker
 
 
 class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``what`` is ``asked``, ``told`` or ``acknowledged``; the leader in what a broker asks is the broker itself."""
+    """``what`` is ``asked``, ``received`` or ``acknowledged``; the leader in what a broker asks is itself."""
 
     what: str
     broker: int
@@ -40,15 +40,15 @@ class ObservationLog:
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by the process's end
         self._broker = broker
         self._encode = msgspec.json.Encoder().encode
-        self._last_told: dict[Partition, Leadership] = {}
+        self._last_received: dict[Partition, Leadership] = {}
 
     def asked(self, partition: Partition, leader_epoch: int, isr: tuple[int, ...], partition_epoch: int) -> None:
         self._write("asked", self._broker, partition, (self._broker, leader_epoch, isr, partition_epoch))
 
-    def told(self, broker: int, partition: Partition, leadership: Leadership) -> None:
-        if self._last_told.get(partition) != leadership:  # LeaderAndIsr and UpdateMetadata say the same
-            self._last_told[partition] = leadership
-            self._write("told", broker, partition, leadership)
+    def received(self, broker: int, partition: Partition, leadership: Leadership) -> None:
+        if self._last_received.get(partition) != leadership:  # LeaderAndIsr and UpdateMetadata say the same
+            self._last_received[partition] = leadership
+            self._write("received", broker, partition, leadership)
 
     def placed(self, broker: int, partition: Partition, replicas: tuple[int, ...]) -> None:
         """Ignore the replicas: their order among the changes in ZooKeeper is unknown."""

@@ -75,10 +75,10 @@ class Fleet:
         requests: dict[str, int] = {}
         size = 0
         for moment, frame in broker.take():
-            name, told = self.views.settle(number, frame)
+            name, count = self.views.settle(number, frame)
             first.setdefault(name, moment)
             last[name] = moment
-            partitions[name] = partitions.get(name, 0) + told
+            partitions[name] = partitions.get(name, 0) + count
             requests[name] = requests.get(name, 0) + 1
             size += len(frame)
             await asyncio.sleep(0)

@@ -24,7 +24,7 @@ from aiocontroller.wire.frames import decode_request_header
 NOTHING = -1
 DELETED = -2
 
-Told = tuple[str, int]
+Counted = tuple[str, int]
 """(name of the API, how many partitions)"""
 
 
@@ -48,7 +48,7 @@ class Views:
         self.metadata[broker] = array("q")
         self.replicas[broker] = array("q")
 
-    def settle(self, broker: int, frame: bytes) -> Told:
+    def settle(self, broker: int, frame: bytes) -> Counted:
         """Read one request that ``broker`` heard."""
         header, rest = decode_request_header(frame)
         version, body = header.api_version, bytes(rest)
@@ -70,7 +70,7 @@ class Views:
                 return name, len(stopped)
 
     def _put(self, column: array[int], topics: list[TopicStates]) -> int:
-        told = 0
+        partitions = 0
         for topic in topics:
             rows = self.rows.setdefault(topic.topic, {})
             for state in topic.partitions:
@@ -84,8 +84,8 @@ class Views:
                     )
                 gone = state.leader == DELETED
                 column[row] = NOTHING if gone else leadership(state.leader, state.leader_epoch)
-            told += len(topic.partitions)
-        return told
+            partitions += len(topic.partitions)
+        return partitions
 
     def _at(self, column: array[int], topic: str, partition: int) -> int:
         row = self.rows.get(topic, {}).get(partition, NOTHING)

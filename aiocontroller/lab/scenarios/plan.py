@@ -246,13 +246,13 @@ def _differing(seed: int, brokers: int) -> tuple[tuple[str, str], ...]:
     chance = random.Random(f"differing settings {seed}")
     if chance.random() >= 1 / 3:
         return ()
-    told: list[tuple[str, str]] = []
+    values_of: list[tuple[str, str]] = []
     for name in chance.sample(list(DRAWN), chance.choice((1, 2))):
         values = chance.sample(DRAWN[name], 2)
         first, *others, last = chance.sample(range(1, brokers + 1), brokers)
-        told += [(f"{first}/{name}", values[0]), (f"{last}/{name}", values[1])]
-        told += [(f"{broker}/{name}", chance.choice(values)) for broker in others]
-    return tuple(sorted(told))
+        values_of += [(f"{first}/{name}", values[0]), (f"{last}/{name}", values[1])]
+        values_of += [(f"{broker}/{name}", chance.choice(values)) for broker in others]
+    return tuple(sorted(values_of))
 
 
 def _contradicting(seed: int, controllers: int) -> tuple[tuple[str, str], ...]:

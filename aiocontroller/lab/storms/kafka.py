@@ -69,8 +69,8 @@ class Report(msgspec.Struct):
 class KafkaStorm:
     """Plays rounds until time is up, at least one."""
 
-    def __init__(self, stage: PlayedCluster, seed: int, minutes: float, console: Console) -> None:
-        self.stage = stage
+    def __init__(self, cluster: PlayedCluster, seed: int, minutes: float, console: Console) -> None:
+        self.cluster = cluster
         self.felt: list[Felt] = []
         self.rounds = 0
         self._chance = random.Random(seed)
@@ -79,7 +79,7 @@ class KafkaStorm:
         self._deadline = self._started + minutes * 60
 
     async def run(self) -> None:
-        await self.stage.heal()
+        await self.cluster.heal()
         while self.rounds == 0 or time.monotonic() < self._deadline:
             for event in self._chance.sample(STRUCK, len(STRUCK)):
                 await self._compare(event)
@@ -88,17 +88,17 @@ class KafkaStorm:
             self.rounds += 1
 
     async def _compare(self, event: str) -> None:
-        self.stage.controller = self.stage.controllers[OURS]
+        self.cluster.controller = self.cluster.controllers[OURS]
         await self._play("takeover")
         await self._play(event)
         await self._play("release")
-        self.stage.controller = self.stage.controllers[KAFKAS]
+        self.cluster.controller = self.cluster.controllers[KAFKAS]
         await self._play("takeover")
         await self._play(event)
         await self._play("release")
 
     async def _play(self, event: str) -> None:
-        felt = await play(self.stage, event, self._chance)
+        felt = await play(self.cluster, event, self._chance)
         self.felt.append(felt)
         self._console.print(f"{time.monotonic() - self._started:6.0f} s  {felt_line(felt)}", markup=False)
 
@@ -106,22 +106,20 @@ class KafkaStorm:
 async def storm(options: Options, folder: Path, console: Console) -> Report:
     """Play rounds, at least one, in a new cluster whose files are in the folder."""
     overrides = AS_SHIPPED | {"zookeeper.session.timeout.ms": str(options.session_ms)}
-    cluster = zookeeper_cluster(
-        folder, overrides=overrides, properties=dict(options.properties), version=options.version
-    )
-    async with cluster as stage:
-        await stage.open_load(KINDS, options.partitions, folder / "load", options.version)
+    started = zookeeper_cluster(folder, overrides=overrides, properties=options.properties, version=options.version)
+    async with started as cluster:
+        await cluster.open_load(KINDS, options.partitions, folder / "load", options.version)
         console.print(f"three Kafka {options.version} brokers are up; {' and '.join(KINDS)} clients write and read")
-        run = KafkaStorm(stage, options.seed, options.minutes, console)
+        run = KafkaStorm(cluster, options.seed, options.minutes, console)
         unfinished = ""
         try:
             await run.run()
         except (TimeoutError, AssertionError) as error:
             unfinished = str(error)
             console.print(f"the storm ends early: {error}", style="red", markup=False)
-            for broker in stage.brokers.values():
+            for broker in cluster.brokers.values():
                 broker.resume()
-        verdicts = await stage.load.finish()
+        verdicts = await cluster.load.finish()
         return Report(
             options.seed,
             options.minutes,

@@ -53,7 +53,7 @@ async def test_lowest_protocol_counts_until_the_last_broker_has_come_to_the_new_
     await cluster.kill_broker(1)
     await cluster.until_state("t", 2, (2,))
     await add_broker(cluster, 1, "3.9-IV0")
-    await until(lambda: service.shell.settings.told(1, PROTOCOL) == "3.9-IV0")
+    await until(lambda: service.shell.settings.reported(1, PROTOCOL) == "3.9-IV0")
     await until(lambda: cluster.brokers[1].of(ApiKey.LEADER_AND_ISR), "the survey may be faster than the controller")
     await idle(service)
     assert await topic_id(cluster) == NO_TOPIC_ID

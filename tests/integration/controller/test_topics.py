@@ -146,7 +146,7 @@ async def test_unreadable_topic_is_left_out_and_comes_in_when_repaired(
         await cluster.create_topic("fine", {0: [1]})
         await cluster.until_leaders("fine", [1])
         await until(lambda: service.shell.bad_znodes.value >= 1)
-    assert any("Left out /brokers/topics/broken: found" in r.getMessage() for r in caplog.records)
+    assert any("Ignoring the znode /brokers/topics/broken: found" in r.getMessage() for r in caplog.records)
     await write(cluster, "broken", version=1, partitions={"0": [2]})
     await cluster.until_leaders("broken", [2])
 
@@ -211,7 +211,7 @@ async def test_unreadable_state_is_left_out_and_heals(cluster: Cluster, caplog: 
         successor = await cluster.add_controller()
         await until(lambda: led(successor, "t", 1) == 1)
         await idle(successor)
-    assert any(f"Left out {path}: found" in r.getMessage() for r in caplog.records)
+    assert any(f"Ignoring the znode {path}: found" in r.getMessage() for r in caplog.records)
     assert successor.shell.bad_znodes.value >= 1
     assert await cluster.client.get_data(path) == b"not json", "no data is overwritten"
     await cluster.client.set_data(path, good)

@@ -167,7 +167,7 @@ async def test_malformed_request_znodes_are_named(cluster: Cluster, caplog: pyte
     assert await cluster.client.exists("/admin/reassign_partitions"), "left for its writer"
     said = [r.getMessage() for r in caplog.records]
     for path in ("/admin/reassign_partitions", "/admin/preferred_replica_election"):
-        assert any(f"Left out {path}: found" in line for line in said)
+        assert any(f"Ignoring the znode {path}: found" in line for line in said)
     await cluster.client.delete("/admin/reassign_partitions")
     await cluster.client.create(
         "/admin/reassign_partitions",

@@ -11,7 +11,7 @@ from aiocontroller.config import Config
 from aiocontroller.controller import auditor as module
 from aiocontroller.controller.auditor import CONFIRM_S, MOST_REPAIRS, SLICE, Auditor, Piece
 from aiocontroller.controller.event_queue import EventQueue
-from aiocontroller.controller.obeyed_settings import Told
+from aiocontroller.controller.obeyed_settings import ReportedSettings
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.audit import Above, Finding, Kind
 from aiocontroller.core.events import Audit, BrokerChange
@@ -224,12 +224,16 @@ async def test_foreign_states_are_compared_soon_unless_a_leader_may_have_written
     assert auditor.noted == {partition: Above(7, 9)}, "the highest of each that brokers may have"
 
 
-@pytest.mark.parametrize("told, may_write", [({}, True), ({1: "2.4", 2: "3.9"}, True), ({1: "3.9", 2: "3.9"}, False)])
-def test_leaders_may_write_until_brokers_have_told_their_protocol(told: dict[int, str], *, may_write: bool) -> None:
+@pytest.mark.parametrize(
+    "reported, may_write", [({}, True), ({1: "2.4", 2: "3.9"}, True), ({1: "3.9", 2: "3.9"}, False)]
+)
+def test_leaders_may_write_until_brokers_have_told_their_protocol(reported: dict[int, str], *, may_write: bool) -> None:
     """Found by a simulated cluster of protocol 2.4: its new controller took the ISRs of leaders for foreign writes."""
     nothing: Any = None
     config, world = Config(), simulated_world(SimulatedNetwork())
     shell = ControllerShell(config, world, nothing, nothing, Metrics(), nothing, nothing, list)
-    heard = {number: Told({"inter.broker.protocol.version": protocol}) for number, protocol in told.items()}
-    shell.settings.heard(heard, no_brokers=not told)
+    heard = {
+        number: ReportedSettings({"inter.broker.protocol.version": protocol}) for number, protocol in reported.items()
+    }
+    shell.settings.heard(heard, no_brokers=not reported)
     assert shell.auditor.brokers_write() is may_write

@@ -26,7 +26,7 @@ from aiocontroller.controller.eligibility import (
     ineligibility_reasons,
     reasons_not_to_depose,
 )
-from aiocontroller.controller.obeyed_settings import Told
+from aiocontroller.controller.obeyed_settings import ReportedSettings
 from aiocontroller.core.ids import Broker, Endpoint
 from aiocontroller.metrics import Metrics
 from aiocontroller.security import ACL_AUTHORIZERS, Credentials, ListenerSecurity, authorizer_of
@@ -49,7 +49,7 @@ def templates() -> Iterator[tuple[str, list[str]]]:
 
 
 def test_every_reason_is_in_the_operators_list() -> None:
-    told = " ".join((ROOT / "docs" / "operating.md").read_text().split())
+    reported = " ".join((ROOT / "docs" / "operating.md").read_text().split())
     found = list(templates())
     assert len(found) > 12
     for kind, parts in found:
@@ -57,7 +57,7 @@ def test_every_reason_is_in_the_operators_list() -> None:
             # a pair of parentheses may hold what is filled in
             for piece in re.split(r"[()]", part):
                 words = " ".join(piece.split())
-                assert len(words) < 12 or words in told, f"{kind}: {words!r} is not in docs/operating.md"
+                assert len(words) < 12 or words in reported, f"{kind}: {words!r} is not in docs/operating.md"
 
 
 @pytest.mark.parametrize("kind", Kind)
@@ -73,9 +73,14 @@ SSL = Endpoint("SSL", "us", 1, "SSL")
 
 
 def reasons(
-    super_users: str, *, rules: str = "DEFAULT", told: str = "DEFAULT", how: ListenerSecurity | None = None, **more: str
+    super_users: str,
+    *,
+    rules: str = "DEFAULT",
+    reported: str = "DEFAULT",
+    how: ListenerSecurity | None = None,
+    **more: str,
 ) -> list[str]:
-    """With one broker that shows its certificate, and whose mapping rules are ``told``."""
+    """With one broker that shows its certificate, and whose mapping rules are ``reported``."""
     config = msgspec.structs.replace(
         Config(), authorizer_class_name=ACL_AUTHORIZERS[0], super_users=tuple(super_users.split(";"))
     )
@@ -85,8 +90,8 @@ def reasons(
     assert isinstance(authorizer, AclAuthorizer)
     authorizer.replace({})
     broker = Broker(1, 7, (msgspec.structs.replace(SSL, host="b1"),))
-    settings = {"authorizer.class.name": ACL_AUTHORIZERS[0], "ssl.principal.mapping.rules": told, **more}
-    answer = Answer(1, 7, False, VersionRange(0, 7), settings, Told(), BROKER, "10.0.0.1")
+    settings = {"authorizer.class.name": ACL_AUTHORIZERS[0], "ssl.principal.mapping.rules": reported, **more}
+    answer = Answer(1, 7, False, VersionRange(0, 7), settings, ReportedSettings(), BROKER, "10.0.0.1")
     us = Us(1_000_001, config, [SSL], security, authorizer, ClusterSettings(config, Metrics()))
     return [reason.text for reason in ineligibility_reasons(us, Cluster([broker]), Known({1: answer}, {}))]
 
@@ -99,8 +104,8 @@ def test_brokers_principal_must_be_allowed_what_brokers_do() -> None:
 
 def test_mapping_rules_are_the_brokers() -> None:
     """Finding 9: its super user is ``User:broker``, and here it would be its whole distinguished name."""
-    assert reasons("User:broker", rules=RULES, told=RULES) == []
-    different, refused = reasons("User:broker", told=RULES)
+    assert reasons("User:broker", rules=RULES, reported=RULES) == []
+    different, refused = reasons("User:broker", reported=RULES)
     assert different == (
         f"brokers have ssl.principal.mapping.rules {RULES}, and ours, for listener SSL, are DEFAULT: set them to theirs"
     )
@@ -111,7 +116,7 @@ def test_mapping_rules_are_the_brokers() -> None:
 
 def test_subject_without_a_rule_has_no_principal() -> None:
     rules = "RULE:^CN=admin,.*$/admin/"
-    (reason,) = reasons("User:admin", rules=rules, told=rules)
+    (reason,) = reasons("User:admin", rules=rules, reported=rules)
     assert reason.startswith("broker 1 would have no principal here: no rule of ssl.principal.mapping.rules matches")
 
 
@@ -133,7 +138,7 @@ def test_the_only_broker_is_not_deposed_if_it_cannot_be_reached() -> None:
     alone = Cluster([Broker(1, 7, (SSL,))])
     (reason,) = reasons_not_to_depose(alone, Known({}, {1: "connection refused"}))
     assert reason.text == "no broker can be reached: broker 1: connection refused"
-    answer = Answer(1, 7, False, VersionRange(0, 7), {}, Told(), None, "10.0.0.1")
+    answer = Answer(1, 7, False, VersionRange(0, 7), {}, ReportedSettings(), None, "10.0.0.1")
     assert reasons_not_to_depose(alone, Known({1: answer}, {})) == []
     assert reasons_not_to_depose(Cluster(), Known({}, {})) == []
 

@@ -10,7 +10,7 @@ import pytest
 
 from aiocontroller.config import Config
 from aiocontroller.controller.features import set_up_feature_versioning
-from aiocontroller.controller.obeyed_settings import PROTOCOL, Told
+from aiocontroller.controller.obeyed_settings import PROTOCOL, ReportedSettings
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import UpdateFeatures
 from aiocontroller.zookeeper.cluster_znodes import FEATURES_DISABLED, FEATURES_ENABLED, FeatureZNode
@@ -119,8 +119,8 @@ def test_a_damaged_znode_is_reported_and_stays(it: PureCluster, znode: Znode, se
 def test_brokers_that_all_do_not_know_the_znode_get_none(
     it: PureCluster, znode: Znode, set_up: SetUp, releases: list[str], created: bool
 ) -> None:
-    told = {n: Told({}, {PROTOCOL: release}) for n, release in enumerate(releases, 1)}
-    it.shell.settings.heard(told, no_brokers=not told)
+    reported = {n: ReportedSettings({}, {PROTOCOL: release}) for n, release in enumerate(releases, 1)}
+    it.shell.settings.heard(reported, no_brokers=not reported)
     assert (set_up("2.6") is not None) == created
     znode.found = FeatureZNode(1, FEATURES_ENABLED, LEVELS)  # but one that is there is kept right
     assert getattr(set_up("2.6"), "status", None) == FEATURES_DISABLED

@@ -19,11 +19,11 @@ from aiocontroller.controller.obeyed_settings import (
     OF_TOPICS,
     PROTOCOL,
     UNCLEAN,
+    ReportedSettings,
     Source,
-    Told,
     comparable,
     dynamic_of,
-    told_by,
+    reported_by,
     with_last_iv,
 )
 from aiocontroller.core.errors import BadInputError
@@ -41,8 +41,10 @@ def cluster(*brokers: dict[str, str], dynamic: dict[str, Any] | None = None, **o
     """Brokers from 1 on by what stands in their files; ours by Kafka's names with underscores for dots."""
     config, _ = load_config(overrides={name.replace("_", "."): value for name, value in ours.items()})
     made = ClusterSettings(config, Metrics())
-    told = {number: Told(settings, dict.fromkeys(settings, "")) for number, settings in enumerate(brokers, 1)}
-    made.heard(told, no_brokers=not brokers)
+    reported = {
+        number: ReportedSettings(settings, dict.fromkeys(settings, "")) for number, settings in enumerate(brokers, 1)
+    }
+    made.heard(reported, no_brokers=not brokers)
     made.read(dynamic_of(dynamic or {}))
     return made
 
@@ -154,7 +156,7 @@ def test_a_setting_without_a_default_is_no_synonym_of_a_topics() -> None:
     """Brokers leave it out, and with it what stands behind it."""
     found = cluster({})
     schedule = "log.flush.scheduler.interval.ms"
-    found.heard({1: Told({}, {"log.flush.interval.ms": None, schedule: "9"})}, no_brokers=False)
+    found.heard({1: ReportedSettings({}, {"log.flush.interval.ms": None, schedule: "9"})}, no_brokers=False)
     assert found.broker_configs({}).defaults == {schedule: "9"}
     assert found.broker_configs({}).synonyms("log.flush.interval.ms") == []
 
@@ -206,7 +208,10 @@ def test_of_different_values_the_most_common_counts_then_what_does_least_harm(
 def test_differences_are_counted() -> None:
     metrics = Metrics()
     made = ClusterSettings(load_config(overrides={"num.partitions": "9"})[0], metrics)
-    made.heard({1: Told({DELETE: "true", "num.partitions": "1"}), 2: Told({DELETE: "false"})}, no_brokers=False)
+    made.heard(
+        {1: ReportedSettings({DELETE: "true", "num.partitions": "1"}), 2: ReportedSettings({DELETE: "false"})},
+        no_brokers=False,
+    )
     found = metrics.snapshot()
     assert (found["aiocontroller_settings_differing"], found["aiocontroller_settings_contradicting"]) == (1, 1)
 
@@ -216,8 +221,8 @@ def test_what_was_set_for_one_broker_is_that_brokers_value() -> None:
     found = cluster({UNCLEAN: "false"}, {}, {}, dynamic=dynamic)
     assert found[UNCLEAN].brokers == {1: "true", 2: "false", 3: "true"}
     assert found[UNCLEAN].value == "true"
-    assert found.told(2, UNCLEAN) == "false"
-    assert found.told(9, UNCLEAN) is None
+    assert found.reported(2, UNCLEAN) == "false"
+    assert found.reported(9, UNCLEAN) is None
 
 
 def test_no_text_that_a_broker_may_tell_breaks_anything() -> None:
@@ -247,18 +252,18 @@ def test_secrets_are_told_as_there_and_no_more() -> None:
     secret = DescribedSetting(
         "delegation.token.secret.key", None, [DescribedSynonym("delegation.token.secret.key", None, 4)]
     )
-    assert told_by([secret]).static == {"delegation.token.secret.key": HIDDEN}
+    assert reported_by([secret]).static == {"delegation.token.secret.key": HIDDEN}
     unset = DescribedSetting("delegation.token.secret.key", None, [])
-    assert told_by([unset]) == Told({}, {"delegation.token.secret.key": None})
+    assert reported_by([unset]) == ReportedSettings({}, {"delegation.token.secret.key": None})
 
 
 def test_setting_that_a_release_does_not_know_is_not_obeyed() -> None:
     """Kafka 2.2 with ``controller.quota.window.num`` in its file: it tells it as if it were a secret."""
     name = "controller.quota.window.num"
-    told = told_by([DescribedSetting(name, None, [DescribedSynonym(name, None, 4)])])
-    assert told == Told()
+    reported = reported_by([DescribedSetting(name, None, [DescribedSynonym(name, None, 4)])])
+    assert reported == ReportedSettings()
     made = cluster()
-    made.heard({1: told}, no_brokers=False)
+    made.heard({1: reported}, no_brokers=False)
     assert made.contradicting == []
     assert made.policy.controller_quota_window_num == 11
 
@@ -276,8 +281,8 @@ def test_setting_that_a_release_does_not_know_is_not_obeyed() -> None:
 def test_release_is_that_of_the_oldest_broker(protocols: list[str | None], release: tuple[int, int]) -> None:
     """Whatever the protocol is set to."""
     made = cluster()
-    told = {n: Told({PROTOCOL: "2.2"}, {PROTOCOL: text}) for n, text in enumerate(protocols)}
-    made.heard(told, no_brokers=not told)
+    reported = {n: ReportedSettings({PROTOCOL: "2.2"}, {PROTOCOL: text}) for n, text in enumerate(protocols)}
+    made.heard(reported, no_brokers=not reported)
     assert made.release == release
     assert made.broker_configs({}).release == release
     assert made.known_broker_configs == made.broker_configs({})
@@ -291,11 +296,11 @@ def test_levels_are_kept_apart() -> None:
         DescribedSynonym("log.roll.hours", "3", 4),
         DescribedSynonym("log.roll.hours", "168", 5),
     ]
-    told = told_by([DescribedSetting("log.roll.ms", "1", synonyms)])
-    assert told == Told({"log.roll.hours": "3"}, {"log.roll.ms": None, "log.roll.hours": "168"})
+    reported = reported_by([DescribedSetting("log.roll.ms", "1", synonyms)])
+    assert reported == ReportedSettings({"log.roll.hours": "3"}, {"log.roll.ms": None, "log.roll.hours": "168"})
 
 
 def test_every_setting_stands_in_the_operators_page() -> None:
-    told = (ROOT / "docs" / "operating.md").read_text()
-    missing = [name for name in OBEYED if not re.search(rf"`{re.escape(name)}`", told)]
+    reported = (ROOT / "docs" / "operating.md").read_text()
+    missing = [name for name in OBEYED if not re.search(rf"`{re.escape(name)}`", reported)]
     assert missing == []

@@ -8,7 +8,7 @@ import pytest
 
 from aiocontroller.config import load_config
 from aiocontroller.controller.eligibility import Answer, Cluster, Known, Us, ineligibility_reasons
-from aiocontroller.controller.obeyed_settings import Told
+from aiocontroller.controller.obeyed_settings import ReportedSettings
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.ids import Broker, Endpoint
@@ -26,8 +26,8 @@ def broker(number: int, *listeners: str, protocol: str = "PLAINTEXT") -> Broker:
 
 
 def shell(brokers: list[Broker], own: str = "PLAINTEXT://us:1", **properties: str) -> ControllerShell:
-    told = {"listeners": own} | {key.replace("_", "."): value for key, value in properties.items()}
-    config, _ = load_config(overrides=told)
+    reported = {"listeners": own} | {key.replace("_", "."): value for key, value in properties.items()}
+    config, _ = load_config(overrides=reported)
     nothing: Any = None
     made = ControllerShell(
         config,
@@ -92,7 +92,7 @@ def test_a_leaving_controller_has_no_entry_of_its_own() -> None:
 
 def reasons(of: ControllerShell, brokers: list[Broker]) -> list[str]:
     us = Us(of.id, of.config, of.own_endpoints(), of.security, of.authorizer, of.settings)
-    known = Known({b.id: Answer(b.id, b.epoch, False, VersionRange(0, 7), {}, Told()) for b in brokers}, {})
+    known = Known({b.id: Answer(b.id, b.epoch, False, VersionRange(0, 7), {}, ReportedSettings()) for b in brokers}, {})
     return [reason.text for reason in ineligibility_reasons(us, Cluster(brokers), known)]
 
 

@@ -294,7 +294,7 @@ async def test_protocol_version_is_the_brokers_and_an_old_cluster_gets_nothing_t
         assert b"topic_id" not in data
         feature, _ = await it.client.get("/feature")
         assert json.loads(feature)["status"] == 0
-        assert service.shell.settings.told(1, "inter.broker.protocol.version") == "3.9-IV0"
+        assert service.shell.settings.reported(1, "inter.broker.protocol.version") == "3.9-IV0"
 
 
 @virtual_time

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from aiocontroller.controller.obeyed_settings import Told
+from aiocontroller.controller.obeyed_settings import ReportedSettings
 from aiocontroller.core.events import BrokerChange, ConfigChange, UncleanLeaderElectionEnable
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.zookeeper.kafka_zk_client import EntityConfigs
@@ -124,7 +124,7 @@ def test_what_brokers_allow_from_now_on_counts_at_once_and_at_the_next_failover(
     async def read(names: Sequence[str]) -> EntityConfigs:
         return configs
 
-    it.shell.settings.heard({2: Told({"unclean.leader.election.enable": "false"})}, no_brokers=False)
+    it.shell.settings.heard({2: ReportedSettings({"unclean.leader.election.enable": "false"})}, no_brokers=False)
     changes = Changes(it, monkeypatch)
     monkeypatch.setattr(it.znodes, "get_broker_configs", read)
     changes.tell("brokers/<default>")

@@ -18,7 +18,7 @@ from aiocontroller.core.audit import (
 )
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.decisions import Decisions
-from aiocontroller.core.effects import Effects, Entered, Told
+from aiocontroller.core.effects import Effects, Entered, LeaderAndIsrRequests
 from aiocontroller.core.ids import NO_TOPIC_ID, LeaderAndIsr, ReplicaAssignment, TopicAssignment
 from aiocontroller.core.leadership_changes import Written
 from aiocontroller.core.states import PartitionState
@@ -200,6 +200,6 @@ def test_what_was_not_written_has_no_effects(context: ControllerContext) -> None
     plan = plan_repairs(context, [FoundState(0, None, NOTHING), FoundState(1, None, NOTHING)])
     second = plan.decisions.select([1])
     effects = plan.effects(context, Written(second, conflicts=[0]))
-    assert effects == Effects((Entered([1], None, "audit"),), (Told([1], [(2, 1)]),))
+    assert effects == Effects((Entered([1], None, "audit"),), (LeaderAndIsrRequests([1], [(2, 1)]),))
     # Brokers have the partition already, perhaps with what the audit corrects: so they get it again, not as new.
-    assert not effects.told[0].is_new
+    assert not effects.leader_and_isr[0].is_new

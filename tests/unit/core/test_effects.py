@@ -6,7 +6,7 @@ import pytest
 
 from aiocontroller.core.apply import apply
 from aiocontroller.core.debts import Debt
-from aiocontroller.core.effects import Effects, Entered, Replicas, Told, ToldTogether
+from aiocontroller.core.effects import Effects, Entered, LeaderAndIsrRequests, Replicas, SharedLeaderAndIsrRequests
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.ids import ReplicaAssignment
 from aiocontroller.core.partition_state_machine import (
@@ -27,7 +27,7 @@ def test_initialized_partitions_are_new_to_their_replicas() -> None:
     context = ctx(brokers=2, topics={"t": [[1, 2], [2, 1]]}, online=False)
     decisions, _ = plan_initialization(context, [0, 1])
     assert effects_of_initialization(decisions) == Effects(
-        (Entered([0, 1], Online, "initialized"),), (Told([0, 1], [(1, 2), (2, 1)], is_new=True),)
+        (Entered([0, 1], Online, "initialized"),), (LeaderAndIsrRequests([0, 1], [(1, 2), (2, 1)], is_new=True),)
     )
 
 
@@ -39,9 +39,11 @@ def test_only_what_was_written_has_effects() -> None:
         Entered([1], Online, "OfflinePartitionLeaderElectionStrategy"),
         Entered([2], Online, "OfflinePartitionLeaderElectionStrategy, unclean"),
     )
-    assert effects.told == (Told([1, 2], [(3, 2), (2, 3)]),)
+    assert effects.leader_and_isr == (LeaderAndIsrRequests([1, 2], [(3, 2), (2, 3)]),)
     assert (effects.metadata, effects.stopped) == ((), {})
-    assert effects_of_elections(Strategy.OFFLINE, {2}, decisions.select([])).told == (Told([], []),)
+    assert effects_of_elections(Strategy.OFFLINE, {2}, decisions.select([])).leader_and_isr == (
+        LeaderAndIsrRequests([], []),
+    )
 
 
 def test_offline_replicas_leave_and_stop() -> None:
@@ -52,9 +54,9 @@ def test_offline_replicas_leave_and_stop() -> None:
     replicas = {1: [0, 1]}
     plan = plan_offline(context, replicas)
     assert (plan.shrink.rows, plan.unchanged) == ([0], [1])
-    told = (Told([0], [(2, 3)]), Told([1], [(2, 3)], unless_told=True))
+    leader_and_isr = (LeaderAndIsrRequests([0], [(2, 3)]), LeaderAndIsrRequests([1], [(2, 3)], unless_sent=True))
     entered = (Entered([0], None, "OfflineReplica"),)
-    assert effects_of_offline(context, replicas, plan, False, plan.shrink) == Effects(entered, told, [], {})
+    assert effects_of_offline(context, replicas, plan, False, plan.shrink) == Effects(entered, leader_and_isr, [], {})
     assert effects_of_offline(context, replicas, plan, True, plan.shrink).stopped == {1: [0, 1]}
     refused = effects_of_offline(context, replicas, plan, True, plan.shrink.select([]))
     assert refused.stopped == {1: [1]}, "a replica stops once its leader need not wait for it"
@@ -68,16 +70,19 @@ def test_partition_without_leader_is_told_to_all() -> None:
     assert effects.metadata == [0]
     batch = RequestBatch(context)
     effects.add_to(batch, context.brokers)
-    told = batch.take().update_metadata
-    assert told is not None
-    assert (list(told.brokers), list(told.rows)) == ([2], [0])
+    leader_and_isr = batch.take().update_metadata
+    assert leader_and_isr is not None
+    assert (list(leader_and_isr.brokers), list(leader_and_isr.rows)) == ([2], [0])
 
 
 @pytest.mark.parametrize(
     "target, effects",
     [
-        (ReplicaState.NewReplica, Effects(told=[ToldTogether((1,), [0, 1], is_new=True)])),
-        (ReplicaState.OnlineReplica, Effects(told=[ToldTogether((1,), [1])])),  # 0 is new: it was told already
+        (ReplicaState.NewReplica, Effects(leader_and_isr=[SharedLeaderAndIsrRequests((1,), [0, 1], is_new=True)])),
+        (
+            ReplicaState.OnlineReplica,
+            Effects(leader_and_isr=[SharedLeaderAndIsrRequests((1,), [1])]),
+        ),  # 0 is new: it was told already
         (ReplicaState.ReplicaDeletionStarted, Effects(deleted={1: [0, 1]})),
         (ReplicaState.ReplicaDeletionSuccessful, Effects()),
         (ReplicaState.ReplicaDeletionIneligible, Effects()),
@@ -114,9 +119,9 @@ def test_requests_of_effects() -> None:
     context.debts.set(3, "old", {0: b"i"}, 0)
     owed = context.debts.of_broker(3)
     batch = RequestBatch(context)
-    Effects(told=[ToldTogether((1, 9), [0])], stopped={2: [1]}, deleted={2: [0]}, owed=[*owed, debt]).add_to(
-        batch, context.brokers
-    )
+    Effects(
+        leader_and_isr=[SharedLeaderAndIsrRequests((1, 9), [0])], stopped={2: [1]}, deleted={2: [0]}, owed=[*owed, debt]
+    ).add_to(batch, context.brokers)
     requests = batch.take()
     assert [(r.broker, r.rows) for r in requests.leader_and_isr] == [(1, [0])], "9 is not registered"
     stopped = [(r.broker, r.partitions, [d for d, _ in r.debts]) for r in requests.stop_replica]

@@ -8,7 +8,7 @@ from typing import Any
 from aiocontroller.core.alter_partition import AlterPartitionResult, IsrChange, refused_non_replicas, take_disjoint
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.decisions import Decisions, commit
-from aiocontroller.core.effects import Effects, Entered, Told
+from aiocontroller.core.effects import Effects, Entered, LeaderAndIsrRequests
 from aiocontroller.core.election import Strategy, UncleanPolicy
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import AlterPartition, AlterPartitionReceived, Reply
@@ -97,7 +97,8 @@ def test_memory_may_be_wrong_about_who_can_lead_and_is_checked_once() -> None:
     lead(context, "t-0", 1, (1,))
     election = LeaderElection([0, 1], Strategy.OFFLINE)
     carry_out(context, election)
-    assert election.failed == dict.fromkeys((0, 1), "the OfflinePartitionLeaderElectionStrategy finds none")
+    reason = "no replica qualifies by the OfflinePartitionLeaderElectionStrategy"
+    assert election.failed == dict.fromkeys((0, 1), reason)
     assert election.doubtful(context) == [0], "1 has no replica online"
     assert election.doubtful(context) == []
     lead(context, "t-0", 1, (1, 2), partition_epoch=5)
@@ -113,7 +114,9 @@ def test_first_leaders_and_partitions_without_a_live_replica() -> None:
     first = Initialization([0, 1])
     effects = carry_out(context, first)
     assert (first.done, first.leaderless) == ([0], [1])
-    assert effects == Effects((Entered([0], Online, "initialized"),), (Told([0], [(1, 2)], is_new=True),))
+    assert effects == Effects(
+        (Entered([0], Online, "initialized"),), (LeaderAndIsrRequests([0], [(1, 2)], is_new=True),)
+    )
 
 
 def test_epochs_rise_and_nothing_else() -> None:

@@ -10,13 +10,15 @@ from hypothesis import given
 
 from aiocontroller.core.apply import apply
 from aiocontroller.core.context import ControllerContext
-from aiocontroller.core.effects import Effects, Told, ToldTogether
+from aiocontroller.core.context_changes import ReassignmentsBegun, ReassignmentsEnded
+from aiocontroller.core.effects import Effects, LeaderAndIsrRequests, SharedLeaderAndIsrRequests
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
 from aiocontroller.core.reassignment import (
     NonReplicas,
     PhaseU,
     Refused,
+    begun,
     by_broker,
     check_entries,
     check_target,
@@ -263,8 +265,25 @@ def test_what_could_not_be_written_goes_back() -> None:
     phase = plan_phase_u(context, {0: MOVE, 1: ReplicaAssignment((1, 2))})
     apply(context, Effects(assigned=phase.wanted))
     effects = effects_of_phase_u(phase, {1: "no room"})
-    assert effects == Effects(told=[Told([1], [(3, 1, 2)])], assigned={1: MOVE})
+    assert effects == Effects(leader_and_isr=[LeaderAndIsrRequests([1], [(3, 1, 2)])], assigned={1: MOVE})
     assert (phase.dropped_but(()), phase.dropped_but({1: "no room"})) == ({1: [3]}, {})
+
+
+def test_only_what_takes_another_back_is_cancelled() -> None:
+    at_rest, other = ReplicaAssignment((1, 2)), ReplicaAssignment((1, 2, 4), (4,), (2,))
+    context = ctx(4, {"t": [MOVE, MOVE, at_rest, at_rest]})
+    phase = plan_phase_u(context, {0: at_rest, 1: other, 2: at_rest, 3: other})
+    apply(context, begun(phase, [0, 1, 2, 3]))
+    assert list(context.partitions_being_reassigned) == [0, 1, 2, 3]
+    assert list(context.cancelled_reassignments) == [0], "1 is overridden, 2 and 3 were at rest"
+    apply(context, ReassignmentsBegun([0]))
+    assert context.cancelled_reassignments == {}, "it moves again"
+    apply(context, begun(phase, [0]))
+    apply(context, ReassignmentsEnded([0]))
+    assert context.cancelled_reassignments == {}
+    apply(context, begun(phase, [0]))
+    context.remove_topic(context.table.topic_by_name["t"])
+    assert context.cancelled_reassignments == {}, "the row may be another partition's now"
 
 
 def test_dropped_replicas_are_stopped_under_a_new_epoch() -> None:
@@ -275,7 +294,7 @@ def test_dropped_replicas_are_stopped_under_a_new_epoch() -> None:
     context.debts.set(3, "t", {0: b"", 2: b""}, 0)
     apply(context, Effects(assigned=phase.wanted))
     effects = effects_of_dropping(context, phase, {2: "refused"}, [0])
-    assert effects == Effects(told=[Told([0], [(1, 2)])], owed=[context.debts.get(3, "t", 0)])
+    assert effects == Effects(leader_and_isr=[LeaderAndIsrRequests([0], [(1, 2)])], owed=[context.debts.get(3, "t", 0)])
     context.remove_topic(context.table.topic_by_name["t"])
     assert not_raised(context, phase, ()) == []
     assert effects_of_dropping(context, phase, (), []).owed == []
@@ -285,7 +304,7 @@ def test_phase_a_tells_the_old_and_creates_the_new() -> None:
     context = ctx(3, {"t": [MOVE, MOVE]})
     set_replica_states(context.table, {3: [0, 1]}, ReplicaState.NonExistentReplica)
     assert effects_of_phase_a(context, [1]) == Effects(
-        told=[ToldTogether((1, 2), (1,)), ToldTogether((3,), (1,), is_new=True)]
+        leader_and_isr=[SharedLeaderAndIsrRequests((1, 2), (1,)), SharedLeaderAndIsrRequests((3,), (1,), is_new=True)]
     )
     assert replicas_to_create(context, [0, 1], [1]) == {3: [1]}, "the epoch of 0 could not be raised"
     fresh = ctx(3, {"t": [MOVE]}, online=False)
@@ -325,7 +344,7 @@ def test_only_what_nothing_is_lost_with_is_committed() -> None:
     context.debts.set(2, "t", {0: b"", 1: b""}, 0)
     effects = effects_of_commit(context, phase, {0}, removed)
     assert effects.assigned == {1: MOVE, 3: MOVE}
-    assert effects.told == [Told([1, 3], [(3, 1, 2), (3, 1, 2)])]
+    assert effects.leader_and_isr == [LeaderAndIsrRequests([1, 3], [(3, 1, 2), (3, 1, 2)])]
     assert effects.owed == [context.debts.get(2, "t", 0)]
 
 

@@ -243,9 +243,9 @@ def test_a_batch_is_empty_until_filled_and_after_it_was_taken() -> None:
 # -- leaders first -----------------------------------------------------------------------------------------------------
 
 
-def parted(*told: LeaderAndIsrRequest, leader: list[int]) -> tuple[Requests, Requests] | None:
+def parted(*leader_and_isr: LeaderAndIsrRequest, leader: list[int]) -> tuple[Requests, Requests] | None:
     metadata = UpdateMetadataRequest([1, 2, 3], [0, 1])
-    return leaders_first(Requests(list(told), metadata, [StopReplicaRequest(3, [(0, 5, False)])]), leader)
+    return leaders_first(Requests(list(leader_and_isr), metadata, [StopReplicaRequest(3, [(0, 5, False)])]), leader)
 
 
 def test_leaders_hear_of_their_partitions_before_any_follower() -> None:
@@ -295,7 +295,7 @@ def test_what_a_piece_has_told_is_told_again_only_when_it_changed() -> None:
     first = batch.take()
     assert len(batch) == 0
     assert [(r.broker, r.rows) for r in first.leader_and_isr] == [(1, rows[:2]), (2, rows[:2])]
-    batch.add_leader_and_isr_requests(rows, [(1, 2, 3)] * 3, unless_told=True)
+    batch.add_leader_and_isr_requests(rows, [(1, 2, 3)] * 3, unless_sent=True)
     batch.add_leader_and_isr_requests(rows[:1], [(2,)])
     second = batch.take()
     assert [(r.broker, r.rows) for r in second.leader_and_isr] == [(1, rows[2:]), (2, [rows[0], rows[2]]), (3, rows)]

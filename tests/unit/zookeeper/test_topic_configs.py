@@ -164,8 +164,8 @@ def test_without_brokers_settings_nothing_is_said_about_remote_storage() -> None
 def test_what_topics_of_a_release_can_be_given(release, taken, told):
     """The numbers are those of ``LogConfig`` at each release."""
     known = topic_configs_of(release)
-    assert (len(known.keys), len(known.told)) == (taken, told)
-    assert set(known.told) <= set(known.keys) <= set(TOPIC_CONFIGS)
+    assert (len(known.keys), len(known.described)) == (taken, told)
+    assert set(known.described) <= set(known.keys) <= set(TOPIC_CONFIGS)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ class Story:
             self.change(f"/brokers/ids/{broker}", b"{}", writer=self.writer(50 + broker))
         self.topic({0: [1, 2, 3]}, topic_id="A" * 22, writer=self.writer(99))
         self.state(version=0)
-        self.told = self.history.told
+        self.received = self.history.received
         self.asked = self.history.asked
 
     def change(self, path: str, data: bytes | None, version: int = 0, writer: Any = None, **more: Any) -> None:

@@ -88,7 +88,7 @@ def a_broker_0_writes_what_it_did_not_ask_for(s: Story) -> None:
 def after_a_write_by_hand_everything_is_uncertain(s: Story) -> None:
     s.state(2, 5, (2,), version=1, writer=s.writer(0, by_hand=True))
     assert s.history.states["t", 0].leader == 2
-    s.told(1, ("t", 0), (2, 5, (2,), 1))
+    s.received(1, ("t", 0), (2, 5, (2,), 1))
     s.state(1, 6, (1,), version=2)
     assert s.history.written_by_hand == {"t": {STATE: 1}}
     assert not s.history.cannot_be_mended("t")
@@ -198,18 +198,18 @@ def a_replica_of_a_topic_that_must_not_be_deleted(s: Story) -> None:
 
 @case()
 def brokers_are_told_what_zookeeper_held(s: Story) -> None:
-    s.told(1, ("t", 0), (1, 0, (1, 2), 0))
+    s.received(1, ("t", 0), (1, 0, (1, 2), 0))
     s.history.acknowledged(1, ("t", 0), (1, 0, (1, 2), 0))
     s.state(2, 1, (2,))
-    s.told(1, ("t", 0), (1, 0, (1, 2), 0))
-    s.told(1, ("t", 0), (2, 1, (2,), 1))
+    s.received(1, ("t", 0), (1, 0, (1, 2), 0))
+    s.received(1, ("t", 0), (2, 1, (2,), 1))
 
 
 @case("I5 I5 I5 I5 I5")
 def brokers_are_told_what_zookeeper_never_held(s: Story) -> None:
     for told in ((2, 0, (1, 2), 0), (1, 1, (1, 2), 0), (1, 0, (1,), 0), (1, 0, (1, 2), 1)):
-        s.told(1, ("t", 0), told)
-    s.told(1, ("u", 0), (1, 0, (1, 2), 0))
+        s.received(1, ("t", 0), told)
+    s.received(1, ("u", 0), (1, 0, (1, 2), 0))
 
 
 @case()

@@ -52,6 +52,19 @@ def test_life_of_a_cluster() -> None:
     assert any(re.fullmatch(r"3 ISRs changed|ISR of orders-\d is [123],[123],1", text) for text in said), said
 
 
+def test_cancelled_reassignment_does_not_read_like_a_finished_one() -> None:
+    said = happened(
+        "cluster brokers=4 controllers=1 seed=1\ncreate-topic orders 1,2,3 then=5\n"
+        "pause-broker 4 4 then=0.5\nreassign orders-0 1,2,4 then=1\ncancel-reassignment orders-0 then=9\n"
+        "reassign orders-0 1,2,3 then=5\nreassign orders-0 2,1,4 then=9\n"
+    )
+    assert [re.sub(", ISR of .*| moved.*", "", text) for text in said if "reassign" in text] == [
+        "reassignment of orders-0 cancelled: replicas are 1,2,3",
+        "orders-0 reassigned to 1,2,3",
+        "orders-0 reassigned to 2,1,4",
+    ]
+
+
 def test_partitions_without_a_live_replica_are_offline() -> None:
     said = happened(
         "cluster brokers=3 controllers=1 seed=1\ncreate-topic orders 1 2 then=5\nkill-broker 1 then=5\n"

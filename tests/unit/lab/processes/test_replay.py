@@ -93,7 +93,9 @@ def observe(tmp_path: Path, *said: Observation) -> None:
 
 def test_what_is_in_order_is_in_order(tmp_path: Path, log: Log, replay: Replay) -> None:
     observe(
-        tmp_path, Observation("told", 1, "t", 0, (1, 0, (1, 2), 0)), Observation("asked", 1, "t", 0, (1, 0, (1,), 0))
+        tmp_path,
+        Observation("received", 1, "t", 0, (1, 0, (1, 2), 0)),
+        Observation("asked", 1, "t", 0, (1, 0, (1,), 0)),
     )
     log.add(OURS, check("/controller_epoch"), set_data(STATE, state(1, 0, (1,)), 1))
     replay.read()
@@ -129,17 +131,17 @@ def test_what_may_not_be_written_is_found(log: Log, replay: Replay, session: int
 
 
 def test_what_zookeeper_never_held_is_found(tmp_path: Path, replay: Replay) -> None:
-    observe(tmp_path, Observation("told", 1, "t", 0, (2, 7, (2,), 9)))
+    observe(tmp_path, Observation("received", 1, "t", 0, (2, 7, (2,), 9)))
     replay.read()
     assert [violation[:6] for violation in replay.violations()] == ["I5 t-0"]
 
 
 def test_half_a_line_and_half_an_entry_wait(tmp_path: Path, log: Log, replay: Replay) -> None:
-    observe(tmp_path, Observation("told", 1, "t", 0, (1, 0, (1, 2), 0)))
+    observe(tmp_path, Observation("received", 1, "t", 0, (1, 0, (1, 2), 0)))
     whole = log.add(OURS, check("/controller_epoch"), set_data(STATE, state(2, 1, (2,)), 1)).path.read_bytes()
     log.path.write_bytes(whole[:-20])
     with open(tmp_path / "broker-1" / "observed-17.jsonl", "ab") as file:
-        file.write(b'["told')
+        file.write(b'["received')
     replay.read()
     assert (replay.transactions, replay.observations) == (4, 1)
     log.path.write_bytes(whole)
