@@ -7,15 +7,15 @@ lists the parts of the API that both engines support.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 __all__ = [
-    "DUCKDB", "NAMES", "SPARK", "Column", "DataFrame", "F", "SparkSession", "Window", "WindowSpec", "computing_by",
-    "engine",
+    "DUCKDB", "NAMES", "SPARK", "Column", "DataFrame", "F", "Keep", "SparkSession", "Window", "WindowSpec",
+    "checkpointed", "computing_by", "engine",
 ]  # fmt: skip
 
 SPARK: Final = "spark"
@@ -38,6 +38,14 @@ def computing_by(name: str) -> Iterator[None]:
     finally:
         _engine.reset(before)
 
+
+def checkpointed(name: str, rows: Any) -> Any:
+    """Compute the rows at once where a plan would repeat their computation for each use; DuckDB does it once anyway."""
+    return rows.localCheckpoint() if engine() == SPARK else rows
+
+
+Keep = Callable[[str, Any], Any]
+"""Stores rows under a name and returns them."""
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from aiocontroller.analytics import schema
 from aiocontroller.analytics.clocks import applied
-from aiocontroller.analytics.dataframes import Column, DataFrame, F, Window, WindowSpec
+from aiocontroller.analytics.dataframes import Column, DataFrame, F, Keep, Window, WindowSpec, checkpointed
 from aiocontroller.analytics.log_evidence import skipped, with_evidence
 from aiocontroller.analytics.log_reader import CONTINUATION
 
@@ -32,22 +32,28 @@ def _history() -> WindowSpec:
     return Window.partitionBy(*_KEY).orderBy("epoch", "ts_us", "seq")
 
 
-def log_events(bronze: DataFrame, clocks: DataFrame) -> DataFrame:
-    """Return ``schema.EVENTS`` of the logs in ``schema.EVENTS_BRONZE``."""
+def log_events(bronze: DataFrame, clocks: DataFrame, keep: Keep = checkpointed) -> DataFrame:
+    """Return ``schema.EVENTS`` of the logs in ``schema.EVENTS_BRONZE``.
+
+    Each step uses the one before several times, and a plan of Spark's is a tree: without ``keep``, which computes its
+    rows at once, the lines would be in it a thousand times.
+    """
     lines = applied(bronze.where((F.col("kind") != CONTINUATION) & F.col("ts").isNotNull()), clocks)
     lines = lines.withColumn(
         "process", F.concat(F.lit("broker-"), F.coalesce(F.col("node").cast("string"), F.lit("?")))
     )
     # A controller logs what it sees before its decisions, but in another file and often in the same millisecond.
     lines = lines.withColumn("seq", F.expr(f"IF(kind IN ('broker', 'elected', 'failover'), seq - {_FIRST}, seq)"))
-    records = with_epochs(with_evidence(lines)).transform(one_per_broker).transform(with_durations)
+    timed = keep("timed", with_epochs(with_evidence(lines)))
+    records = timed.transform(one_per_broker).transform(with_durations)
     of_partitions = F.col("partition").isNotNull() & (
         F.col("kind").isin("partition", "isr")
         | (F.col("kind").isin("told", "received") & (F.col("api") == "LEADER_AND_ISR") & F.col("leader").isNotNull())
     )
-    histories = leaderships(records.where(of_partitions))
+    histories = keep("led", leaderships(records.where(of_partitions)))
     histories = histories.unionByName(inferred_losses(histories, records.where("kind = 'broker' AND detail = 'dead'")))
     histories = histories.unionByName(deleted(histories, records.where("kind = 'topic_deleted'")))
+    histories = keep("histories", histories)
     others = records.where(~of_partitions | F.col("kind").isin("told", "received"))
     gaps = skipped(histories, records.where("kind = 'reassigning'"))
     return _as_events(others).unionByName(_as_events(histories)).unionByName(_as_events(gaps))

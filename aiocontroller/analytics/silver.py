@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from aiocontroller.analytics import schema
 from aiocontroller.analytics.clocks import clocks as clocks_of
-from aiocontroller.analytics.dataframes import Column, DataFrame, F, Window
+from aiocontroller.analytics.dataframes import Column, DataFrame, F, Keep, Window, checkpointed
 from aiocontroller.analytics.log_events import log_events
 
 _NEIGHBOURS = ("to_state", "leader", "leader_epoch", "isr", "ts_us", "controller_epoch")
 
 
-def events(bronze: DataFrame, clocks: DataFrame | None = None) -> DataFrame:
+def events(bronze: DataFrame, clocks: DataFrame | None = None, keep: Keep = checkpointed) -> DataFrame:
     """Return ``schema.EVENTS`` of ``schema.EVENTS_BRONZE``; ``clocks`` are computed for logs if they are not given.
+
+    ``keep`` stores what several steps use (``log_events``).
 
     If both a journal and the brokers' logs cover a term, the journal's records of partitions count.
     """
@@ -19,7 +21,7 @@ def events(bronze: DataFrame, clocks: DataFrame | None = None) -> DataFrame:
     logs = bronze.where(F.col("source") != schema.JOURNAL_SOURCE)
     if logs.isEmpty():
         return of_journals
-    of_logs = log_events(logs, clocks_of(bronze) if clocks is None else clocks)
+    of_logs = log_events(logs, clocks_of(bronze) if clocks is None else clocks, keep)
     journalled = of_journals.where("kind IN ('partition', 'isr')").select("cluster", "epoch").distinct()
     decided = F.col("kind").isin("partition", "isr")
     logged_only = of_logs.where(decided).join(F.broadcast(journalled), ["cluster", "epoch"], "left_anti")

@@ -42,6 +42,8 @@ ODD: Final = "bronze/odd"
 QUARANTINE: Final = "bronze/quarantine"
 SILVER: Final = "silver/events"
 CLOCKS: Final = "silver/clocks"
+STAGES: Final = "silver/stages"
+"""What Spark stores on the way to ``SILVER``."""
 TIMELINE: Final = "silver/timeline"
 FACTS: Final = "silver/facts"
 REPEATED: Final = "repeated"
@@ -166,7 +168,18 @@ def _silver(store: Store, batch: int, understood: DataFrame) -> DataFrame:
     store.write(f"{FACTS}/{READ}", batch, of_logs.groupBy("file").agg(F.count("*").alias("read")))
     clocks = clocks_of(understood)
     store.write(CLOCKS, batch, clocks)
-    store.write(SILVER, batch, silver.events(understood, clocks))
+    kept: list[str] = []
+
+    def keep(name: str, rows: DataFrame) -> DataFrame:
+        if engine() == DUCKDB:
+            return rows
+        kept.append(f"{STAGES}/{name}")
+        store.write(kept[-1], batch, rows)
+        return store.read(kept[-1], [batch])
+
+    store.write(SILVER, batch, silver.events(understood, clocks, keep))
+    for stage in kept:
+        store.forget(stage, batch)
     return store.read(SILVER, [batch])
 
 
