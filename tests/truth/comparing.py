@@ -14,6 +14,8 @@ CLOCKS_US = 250_000
 """Between the end of a session and what logs say of it, beside what a look shows."""
 SETTLES_US = 1_500_000
 """Between a leader that ZooKeeper has and the same leader in a log, on a busy machine with 20 ms between looks."""
+NOTICES_US = 2_500_000
+"""The most that a controller, starved by other programs, takes to notice a registration's end: 1.6 s were seen."""
 
 
 class Silence(NamedTuple):
@@ -303,7 +305,11 @@ def _wrong_columns(truth: Row, outages: Sequence[Outage], what: str, death: Row,
     if what == "broker":
         ended = [c[:2] for c in truth["registrations"] if c[1] > death["at_us"] and death["broker"] not in c[2]]
         if ended:
-            from_us, to_us = ended[0][0] - CLOCKS_US, ended[0][1] + SETTLES_US
+            elected_us = min((outage.latest_us for outage in own), default=0)
+            noticed_us = ended[0][1] + SETTLES_US
+            if elected_us > noticed_us:  # a controller notices before it elects
+                noticed_us = min(elected_us, ended[0][1] + NOTICES_US)
+            from_us, to_us = ended[0][0] - CLOCKS_US, noticed_us
             check("session_end_us", (from_us, to_us), from_us <= row["session_end_us"] <= to_us)
     _check_controller(truth, what, death, row, check)
     return wrong

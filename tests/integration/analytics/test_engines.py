@@ -32,6 +32,7 @@ from tests.integration.analytics.gold.test_tables import quiet_life
 from tests.integration.analytics.log_lines import LINES
 from tests.integration.analytics.test_journals import ODD_LINES, WHOLE, write
 from tests.integration.analytics.test_logs_of_operations import deletion_and_reassignment
+from tests.integration.analytics.test_missing_records import ON_SPARK, UNKNOWN
 from tests.integration.analytics.test_recorded import RECORDED
 from tests.integration.analytics.test_report import journal as write_journal
 from tests.integration.analytics.test_truth import logs_of_each_release, simulated
@@ -66,6 +67,9 @@ def every_fixture(folder: Path) -> list[dict[str, Any]]:
         shutil.copytree(recorded, folder / "recorded" / recorded.name)
         told = {"glob": f"recorded/{recorded.name}/*", "cluster": f"recorded {recorded.name}", "time_zone": "UTC"}
         entries.insert(0, told)  # before the zones of brokers of the same numbers
+    for case in ON_SPARK:
+        case(folder / case.__name__)
+        entries.insert(0, {"glob": f"{case.__name__}/*", "cluster": case.__name__, "time_zone": "UTC"})
     return entries
 
 
@@ -138,6 +142,10 @@ def test_both_engines_give_equal_tables_of_every_fixture(spark: Any, tmp_path: P
         ]
         assert kinds == [field.dataType for field in schema.GOLD[table]], table
     assert all(of_small[table] for table in SORTED_BY)
+    at, known = (schema.GOLD["availability"].names.index(name) for name in ("name", "availability"))
+    assert all(case in UNKNOWN for case in ON_SPARK)
+    unknown = {row[at] for row in of_small["availability"] if row[known] is None}
+    assert unknown >= {case.__name__ for case in ON_SPARK}
     # What the layout of the logs is makes no difference.
     at, place = (schema.GOLD["windows"].names.index(name) for name in ("cluster", "evidence"))
     told = {

@@ -159,7 +159,7 @@ def test_times_without_date_and_of_many_zones(spark: Any, tmp_path: Path) -> Non
     def write(name: str, time: str) -> None:
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True, parents=True)
-        path.write_text("\n".join(f"{one} INFO {MESSAGE} (state.change.logger)" for one in time.split("|")))
+        path.write_text("".join(f"{one} INFO {MESSAGE} (state.change.logger)\n" for one in time.split("|")))
 
     write("berlin/1/state-change.log", "[2024-03-18 06:33:09,123]|[2024-07-18 06:33:09,123]")
     write("india/state-change.log", "[2024-03-18 11:03:09,123]")

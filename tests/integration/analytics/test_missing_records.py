@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from aiocontroller.analytics import batch
-from aiocontroller.analytics.dataframes import SPARK, computing_by
 from aiocontroller.analytics.manifest import Manifest
 from aiocontroller.analytics.summary import sections, summarise
 from tests.integration.analytics.test_recorded import RECORDED
@@ -266,7 +265,7 @@ WHOLE = (
 
 
 ON_SPARK = (only_servers, epoch_two_without_logs, middle_is_missing, corrupt, lost_segment)
-"""``test_engines`` compares the rest; Spark takes a minute for them, and DuckDB seconds."""
+"""What ``test_engines`` computes by Spark, too: its tables are the same as those that are judged here."""
 
 
 @pytest.fixture(scope="module")
@@ -294,13 +293,6 @@ def whole_of(summary: dict[str, Any], cluster: str) -> tuple[dict[str, Any], lis
 @pytest.mark.parametrize("case", UNKNOWN, ids=lambda case: case.__name__)
 def test_availability_is_unknown_where_records_are_missing(told: dict[str, Any], case: Callable[[Path], None]) -> None:
     is_unknown(told, case)
-
-
-def test_spark_knows_as_little(spark_itself: Any, tmp_path: Path) -> None:
-    with computing_by(SPARK):
-        told = analysed(spark_itself, tmp_path, ON_SPARK)
-        for case in ON_SPARK:
-            is_unknown(told, case)
 
 
 def is_unknown(told: dict[str, Any], case: Callable[[Path], None]) -> None:
