@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -31,6 +32,7 @@ from tests.mutation.running import (
     Order,
     Result,
     Task,
+    end,
     environment,
     pytest_command,
     unasked,
@@ -43,6 +45,7 @@ WITHOUT_ZOOKEEPER = {"unit", "simulation"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    signal.signal(signal.SIGTERM, end)
     given = _arguments().parse_args(arguments)
     wanted = modules() if given.all else [name.removeprefix("aiocontroller/") for name in given.modules]
     wanted = [name if name.endswith(".py") else f"{name}.py" for name in wanted]

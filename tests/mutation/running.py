@@ -197,6 +197,7 @@ class Worker:
 
     def _as_child(self, mutant: Mutant | None, tests: list[str], said: Path) -> int:
         os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if self._job.zookeeper:
             share_zookeeper(self._job.zookeeper, self._job.worker, self._forks)
         if mutant is not None:
@@ -222,7 +223,13 @@ class Worker:
 
 
 def serve(plugin: Plugin, session: pytest.Session) -> None:
+    signal.signal(signal.SIGTERM, end)
     Worker(plugin, session).work()
+
+
+def end(*_: object) -> None:
+    """Handles SIGTERM, so that what was started ends, too."""
+    sys.exit("ended by a signal: the same command goes on from here")
 
 
 def pytest_command(job: Path, paths: Sequence[str]) -> list[str]:
@@ -239,17 +246,19 @@ def environment(job: Path) -> dict[str, str]:
 
 def wait_for(child: int, within_s: float) -> int | None:
     """The exit code of what leads its group; None where it had to be ended after so many seconds of its own."""
-    began, before = time.monotonic(), own_seconds(child)
-    while True:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            _end(child)
-            return os.waitstatus_to_exitcode(status)
-        if time.monotonic() > began + within_s and own_seconds(child) > before + within_s:
-            _end(child)
+    began, before, ended = time.monotonic(), own_seconds(child), 0
+    try:
+        while True:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                return os.waitstatus_to_exitcode(status)
+            if time.monotonic() > began + within_s and own_seconds(child) > before + within_s:
+                return None
+            time.sleep(0.02)
+    finally:
+        _end(child)
+        if not ended:
             os.waitpid(child, 0)
-            return None
-        time.sleep(0.02)
 
 
 def _end(group: int) -> None:

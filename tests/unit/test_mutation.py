@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import random
 import subprocess
 import sys
@@ -220,6 +221,35 @@ def test_the_bound_of_a_hanging_test_does_not_count_the_wait_for_a_core(monkeypa
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
     assert running.wait_for(child.pid, 0.01) is None
     child.returncode = -9
+
+
+def test_a_test_ends_with_the_process_that_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: float) -> None:
+        raise SystemExit
+
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "sleep", interrupted)
+        with pytest.raises(SystemExit):
+            running.wait_for(child.pid, 600)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(child.pid, os.WNOHANG)
+    child.returncode = -9
+
+
+@pytest.mark.timeout(200)
+def test_a_run_that_is_ended_leaves_no_process_behind(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.mutation", "core/columns", "--suites", "unit"]
+    command += ["--tests", "tests/unit/core/test_columns.py", "--folder", str(tmp_path)]
+    run = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    assert run.stderr is not None
+    while "1 of " not in run.stderr.readline():
+        assert run.poll() is None
+    run.terminate()
+    _, said = run.communicate(timeout=60)
+    assert "ended by a signal" in said
+    with pytest.raises(ProcessLookupError):
+        os.killpg(run.pid, 0)
 
 
 @pytest.mark.timeout(200)
