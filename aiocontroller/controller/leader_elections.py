@@ -15,13 +15,13 @@ from aiocontroller.core.election import Strategy
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import (
     AutoPreferredReplicaLeaderElection,
-    ElectionType,
     OfflinePartitionsSweep,
     ReplicaLeaderElection,
     ZkPreferredReplicaElection,
 )
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.leader_balance import partitions_to_rebalance
+from aiocontroller.core.request_content import ElectionType
 from aiocontroller.core.states import PartitionState
 from aiocontroller.zookeeper.znodes import BadZNode
 

@@ -22,7 +22,8 @@ from aiocontroller.controller.controller_election import ControllerElection
 from aiocontroller.controller.own_replicas import move_own_replicas, naming_controllers
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.controller.topics import topic_change
-from aiocontroller.core.events import GoOnReleasing, OwnReplicas, PayDebts, Release, Released, TopicChange
+from aiocontroller.core.events import GoOnReleasing, OwnReplicas, PayDebts, Release, TopicChange
+from aiocontroller.core.request_content import Released
 
 log = logging.getLogger(__name__)
 

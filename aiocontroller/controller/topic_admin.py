@@ -21,13 +21,10 @@ from aiocontroller.core.events import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
-    NewPartitions,
-    NewTopic,
     PartitionModifications,
     Reply,
     TopicChange,
     TopicDeletion,
-    TopicResult,
 )
 from aiocontroller.core.ids import MAX_PARTITIONS_PER_TOPIC
 from aiocontroller.core.mutation_quotas import ThrottlingQuotaExceededError
@@ -37,6 +34,7 @@ from aiocontroller.core.replica_placement import (
     start_index_of_new_partitions,
 )
 from aiocontroller.core.request_batch import Sent
+from aiocontroller.core.request_content import NewPartitions, NewTopic, TopicResult
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient, TopicToCreate
 from aiocontroller.zookeeper.topic_configs import topic_configs_of
 from aiocontroller.zookeeper.topic_rules import TopicError, check_expansion, check_partition_count

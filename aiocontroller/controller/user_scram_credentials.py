@@ -9,7 +9,8 @@ from collections import Counter
 
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import AlterUserScramCredentials, ScramUpsertion
+from aiocontroller.core.events import AlterUserScramCredentials
+from aiocontroller.core.request_content import ScramUpsertion
 from aiocontroller.wire.scram import MAX_ITERATIONS, MECHANISMS, MIN_ITERATIONS, credential
 from aiocontroller.zookeeper.admin_zk_client import AdminZkClient
 from aiocontroller.zookeeper.paths import sanitize

@@ -17,9 +17,10 @@ from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.decisions import Decisions
 from aiocontroller.core.effects import Effects
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import AlterPartition, AlterPartitionReceived
+from aiocontroller.core.events import AlterPartitionReceived
 from aiocontroller.core.ids import NO_TOPIC_ID, RECOVERED, RECOVERING, LeaderAndIsr
 from aiocontroller.core.leadership_changes import Change, Facts, Written
+from aiocontroller.core.request_content import AlterPartition
 
 
 class AlterPartitionResult(msgspec.Struct, frozen=True, gc=False):

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Mapping
 from aiocontroller.core.context import ControllerContext
 from aiocontroller.core.election import Strategy
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import ElectionType
 from aiocontroller.core.ids import TopicPartition
 from aiocontroller.core.partitions import NO_ISR
+from aiocontroller.core.request_content import ElectionType
 
 Answer = tuple[KafkaErrorCode, str]
 Answers = dict[TopicPartition, Answer]

@@ -15,7 +15,8 @@ import msgspec
 from aiocontroller.controller.kafka_controller import KafkaController
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import AioControllerError, BadInputError, KafkaErrorCode
-from aiocontroller.core.events import Release, Released, Reply, Request, TakeOver
+from aiocontroller.core.events import Release, Reply, Request, TakeOver
+from aiocontroller.core.request_content import Released
 
 log = logging.getLogger(__name__)
 

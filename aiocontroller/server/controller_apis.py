@@ -22,17 +22,14 @@ from aiocontroller.core.events import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
-    ElectionType,
     ListPartitionReassignments,
     ReplicaLeaderElection,
     Reply,
     Request,
-    ScramUpsertion,
-    TopicResult,
-    TopicSetting,
     UpdateFeatures,
 )
 from aiocontroller.core.ids import ReplicaAssignment
+from aiocontroller.core.request_content import ElectionType, ScramUpsertion, TopicResult, TopicSetting
 from aiocontroller.server.admission import RequestAdmission
 from aiocontroller.server.apis import Api, Apis, could_not_answer
 from aiocontroller.server.controller_authorization import (

@@ -19,8 +19,9 @@ import msgspec
 from aiocontroller.authorizer.authorizer import AclOperation, ResourceType
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import CreatePartitions, CreateTopics, DeleteTopics, Reply, Request, TopicResult
+from aiocontroller.core.events import CreatePartitions, CreateTopics, DeleteTopics, Reply, Request
 from aiocontroller.core.ids import NO_TOPIC_ID
+from aiocontroller.core.request_content import TopicResult
 from aiocontroller.server.permissions import Permissions
 from aiocontroller.server.request import RequestContext
 from aiocontroller.wire.apis import ApiKey

@@ -14,7 +14,7 @@ from aiocontroller.authorizer.authorizer import CLUSTER_NAME, AclOperation, Reso
 from aiocontroller.controller.obeying import broker_configs
 from aiocontroller.controller.shell import ControllerShell
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import TopicSetting
+from aiocontroller.core.request_content import TopicSetting
 from aiocontroller.server.outcomes import Outcome, check_size, refused
 from aiocontroller.server.request import KafkaRequest
 from aiocontroller.server.turns import in_turns

@@ -19,8 +19,8 @@ from struct import Struct
 import msgspec
 
 from aiocontroller.core.alter_partition import AlterPartitionResult
-from aiocontroller.core.events import AlterPartition
 from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.core.request_content import AlterPartition
 from aiocontroller.wire.apis import ApiKey, check_supported
 from aiocontroller.wire.primitives import (
     COMPACT_INT32_ARRAY,

@@ -10,8 +10,8 @@ from struct import Struct
 
 import msgspec
 
-from aiocontroller.core.events import NewPartitions, NewTopic, TopicResult, TopicSetting
 from aiocontroller.core.ids import NO_TOPIC_ID
+from aiocontroller.core.request_content import NewPartitions, NewTopic, TopicResult, TopicSetting
 from aiocontroller.wire.apis import ApiKey, check_supported, is_flexible
 from aiocontroller.wire.long_requests import OutcomeWriter, request_cursor
 from aiocontroller.wire.primitives import (

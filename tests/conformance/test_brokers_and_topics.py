@@ -14,8 +14,8 @@ import pytest
 from aiocontroller.controller.event_handlers import HANDLERS
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import ElectionType
 from aiocontroller.core.ids import Endpoint, TopicPartition
+from aiocontroller.core.request_content import ElectionType
 from aiocontroller.lab.recording_brokers.recording_broker import RecordingBroker
 from aiocontroller.net.ports import World
 from aiocontroller.service import Service

@@ -12,8 +12,9 @@ import pytest
 
 from aiocontroller.core.alter_partition import AlterPartitionResult
 from aiocontroller.core.errors import KafkaErrorCode as Code
-from aiocontroller.core.events import AlterPartition, AlterPartitionReceived, ControlledShutdown
+from aiocontroller.core.events import AlterPartitionReceived, ControlledShutdown
 from aiocontroller.core.ids import NO_TOPIC_ID, RECOVERED, RECOVERING, LeaderAndIsr
+from aiocontroller.core.request_content import AlterPartition
 from tests.conformance.conftest import Setting
 from tests.conformance.simulated_cluster import SimulatedCluster
 from tests.integration.controller.harness import until

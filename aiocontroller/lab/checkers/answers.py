@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import ElectionType, TopicResult
 from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment, TopicPartition
+from aiocontroller.core.request_content import ElectionType, TopicResult
 from aiocontroller.lab.checkers.timeline import Timeline
 from aiocontroller.zookeeper import paths, znodes
 from aiocontroller.zookeeper.cluster_znodes import ProducerIdBlock, decode_producer_id_block

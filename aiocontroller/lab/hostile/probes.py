@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from aiocontroller.core.events import AlterPartition
 from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.core.request_content import AlterPartition
 from aiocontroller.wire.alter_partition import (
     AlterPartitionRequest,
     decode_alter_partition_response,

@@ -17,8 +17,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from aiocontroller.core.events import ElectionType
 from aiocontroller.core.ids import TopicPartition
+from aiocontroller.core.request_content import ElectionType
 from aiocontroller.lab.cluster.asking import ask
 from aiocontroller.lab.processes.cluster import Actor, ProcessCluster
 from aiocontroller.lab.processes.recovery_checks import process_facts

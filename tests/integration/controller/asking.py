@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from aiocontroller.core.events import AlterPartition
 from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.core.request_content import AlterPartition
 from aiocontroller.service import Service
 from aiocontroller.wire import messages
 from aiocontroller.wire.alter_partition import (

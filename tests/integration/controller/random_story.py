@@ -16,6 +16,7 @@ from aiozk import exc
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import LEADER_DURING_DELETE, LeaderAndIsr, TopicPartition
+from aiocontroller.core.request_content import AlterPartition
 from aiocontroller.lab import simulated_net
 from aiocontroller.lab.recording_brokers.recording_broker import RecordingBroker
 from aiocontroller.lab.simulated_net import SimulatedNetwork, simulated_world
@@ -174,7 +175,7 @@ class Story:
         row = table.row(topic, number)
         isr = tuple(r for r in (table.replicas(row) if row >= 0 else ()) if r == state.leader or joins(r))
         self.told.append(f"isr {topic}-{number} {isr}")
-        change = ev.AlterPartition(topic, number, state.leader_epoch, isr, state.partition_epoch, state.recovery_state)
+        change = AlterPartition(topic, number, state.leader_epoch, isr, state.partition_epoch, state.recovery_state)
         answers: list[Any] = []
         service.queue.append(
             ev.AlterPartitionReceived(

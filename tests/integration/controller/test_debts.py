@@ -13,13 +13,14 @@ from kazoo.security import make_acl
 
 from aiocontroller.controller import reassignment as reassignments
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import CreatePartitions, ListPartitionReassignments, NewPartitions
+from aiocontroller.core.events import CreatePartitions, ListPartitionReassignments
 from aiocontroller.core.ids import (
     NO_TOPIC_ID,
     ReplicaAssignment,
     TopicPartition,
 )
 from aiocontroller.core.invariants import violations
+from aiocontroller.core.request_content import NewPartitions
 from aiocontroller.net.ports import World
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey

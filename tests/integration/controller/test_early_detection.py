@@ -15,8 +15,9 @@ import msgspec
 import pytest
 
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import AlterPartition, AlterPartitionReceived, ElectionType, ReplicaLeaderElection, Reply
+from aiocontroller.core.events import AlterPartitionReceived, ReplicaLeaderElection, Reply
 from aiocontroller.core.invariants import violations
+from aiocontroller.core.request_content import AlterPartition, ElectionType
 from aiocontroller.lab.simulated_net import SimulatedClock, SimulatedNetwork, simulated_world
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.lab.zookeeper.zookeeper_server import ZooKeeperServer

@@ -14,6 +14,7 @@ from aiocontroller.controller import faults as faults_module
 from aiocontroller.controller.event_handlers import GATHERED, HANDLERS
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
+from aiocontroller.core.request_content import ElectionType
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.zookeeper import paths
@@ -37,7 +38,7 @@ async def ask(service: Service, event: Callable[[ev.Reply], ev.Request]) -> Any:
 async def elect(service: Service) -> Any:
     return await ask(
         service,
-        lambda reply: ev.ReplicaLeaderElection(partitions=None, election_type=ev.ElectionType.PREFERRED, reply=reply),
+        lambda reply: ev.ReplicaLeaderElection(partitions=None, election_type=ElectionType.PREFERRED, reply=reply),
     )
 
 

@@ -11,13 +11,13 @@ import pytest
 
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import (
-    AlterPartition,
     AlterPartitionReceived,
     ApiPartitionReassignment,
     ListPartitionReassignments,
     Reply,
 )
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
+from aiocontroller.core.request_content import AlterPartition
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey
 from tests.integration.controller.harness import Cluster, idle, until

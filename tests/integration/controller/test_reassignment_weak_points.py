@@ -11,8 +11,9 @@ import pytest
 from aiocontroller.controller import reassignment
 from aiocontroller.core import reassignment as core_reassignment
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import ElectionType, ReplicaLeaderElection
+from aiocontroller.core.events import ReplicaLeaderElection
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
+from aiocontroller.core.request_content import ElectionType
 from aiocontroller.net.ports import World
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey

@@ -12,8 +12,9 @@ import pytest
 from aiocontroller.controller import assignment_writes, reassignment
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode as Code
-from aiocontroller.core.events import NewPartitions, NewTopic, Reply, TopicResult
+from aiocontroller.core.events import Reply
 from aiocontroller.core.ids import TopicPartition
+from aiocontroller.core.request_content import NewPartitions, NewTopic, ScramUpsertion, TopicResult
 from aiocontroller.service import Service
 from aiocontroller.zookeeper import kafka_zk_client
 from tests.integration.controller.harness import Cluster, idle, journal_of, until
@@ -243,7 +244,7 @@ async def test_many_users_of_one_request_are_refused(cluster: Cluster, service: 
 
 async def test_of_several_wrong_credentials_of_a_user_the_last_is_told(cluster: Cluster, service: Service) -> None:
     """And before those that are there twice, as by Kafka."""
-    unknown, few = (ev.ScramUpsertion("alice", m, 1, b"s", b"p" * 32) for m in (9, 1))
+    unknown, few = (ScramUpsertion("alice", m, 1, b"s", b"p" * 32) for m in (9, 1))
     for wrong, code in (
         ((unknown, few), Code.UNACCEPTABLE_CREDENTIAL),
         ((few, unknown), Code.UNSUPPORTED_SASL_MECHANISM),
@@ -257,7 +258,7 @@ async def test_of_several_wrong_credentials_of_a_user_the_last_is_told(cluster: 
 
 
 async def test_credential_that_is_too_large_for_its_znode_is_refused(cluster: Cluster, service: Service) -> None:
-    credential = ev.ScramUpsertion("alice", 1, 4096, b"s" * 1_000_000, b"p" * 32)
+    credential = ScramUpsertion("alice", 1, 4096, b"s" * 1_000_000, b"p" * 32)
     found = await ask(
         service, lambda reply: ev.AlterUserScramCredentials(deletions=(), upsertions=(credential,), reply=reply)
     )

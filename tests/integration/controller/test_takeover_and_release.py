@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import CreateTopics, Release, Released, TakeOver
+from aiocontroller.core.events import CreateTopics, Release, TakeOver
 from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment, TopicPartition
+from aiocontroller.core.request_content import Released
 from aiocontroller.lab.recording_brokers.recording_broker import RecordingBroker, _encode
 from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.server.commands import CommandRefusedError, Commands

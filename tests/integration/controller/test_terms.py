@@ -15,6 +15,7 @@ from aiocontroller.controller.event_handlers import HANDLERS
 from aiocontroller.controller.kafka_controller import FAULTS_TO_GIVE_UP, GivingUpError
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import ControllerMovedError, KafkaErrorCode
+from aiocontroller.core.request_content import AlterPartition
 from aiocontroller.lab.zookeeper.fault_proxy import Do, FaultProxy
 from aiocontroller.lab.zookeeper.session_expiry import expire_session
 from aiocontroller.net.ports import World
@@ -124,7 +125,7 @@ async def test_leaders_go_home_after_a_restart(cluster: Cluster, monkeypatch: py
     await until(lambda: 1 in service.shell.context.live)
     topic_id = service.shell.context.table.topic_by_name["t"].id
     async with asking(service) as leader:
-        change = ev.AlterPartition(topic_id, 0, away.leader_epoch, (2, 1), away.partition_epoch)
+        change = AlterPartition(topic_id, 0, away.leader_epoch, (2, 1), away.partition_epoch)
         await leader.alter_partition(3, 2, cluster.brokers[2].epoch, change)
     home = await cluster.until_state("t", 1, (2, 1), 0)
     assert home.leader_epoch == away.leader_epoch + 1

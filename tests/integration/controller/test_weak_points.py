@@ -11,6 +11,7 @@ import pytest
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import TopicPartition
+from aiocontroller.core.request_content import AlterPartition, ElectionType
 from aiocontroller.net.ports import World
 from aiocontroller.wire.apis import ApiKey
 from tests.integration.controller.harness import Cluster, idle, journal_of, running, until
@@ -36,7 +37,7 @@ REQUESTS: dict[str, Any] = {
         broker=1,
         broker_epoch=cluster.brokers[1].epoch,
         version=0,
-        partitions=(ev.AlterPartition("t", 0, state.leader_epoch, (1,), state.partition_epoch),),
+        partitions=(AlterPartition("t", 0, state.leader_epoch, (1,), state.partition_epoch),),
         reply=reply,
     ),
     "ControlledShutdown": lambda cluster, _, reply: ev.ControlledShutdown(
@@ -46,7 +47,7 @@ REQUESTS: dict[str, Any] = {
         broker=1, broker_epoch=cluster.brokers[1].epoch, reply=reply
     ),
     "ElectLeaders": lambda cluster, _, reply: ev.ReplicaLeaderElection(
-        partitions=(T0,), election_type=ev.ElectionType.PREFERRED, reply=reply
+        partitions=(T0,), election_type=ElectionType.PREFERRED, reply=reply
     ),
     "AlterPartitionReassignments": lambda cluster, _, reply: ev.ApiPartitionReassignment(
         targets={T0: (2, 1)}, reply=reply
@@ -84,7 +85,7 @@ async def test_election_for_a_partition_that_never_had_a_leader_is_answered(clus
     await until(lambda: "dead" in service.shell.context.table.topic_by_name)
     await idle(service)
     dead, absent = TopicPartition("dead", 0), TopicPartition("absent", 0)
-    for kind in ev.ElectionType:
+    for kind in ElectionType:
         answers = await ask(
             service,
             lambda reply, kind=kind: ev.ReplicaLeaderElection(
@@ -104,7 +105,7 @@ async def test_election_of_all_leaves_out_what_brokers_do_not_know_of(cluster: C
     await cluster.create_topic("dead", {0: [9]})
     await until(lambda: "dead" in service.shell.context.table.topic_by_name)
     await idle(service)
-    for kind in ev.ElectionType:
+    for kind in ElectionType:
         answers = await ask(
             service,
             lambda reply, kind=kind: ev.ReplicaLeaderElection(partitions=None, election_type=kind, reply=reply),
@@ -124,7 +125,7 @@ async def test_election_is_answered_before_the_brokers_have_answered(cluster: Cl
         broker.unanswered = {ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA}
     answers = await ask(
         service,
-        lambda reply: ev.ReplicaLeaderElection(partitions=(T0,), election_type=ev.ElectionType.PREFERRED, reply=reply),
+        lambda reply: ev.ReplicaLeaderElection(partitions=(T0,), election_type=ElectionType.PREFERRED, reply=reply),
     )
     assert answers == {T0: (KafkaErrorCode.NONE, "")}
     assert (await cluster.state("t")).leader == 2

@@ -16,7 +16,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from aiocontroller.core.events import Release, Released, TakeOver
+from aiocontroller.core.events import Release, TakeOver
+from aiocontroller.core.request_content import Released
 from aiocontroller.lab.cluster.real_kafka import DEFAULT_VERSION, RealKafkaCluster, kafka_missing
 from aiocontroller.net.ports import World
 from aiocontroller.service import Service

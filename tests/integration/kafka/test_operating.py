@@ -19,8 +19,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from aiocontroller.core.events import Release, Released, Reply, Request, TakeOver
+from aiocontroller.core.events import Release, Reply, Request, TakeOver
 from aiocontroller.core.ids import LeaderAndIsr
+from aiocontroller.core.request_content import Released
 from aiocontroller.lab.cluster.real_kafka import RealKafkaCluster, kafka_missing
 from aiocontroller.net.ports import World
 from aiocontroller.service import Service

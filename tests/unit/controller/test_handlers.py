@@ -20,6 +20,7 @@ from aiocontroller.core.debts import Changes
 from aiocontroller.core.errors import ControllerMovedError, KafkaErrorCode
 from aiocontroller.core.ids import Endpoint, ReplicaAssignment, TopicAssignment, TopicPartition
 from aiocontroller.core.mutation_quotas import ThrottlingQuotaExceededError
+from aiocontroller.core.request_content import AlterPartition
 from aiocontroller.journal.journal import MemoryJournal
 from aiocontroller.metrics import Metrics
 from aiocontroller.wire import cold
@@ -206,7 +207,7 @@ def test_a_stranger_added_by_a_leader_is_stopped_and_the_leader_hears_the_replic
     it = cluster(1, 2, 3, t=[[1, 2]])
     before = it.znodes.states[T0]
     it.views[3].hosted[T0] = it.views[1].hosted[T0]
-    change = ev.AlterPartition("t", 0, before.leader_epoch, (1, 2, 3), before.partition_epoch)
+    change = AlterPartition("t", 0, before.leader_epoch, (1, 2, 3), before.partition_epoch)
     epoch = it.views[1].epoch
     [answer] = it.ask(ev.AlterPartitionReceived, broker=1, broker_epoch=epoch, version=1, partitions=(change,))
     it.step()

@@ -18,6 +18,7 @@ from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import RECOVERED, ReplicaAssignment, TopicPartition
 from aiocontroller.core.invariants import violations
 from aiocontroller.core.partitions import NO_ISR
+from aiocontroller.core.request_content import AlterPartition, ElectionType
 from tests.unit.controller.pure_cluster import PureCluster
 
 BROKERS = (1, 2, 3, 4)
@@ -138,7 +139,7 @@ class RandomCluster(RuleBasedStateMachine):
             return
         leader = table.leader[row]
         isr = tuple(r for r in table.replicas(row) if r in members or r == leader)
-        change = ev.AlterPartition(
+        change = AlterPartition(
             *self.name_of(row),
             table.leader_epoch[row],
             isr,
@@ -167,11 +168,11 @@ class RandomCluster(RuleBasedStateMachine):
         self.it.queue.append(ev.IsrChangeNotification())
         self.it.step()
 
-    @rule(number=numbers, kind=st.sampled_from(ev.ElectionType), all_=st.booleans())
-    def elect(self, number: int, kind: ev.ElectionType, all_: bool) -> None:
+    @rule(number=numbers, kind=st.sampled_from(ElectionType), all_=st.booleans())
+    def elect(self, number: int, kind: ElectionType, all_: bool) -> None:
         row = self.pick(number)
         if row is not None:
-            self.it.znodes.unclean_by_request = kind is ev.ElectionType.UNCLEAN
+            self.it.znodes.unclean_by_request = kind is ElectionType.UNCLEAN
             partitions = None if all_ else (self.name_of(row),)
             self.it.ask(ev.ReplicaLeaderElection, partitions=partitions, election_type=kind)
             self.it.znodes.unclean_by_request = False
@@ -222,7 +223,7 @@ class RandomCluster(RuleBasedStateMachine):
             if leader not in self.context.live:
                 continue
             isr = tuple(r for r in table.replicas(row) if r == leader or self.context.is_replica_online(row, r))
-            change = ev.AlterPartition(*tp, table.leader_epoch[row], isr, table.partition_epoch[row], RECOVERED)
+            change = AlterPartition(*tp, table.leader_epoch[row], isr, table.partition_epoch[row], RECOVERED)
             epoch = self.context.brokers[leader].epoch
             self.it.ask(ev.AlterPartitionReceived, broker=leader, broker_epoch=epoch, version=1, partitions=(change,))
             table = self.context.table

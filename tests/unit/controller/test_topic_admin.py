@@ -10,8 +10,8 @@ import pytest
 from aiocontroller.controller import topic_admin
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode as Code
-from aiocontroller.core.events import NewPartitions, NewTopic, TopicResult
 from aiocontroller.core.ids import NO_TOPIC_ID
+from aiocontroller.core.request_content import NewPartitions, NewTopic, TopicResult
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.service import Service
 from aiocontroller.wire.apis import ApiKey

@@ -15,6 +15,7 @@ from aiocontroller.core import events as ev
 from aiocontroller.core.errors import ControllerMovedError, KafkaErrorCode
 from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
 from aiocontroller.core.ownership import NotTheOwnerError
+from aiocontroller.core.request_content import NewPartitions, Released
 from aiocontroller.core.states import PartitionState
 from aiocontroller.lab.recording_brokers.recording_broker import RecordingBroker
 from aiocontroller.lab.virtual_time import virtual_time
@@ -232,7 +233,7 @@ async def test_all_requests_for_a_release_are_answered_when_the_role_is_given_ba
         answers = await asyncio.gather(ask(service, ev.Release), ask(service, ev.Release))
         assert [answer.epoch for answer in answers] == [epoch, epoch]
         assert not is_active(service)
-        assert await ask(service, ev.Release) == ev.Released(0)
+        assert await ask(service, ev.Release) == Released(0)
 
 
 # -- topics ------------------------------------------------------------------------------------------------------------
@@ -333,6 +334,6 @@ async def test_new_partitions_are_asked_for_once_and_of_a_topic_that_there_is() 
             (("t", "t"), {"t": KafkaErrorCode.INVALID_REQUEST}),
             (("t",), {"t": KafkaErrorCode.NONE}),
         ):
-            topics = tuple(ev.NewPartitions(name, 2, None) for name in names)
+            topics = tuple(NewPartitions(name, 2, None) for name in names)
             answer = await ask(service, ev.CreatePartitions, topics=topics, timeout_ms=5000, validate_only=False)
             assert {name: result.error_code for name, result in answer.items()} == expected

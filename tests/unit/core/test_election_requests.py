@@ -15,8 +15,8 @@ from aiocontroller.core.election_requests import (
     strategy_of,
 )
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import ElectionType
 from aiocontroller.core.ids import TopicPartition
+from aiocontroller.core.request_content import ElectionType
 from tests.builders import ctx, lead, row_of
 
 PREFERRED, UNCLEAN = ElectionType.PREFERRED, ElectionType.UNCLEAN

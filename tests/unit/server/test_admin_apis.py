@@ -9,6 +9,7 @@ import pytest
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
+from aiocontroller.core.request_content import ElectionType, ScramUpsertion
 from aiocontroller.server.controller_apis import SERVED
 from aiocontroller.wire import admin_messages as wire
 from aiocontroller.wire import cold, elect_leaders, reassignments
@@ -34,7 +35,7 @@ def test_elections_there_and_back(version: int) -> None:
         ApiKey.ELECT_LEADERS, version, elect_leaders.encode_elect_leaders_request(version, (A0, A1), kind)
     )
     assert isinstance(event, ev.ReplicaLeaderElection)
-    assert (event.partitions, event.election_type) == ((A0, A1), ev.ElectionType(kind))
+    assert (event.partitions, event.election_type) == ((A0, A1), ElectionType(kind))
     results = {A0: (KafkaErrorCode.NONE, ""), A1: (KafkaErrorCode.ELECTION_NOT_NEEDED, "as it is")}
     event.reply.answer(results)
     assert elect_leaders.decode_elect_leaders_response(version, answers[0]) == elect_leaders.ElectLeadersResponse(
@@ -129,7 +130,7 @@ def test_scram_credentials_there_and_back() -> None:
     event, answers = ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, body)
     assert isinstance(event, ev.AlterUserScramCredentials)
     assert event.deletions == (("bob", 2),)
-    assert event.upsertions == (ev.ScramUpsertion("alice", 1, 4096, b"salt", b"salted"),)
+    assert event.upsertions == (ScramUpsertion("alice", 1, 4096, b"salt", b"salted"),)
     assert "salted" not in repr(event)  # events are logged when a handler fails
     results = {"alice": (KafkaErrorCode.NONE, ""), "bob": (KafkaErrorCode.RESOURCE_NOT_FOUND, "none")}
     event.reply.answer(results)

@@ -14,8 +14,8 @@ from aiocontroller.authorizer.acls import AccessControlEntry, ResourcePattern
 from aiocontroller.authorizer.authorizer import CLUSTER_NAME, AclOperation, AclPermissionType, ResourceType
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import TopicResult
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
+from aiocontroller.core.request_content import TopicResult
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.wire import cold, elect_leaders
 from aiocontroller.wire.apis import ApiKey

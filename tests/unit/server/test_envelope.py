@@ -13,9 +13,10 @@ from aiocontroller.authorizer.acl_authorizer import AclAuthorizer
 from aiocontroller.authorizer.acls import AccessControlEntry, ResourcePattern
 from aiocontroller.authorizer.authorizer import CLUSTER_NAME, AclOperation, AclPermissionType, ResourceType
 from aiocontroller.core.errors import KafkaErrorCode as E
-from aiocontroller.core.events import CreateTopics, TopicResult
+from aiocontroller.core.events import CreateTopics
 from aiocontroller.core.ids import Endpoint
 from aiocontroller.core.mutation_quotas import PermissiveQuota, TokenBucket
+from aiocontroller.core.request_content import TopicResult
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.server.request import KafkaRequest
 from aiocontroller.server.request_sizes import MIB

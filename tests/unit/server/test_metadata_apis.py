@@ -10,6 +10,7 @@ from aiocontroller.authorizer.authorizer import CLUSTER_NAME
 from aiocontroller.core import events as ev
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import Broker, Endpoint, ReplicaAssignment
+from aiocontroller.core.request_content import TopicResult
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.server import metadata_apis, topic_creation
 from aiocontroller.wire import cold
@@ -157,7 +158,7 @@ async def test_topic_that_is_absent_is_created_as_brokers_have_it() -> None:
             assert not event.validate_only
             assert told(await metadata(it, version, f"new{version}")) == {f"new{version}": UNKNOWN}
             assert not it.queue, "it is under way"
-            event.reply.answer({f"new{version}": ev.TopicResult(KafkaErrorCode.INVALID_REPLICATION_FACTOR)})
+            event.reply.answer({f"new{version}": TopicResult(KafkaErrorCode.INVALID_REPLICATION_FACTOR)})
             await metadata(it, version, f"new{version}")
             (await it.event()).reply.answer(KafkaErrorCode.NOT_CONTROLLER)
             assert not it.queue

@@ -11,6 +11,7 @@ from aiocontroller.core import events as ev
 from aiocontroller.core.alter_partition import AlterPartitionResult
 from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
+from aiocontroller.core.request_content import AlterPartition
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.server.request import KafkaRequest
 from aiocontroller.wire import alter_partition, cold, elect_leaders, messages
@@ -98,7 +99,7 @@ async def test_api_versions_holds_what_brokers_offer_but_nothing_between_control
 
 def alter_partition_body(version: int) -> bytes:
     topic = TOPIC_ID if version >= 2 else "t"
-    change = ev.AlterPartition(topic, 4, 9, (1, 2), 17, 0)
+    change = AlterPartition(topic, 4, 9, (1, 2), 17, 0)
     return alter_partition.encode_alter_partition_request(
         version, alter_partition.AlterPartitionRequest(2, 77, (change,))
     )
@@ -113,7 +114,7 @@ async def test_alter_partition_there_and_back(version: int) -> None:
         client.request(ApiKey.ALTER_PARTITION, version, alter_partition_body(version))
         event = await it.event()
         assert (event.broker, event.broker_epoch, event.version) == (2, 77, version)
-        assert event.partitions == (ev.AlterPartition(topic, 4, 9, (1, 2), 17, 0),)
+        assert event.partitions == (AlterPartition(topic, 4, 9, (1, 2), 17, 0),)
         event.reply.answer([AlterPartitionResult(topic, 4, 0, LeaderAndIsr(1, 9, (1, 2), 3, 18, 0))])
         await settle()
         answer = alter_partition.decode_alter_partition_response(

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from aiocontroller.core.errors import KafkaErrorCode as E
-from aiocontroller.core.events import TopicResult
 from aiocontroller.core.mutation_quotas import PermissiveQuota, StrictQuota, TokenBucket
+from aiocontroller.core.request_content import TopicResult
 from aiocontroller.lab.virtual_time import virtual_time
 from aiocontroller.wire import cold
 from aiocontroller.wire.apis import ApiKey

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import NewPartitions, NewTopic, TopicResult, TopicSetting
 from aiocontroller.core.ids import ReplicaAssignment, TopicPartition
+from aiocontroller.core.request_content import NewPartitions, NewTopic, TopicResult, TopicSetting
 from aiocontroller.wire import cold, elect_leaders, reassignments, topic_messages
 from aiocontroller.wire.apis import ApiKey
 from aiocontroller.wire.errors import FrameError

@@ -11,8 +11,8 @@ from kio.index import load_response_schema
 from kio.serial import entity_reader
 
 from aiocontroller.core.alter_partition import AlterPartitionResult
-from aiocontroller.core.events import AlterPartition
 from aiocontroller.core.ids import LeaderAndIsr, TopicPartition
+from aiocontroller.core.request_content import AlterPartition
 from aiocontroller.wire import cold, messages
 from aiocontroller.wire.alter_partition import (
     AlterPartitionRequest,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from aiocontroller.core.errors import KafkaErrorCode
-from aiocontroller.core.events import CreatePartitions, CreateTopics, DeleteTopics, NewPartitions, NewTopic, Reply
+from aiocontroller.core.events import CreatePartitions, CreateTopics, DeleteTopics, Reply
+from aiocontroller.core.request_content import NewPartitions, NewTopic
 from aiocontroller.lab.scenarios.arguments import NAMES, assignment
 from aiocontroller.lab.scenarios.plan import DELETION
 from aiocontroller.lab.simulation.steps.operator import OperatorSteps

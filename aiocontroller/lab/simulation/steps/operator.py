@@ -9,13 +9,13 @@ from aiocontroller.core.errors import KafkaErrorCode
 from aiocontroller.core.events import (
     AllocateProducerIds,
     ApiPartitionReassignment,
-    ElectionType,
     ListPartitionReassignments,
     ReplicaLeaderElection,
     Reply,
     Request,
 )
 from aiocontroller.core.ids import TopicPartition
+from aiocontroller.core.request_content import ElectionType
 from aiocontroller.lab.checkers.history import MOST_BROKERS
 from aiocontroller.lab.scenarios.arguments import NAMES, assignment, move_target, partition
 from aiocontroller.lab.scenarios.catching_up import CATCH_UP_WITHIN_S, still_behind

@@ -7,8 +7,8 @@ from struct import pack
 from types import ModuleType
 from typing import Any
 
-from aiocontroller.core.events import ElectionType, TopicResult
 from aiocontroller.core.ids import LeaderAndIsr, ReplicaAssignment, TopicPartition
+from aiocontroller.core.request_content import ElectionType, TopicResult
 from aiocontroller.zookeeper import paths
 from tests.unit.lab.checkers.history_story import Case
 

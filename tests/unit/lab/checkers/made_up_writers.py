@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from aiocontroller.core.events import ElectionType, TopicResult
 from aiocontroller.core.ids import TopicPartition
+from aiocontroller.core.request_content import ElectionType, TopicResult
 from aiocontroller.lab.checkers.records import Records
 from aiocontroller.lab.cluster.logs import Run
 from aiocontroller.zookeeper import paths

@@ -1,0 +1,92 @@
+"""What requests to the controller carry, and their results: values of the events in ``core.events``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import msgspec
+
+
+class Released(msgspec.Struct, frozen=True):
+    epoch: int
+    """The epoch of the term that ended; 0 if this process was not the controller."""
+    left: tuple[str, ...] = ()
+    """Partitions that still name this controller as a replica."""
+    owed: tuple[Mapping[str, Any], ...] = ()
+    """Brokers that have yet to delete replicas: ``broker``, ``replicas`` (a count), ``topics``."""
+
+
+class AlterPartition(msgspec.Struct, frozen=True, gc=False):
+    """The ISR change that a leader requests for one partition; ``topic`` is a name or a 16-byte id."""
+
+    topic: str | bytes
+    partition: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    partition_epoch: int
+    recovery_state: int = 0
+
+
+class ElectionType(IntEnum):
+    """Kafka's byte values in ElectLeaders."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+class ScramUpsertion(msgspec.Struct, frozen=True):
+    user: str
+    mechanism: int
+    """Kafka's number: 1 for SCRAM-SHA-256, 2 for SCRAM-SHA-512."""
+    iterations: int
+    salt: bytes
+    salted_password: bytes
+
+    def __repr__(self) -> str:
+        """Leaves out the secrets, which must not get into logs."""
+        return f"ScramUpsertion({self.user!r}, mechanism={self.mechanism})"
+
+
+class NewTopic(msgspec.Struct, frozen=True):
+    """-1 for partitions or replication factor: the brokers' default; with an assignment both are -1."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    assignment: dict[int, tuple[int, ...]]
+    configs: dict[str, str | None]
+
+
+class NewPartitions(msgspec.Struct, frozen=True):
+    topic: str
+    count: int
+    """The total number of partitions that the topic should have."""
+    assignment: tuple[tuple[int, ...], ...] | None
+    """Replicas of each new partition; None: placed by the controller."""
+
+
+class TopicSetting(NamedTuple):
+    """One setting of a topic; ``source`` is Kafka's ``ConfigSource``."""
+
+    name: str
+    value: str | None
+    source: int
+    sensitive: bool
+
+
+class TopicResult(msgspec.Struct, frozen=True):
+    """How one topic of a request fared."""
+
+    error_code: int
+    message: str = ""
+    name: str | None = None
+    topic_id: bytes = bytes(16)
+    partitions: int = -1
+    replication_factor: int = -1
+    config_error_code: int = 0
+    """Why the answer leaves out the partitions, replicas and configuration of a topic that was created."""
+    configs: tuple[TopicSetting, ...] = ()
+    times: int = 1
+    """How often the answer lists the topic: twice if the request named it twice; not for CreatePartitions."""
