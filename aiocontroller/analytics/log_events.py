@@ -142,14 +142,17 @@ def leaderships(lines: DataFrame) -> DataFrame:
         {
             "last_state": F.last(state, ignorenulls=True).over(so_far),
             "highest": F.max("leader_epoch").over(so_far),
+            "decided": F.last(F.when(decision, F.col("partition_epoch")), ignorenulls=True).over(so_far),
         }
     )
     same = (F.col("last_state.leader") == F.col("leader")) & (F.col("last_state.isr") == F.col("isr"))
     says_nothing = request & (
         (F.col("leader_epoch") < F.col("highest")) | (same & (F.col("leader_epoch") == F.col("highest")))
     )
+    # A starved leader may log its change after the controller's next one, which includes it.
+    late = (F.col("kind") == "isr") & (F.col("partition_epoch") < F.col("decided"))
     return (
-        added.where(~F.coalesce(says_nothing, F.lit(False)))
+        added.where(~F.coalesce(says_nothing | late, F.lit(False)))
         .withColumn("detail", F.when(request, F.lit("from a request")).otherwise(F.col("detail")))
         .withColumn("kind", F.when(request, F.lit("partition")).otherwise(F.col("kind")))
         .select(*lines.columns)

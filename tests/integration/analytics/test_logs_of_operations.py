@@ -138,3 +138,46 @@ def test_a_request_is_of_its_senders_term_and_not_of_the_states(spark: Any, tmp_
     }
     (under,) = [row for row in found["windows"] if row["kind"] == "under_replicated"]
     assert under["end_us"] is None
+
+
+def test_a_leader_that_logs_its_isr_late_is_not_leader_again(spark: Any, tmp_path: Path) -> None:
+    """A starved broker logged version 1 of the state after the controller had elected another leader by version 2; the
+    other one's death then was an outage of the former leader, without a cause."""
+    write(
+        tmp_path / "in" / "3",
+        [
+            online(1, "t-0", 2, "2"),
+            online(8.855, "t-0", 1, "2, 1", 2, before="Online"),
+            online(18.2, "t-0", 2, "2", 3, before="Offline"),
+        ],
+        [line(18, "[Controller id=1] Broker failure callback for 1 (kafka.controller.KafkaController)")],
+    )
+    leader = tmp_path / "in" / "2"
+    leader.mkdir()
+    updated = "[Partition t-0 broker=2] ISR updated to 2,1 and version updated to [1] (kafka.cluster.Partition)"
+    (leader / "server.log").write_text(line(9.019, updated))
+    found = analysed(spark, tmp_path)
+    assert found["violations"] == []
+    (lost,) = [row for row in found["windows"] if row["kind"] == "dead_leader"]
+    assert (lost["leader_before"], lost["broker"], lost["cause"]) == (1, 1, "broker_death")
+
+
+def test_a_topic_that_is_created_again_begins_with_its_first_version(spark: Any, tmp_path: Path) -> None:
+    """Its leaders' lines about low versions are not late."""
+    write(
+        tmp_path / "in" / "1",
+        [
+            online(1, "t-0", 1, "1, 2", 7),
+            removed(5, "t-0", -1, "2", 8, 1),
+            online(8, "t-0", 1, "1, 2"),
+        ],
+        [line(6, "[Topic Deletion Manager 1] Deletion of topic t successfully completed "
+                 "(kafka.controller.TopicDeletionManager)")],
+    )  # fmt: skip
+    broker = tmp_path / "in" / "2"
+    broker.mkdir()
+    updated = "[Partition t-0 broker=1] ISR updated to 1 and version updated to [1] (kafka.cluster.Partition)"
+    (broker / "server.log").write_text(line(9, updated))
+    analysed(spark, tmp_path)
+    churn = spark.read.parquet(f"{tmp_path}/out/gold/churn").where("broker = 1").collect()
+    assert [(row["leader_changes"], row["isr_changes"]) for row in churn] == [(0, 1)]
