@@ -109,6 +109,20 @@ async def test_successor_reads_only_what_has_changed() -> None:
 
 
 @virtual_time
+@pytest.mark.parametrize("earlier", [1, 2, 40])
+async def test_epochs_of_earlier_controllers_are_outranked(earlier: int) -> None:
+    """``/controller_epoch`` may have been set back by hand: brokers would refuse every request of a lower epoch."""
+    async with pair() as (it, active, standby):
+        await it.client.set("/brokers/topics/t/partitions/0/state", STATE % (earlier, 1, 9, 1), -1)
+        await it.sleep(1)
+        await warm(it, standby)
+        await take_over(it, active, standby)
+        assert was_warm(standby)
+        assert standby.shell.context.epoch == max(2, earlier + 1)
+        await equals_a_reload(it, standby)
+
+
+@virtual_time
 async def test_brokers_hear_the_epoch_first_and_everything_in_the_end() -> None:
     async with pair() as (it, active, standby):
         await warm(it, standby)

@@ -279,6 +279,39 @@ def test_copy_of_an_empty_cluster_is_whole_once_the_list_was_read() -> None:
     assert copy.behind == 0
 
 
+def test_topics_deleted_while_the_connection_was_lost_are_gone() -> None:
+    """No notification tells of them: only the list does."""
+    tree = some_tree()
+    copy = whole(tree)
+    copy.topic_changed("b")
+    copy.take_topics(1)
+    copy.topics_read([], unreadable=["b"])
+    tree.copy = None
+    for name in ("a", "b"):
+        tree.delete(name)
+    tree.copy = copy
+    copy.mark_all()
+    copy.list_read(sorted(tree.topics))
+    assert list(copy.context.table.topic_by_name) == ["c", "d"]
+    while (take_in := tree.read(copy, 100)) is not None:
+        take_in()
+    assert copy.leftovers() == ([], [])
+    assert shown(copy.context).keys() == {f"{name}-{number}" for name in "cd" for number in range(3)}
+
+
+def test_copy_is_not_whole_before_the_list_was_read_again() -> None:
+    copy = MirroredCluster(ControllerContext())
+    copy.list_read([])
+    assert is_whole(copy)
+    copy.topic_changed("a")
+    copy.take_topics(1)
+    copy.mark_all()  # the connection was lost while the topic was read
+    copy.topics_read([], missing=["a"])
+    assert not is_whole(copy)
+    copy.list_read([])
+    assert is_whole(copy)
+
+
 def test_change_while_a_state_is_read_leaves_the_row_marked() -> None:
     tree = some_tree()
     copy = whole(tree)
