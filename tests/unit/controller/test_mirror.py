@@ -20,6 +20,7 @@ from aiocontroller.lab.zookeeper.zookeeper_model import RecursiveWatches, Watche
 from aiocontroller.service import Service
 from aiocontroller.zookeeper.codec import Delete, SetData
 from aiocontroller.zookeeper.from_aiozk import exc
+from aiocontroller.zookeeper.session_events import SessionEvent
 from tests.unit.controller.virtual_cluster import Stage, is_active, stage
 
 FIRST, SECOND = 1_000_001, 1_000_002
@@ -118,6 +119,27 @@ async def test_lost_connection_is_followed_by_a_read_of_everything() -> None:
         await warm(it, standby)
         assert content(standby) is before
         assert states(standby)["t-1"] == 9
+
+
+@virtual_time
+async def test_every_event_of_the_session_takes_effect_at_once() -> None:
+    """The copy may be asked for in the same turn, before its task has run."""
+    async with pair() as (it, _active, standby):
+        await warm(it, standby)
+        mirror, copy = copy_of(standby), content(standby)
+        reloads = standby.metrics.get("aiocontroller", "Standby", "Reloads")
+        assert reloads is not None
+        before = reloads.value
+        assert mirror.on_session(SessionEvent.SUSPENDED) is False
+        assert (mirror.state, copy.is_whole, copy.behind) == ("loading", False, 4)
+        await it.until(lambda: copy.is_whole and not copy.behind)
+        assert mirror.on_session(SessionEvent.RECONNECTED) is False
+        assert (copy.is_whole, copy.behind) == (False, 4), "a change may have come before the watch was there again"
+        assert reloads.value == before + 1
+        await it.until(lambda: copy.is_whole and not copy.behind)
+        assert mirror.on_session(SessionEvent.EXPIRED) is False
+        assert (mirror.state, mirror._cluster) == ("off", None)
+        assert mirror.take() is None
 
 
 @virtual_time

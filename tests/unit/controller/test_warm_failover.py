@@ -286,6 +286,28 @@ async def test_full_metadata_goes_out_in_steps(monkeypatch: pytest.MonkeyPatch) 
 
 
 @virtual_time
+async def test_what_changed_last_is_sent_before_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The controller before may have written it and sent it to none."""
+    monkeypatch.setattr(slices, "ROWS", 1)
+    async with pair() as (it, active, standby):
+        await warm(it, standby)
+        await it.client.set("/brokers/topics/t/partitions/2/state", STATE % (1, 1, 9, 1), -1)
+        await warm(it, standby)
+        before = len(it.brokers[1].received)
+        await take_over(it, active, standby)
+        await settle(it, standby)
+        for api in (ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA):
+            requests = [
+                {f"{t.topic_name}-{p.partition_index}" for t in each.request.topic_states for p in t.partition_states}
+                for each in it.brokers[1].received[before:]
+                if each.api is api
+            ]
+            first, *rest = [names for names in requests if names]
+            assert first == {"t-2"}
+            assert set().union(*rest) == {"t-0", "t-1", "t-2"}
+
+
+@virtual_time
 async def test_silent_broker_holds_up_no_step_for_long_and_events_come_between(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "ROWS", 1)
     async with pair() as (it, active, standby):
