@@ -86,7 +86,8 @@ async def test_windows_from_kafkas_logs_are_what_zookeeper_showed(
         p: (cause, victim, leader) for p, (leader, _) in seen.items()
     }
     incident = max(summary["incidents"], key=lambda each: each["onset_us"])
-    assert (incident["what"], incident["broker"], incident["partitions"] >= len(led)) == ("broker", victim, True)
+    what = "broker and controller" if victim == active else "broker"
+    assert (incident["what"], incident["broker"], incident["partitions"] >= len(led)) == (what, victim, True)
     assert abs(incident["onset_us"] - killed_us) <= incident["onset_error_us"] + LOG_CLOCK_US, incident
     if victim == active:
         assert (incident["controller_before"], incident["controller_after"]) == (victim, successor), incident
