@@ -169,11 +169,11 @@ def _of_turn(turn: Row, cost: Row | None, signs: Signs, terms: Sequence[Row], ca
     onset_us, error_us, how = onset.us, onset.error_us, onset.how
     ruling = [term for term in terms if term["epoch"] < turn["epoch"] + (not turn["missed"])]
     after = [term for term in terms if term["epoch"] >= turn["epoch"]]
-    lost_controller = bool(turn["missed"] and ruling and ruling[-1]["controller"] == broker and after)
     successor = after[0] if turn["missed"] and ruling and after else {}
     session_end_us = min(noticed_us, successor.get("ts_us") or noticed_us)
     if not turn["missed"] and len(ruling) > 1 and ruling[-1]["ts_us"] > onset_us + error_us:
         successor = ruling.pop()  # its session ended only after the next controller was elected
+    lost_controller = bool(successor) and ruling[-1]["controller"] == broker
     cause = "controlled_shutdown" if how == "shut down" else "broker_death"
     if "unclean" in (cost or {}).get("causes", ()):
         cause = "unclean"
